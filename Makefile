@@ -1,0 +1,66 @@
+# Every target works on a machine that has only Python, make and a package registry:
+# the first one that runs makes .venv from the lock file.
+
+PYTHON ?= python3
+LOCK_FLAGS ?=
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check check-format check-lint check-types check-layers bench format \
+	reference lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(INSTALLED) ## run the first example: write a log and read it back
+	$(BIN)/python examples/first_log.py
+
+test: $(INSTALLED) ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: check-format check-lint check-types check-layers ## run every static check
+
+check-format: $(INSTALLED) ## is the code formatted?
+	$(BIN)/ruff format --check .
+
+check-lint: $(INSTALLED) ## does the linter agree?
+	$(BIN)/ruff check .
+
+check-types: $(INSTALLED) ## do the types hold, strictly?
+	$(BIN)/mypy
+
+check-layers: $(INSTALLED) ## does every layer import only those below it?
+	$(BIN)/lint-imports --no-logo
+
+bench: $(INSTALLED) ## measure
+	$(BIN)/python -m benchmarks $(ARGS)
+
+format: $(INSTALLED) ## format the code and fix what the linter can fix
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+reference: $(INSTALLED) ## write the generated pages of docs/reference anew
+	$(BIN)/python tools/reference.py
+
+# The lock holds no registry address, so it serves every mirror. Pins stay unless pyproject.toml
+# rules them out; LOCK_FLAGS=--upgrade takes the newest allowed versions instead.
+lock: ## resolve the dependencies anew into requirements-dev.lock
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet 'uv>=0.9,<1'
+	.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		--extra dev $(LOCK_FLAGS) --output-file requirements-dev.lock pyproject.toml
+
+clean: ## remove everything that was made
+	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The build backend comes from the lock as well, hence no build isolation.
+$(INSTALLED): requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@

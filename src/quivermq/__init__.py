@@ -1,0 +1,1 @@
+"""Quiver: a durable message queue whose log is a table."""

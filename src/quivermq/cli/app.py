@@ -1,0 +1,32 @@
+"""The tree of commands. A command is one file; it is named here and nowhere else."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from quivermq.cli import settings
+
+app = typer.Typer(
+    help="A durable message queue whose log is a table.",
+    no_args_is_help=True,
+    # A traceback means a bug of ours, and then plain text is what a report needs.
+    pretty_exceptions_enable=False,
+)
+app.add_typer(settings.app, name="settings")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"quiver {version('quivermq')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass

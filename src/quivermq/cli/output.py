@@ -1,0 +1,31 @@
+"""What commands print: a table for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+# A pipe has no width, and a row that is wrapped or cut is useless to grep.
+_PIPE_COLUMNS = 10_000
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document."""
+    print(json.dumps(value, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their column names, as wide as the terminal allows."""
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for row in rows:
+        # As Text, because a stored name may contain what rich takes for markup.
+        table.add_row(*map(Text, row))
+    Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)

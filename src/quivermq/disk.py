@@ -1,0 +1,291 @@
+"""The only door to files.
+
+Everything above asks a `Disk` and gets a `File`, so that a test can put a disk behind the door that
+stops, tears, forgets, fails and fills up. Nothing here knows what the bytes mean.
+
+What a disk promises, and what the layers above may rely on after a power cut:
+
+- `File.append` is visible to every reader at once, durable only after `File.sync`.
+- a new, renamed or removed name is durable only after `Disk.sync_directory` of its directory.
+- bytes that were not synced may be there, be missing, or be there in part, in any combination.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from quivermq.errors import DirectoryLocked, DiskFull, FsyncFailed, StorageFailed
+
+Buffer = bytes | bytearray | memoryview
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+
+
+class File(Protocol):
+    """One open file. Only `append` and `truncate` move its end."""
+
+    path: Path
+
+    def size(self) -> int:
+        """The file's length in bytes, as every process sees it now."""
+        ...
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers behind the end, in order, and return how many bytes that were.
+
+        Raises DiskFull or StorageFailed, and may then have written a part: the caller, who knows
+        where the end was, cuts it off with `truncate`.
+        """
+        ...
+
+    def rewrite(self, position: int, data: Buffer) -> None:
+        """Write the bytes that are there already over themselves, so that the next sync covers them."""
+        ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def map(self, length: int) -> memoryview:
+        """The first `length` bytes as memory, without a copy, valid after `close`.
+
+        The caller makes sure that the file never gets shorter than that: reading a mapped byte
+        that is gone ends the process.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Return once everything appended so far survives power loss, or raise FsyncFailed."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is allowed."""
+        ...
+
+
+class Lock(Protocol):
+    """A held lock on a directory."""
+
+    def release(self) -> None:
+        """Let somebody else have it. Releasing twice is allowed."""
+        ...
+
+
+class Disk(Protocol):
+    """A tree of files."""
+
+    def create(self, path: Path) -> File:
+        """A new, empty file, open for writing and reading. Replaces one that is there."""
+        ...
+
+    def open(self, path: Path, *, writable: bool = False) -> File:
+        """An existing file. Raises FileNotFoundError."""
+        ...
+
+    def names(self, directory: Path) -> list[str]:
+        """The sorted names in a directory; empty when there is no such directory."""
+        ...
+
+    def is_directory(self, path: Path) -> bool: ...
+
+    def identity(self, path: Path) -> int | None:
+        """A number that changes when another file takes over the name; None when there is none."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Create a directory and its parents, durably. Does nothing when it is there."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name in one step, replacing what had that name."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Take a name away. Readers that have the file open keep it."""
+        ...
+
+    def sync_directory(self, directory: Path) -> None:
+        """Return once all names in the directory survive power loss, or raise FsyncFailed."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Hold the lock file at `path`, or raise DirectoryLocked at once. Ends with the process."""
+        ...
+
+
+class SystemFile:
+    """A file of the operating system. Its descriptor's own position always stands at the end."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.path = path
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        total = sum(map(len, buffers))
+        try:
+            written = os.writev(self._descriptor, buffers)
+            if written < total:
+                self._append_rest(memoryview(b"".join(buffers))[written:])
+        except OSError as error:
+            raise _write_error(error, self.path, total) from error
+        return total
+
+    def _append_rest(self, rest: memoryview) -> None:
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def rewrite(self, position: int, data: Buffer) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                written = os.pwrite(self._descriptor, rest, position)
+                rest, position = rest[written:], position + written
+        except OSError as error:
+            raise _write_error(error, self.path, len(data)) from error
+
+    def read(self, position: int, length: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, length, position)
+            while 0 < len(data) < length:
+                more = os.pread(self._descriptor, length - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise StorageFailed(
+                f"cannot read {self.path} at byte {position}: {error.strerror}", path=self.path
+            ) from error
+        return data
+
+    def map(self, length: int) -> memoryview:
+        if length == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._descriptor, length, access=mmap.ACCESS_READ))
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+        except OSError as error:
+            raise StorageFailed(
+                f"cannot cut {self.path} to {size} bytes: {error.strerror}", path=self.path
+            ) from error
+
+    def sync(self) -> None:
+        try:
+            _fdatasync(self._descriptor)
+        except OSError as error:
+            raise _sync_error(error, self.path) from error
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class SystemLock:
+    """A `flock` on a file that names its holder. The kernel releases it when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            text = os.pread(self._descriptor, 32, 0).strip()
+            os.close(self._descriptor)
+            if error.errno != errno.EWOULDBLOCK:
+                raise
+            raise DirectoryLocked(path.parent, pid=int(text) if text.isdigit() else None) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        # The file stays: removing it would let two processes lock two different files of one name.
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class SystemDisk:
+    """The file system of this machine."""
+
+    def create(self, path: Path) -> SystemFile:
+        try:
+            return SystemFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        except OSError as error:
+            raise _write_error(error, path, 0) from error
+
+    def open(self, path: Path, *, writable: bool = False) -> SystemFile:
+        return SystemFile(path, os.O_RDWR if writable else os.O_RDONLY)
+
+    def names(self, directory: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def identity(self, path: Path) -> int | None:
+        try:
+            return path.stat().st_ino
+        except FileNotFoundError:
+            return None
+
+    def make_directory(self, path: Path) -> None:
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise _write_error(error, path, 0) from error
+        self.sync_directory(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            raise _write_error(error, target, 0) from error
+
+    def remove(self, path: Path) -> None:
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise _write_error(error, path, 0) from error
+
+    def sync_directory(self, directory: Path) -> None:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise _sync_error(error, directory) from error
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> SystemLock:
+        return SystemLock(path)
+
+
+def _sync_error(error: OSError, path: Path) -> FsyncFailed:
+    return FsyncFailed(f"cannot sync {path}: {error.strerror}", path=path)
+
+
+def _write_error(error: OSError, path: Path, needed_bytes: int) -> DiskFull | StorageFailed:
+    if error.errno in _NO_SPACE:
+        return DiskFull(path, needed_bytes=needed_bytes)
+    return StorageFailed(f"cannot write {path}: {error.strerror}", path=path)

@@ -1,0 +1,246 @@
+"""Every error the library raises, grouped by what the caller should do.
+
+    QuiverError
+    ├── InvalidRequest       fix the call; retrying it unchanged cannot help
+    │   ├── InvalidName
+    │   ├── MessageTooLarge
+    │   ├── InvalidFrame
+    │   │   └── UnsupportedFrame
+    │   └── InvalidSettings
+    ├── NotFound             what was asked for is not there (any more)
+    │   ├── TopicNotFound
+    │   ├── GroupNotFound
+    │   └── OffsetOutOfRange
+    ├── Conflict             somebody else was first
+    │   ├── TopicExists
+    │   ├── LeaseExpired
+    │   └── DirectoryLocked
+    ├── Unavailable          retry later
+    │   ├── Overloaded
+    │   ├── Closing
+    │   └── DiskFull
+    └── StorageFailed        stop the partition, look at the disk, then `quiver verify`
+        ├── Corruption
+        └── FsyncFailed
+
+Each class carries the code and HTTP status that the broker answers with and the exit code of the
+command line. The attributes an error is raised with are part of the contract.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+class QuiverError(Exception):
+    """The root: catch this to catch everything the library raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default would call the subclass with the message alone, and an error with fields
+        # could then not cross a process pool.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(cls: type[QuiverError], args: tuple[Any, ...], fields: dict[str, Any]) -> QuiverError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+class InvalidRequest(QuiverError):
+    """The call is wrong as it stands."""
+
+    code = "invalid_request"
+    http_status = 400
+    exit_code = 2
+
+
+class InvalidName(InvalidRequest):
+    """A topic, group or producer has a name that is not allowed."""
+
+    code = "invalid_name"
+
+
+class MessageTooLarge(InvalidRequest):
+    """A message, its headers, or a batch is over a limit of the settings."""
+
+    code = "message_too_large"
+    http_status = 413
+
+    def __init__(self, what: str, *, size_bytes: int, limit_bytes: int, setting: str) -> None:
+        super().__init__(
+            f"{what} has {size_bytes} bytes, the limit is {limit_bytes}: send less or raise {setting}"
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        self.setting = setting
+
+
+class InvalidFrame(InvalidRequest):
+    """Bytes that should be a frame are not one. `position` is where in the bytes they go wrong."""
+
+    code = "invalid_frame"
+
+    def __init__(self, reason: str, *, position: int) -> None:
+        super().__init__(f"{reason} (at byte {position})")
+        self.reason = reason
+        self.position = position
+
+
+class UnsupportedFrame(InvalidFrame):
+    """The frame is whole, but has a version or a feature that this release does not know."""
+
+    code = "unsupported_frame"
+
+
+class InvalidSettings(InvalidRequest):
+    """A setting is unknown or out of range. `origin` says where the value came from."""
+
+    code = "invalid_settings"
+
+    def __init__(self, key: str, reason: str, *, origin: str) -> None:
+        super().__init__(f"{key}: {reason} (from {origin})")
+        self.key = key
+        self.reason = reason
+        self.origin = origin
+
+
+class NotFound(QuiverError):
+    """What was asked for does not exist, or no longer."""
+
+    code = "not_found"
+    http_status = 404
+    exit_code = 3
+
+
+class TopicNotFound(NotFound):
+    """No topic of that name exists."""
+
+    code = "topic_not_found"
+
+
+class GroupNotFound(NotFound):
+    """No group of that name exists."""
+
+    code = "group_not_found"
+
+
+class OffsetOutOfRange(NotFound):
+    """The offset is not in the log, which now holds `start` up to but not including `end`."""
+
+    code = "offset_out_of_range"
+    http_status = 416
+
+    def __init__(self, offset: int, *, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is outside of this log, which holds [{start}, {end})")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class Conflict(QuiverError):
+    """Somebody else was first."""
+
+    code = "conflict"
+    http_status = 409
+    exit_code = 4
+
+
+class TopicExists(Conflict):
+    """A topic of that name exists already."""
+
+    code = "topic_exists"
+
+
+class LeaseExpired(Conflict):
+    """The receipt is no longer valid: the message may be with another consumer."""
+
+    code = "lease_expired"
+
+
+class DirectoryLocked(Conflict):
+    """Another process, or another opener in this one, writes to the directory."""
+
+    code = "directory_locked"
+
+    def __init__(self, path: Path, *, pid: int | None) -> None:
+        holder = f"process {pid}" if pid is not None else "another process"
+        super().__init__(f"{path} is in use by {holder}: close it there, or open read-only")
+        self.path = path
+        self.pid = pid
+
+
+class Unavailable(QuiverError):
+    """Not now: the same call may succeed later."""
+
+    code = "unavailable"
+    retryable = True
+    http_status = 503
+    exit_code = 5
+
+
+class Overloaded(Unavailable):
+    """The backlog is at its limit; nothing of the message was stored."""
+
+    code = "overloaded"
+    http_status = 429
+
+
+class Closing(Unavailable):
+    """The object was closed, or belongs to the parent of this forked process."""
+
+    code = "closing"
+
+
+class DiskFull(Unavailable):
+    """The disk has no room; nothing of the refused write stayed behind."""
+
+    code = "disk_full"
+    http_status = 507
+
+    def __init__(self, path: Path, *, needed_bytes: int) -> None:
+        super().__init__(f"no space left for {needed_bytes} bytes in {path}: free some, then retry")
+        self.path = path
+        self.needed_bytes = needed_bytes
+
+
+class StorageFailed(QuiverError):
+    """The disk did not do what it promised. `path` is the file concerned."""
+
+    code = "storage_failed"
+    exit_code = 6
+
+    def __init__(self, message: str, *, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Corruption(StorageFailed):
+    """Stored bytes are not what was written. `offsets` is the half-open range they should hold.
+
+    The end of the range is None where nothing behind the damage says where it ends.
+    """
+
+    code = "corruption"
+
+    def __init__(self, reason: str, *, path: Path, position: int, offsets: tuple[int, int | None]) -> None:
+        start, end = offsets
+        held = f"[{start}, {'?' if end is None else end})"
+        super().__init__(
+            f"{path} is damaged at byte {position}, offsets {held}: {reason};"
+            " run `quiver repair` to set the damaged bytes aside",
+            path=path,
+        )
+        self.reason = reason
+        self.position = position
+        self.offsets = offsets
+
+
+class FsyncFailed(StorageFailed):
+    """The disk refused to make writes durable. Never retried: the log must be reopened."""
+
+    code = "fsync_failed"

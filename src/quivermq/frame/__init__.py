@@ -1,0 +1,46 @@
+"""Messages to frame bytes and back. Pure: no file, no clock, no thread.
+
+`encode` makes a frame, `Frame.parse` takes one out of bytes, `arrow_batch` shows one to Arrow.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from quivermq.frame.codec import codec_named
+from quivermq.frame.columns import Headers
+from quivermq.frame.encode import ANONYMOUS, Producer, encode, encode_control, first_messages
+from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
+from quivermq.frame.header import HEADER_BYTES, MAGIC, Codec, Column, Flag, Header, parse_header
+
+if TYPE_CHECKING:
+    from quivermq.frame.arrow import arrow_batch
+
+__all__ = [
+    "ANONYMOUS",
+    "FRAME_BYTES_MAX",
+    "HEADER_BYTES",
+    "MAGIC",
+    "RAW_BYTES_MAX",
+    "Codec",
+    "Column",
+    "Flag",
+    "Frame",
+    "Header",
+    "Headers",
+    "Producer",
+    "Record",
+    "arrow_batch",
+    "codec_named",
+    "encode",
+    "encode_control",
+    "first_messages",
+    "parse_header",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # pyarrow is an extra: importing the embedded queue must neither need it nor wait for it.
+    if name == "arrow_batch":
+        from quivermq.frame.arrow import arrow_batch
+
+        return arrow_batch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,63 @@
+"""Compression of a frame's body, with the length known and bounded before any memory is taken."""
+
+from collections.abc import Callable
+
+import cramjam
+
+from quivermq.disk import Buffer
+from quivermq.errors import InvalidFrame, InvalidRequest
+from quivermq.frame.header import Codec
+
+# Kept only when it saves at least this share: below that, every reader would pay for nothing.
+SAVING_PERCENT_MIN = 5
+
+_compress: dict[Codec, Callable[[Buffer], bytes]] = {
+    Codec.ZSTD: lambda raw: bytes(cramjam.zstd.compress(raw, level=1)),
+    Codec.LZ4: lambda raw: bytes(cramjam.lz4.compress_block(raw, store_size=False)),
+    Codec.GZIP: lambda raw: bytes(cramjam.gzip.compress(raw, level=6)),
+}
+_decompress_into: dict[Codec, Callable[[Buffer, bytearray], int]] = {
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_block_into,
+    Codec.GZIP: cramjam.gzip.decompress_into,
+}
+
+
+def codec_named(name: str) -> Codec:
+    """The codec that the settings call `name`."""
+    try:
+        return Codec[name.upper()]
+    except KeyError:
+        known = ", ".join(codec.name.lower() for codec in Codec)
+        raise InvalidRequest(f"codec {name!r} is not one of {known}") from None
+
+
+def compress(raw: bytes, codec: Codec) -> tuple[bytes, Codec]:
+    """The body as it should be stored, and the codec that was really used."""
+    if codec is Codec.NONE:
+        return raw, Codec.NONE
+    stored = _compress[codec](raw)
+    if len(stored) * 100 > len(raw) * (100 - SAVING_PERCENT_MIN):
+        return raw, Codec.NONE
+    return stored, codec
+
+
+def decompress(stored: Buffer, codec: Codec, raw_bytes: int) -> bytes:
+    """The raw body, which must come out at exactly `raw_bytes`.
+
+    The caller has checked `raw_bytes` against its limit. Raises InvalidFrame.
+    """
+    raw = bytearray(raw_bytes)
+    try:
+        length = _decompress_into[codec](stored, raw)
+    except cramjam.DecompressionError as error:
+        raise InvalidFrame(
+            f"the {codec.name.lower()} body does not decompress to {raw_bytes} bytes: {error}",
+            position=0,
+        ) from None
+    if length != raw_bytes:
+        raise InvalidFrame(
+            f"the {codec.name.lower()} body has {length} bytes, the header says {raw_bytes}",
+            position=0,
+        )
+    return bytes(raw)

@@ -1,0 +1,172 @@
+"""Columns of messages to a frame: the only loop over messages that a producer pays for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from crc32c import crc32c
+
+from quivermq.errors import InvalidRequest, MessageTooLarge
+from quivermq.frame.codec import compress
+from quivermq.frame.columns import (
+    Headers,
+    binary_column,
+    headers_column,
+    int64_column,
+    nullable_binary_column,
+    nullable_int64_column,
+)
+from quivermq.frame.frame import RAW_BYTES_MAX, Frame
+from quivermq.frame.header import VERSION, Codec, Column, Flag, Header
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """Who sent a batch, and where it stands in what they sent: a repeated send is recognised by it."""
+
+    producer_id: int = 0
+    epoch: int = 0
+    base_sequence: int = 0
+
+
+ANONYMOUS = Producer()
+
+
+def encode(
+    values: Sequence[bytes],
+    *,
+    timestamp: int | Sequence[int],
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Headers | None] | None = None,
+    expires_at: Sequence[int | None] | None = None,
+    dedup_ids: Sequence[str | None] | None = None,
+    codec: Codec = Codec.NONE,
+    producer: Producer = ANONYMOUS,
+    raw_bytes_max: int = RAW_BYTES_MAX,
+) -> Frame:
+    """Encode one batch; message i is made of item i of every column that is given.
+
+    `timestamp` is one number for the whole batch or one a message. A column in which no message has
+    anything costs nothing. Raises InvalidRequest or MessageTooLarge, and then nothing was made.
+    """
+    _check_lengths(values, timestamp, keys, headers, expires_at, dedup_ids)
+    columns: int = Column.VALUE
+    buffers = binary_column(values)
+    if keys is not None and _has_any(keys):
+        columns |= Column.KEY
+        buffers += nullable_binary_column(keys)
+    if headers is not None and any(headers):
+        columns |= Column.HEADERS
+        buffers += headers_column(headers)
+    if isinstance(timestamp, int):
+        timestamp_min = timestamp_max = timestamp
+    else:
+        columns |= Column.TIMESTAMP
+        buffers += int64_column(timestamp)
+        timestamp_min, timestamp_max = min(timestamp), max(timestamp)
+    if expires_at is not None and _has_any(expires_at):
+        columns |= Column.EXPIRES_AT
+        buffers += nullable_int64_column(expires_at)
+    if dedup_ids is not None and _has_any(dedup_ids):
+        columns |= Column.DEDUP_ID
+        buffers += nullable_binary_column(_utf8(dedup_ids))
+    return _frame(
+        b"".join(buffers),
+        count=len(values),
+        timestamps=(timestamp_min, timestamp_max),
+        columns=columns,
+        codec=codec,
+        producer=producer,
+        raw_bytes_max=raw_bytes_max,
+    )
+
+
+def encode_control(record: bytes, *, count: int, timestamp: int) -> Frame:
+    """A frame that takes `count` offsets, carries no messages and says why in `record`."""
+    return _frame(
+        record + bytes(-len(record) % 8),
+        count=count,
+        timestamps=(timestamp, timestamp),
+        columns=0,
+        flags=Flag.CONTROL,
+    )
+
+
+def first_messages(frame: Frame, count: int) -> Frame:
+    """A frame at the same place with only the first `count` messages."""
+    header = frame.header
+    if frame.is_control:
+        head = encode_control(bytes(frame.raw), count=count, timestamp=header.timestamp_min)
+    else:
+        head = encode(
+            frame.values()[:count],
+            timestamp=list(islice(frame.timestamps(), count)),
+            keys=list(islice(frame.keys(), count)),
+            headers=list(islice(frame.headers(), count)),
+            expires_at=list(islice(frame.expires_at(), count)),
+            dedup_ids=list(islice(frame.dedup_ids(), count)),
+            codec=Codec(header.codec),
+            producer=Producer(header.producer_id, header.producer_epoch, header.base_sequence),
+        )
+    return head.stamped(header.base_offset, header.append_time, header.leader_epoch)
+
+
+def _frame(
+    raw: bytes,
+    *,
+    count: int,
+    timestamps: tuple[int, int],
+    columns: int,
+    flags: int = 0,
+    codec: Codec = Codec.NONE,
+    producer: Producer = ANONYMOUS,
+    raw_bytes_max: int = RAW_BYTES_MAX,
+) -> Frame:
+    if len(raw) > raw_bytes_max:
+        raise MessageTooLarge(
+            "the batch",
+            size_bytes=len(raw),
+            limit_bytes=raw_bytes_max,
+            setting="frame_raw_bytes_max",
+        )
+    stored, used = compress(raw, codec)
+    header = Header(
+        body_crc=crc32c(stored),
+        stored_bytes=len(stored),
+        raw_bytes=len(raw),
+        message_count=count,
+        base_offset=0,
+        append_time=0,
+        timestamp_min=timestamps[0],
+        timestamp_max=timestamps[1],
+        producer_id=producer.producer_id,
+        base_sequence=producer.base_sequence,
+        leader_epoch=0,
+        producer_epoch=producer.epoch,
+        columns=columns,
+        flags=flags,
+        codec=used,
+        version=VERSION,
+    )
+    return Frame(header, stored, raw_bytes_max)
+
+
+def _check_lengths(values: Sequence[bytes], *columns: object) -> None:
+    if not values:
+        raise InvalidRequest("a batch has at least one message")
+    for column in columns:
+        if isinstance(column, Sequence) and len(column) != len(values):
+            raise InvalidRequest(
+                f"every column must have one item a message: {len(column)} for {len(values)} messages"
+            )
+
+
+def _has_any(column: Sequence[object]) -> bool:
+    return column.count(None) != len(column)
+
+
+def _utf8(names: Sequence[str | None]) -> list[bytes | None]:
+    try:
+        return [None if name is None else name.encode() for name in names]
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidRequest(f"a dedup_id must be a str without lone surrogates: {error}") from error

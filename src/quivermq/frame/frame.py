@@ -1,0 +1,204 @@
+"""One frame: a header and the body it describes, as bytes that may be shared but are never changed."""
+
+from collections.abc import Iterable
+from functools import cached_property, partial
+from itertools import repeat
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from quivermq.disk import Buffer
+from quivermq.errors import InvalidFrame, UnsupportedFrame
+from quivermq.frame.codec import decompress
+from quivermq.frame.header import HEADER_BYTES, Codec, Flag, Header, parse_header
+from quivermq.frame.layout import Layout, layout, presence
+
+# What a reader accepts unless it is told otherwise: enough for every default setting.
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+RAW_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Record(NamedTuple):
+    """One message of a log. Times are unix microseconds."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes
+    headers: dict[str, bytes]
+    expires_at: int | None
+    dedup_id: str | None
+
+
+_record = partial(tuple.__new__, Record)
+
+
+class Frame:
+    """A batch of messages. Comes from `encode` or, out of bytes, from `Frame.parse`.
+
+    Reading a column checks the structure of the whole body first, once. All methods raise
+    InvalidFrame when the body is not what the header says.
+    """
+
+    def __init__(self, header: Header, stored: Buffer, raw_bytes_max: int = RAW_BYTES_MAX) -> None:
+        self.header = header
+        self.stored = stored
+        self._raw_bytes_max = raw_bytes_max
+
+    @classmethod
+    def parse(
+        cls,
+        buffer: Buffer,
+        position: int = 0,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        raw_bytes_max: int = RAW_BYTES_MAX,
+    ) -> "Frame":
+        """The frame at `position`, its header and both checksums checked, its body not yet opened."""
+        header = parse_header(buffer, position)
+        if header.frame_bytes > frame_bytes_max:
+            raise InvalidFrame(
+                f"the frame has {header.frame_bytes} bytes, the limit is {frame_bytes_max}",
+                position=position,
+            )
+        if len(buffer) < position + header.frame_bytes:
+            raise InvalidFrame(
+                f"the frame has {header.frame_bytes} bytes, only {len(buffer) - position} are there",
+                position=position,
+            )
+        return cls.behind(header, buffer, position, raw_bytes_max)
+
+    @classmethod
+    def behind(
+        cls, header: Header, buffer: Buffer, position: int, raw_bytes_max: int = RAW_BYTES_MAX
+    ) -> "Frame":
+        """The frame whose header, already parsed, stands at `position` and fits into the buffer."""
+        start = position + HEADER_BYTES
+        end = start + header.stored_bytes
+        stored = memoryview(buffer)[start:end]
+        if crc32c(stored) != header.body_crc:
+            raise InvalidFrame("the body's checksum does not match", position=start)
+        padding = -header.stored_bytes % 8
+        if padding and any(buffer[end : end + padding]):
+            raise InvalidFrame("padding behind the body is not zero", position=end)
+        return cls(header, stored, raw_bytes_max)
+
+    def __len__(self) -> int:
+        """How many offsets the frame takes. A control frame takes some but has no messages."""
+        return self.header.message_count
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.buffers())
+
+    def buffers(self) -> tuple[Buffer, ...]:
+        """What to write, in order: the body is handed on as it is."""
+        padding = -self.header.stored_bytes % 8
+        if padding:
+            return self.header.pack(), self.stored, bytes(padding)
+        return self.header.pack(), self.stored
+
+    def stamped(self, base_offset: int, append_time: int, leader_epoch: int = 0) -> "Frame":
+        """The same body behind a header that has its place in a log."""
+        header = self.header.stamped(base_offset, append_time, leader_epoch)
+        return Frame(header, self.stored, self._raw_bytes_max)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the frame speaks to the log instead of carrying messages."""
+        return bool(self.header.flags & Flag.CONTROL)
+
+    @cached_property
+    def raw(self) -> memoryview:
+        """The body before compression: the same memory when there was none."""
+        header = self.header
+        if header.flags & Flag.ENCRYPTED:
+            raise UnsupportedFrame("this release cannot read encrypted frames", position=0)
+        if header.raw_bytes > self._raw_bytes_max:
+            raise InvalidFrame(
+                f"the body has {header.raw_bytes} bytes when decompressed,"
+                f" the limit is {self._raw_bytes_max}",
+                position=0,
+            )
+        if header.codec == Codec.NONE:
+            return memoryview(self.stored)
+        return memoryview(decompress(self.stored, Codec(header.codec), header.raw_bytes))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the columns lie, found and checked once."""
+        assert not self.is_control, "a control frame has no columns; callers ask is_control first"
+        found = layout(self.raw, self.header.columns, self.header.message_count)
+        if found.timestamp is None:
+            if self.header.timestamp_min != self.header.timestamp_max:
+                raise InvalidFrame("timestamps differ, but their column is missing", position=0)
+        else:
+            stamps = found.timestamp.data.cast("q")
+            if (min(stamps), max(stamps)) != (self.header.timestamp_min, self.header.timestamp_max):
+                raise InvalidFrame("the header has other timestamps than the column", position=0)
+        return found
+
+    def validate(self) -> None:
+        """Check everything inside the body. What enters a log from outside goes through here."""
+        if not self.is_control:
+            _ = self.layout
+
+    def values(self) -> list[bytes]:
+        """The values in order; empty for a control frame."""
+        return [] if self.is_control else self.layout.value.values()
+
+    def keys(self) -> Iterable[bytes | None]:
+        """The keys in order."""
+        column = self.layout.key
+        return repeat(None, len(self)) if column is None else column.nullable_values(len(self))
+
+    def timestamps(self) -> Iterable[int]:
+        """The timestamps in order."""
+        column = self.layout.timestamp
+        return repeat(self.header.timestamp_min, len(self)) if column is None else column.values()
+
+    def headers(self) -> Iterable[dict[str, bytes]]:
+        """The headers of each message; where a name is given twice, the last one counts."""
+        pairs = self.layout.headers
+        if pairs is None:
+            return ({} for _ in range(len(self)))
+        names = list(map(bytes.decode, pairs.names.values()))
+        items = list(zip(names, pairs.values.values(), strict=True))
+        offsets = pairs.offsets
+        return map(dict, map(items.__getitem__, map(slice, offsets, offsets[1:])))
+
+    def expires_at(self) -> Iterable[int | None]:
+        """When each message expires, None where it does not."""
+        column = self.layout.expires_at
+        if column is None:
+            return repeat(None, len(self))
+        present = presence(column.validity, len(self))
+        return [v if p else None for v, p in zip(column.values(), present, strict=True)]
+
+    def dedup_ids(self) -> Iterable[str | None]:
+        """The producer's deduplication ids, None where it gave none."""
+        column = self.layout.dedup_id
+        if column is None:
+            return repeat(None, len(self))
+        values = column.nullable_values(len(self))
+        return [None if value is None else value.decode() for value in values]
+
+    def records(self) -> list[Record]:
+        """All messages in order, from the frame's first offset on; empty for a control frame."""
+        if self.is_control:
+            return []
+        header = self.header
+        return list(
+            map(
+                _record,
+                zip(
+                    range(header.base_offset, header.end_offset),
+                    self.timestamps(),
+                    self.keys(),
+                    self.values(),
+                    self.headers(),
+                    self.expires_at(),
+                    self.dedup_ids(),
+                    strict=True,
+                ),
+            )
+        )

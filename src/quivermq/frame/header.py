@@ -1,0 +1,176 @@
+"""The 80 bytes in front of every frame.
+
+The layout is the code; docs/reference/format.md explains it and has test vectors. The header's CRC
+covers everything behind it up to the body (bytes 8 to 80) and the body's CRC covers the stored body,
+so the log can stamp an offset without reading a single message.
+"""
+
+from enum import IntEnum, IntFlag
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from quivermq.disk import Buffer
+from quivermq.errors import InvalidFrame, UnsupportedFrame
+
+MAGIC = b"QVF1"
+VERSION = 1
+HEADER_BYTES = 80
+OFFSET_MAX = 2**63 - 1
+
+# magic, header crc | body crc, stored bytes, raw bytes, count | base offset, append time,
+# timestamp min, timestamp max | producer id | base sequence, leader epoch |
+# producer epoch, columns, flags | codec, version. Every field is aligned to its own size.
+LAYOUT = Struct("<4sI IIII qqqq Q II HHH BB")
+_BEHIND_CRC = Struct("<IIII qqqq Q II HHH BB")
+_MAGIC_AND_CRC = Struct("<4sI")
+
+# Encryption at rest puts a nonce before and a tag behind the sealed body.
+NONCE_BYTES = 12
+TAG_BYTES = 16
+
+
+class Column(IntFlag):
+    """Which columns the body has, in the order in which they are stored."""
+
+    VALUE = 1
+    KEY = 2
+    HEADERS = 4
+    TIMESTAMP = 8
+    EXPIRES_AT = 16
+    DEDUP_ID = 32
+
+
+class Flag(IntFlag):
+    """What is special about the frame as a whole."""
+
+    ENCRYPTED = 1
+    TRANSACTIONAL = 2
+    CONTROL = 4
+
+
+class Codec(IntEnum):
+    """How the stored body was made from the raw one."""
+
+    NONE = 0
+    ZSTD = 1
+    LZ4 = 2
+    GZIP = 3
+
+
+_COLUMNS_KNOWN = sum(Column)
+_FLAGS_KNOWN = sum(Flag)
+_CODEC_MAX = max(Codec)
+
+
+class Header(NamedTuple):
+    """The fields of a header in stored order. Times are unix microseconds.
+
+    The producer fills in everything but `base_offset`, `append_time` and `leader_epoch`, which
+    belong to the log. A frame without a timestamp column has one timestamp for all its messages:
+    then `timestamp_min` equals `timestamp_max`.
+    """
+
+    body_crc: int
+    stored_bytes: int
+    raw_bytes: int
+    message_count: int
+    base_offset: int
+    append_time: int
+    timestamp_min: int
+    timestamp_max: int
+    producer_id: int
+    base_sequence: int
+    leader_epoch: int
+    producer_epoch: int
+    columns: int
+    flags: int
+    codec: int
+    version: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last message."""
+        return self.base_offset + self.message_count
+
+    @property
+    def frame_bytes(self) -> int:
+        """The length of the whole frame: header, stored body, padding."""
+        return HEADER_BYTES + padded(self.stored_bytes)
+
+    def stamped(self, base_offset: int, append_time: int, leader_epoch: int) -> "Header":
+        """The same header at its place in a log."""
+        return self._replace(base_offset=base_offset, append_time=append_time, leader_epoch=leader_epoch)
+
+    def pack(self) -> bytes:
+        """The 80 bytes."""
+        behind = _BEHIND_CRC.pack(*self)
+        return _MAGIC_AND_CRC.pack(MAGIC, crc32c(behind)) + behind
+
+
+def padded(length: int) -> int:
+    """`length` rounded up to the next multiple of 8."""
+    return (length + 7) & -8
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> Header:
+    """The header at `position`, with every claim checked that can be checked without the body.
+
+    Raises InvalidFrame. A header that was returned here may be trusted in its lengths.
+    """
+    if len(buffer) - position < HEADER_BYTES:
+        raise InvalidFrame(
+            f"a header has {HEADER_BYTES} bytes, only {len(buffer) - position} are left",
+            position=position,
+        )
+    magic, header_crc, *fields = LAYOUT.unpack_from(buffer, position)
+    if magic != MAGIC:
+        raise InvalidFrame(f"a frame begins with {MAGIC!r}, not {magic!r}", position=position)
+    if crc32c(memoryview(buffer)[position + 8 : position + HEADER_BYTES]) != header_crc:
+        raise InvalidFrame("the header's checksum does not match", position=position)
+    header = Header._make(fields)
+    if reason := _novelty(header):
+        raise UnsupportedFrame(reason, position=position)
+    if reason := _contradiction(header):
+        raise InvalidFrame(reason, position=position)
+    return header
+
+
+def _novelty(header: Header) -> str | None:
+    """What this release does not know. Damage it is not: the checksum is right."""
+    if header.version != VERSION:
+        return f"the frame has version {header.version}, this release knows version {VERSION}"
+    if header.codec > _CODEC_MAX:
+        return f"codec {header.codec} is not known to this release"
+    if header.flags & ~_FLAGS_KNOWN:
+        return f"flags {header.flags:#x} are not all known to this release"
+    if header.columns & ~_COLUMNS_KNOWN:
+        return f"columns {header.columns:#x} are not all known to this release"
+    return None
+
+
+def _contradiction(header: Header) -> str | None:
+    """What is wrong with a header whose checksum is right; it may still come from an enemy."""
+    if not 0 <= header.base_offset <= OFFSET_MAX - header.message_count:
+        return f"base offset {header.base_offset} is out of range"
+    if header.timestamp_min > header.timestamp_max:
+        return "the smallest timestamp is larger than the largest"
+    return _contradiction_of_lengths(header)
+
+
+def _contradiction_of_lengths(header: Header) -> str | None:
+    if header.message_count == 0:
+        return "a frame has at least one message"
+    if header.flags & Flag.CONTROL:
+        if header.columns:
+            return "a control frame has no columns"
+    elif not header.columns & Column.VALUE:
+        return "the value column is missing"
+    elif header.raw_bytes < 4 * (header.message_count + 1):
+        return f"{header.message_count} messages cannot fit into {header.raw_bytes} bytes"
+    if header.codec == Codec.NONE:
+        sealing = NONCE_BYTES + TAG_BYTES if header.flags & Flag.ENCRYPTED else 0
+        if header.stored_bytes != header.raw_bytes + sealing:
+            return "without a codec, the stored body must be as long as the raw one"
+    return None

@@ -1,0 +1,111 @@
+"""Group commit: threads that want the same expensive thing share it.
+
+Whoever comes first leads: it takes everything that has gathered, commits it in one go, and hands the
+lead to the first of those who came meanwhile. There is no thread of its own and no waiting for company:
+a group is as large as what arrived during the commit before it.
+"""
+
+from _thread import LockType, allocate_lock
+from collections import deque
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from quivermq.errors import QuiverError, StorageFailed
+
+Entry = TypeVar("Entry")
+
+# Waking all at once makes them fight for the interpreter: a few are woken, and each wakes one more.
+_WOKEN_AT_ONCE = 2
+
+
+class GroupCommit(Generic[Entry]):
+    """Calls `commit` with the entries of a whole group; it returns the first one's offset."""
+
+    def __init__(self, commit: Callable[[list[Entry]], int], path: Path) -> None:
+        self._commit = commit
+        self._path = path
+        self._lock = allocate_lock()
+        self._open: _Group[Entry] = _Group()
+        self._is_led = False
+
+    def join(self, entry: Entry | None) -> int:
+        """Return the entry's offset once a commit that began after this call has ended.
+
+        Without an entry, only the commit is waited for. Raises what `commit` raised.
+        """
+        with self._lock:
+            group = self._open
+            place = len(group.entries)
+            if entry is not None:
+                group.entries.append(entry)
+            leads, self._is_led = not self._is_led, True
+            if not leads:
+                wake = allocate_lock()
+                wake.acquire()
+                group.waiting.append(wake)
+        if not leads:
+            self._wait(group, wake)
+        if group.done:
+            group.wake(1)
+        else:
+            self._lead(group)
+        group.check()
+        return group.base + place
+
+    def _wait(self, group: "_Group[Entry]", wake: LockType) -> None:
+        try:
+            wake.acquire()
+        except BaseException:
+            # Interrupted from the keyboard, perhaps in the moment of being woken: whatever this
+            # thread was woken for, somebody has to do it, or all others would wait for ever.
+            try:
+                group.waiting.remove(wake)
+            except ValueError:
+                group.wake(1) if group.done else self._lead(group)
+            raise
+
+    def _lead(self, group: "_Group[Entry]") -> None:
+        with self._lock:
+            self._open = _Group()
+        try:
+            group.base = self._commit(group.entries)
+        except QuiverError as error:
+            group.error = error
+        finally:
+            # Also when something unforeseen is on its way up: the others must not wait for ever.
+            if group.base < 0 and group.error is None:
+                group.error = StorageFailed("the commit was interrupted", path=self._path)
+            group.done = True
+            with self._lock:
+                self._is_led = bool(self._open.waiting)
+                successor = self._open.waiting.popleft() if self._is_led else None
+            if successor is not None:
+                successor.release()
+            group.wake(_WOKEN_AT_ONCE)
+
+
+class _Group(Generic[Entry]):
+    """Those who are committed together."""
+
+    __slots__ = ("base", "done", "entries", "error", "waiting")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.waiting: deque[LockType] = deque()
+        self.done = False
+        self.base = -1
+        self.error: QuiverError | None = None
+
+    def wake(self, count: int) -> None:
+        for _ in range(count):
+            try:
+                self.waiting.popleft().release()
+            except IndexError:
+                return
+
+    def check(self) -> None:
+        if self.error is not None:
+            # A copy, because one traceback cannot belong to many threads.
+            raise copy(self.error) from self.error

@@ -1,0 +1,100 @@
+"""A data directory: its lock, and the logs that lie in it.
+
+A log is any directory with a segment in it; its name is its path below the data directory.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from quivermq.clock import Clock, SystemClock
+from quivermq.disk import Disk, SystemDisk
+from quivermq.errors import InvalidName
+from quivermq.log.flusher import Flusher, Scheduler
+from quivermq.log.follower import LogFollower
+from quivermq.log.log import Log
+from quivermq.log.opening import base_offsets
+from quivermq.segment.quarantine import DIRECTORY as QUARANTINE
+from quivermq.settings import StorageSettings
+
+LOCK_NAME = "LOCK"
+
+_PART = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class DataDirectory:
+    """Holds the lock of a data directory, so that one process writes to it, and opens its logs.
+
+    Raises DirectoryLocked with the other process's id. Reading beside a writer needs no lock: see
+    `LogFollower`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings: StorageSettings | None = None,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.settings = settings or StorageSettings()
+        self.disk = disk or SystemDisk()
+        self._clock = clock or SystemClock()
+        self.disk.make_directory(self.path)
+        self._lock = self.disk.lock(self.path / LOCK_NAME)
+        self._scheduler = scheduler or Flusher(self._clock)
+        self._logs: dict[str, Log] = {}
+
+    def log(self, name: str) -> Log:
+        """The log of that name, created when it is new. Raises InvalidName."""
+        check_log_name(name)
+        if name not in self._logs:
+            self._logs[name] = Log(
+                self.path / name,
+                self.settings,
+                disk=self.disk,
+                clock=self._clock,
+                scheduler=self._scheduler,
+            )
+        return self._logs[name]
+
+    def close(self) -> None:
+        """Close every log, then let go of the lock. Closing twice is allowed."""
+        for log in self._logs.values():
+            log.close()
+        self._scheduler.close()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def follow(path: str | os.PathLike[str], name: str, settings: StorageSettings | None = None) -> LogFollower:
+    """The log of that name, for reading beside whoever writes to it."""
+    check_log_name(name)
+    return LogFollower(Path(path) / name, settings or StorageSettings())
+
+
+def check_log_name(name: str) -> None:
+    """A name may lead down, part by part, never up or out: it becomes a path."""
+    parts = name.split("/")
+    if not all(_PART.fullmatch(part) and part.strip(".") for part in parts):
+        raise InvalidName(
+            f"{name!r} cannot name a log: use parts of [A-Za-z0-9._-], at most 249 long, joined by /"
+        )
+
+
+def find_logs(disk: Disk, path: Path) -> Iterator[Path]:
+    """Every log at or below a path, in order."""
+    if base_offsets(disk, path):
+        yield path
+    for name in disk.names(path):
+        if name != QUARANTINE and disk.is_directory(path / name):
+            yield from find_logs(disk, path / name)

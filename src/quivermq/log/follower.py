@@ -1,0 +1,73 @@
+"""Looking on while another process writes. Changes no file and takes no lock."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from quivermq.disk import Disk, SystemDisk
+from quivermq.frame import Frame
+from quivermq.log.opening import base_offsets, file_size, sealed_segments
+from quivermq.log.reader import LogReader
+from quivermq.segment import Segment, inspect_tail
+from quivermq.settings import StorageSettings
+
+
+class LogFollower(LogReader):
+    """A log open for reading only. Every read looks for what has been written since.
+
+    The end of what can be read is the last frame that is whole: the writer may be in the middle of
+    the next one, or may have died there.
+    """
+
+    def __init__(self, directory: Path, settings: StorageSettings, *, disk: Disk | None = None) -> None:
+        super().__init__(disk or SystemDisk(), directory, settings)
+        self.refresh()
+
+    def frames(self, start: int | None = None, *, mapped: bool = False) -> Iterator[Frame]:
+        self.refresh()
+        return super().frames(start, mapped=mapped)
+
+    def find_time(self, timestamp: int) -> int:
+        self.refresh()
+        return super().find_time(timestamp)
+
+    def refresh(self) -> None:
+        """Look at the directory again."""
+        while True:
+            bases = base_offsets(self.disk, self.directory)
+            try:
+                self._segments = (*self._sealed(bases), *self._last(bases))
+            except FileNotFoundError:
+                continue  # The writer removed a segment after it was listed.
+            return
+
+    def _sealed(self, bases: list[int]) -> list[Segment]:
+        """Segments that are known already keep their index, unless another file took their place."""
+        known = {s.base_offset: s for s in self._segments if not s.is_active}
+        return [
+            old if (old := known.get(new.base_offset)) and old.end == new.end else new
+            for new in sealed_segments(self.disk, self.directory, bases, self.settings)
+        ]
+
+    def _last(self, bases: list[int]) -> list[Segment]:
+        if not bases:
+            return []
+        known = self._segments[-1] if self._segments else None
+        if known is not None and known.base_offset == bases[-1]:
+            if known.end == file_size(self.disk, known.path):
+                return [known]
+            if known.grow():
+                return [known]
+        tail = inspect_tail(self.disk, self.directory, bases[-1], self.settings)
+        segment = Segment(
+            self.disk,
+            self.directory,
+            bases[-1],
+            self.settings,
+            end_offset=tail.end_offset,
+            end=tail.end,
+            index=tail.index,
+            timestamp_max=tail.timestamp_max,
+        )
+        for damage in tail.damages:
+            self._fence(segment.corruption(damage))
+        return [segment]

@@ -1,0 +1,51 @@
+"""What a whole frame must keep to before it may enter a log."""
+
+from operator import sub
+
+from quivermq.disk import Buffer
+from quivermq.errors import InvalidFrame, MessageTooLarge
+from quivermq.frame import Frame
+from quivermq.settings import StorageSettings
+
+
+def check_frame(frame: Frame, settings: StorageSettings) -> None:
+    """Raise MessageTooLarge when the frame, or a value in it, is over a limit of the settings."""
+    header = frame.header
+    if header.frame_bytes > settings.frame_bytes_max:
+        raise MessageTooLarge(
+            "the batch",
+            size_bytes=header.frame_bytes,
+            limit_bytes=settings.frame_bytes_max,
+            setting="frame_bytes_max",
+        )
+    # Only a body that is larger than one message may be can hide one that is too large.
+    if header.raw_bytes > settings.message_bytes_max:
+        offsets = frame.layout.value.offsets
+        largest = max(map(sub, offsets[1:], offsets))
+        if largest > settings.message_bytes_max:
+            raise MessageTooLarge(
+                "a message of the batch",
+                size_bytes=largest,
+                limit_bytes=settings.message_bytes_max,
+                setting="message_bytes_max",
+            )
+
+
+def parse_only(buffer: Buffer, settings: StorageSettings) -> Frame:
+    """The one frame that the bytes are. Raises InvalidFrame when there is more or less."""
+    frame = Frame.parse(
+        buffer,
+        frame_bytes_max=settings.frame_bytes_max,
+        raw_bytes_max=settings.frame_raw_bytes_max,
+    )
+    if frame.header.frame_bytes != len(buffer):
+        raise InvalidFrame("something follows the frame", position=frame.header.frame_bytes)
+    return frame
+
+
+def check_foreign_frame(frame: Frame, settings: StorageSettings) -> None:
+    """Check a frame that somebody else encoded: everything it claims, and the limits."""
+    if frame.is_control:
+        raise InvalidFrame("control frames are written by the log alone", position=0)
+    frame.validate()
+    check_frame(frame, settings)

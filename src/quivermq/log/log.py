@@ -1,0 +1,365 @@
+"""An ordered run of segments that grows at its end.
+
+Three roles, each held by one thread at a time: anybody reads; whoever holds `_lock` writes; whoever
+holds `_sync_lock` makes durable what was written, while others go on writing. Single messages gather,
+at `buffered` in `_buffer` and at `fsync` in a group commit, and become one frame when they are written.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from quivermq.clock import Clock, SystemClock
+from quivermq.disk import Buffer, Disk, SystemDisk
+from quivermq.errors import Closing, QuiverError, StorageFailed
+from quivermq.frame import ANONYMOUS, Frame, Headers, Producer, codec_named, encode
+from quivermq.log.commit import GroupCommit
+from quivermq.log.entries import Entry, checked_entry, frames_of
+from quivermq.log.flusher import Flusher, Scheduler
+from quivermq.log.limits import check_foreign_frame, check_frame, parse_only
+from quivermq.log.opening import recover_directory, remove_segment
+from quivermq.log.reader import LogReader
+from quivermq.log.retention import Removed, extent_of, is_expired, removable
+from quivermq.log.truncation import truncate_segments
+from quivermq.segment import SegmentWriter
+from quivermq.settings import Durability, StorageSettings
+
+
+class Log(LogReader):
+    """A log open for writing. Thread-safe. The caller holds the lock of the data directory.
+
+    After a failed sync, or a write that failed for another reason than a full disk, the log is
+    fenced: it can be read and closed, and every append raises what happened, until it is reopened.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: StorageSettings,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        super().__init__(disk or SystemDisk(), directory, settings)
+        self._clock = clock or SystemClock()
+        self._scheduler = scheduler or Flusher(self._clock)
+        self._owns_scheduler = scheduler is None
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._commit = GroupCommit(self._commit_group, directory)
+        self._buffer: list[Entry] = []
+        self._buffer_bytes = 0
+        self._flush_is_scheduled = False
+        self._sync_is_scheduled = False
+        self._retired: list[SegmentWriter] = []
+        self._failure: QuiverError | None = None
+        self._is_closed = False
+        self._writer = self._open()
+        self._next_offset = self._synced_end = self._writer.segment.end_offset
+        _open_logs.add(self)
+
+    def _open(self) -> SegmentWriter:
+        self.disk.make_directory(self.directory)
+        segments, tail = recover_directory(self.disk, self.directory, self.settings)
+        if tail is None:
+            writer = SegmentWriter.create(self.disk, self.directory, 0, self.settings)
+            segments.append(writer.segment)
+        else:
+            writer = SegmentWriter.resume(segments[-1], tail)
+            for damage in tail.damages:
+                self._fence(segments[-1].corruption(damage))
+        self._segments = tuple(segments)
+        return writer
+
+    @property
+    def end(self) -> int:
+        """The offset that the next message gets."""
+        return self._next_offset
+
+    @property
+    def synced_end(self) -> int:
+        """Everything before this offset survives power loss."""
+        return self._synced_end
+
+    def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        expires_at: int | None = None,
+        dedup_id: str | None = None,
+        durability: Durability | None = None,
+    ) -> int:
+        """Append one message and return its offset, once it is as durable as asked for.
+
+        Raises InvalidRequest, DiskFull or StorageFailed; the message is then not in the log.
+        """
+        entry = checked_entry(
+            value, key, headers, timestamp, expires_at, dedup_id, self.settings.message_bytes_max
+        )
+        word = durability or self.settings.durability
+        if word == "buffered":
+            return self._append_to_buffer(entry)
+        if word == "fsync":
+            self._check_usable()
+            return self._commit.join(entry)
+        return self._append_frames(frames_of([entry], self._clock.now_us(), self.settings))
+
+    def append_many(
+        self,
+        values: Sequence[bytes],
+        *,
+        timestamp: int | Sequence[int] | None = None,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+        expires_at: Sequence[int | None] | None = None,
+        dedup_ids: Sequence[str | None] | None = None,
+        producer: Producer = ANONYMOUS,
+        durability: Durability | None = None,
+    ) -> int:
+        """Append a batch as one frame, all or nothing, and return its first offset."""
+        frame = encode(
+            values,
+            timestamp=self._clock.now_us() if timestamp is None else timestamp,
+            keys=keys,
+            headers=headers,
+            expires_at=expires_at,
+            dedup_ids=dedup_ids,
+            codec=codec_named(self.settings.codec),
+            producer=producer,
+            raw_bytes_max=self.settings.frame_raw_bytes_max,
+        )
+        check_frame(frame, self.settings)
+        return self._append_frame(frame, durability)
+
+    def append_frame(self, frame: Buffer | Frame, *, durability: Durability | None = None) -> int:
+        """Append a frame that came from outside, its body as it is, and return its first offset."""
+        if not isinstance(frame, Frame):
+            frame = parse_only(frame, self.settings)
+        check_foreign_frame(frame, self.settings)
+        return self._append_frame(frame, durability)
+
+    def frames(self, start: int | None = None, *, mapped: bool = False) -> Iterator[Frame]:
+        """As for every reader; what was appended before the call is there, buffered or not."""
+        if self._buffer and not self._is_closed:
+            self.flush()
+        return super().frames(start, mapped=mapped)
+
+    def flush(self) -> None:
+        """Hand everything buffered to the operating system: after that, it survives kill -9."""
+        with self._lock:
+            self._check_usable()
+            self._flush_buffer()
+
+    def sync(self) -> None:
+        """Return once everything appended before the call survives power loss."""
+        self.flush()
+        with self._sync_lock:
+            self._sync()
+
+    def retain(self, *, floor: int | None = None) -> Removed:
+        """Remove the segments that the settings no longer keep, but none that holds `floor` or more.
+
+        `floor` is the first offset that somebody still needs; None when nobody needs any.
+        """
+        now_us = self._clock.now_us()
+        with self._sync_lock:
+            with self._lock:
+                self._check_usable()
+                self._flush_buffer()
+                if is_expired(extent_of(self._writer.segment), now_us, self.settings):
+                    self._roll()
+            self._sync()
+            extents = [extent_of(segment) for segment in self._segments]
+            count = removable(extents, now_us, floor, self.settings)
+            for segment in self._segments[:count]:
+                # Hidden first: a reader must not be sent to a file that is about to go.
+                self._segments = self._segments[1:]
+                remove_segment(self.disk, self.directory, segment.base_offset)
+        return Removed.of(extents[:count])
+
+    def truncate(self, end: int) -> None:
+        """Remove every message from offset `end` on. A frame that `end` cuts through is divided."""
+        with self._sync_lock, self._lock:
+            self._check_usable()
+            self._flush_buffer()
+            self._check_range(end)
+            self._close_writers()
+            truncate_segments(self._segments, end)
+            self._writer = self._open()
+            self._next_offset = self._synced_end = end
+
+    def close(self) -> None:
+        """Write and sync everything, and let go of the files. Closing twice is allowed.
+
+        Raises DiskFull when buffered messages cannot be written: they are kept, and `close` can be
+        called again once there is room.
+        """
+        with self._sync_lock, self._lock:
+            if self._is_closed:
+                return
+            if self._failure is None:
+                self._flush_buffer()
+            self._is_closed = True
+            failure, self._failure = self._failure, Closing(f"{self.directory} was closed")
+            if failure is None:
+                self._close_writers()
+            else:
+                self._writer.abandon()
+        if self._owns_scheduler:
+            self._scheduler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # The writing role: these are called with `_lock` held.
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _put(self, frames: Sequence[Frame]) -> int:
+        """Write frames behind everything that came before, and return the first offset."""
+        self._check_usable()
+        now_us = self._clock.now_us()
+        size = sum(frame.header.frame_bytes for frame in frames)
+        try:
+            if self._is_full(size, now_us):
+                self._roll()
+            base = offset = self._writer.segment.end_offset
+            stamped = []
+            for frame in frames:
+                stamped.append(frame.stamped(offset, now_us))
+                offset += len(frame)
+            self._writer.append(stamped)
+        except StorageFailed as error:
+            self._failure = error
+            raise
+        self._next_offset = offset
+        if not self._sync_is_scheduled:
+            self._sync_is_scheduled = True
+            self._scheduler.schedule(self.settings.fsync_interval_ms / 1000, self._sync_due)
+        return base
+
+    def _flush_buffer(self) -> None:
+        if self._buffer:
+            self._put(frames_of(self._buffer, self._clock.now_us(), self.settings))
+            self._buffer = []
+            self._buffer_bytes = 0
+
+    def _is_full(self, incoming_bytes: int, now_us: int) -> bool:
+        segment, settings = self._writer.segment, self.settings
+        if segment.messages == 0:
+            return False
+        opened_us = self._writer.first_append_time
+        return (
+            segment.end + incoming_bytes > settings.segment_bytes
+            or (settings.segment_messages is not None and segment.messages >= settings.segment_messages)
+            or (
+                settings.segment_ms is not None
+                and opened_us is not None
+                and now_us - opened_us >= settings.segment_ms * 1000
+            )
+        )
+
+    def _roll(self) -> None:
+        """Begin the next segment. The old one is closed with the next sync, not to wait for it here."""
+        end_offset = self._writer.segment.end_offset
+        writer = SegmentWriter.create(self.disk, self.directory, end_offset, self.settings)
+        self._retired.append(self._writer)
+        self._writer = writer
+        self._segments = (*self._segments, writer.segment)
+
+    # The ways in.
+
+    def _append_to_buffer(self, entry: Entry) -> int:
+        with self._lock:
+            self._check_usable()
+            settings = self.settings
+            if len(self._buffer) >= settings.batch_messages or self._buffer_bytes >= settings.batch_bytes:
+                # Before the message is taken: if there is no room, it must not have been.
+                self._flush_buffer()
+            if not self._flush_is_scheduled:
+                self._flush_is_scheduled = True
+                self._scheduler.schedule(settings.linger_ms / 1000, self._flush_due)
+            self._buffer.append(entry)
+            self._buffer_bytes += len(entry[0])
+            offset = self._next_offset
+            self._next_offset = offset + 1
+            return offset
+
+    def _append_frame(self, frame: Frame, durability: Durability | None) -> int:
+        offset = self._append_frames([frame])
+        if (durability or self.settings.durability) == "fsync":
+            self._commit.join(None)
+        return offset
+
+    def _append_frames(self, frames: Sequence[Frame]) -> int:
+        with self._lock:
+            self._check_usable()
+            self._flush_buffer()
+            return self._put(frames)
+
+    def _commit_group(self, entries: list[Entry]) -> int:
+        base = 0
+        if entries:
+            base = self._append_frames(frames_of(entries, self._clock.now_us(), self.settings))
+        with self._sync_lock:
+            self._sync()
+        return base
+
+    def _flush_due(self) -> None:
+        self._flush_is_scheduled = False
+        if self._failure is None:
+            self.flush()
+
+    def _sync_due(self) -> None:
+        self._sync_is_scheduled = False
+        if self._failure is None:
+            self.sync()
+
+    # The syncing role: these are called with `_sync_lock` held.
+
+    def _sync(self) -> None:
+        with self._lock:
+            self._check_usable()
+            retired, writer = list(self._retired), self._writer
+            end_offset = writer.segment.end_offset
+        try:
+            for old in retired:
+                old.close()
+            writer.sync()
+        except StorageFailed as error:
+            # The kernel may have dropped the pages that it could not write: a second attempt would
+            # succeed and mean nothing.
+            self._failure = error
+            raise
+        with self._lock:
+            del self._retired[: len(retired)]
+            self._synced_end = end_offset
+
+    def _close_writers(self) -> None:
+        for writer in (*self._retired, self._writer):
+            writer.close()
+        self._retired.clear()
+
+
+_open_logs: "weakref.WeakSet[Log]" = weakref.WeakSet()
+
+
+def _disown() -> None:
+    """In a forked child: the files belong to the parent, which goes on writing to them."""
+    for log in _open_logs:
+        log._failure = Closing(f"{log.directory} was opened before the fork: open it in the child")
+
+
+os.register_at_fork(after_in_child=_disown)

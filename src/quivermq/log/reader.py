@@ -1,0 +1,127 @@
+"""Reading a log: the same for its writer and for a process that only looks on."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from quivermq.disk import Disk
+from quivermq.errors import Corruption, OffsetOutOfRange
+from quivermq.frame import Frame, Record
+from quivermq.segment import Segment
+from quivermq.settings import StorageSettings
+
+READ_BYTES = 1024 * 1024
+
+# An index takes some hundred kilobytes; only those of the segments read last are kept in memory.
+_INDEXES_KEPT = 8
+
+
+class LogReader:
+    """An ordered run of segments. Any thread may read at any time.
+
+    Once damage was found, nothing behind it is served: a consumer that went on would never learn
+    that it missed something. `quiver repair` sets the damaged bytes aside.
+    """
+
+    def __init__(self, disk: Disk, directory: Path, settings: StorageSettings) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.settings = settings
+        # Replaced as a whole, never changed, so that a reader can walk over it without a lock.
+        self._segments: tuple[Segment, ...] = ()
+        self._damage: Corruption | None = None
+        self._used: list[Segment] = []
+
+    @property
+    def start(self) -> int:
+        """The first offset that is there; equal to `end` when there is none."""
+        return self._segments[0].base_offset if self._segments else 0
+
+    @property
+    def end(self) -> int:
+        """The offset that the next message gets."""
+        return self._segments[-1].end_offset if self._segments else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of frames there are."""
+        return sum(segment.end for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, oldest first."""
+        return self._segments
+
+    def frames(self, start: int | None = None, *, mapped: bool = False) -> Iterator[Frame]:
+        """The frames from the one that holds `start` up to the end there is when it gets there.
+
+        With `mapped` they lie in mapped memory, for `arrow_batch`, and no byte is copied. That is
+        for bulk work in a process that may be restarted: a sector that cannot be read ends it.
+        Raises OffsetOutOfRange, Corruption, StorageFailed.
+        """
+        offset = self.start if start is None else start
+        self._check_range(offset)
+        while offset < self._segments[-1].end_offset:
+            segment = self._segment_of(offset)
+            try:
+                for _, frame in segment.frames(offset, mapped=mapped):
+                    yield frame
+                    offset = frame.header.end_offset
+            except FileNotFoundError:
+                # Retention, here or in the writing process, was faster.
+                raise OffsetOutOfRange(offset, start=self.start, end=self.end) from None
+            except Corruption as error:
+                self._fence(error)
+                raise
+
+    def read(self, start: int, *, bytes_max: int = READ_BYTES) -> list[Frame]:
+        """Frames from the one that holds `start`, up to `bytes_max`, but at least one if there is one."""
+        frames: list[Frame] = []
+        size = 0
+        for frame in self.frames(start):
+            size += frame.header.frame_bytes
+            if frames and size > bytes_max:
+                break
+            frames.append(frame)
+        return frames
+
+    def records(self, start: int | None = None, *, limit: int | None = None) -> Iterator[Record]:
+        """The messages from `start` on, one by one."""
+        return islice(self._records(start), limit)
+
+    def _records(self, start: int | None) -> Iterator[Record]:
+        first = self.start if start is None else start
+        for frame in self.frames(first):
+            yield from frame.records()[max(0, first - frame.header.base_offset) :]
+
+    def find_time(self, timestamp: int) -> int:
+        """The first offset whose message is not older than `timestamp` (µs); `end` when all are."""
+        for segment in self._segments:
+            offset = self._using(segment).find_time(timestamp)
+            if offset is not None:
+                return offset
+        return self.end
+
+    def _check_range(self, offset: int) -> None:
+        if not self.start <= offset <= self.end:
+            raise OffsetOutOfRange(offset, start=self.start, end=self.end)
+        if self._damage is not None and offset > self._damage.offsets[0]:
+            raise self._damage
+
+    def _segment_of(self, offset: int) -> Segment:
+        for segment in reversed(self._segments):
+            if segment.base_offset <= offset:
+                return self._using(segment)
+        raise OffsetOutOfRange(offset, start=self.start, end=self.end)
+
+    def _using(self, segment: Segment) -> Segment:
+        if not self._used or self._used[-1] is not segment:
+            used = [other for other in self._used if other is not segment]
+            for forgotten in used[:-_INDEXES_KEPT]:
+                forgotten.forget_index()
+            self._used = [*used[-_INDEXES_KEPT:], segment]
+        return segment
+
+    def _fence(self, error: Corruption) -> None:
+        if self._damage is None or error.offsets[0] < self._damage.offsets[0]:
+            self._damage = error

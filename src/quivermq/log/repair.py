@@ -1,0 +1,114 @@
+"""Mending a log: damaged bytes go to quarantine, their offsets stay, nothing is thrown away.
+
+A damaged segment is replaced in one step by a copy in which a gap frame stands where the damage was.
+A crash at any moment leaves the old segment or the new one, and repairing again goes on from there.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quivermq.clock import Clock, SystemClock
+from quivermq.disk import Disk, File, SystemDisk
+from quivermq.log.directory import LOCK_NAME, find_logs
+from quivermq.log.gap import gap_frame
+from quivermq.log.opening import base_offsets, tidy
+from quivermq.log.survey import Progress, Survey, segments_of, survey
+from quivermq.segment import Damage, Segment, copy_range, index_path, recover, set_aside
+from quivermq.settings import StorageSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A damaged range of a file, and where its bytes are now; None where there were none."""
+
+    path: Path
+    position: int
+    end: int
+    offsets: tuple[int, int | None]
+    reason: str
+    side_file: Path | None
+
+
+@dataclass(slots=True)
+class Repair:
+    """What a repair did."""
+
+    logs: int = 0
+    segments: int = 0
+    indexes_rebuilt: int = 0
+    mended: list[Mended] = field(default_factory=list)
+
+
+def repair(
+    path: Path,
+    settings: StorageSettings | None = None,
+    *,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    progress: Progress = lambda _: None,
+) -> Repair:
+    """Mend every log below the data directory `path`. Raises DirectoryLocked while it is in use."""
+    settings, disk = settings or StorageSettings(), disk or SystemDisk()
+    now_us = (clock or SystemClock()).now_us()
+    done = Repair()
+    lock = disk.lock(path / LOCK_NAME)
+    try:
+        for directory in find_logs(disk, path):
+            done.logs += 1
+            tidy(disk, directory, base_offsets(disk, directory))
+            for segment, is_last in list(segments_of(disk, directory, settings)):
+                done.segments += 1
+                _mend(done, survey(segment, is_last, progress), is_last, now_us)
+    finally:
+        lock.release()
+    return done
+
+
+def _mend(done: Repair, seen: Survey, is_last: bool, now_us: int) -> None:
+    segment = seen.segment
+    ranges = [*seen.damages, *([] if seen.tail is None else [seen.tail])]
+    if ranges:
+        _replace(done, segment, ranges, now_us)
+    if ranges or seen.index_fault is not None:
+        _remove_index(segment)
+        recover(segment.disk, segment.directory, segment.base_offset, segment.settings, is_last=is_last)
+        done.indexes_rebuilt += 1
+
+
+def _replace(done: Repair, segment: Segment, ranges: list[Damage], now_us: int) -> None:
+    disk = segment.disk
+    temporary = segment.path.with_suffix(".tmp")
+    source, copy = disk.open(segment.path), disk.create(temporary)
+    try:
+        position = 0
+        for damage in ranges:
+            copy_range(source, copy, position, damage.position)
+            done.mended.append(_set_aside(disk, source, copy, damage, now_us))
+            position = damage.end
+        copy_range(source, copy, position, segment.end)
+        copy.sync()
+    finally:
+        source.close()
+        copy.close()
+    # The old index describes the old file; without one, the new file is judged by itself.
+    _remove_index(segment)
+    disk.rename(temporary, segment.path)
+    disk.sync_directory(segment.directory)
+
+
+def _set_aside(disk: Disk, source: File, copy: File, damage: Damage, now_us: int) -> Mended:
+    """Put a damaged range away, and a gap frame into the copy where messages were lost."""
+    side_file = None
+    if damage.end > damage.position:
+        side_file = set_aside(disk, source, damage.position, damage.end)
+    start, end = damage.offsets
+    if end is not None and end > start:
+        copy.append(gap_frame((start, end), side_file, damage.reason, now_us).buffers())
+    return Mended(source.path, damage.position, damage.end, damage.offsets, damage.reason, side_file)
+
+
+def _remove_index(segment: Segment) -> None:
+    path = index_path(segment.directory, segment.base_offset)
+    if segment.disk.identity(path) is not None:
+        segment.disk.remove(path)
+        segment.disk.sync_directory(segment.directory)

@@ -1,0 +1,132 @@
+"""The sparse index of a segment: offset and time to a position in the log.
+
+An entry (offset, timestamp, position) says three things about a segment:
+
+- a frame begins at `position`, or will, and its first message has `offset`;
+- no message before `position` has a timestamp larger than `timestamp`;
+- every byte before `position` was on stable storage when the entry was written to the file.
+
+The last one makes the index the mark from which recovery starts: what lies before it is damaged if
+it cannot be read; what lies behind it may be torn. Everything can be rebuilt from the log but this
+mark, so a log whose index is gone is judged more carefully, not less.
+
+File: a header and entries of 32 bytes each. The CRC at the end of each covers the file from its first
+byte, so checking the last one checks them all, and a torn file still has its longest whole prefix.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+
+from crc32c import crc32c
+
+MAGIC = b"QVI1"
+VERSION = 1
+ENTRY_BYTES = 32
+TIMESTAMP_NONE = -(2**63)
+
+# magic, version, base offset, 12 zero bytes | offset, timestamp, position, 4 zero bytes
+_HEADER = Struct("<4sIq12x")
+_ENTRY = Struct("<qqq4x")
+_CRC = Struct("<I")
+
+
+class Index:
+    """The entries of one segment in memory, and how many of them the file has."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.offsets = array("q")
+        self.timestamps = array("q")
+        self.positions = array("q")
+        self._encoded = 0
+        self._crc = 0
+
+    @classmethod
+    def load(cls, data: bytes, base_offset: int) -> "Index | None":
+        """The longest whole prefix of an index file; None when not even its header is right."""
+        index = cls(base_offset)
+        header = index._seal(_HEADER.pack(MAGIC, VERSION, base_offset))
+        if data[:ENTRY_BYTES] != header:
+            return None
+        end = len(data) - len(data) % ENTRY_BYTES
+        if crc32c(data[: end - 4]) != _CRC.unpack_from(data, end - 4)[0]:
+            end = _whole_prefix(data)
+        index._crc = crc32c(data[:end])
+        words = array("q", data[ENTRY_BYTES:end])
+        index.offsets, index.timestamps, index.positions = words[0::4], words[1::4], words[2::4]
+        index._encoded = len(index.offsets)
+        return index
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def file_bytes(self) -> int:
+        """How long the file is when it has every entry."""
+        return ENTRY_BYTES * (1 + len(self))
+
+    @property
+    def mark(self) -> tuple[int, int, int]:
+        """Offset, timestamp and position of the last entry, or of the segment's beginning."""
+        if not self.offsets:
+            return self.base_offset, TIMESTAMP_NONE, 0
+        return self.offsets[-1], self.timestamps[-1], self.positions[-1]
+
+    def add(self, offset: int, timestamp: int, position: int) -> None:
+        """Note a frame's place. Entries are added in order, by one thread, while others look up."""
+        # A look-up searches one column and reads the columns before it: so they grow in this order.
+        self.positions.append(position)
+        self.offsets.append(offset)
+        self.timestamps.append(timestamp)
+
+    def cut(self, position: int) -> None:
+        """Forget every entry behind `position`. The file must then be written anew."""
+        count = bisect_right(self.positions, position)
+        del self.offsets[count:], self.timestamps[count:], self.positions[count:]
+
+    def find_offset(self, offset: int) -> tuple[int, int]:
+        """Position and first offset of the last noted frame that does not begin behind `offset`."""
+        place = bisect_right(self.offsets, offset) - 1
+        return (self.positions[place], self.offsets[place]) if place >= 0 else (0, self.base_offset)
+
+    def find_time(self, timestamp: int) -> tuple[int, int]:
+        """Position and first offset of a noted frame before which every message is older."""
+        place = bisect_left(self.timestamps, timestamp) - 1
+        return (self.positions[place], self.offsets[place]) if place >= 0 else (0, self.base_offset)
+
+    def encode(self) -> bytes:
+        """The whole file."""
+        self._encoded = self._crc = 0
+        header = self._seal(_HEADER.pack(MAGIC, VERSION, self.base_offset))
+        return header + self.encode_more(self.mark[2])
+
+    def encode_more(self, synced_position: int) -> bytes:
+        """What to append to the file, now that the log is durable up to `synced_position`."""
+        start = self._encoded
+        end = min(bisect_right(self.positions, synced_position), len(self.timestamps))
+        self._encoded = max(start, end)
+        return b"".join(
+            self._seal(_ENTRY.pack(self.offsets[i], self.timestamps[i], self.positions[i]))
+            for i in range(start, end)
+        )
+
+    def _seal(self, content: bytes) -> bytes:
+        crc = _CRC.pack(crc32c(content, self._crc))
+        self._crc = crc32c(content + crc, self._crc)
+        return content + crc
+
+
+def _whole_prefix(data: bytes) -> int:
+    """The length of the longest prefix in which every CRC is right."""
+    crc, end = 0, 0
+    while end + ENTRY_BYTES <= len(data):
+        content, stored = (
+            data[end : end + ENTRY_BYTES - 4],
+            data[end + ENTRY_BYTES - 4 : end + ENTRY_BYTES],
+        )
+        if crc32c(content, crc) != _CRC.unpack(stored)[0]:
+            break
+        crc = crc32c(content + stored, crc)
+        end += ENTRY_BYTES
+    return end

@@ -1,0 +1,180 @@
+"""Bringing a segment back after the process or the machine stopped without warning.
+
+Recovery starts at the index's mark: before it, everything was on stable storage, so nothing there is
+looked at now, and what cannot be read later is damage. Behind it, a write may have been torn, or may
+have reached the disk while an earlier one did not: the segment is cut at the first frame that is not
+whole. Should whole frames follow the cut, they go to quarantine first, because nobody can tell a lost
+write from a rotten one any more.
+
+Without a believable index there is no mark. Then only a tail with nothing whole behind it is cut; any
+other damage stays for `quiver repair`.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quivermq.disk import Disk, File
+from quivermq.segment.index import Index
+from quivermq.segment.names import index_path, log_path
+from quivermq.segment.quarantine import COPY_BYTES, set_aside
+from quivermq.segment.scan import Damage, Scan
+from quivermq.segment.segment import Noter, load_index
+from quivermq.settings import StorageSettings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Tail:
+    """How a segment ends, found by looking at what lies behind its mark."""
+
+    index: Index
+    size: int
+    marked: bool
+    """Whether there was an index to believe."""
+    marked_offset: int
+    """What the index says was synced, even where the file is shorter than that now."""
+    synced: int
+    """The position of the mark, where the looking began."""
+    end_offset: int
+    end: int
+    """Where the last whole frame ends."""
+    timestamp_max: int
+    cut: Damage | None = None
+    """What is not whole at the end, to be cut off."""
+    damages: list[Damage] = field(default_factory=list)
+    """What is not whole before the end, and stays."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the segment was synced as a whole: its mark stands at the end of the file."""
+        return self.marked and self.synced == self.size
+
+
+def inspect_tail(
+    disk: Disk,
+    directory: Path,
+    base_offset: int,
+    settings: StorageSettings,
+    *,
+    is_last: bool = True,
+) -> Tail:
+    """Read a segment's index and everything behind its mark. Changes nothing."""
+    file = disk.open(log_path(directory, base_offset))
+    try:
+        size = file.size()
+        loaded = load_index(disk, directory, base_offset)
+        index = loaded or Index(base_offset)
+        marked_offset = index.mark[0]
+        index.cut(size)
+        offset, timestamp_max, position = index.mark
+        tail = Tail(
+            index=index,
+            size=size,
+            marked=loaded is not None,
+            marked_offset=marked_offset,
+            synced=position,
+            end_offset=offset,
+            end=position,
+            timestamp_max=timestamp_max,
+        )
+        _walk(tail, file, settings, is_last)
+        return tail
+    finally:
+        file.close()
+
+
+def _walk(tail: Tail, file: File, settings: StorageSettings, is_last: bool) -> None:
+    note = Noter(tail.index, settings.index_interval_bytes, tail.timestamp_max)
+    scan = Scan(file, end=tail.size, raw_bytes_max=settings.frame_raw_bytes_max)
+    for found in scan.frames(tail.end, tail.end_offset):
+        if isinstance(found, Damage):
+            if tail.marked or (is_last and found.is_last):
+                tail.cut = found
+                break
+            tail.damages.append(found)
+        else:
+            note(found.frame, found.position)
+            tail.end, tail.end_offset = found.end, found.frame.header.end_offset
+    tail.timestamp_max = note.timestamp_max
+
+
+def recover(
+    disk: Disk, directory: Path, base_offset: int, settings: StorageSettings, *, is_last: bool
+) -> Tail:
+    """Make a segment whole and durable again up to its last whole frame.
+
+    Doing it twice gives the same bytes as doing it once.
+    """
+    tail = inspect_tail(disk, directory, base_offset, settings, is_last=is_last)
+    if tail.is_closed:
+        _tidy_index(disk, directory, tail.index)
+        return tail
+    file = disk.open(log_path(directory, base_offset), writable=True)
+    try:
+        if tail.end_offset < tail.marked_offset:
+            logger.error(
+                "%s is shorter than it was when last synced: offsets [%d, %d) are gone",
+                *(file.path, tail.end_offset, tail.marked_offset),
+            )
+        _cut(tail, disk, file)
+        _write_again(tail, file)
+        file.sync()
+    finally:
+        file.close()
+    if tail.index.mark[2] != tail.end:
+        tail.index.add(tail.end_offset, tail.timestamp_max, tail.end)
+    write_index(disk, directory, tail.index)
+    return tail
+
+
+def _tidy_index(disk: Disk, directory: Path, index: Index) -> None:
+    """Take away what a torn write left behind the last entry: nothing behind it would be found."""
+    file = disk.open(index_path(directory, index.base_offset))
+    try:
+        size = file.size()
+    finally:
+        file.close()
+    if size != index.file_bytes:
+        write_index(disk, directory, index)
+
+
+def write_index(disk: Disk, directory: Path, index: Index) -> None:
+    """Replace an index file in one step. The log is durable up to the index's mark."""
+    path = index_path(directory, index.base_offset)
+    temporary = path.with_suffix(".tmp")
+    file = disk.create(temporary)
+    try:
+        file.append([index.encode()])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(directory)
+
+
+def _cut(tail: Tail, disk: Disk, file: File) -> None:
+    if tail.cut is None:
+        return
+    logger.warning(
+        "%s ends in a torn write: cut %d bytes behind offset %d (%s)",
+        *(file.path, tail.size - tail.end, tail.end_offset, tail.cut.reason),
+    )
+    if not tail.cut.is_last:
+        set_aside(disk, file, tail.end, tail.size)
+    # Nobody has these bytes mapped: only whole frames are ever mapped.
+    file.truncate(tail.end)
+
+
+def _write_again(tail: Tail, file: File) -> None:
+    """Put what was not known to be synced through the page cache once more.
+
+    When an earlier sync failed, its pages are clean in memory and missing on the disk, and no later
+    sync would ever write them: only writing them again does.
+    """
+    position = tail.synced
+    while position < tail.end:
+        data = file.read(position, min(COPY_BYTES, tail.end - position))
+        file.rewrite(position, data)
+        position += len(data)

@@ -1,0 +1,195 @@
+"""Walking over the frames of a log file: the one place that decides what is whole and what is not.
+
+Reading, recovery, verification and repair differ only in what they do with what a scan finds.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from quivermq.disk import Buffer
+from quivermq.errors import InvalidFrame, UnsupportedFrame
+from quivermq.frame import HEADER_BYTES, MAGIC, Frame, Header, parse_header
+
+# A look-up reads little; a walk reads more with every step, up to what one read does best.
+CHUNK_BYTES_MIN = 16 * 1024
+CHUNK_BYTES_MAX = 1024 * 1024
+
+
+class Found(NamedTuple):
+    """A whole frame and where it begins."""
+
+    position: int
+    frame: Frame
+
+    @property
+    def end(self) -> int:
+        return self.position + self.frame.header.frame_bytes
+
+
+class Damage(NamedTuple):
+    """A range of bytes [position, end) that is not the frames it should be.
+
+    `offsets` are the messages that should be there; their end is None when no whole frame follows,
+    so that nothing says how many there were.
+    """
+
+    position: int
+    end: int
+    offsets: tuple[int, int | None]
+    reason: str
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing whole follows in the file, as after a torn write."""
+        return self.offsets[1] is None
+
+
+class Readable(Protocol):
+    """What can be scanned: a file, or the memory it is mapped to."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, length: int) -> Buffer: ...
+
+
+class Mapped(NamedTuple):
+    """Mapped memory, read without a copy."""
+
+    memory: memoryview
+
+    def size(self) -> int:
+        return len(self.memory)
+
+    def read(self, position: int, length: int) -> memoryview:
+        return self.memory[position : position + length]
+
+
+class Scan:
+    """Reads frames of one file, chunk by chunk, from any position at which a frame begins."""
+
+    def __init__(self, file: Readable, *, end: int | None = None, raw_bytes_max: int) -> None:
+        self._file = file
+        self._raw_bytes_max = raw_bytes_max
+        self._end = file.size() if end is None else end
+        self._chunk: Buffer = b""
+        self._chunk_position = 0
+        self._chunk_bytes = CHUNK_BYTES_MIN
+
+    def frames(self, position: int, offset: int, skip_to_offset: int = 0) -> Iterator[Found | Damage]:
+        """Everything from `position`, where the frame of `offset` begins, to the end of the file.
+
+        After damage the walk goes on at the next whole frame. Frames that end at or before
+        `skip_to_offset` are stepped over by their headers, their bodies unread. Raises
+        UnsupportedFrame: what a later release wrote is neither readable nor damaged.
+        """
+        while position < self._end:
+            step: Found | Header | Damage
+            try:
+                step = self._next(position, offset, skip_to_offset)
+            except UnsupportedFrame:
+                raise
+            except InvalidFrame as error:
+                step = self._damage(position, offset, error)
+            if isinstance(step, Header):
+                position, offset = position + step.frame_bytes, step.end_offset
+                continue
+            yield step
+            if isinstance(step, Damage):
+                if step.offsets[1] is None:
+                    return
+                position, offset = step.end, step.offsets[1]
+            else:
+                position, offset = step.end, step.frame.header.end_offset
+
+    def begins(self, position: int, offset: int) -> bool:
+        """Whether the frame of `offset` begins at `position`."""
+        try:
+            return position == self._end or self._header(position).base_offset == offset
+        except InvalidFrame:
+            return False
+
+    def _next(self, position: int, offset: int, skip_to_offset: int) -> Found | Header:
+        header = self._header(position)
+        if header.base_offset != offset:
+            raise InvalidFrame(
+                f"the frame begins with offset {header.base_offset}, not {offset}",
+                position=position,
+            )
+        if header.end_offset <= skip_to_offset:
+            return header
+        return Found(position, self._frame(position, header))
+
+    def _header(self, position: int) -> Header:
+        if not self._holds(position, HEADER_BYTES):
+            self._read(position, 0)
+        return parse_header(self._chunk, position - self._chunk_position)
+
+    def _frame(self, position: int, header: Header) -> Frame:
+        if not self._holds(position, header.frame_bytes):
+            # Checked before reading, so that a lying length cannot make us take the memory. The
+            # settings' limit does not count here: it may be smaller than when the frame came in.
+            if position + header.frame_bytes > self._end:
+                raise InvalidFrame(
+                    f"the frame has {header.frame_bytes} bytes, {self._end - position} are there",
+                    position=position,
+                )
+            self._read(position, header.frame_bytes)
+        return Frame.behind(header, self._chunk, position - self._chunk_position, self._raw_bytes_max)
+
+    def _holds(self, position: int, length: int) -> bool:
+        start = position - self._chunk_position
+        return start >= 0 and start + length <= len(self._chunk)
+
+    def _read(self, position: int, length_min: int) -> None:
+        length = min(max(length_min, self._chunk_bytes), self._end - position)
+        self._chunk = self._file.read(position, max(length, 0))
+        self._chunk_position = position
+        self._chunk_bytes = min(self._chunk_bytes * 4, CHUNK_BYTES_MAX)
+
+    def _damage(self, position: int, offset: int, error: InvalidFrame) -> Damage:
+        found = self._resume(position, offset)
+        if found is None:
+            return Damage(position, self._end, (offset, None), error.reason)
+        at, header = found
+        return Damage(position, at, (offset, header.base_offset), error.reason)
+
+    def _resume(self, position: int, offset: int) -> tuple[int, Header] | None:
+        """The next whole frame from a damaged place on.
+
+        A header that is right tells where its frame ends, even when the body is rotten. Only when
+        a header is gone are the bytes searched, because a message may contain a frame itself.
+        """
+        while (header := self._plausible(position)) is not None:
+            if self._is_whole(position, header, offset):
+                return position, header
+            position += header.frame_bytes
+            offset = max(offset, header.end_offset)
+        return self._search(position + 8, offset)
+
+    def _search(self, position: int, offset: int) -> tuple[int, Header] | None:
+        while position < self._end:
+            self._read(position, CHUNK_BYTES_MAX)
+            chunk, start = bytes(self._chunk), position
+            at = chunk.find(MAGIC)
+            while at >= 0:
+                header = self._plausible(start + at) if at % 8 == 0 else None
+                if header is not None and self._is_whole(start + at, header, offset):
+                    return start + at, header
+                at = chunk.find(MAGIC, at + 1)
+            position += CHUNK_BYTES_MAX
+        return None
+
+    def _plausible(self, position: int) -> Header | None:
+        """The header at `position` if there is one and its frame would fit into the file."""
+        try:
+            header = self._header(position)
+        except InvalidFrame:
+            return None
+        return header if position + header.frame_bytes <= self._end else None
+
+    def _is_whole(self, position: int, header: Header, offset_min: int) -> bool:
+        try:
+            self._frame(position, header)
+        except InvalidFrame:
+            return False
+        return header.base_offset >= offset_min

@@ -1,0 +1,209 @@
+"""One log file and its index, as a reader sees them.
+
+A sealed segment never changes; the active one grows behind `end`, which its writer moves. Bytes are
+read with `pread`, because an unreadable sector is then an error and not the end of the process; only
+for Arrow they are mapped. That is safe from cutting, because no log file ever gets shorter than what it
+once held in whole frames.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from quivermq.disk import Disk
+from quivermq.errors import Corruption, InvalidFrame, UnsupportedFrame
+from quivermq.frame import Frame
+from quivermq.segment.index import TIMESTAMP_NONE, Index
+from quivermq.segment.names import index_path, log_path
+from quivermq.segment.scan import Damage, Found, Mapped, Readable, Scan
+from quivermq.settings import StorageSettings
+
+
+class Segment:
+    """The frames of offsets [base_offset, end_offset), in the bytes [0, end) of a file.
+
+    Only an active segment is given its index and its largest timestamp: whoever makes it grow keeps
+    them up to date.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        base_offset: int,
+        settings: StorageSettings,
+        *,
+        end_offset: int,
+        end: int,
+        index: Index | None = None,
+        timestamp_max: int = TIMESTAMP_NONE,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.settings = settings
+        self.end_offset = end_offset
+        self.end = end
+        self.timestamp_max = timestamp_max
+        self.path = log_path(directory, base_offset)
+        self.is_active = index is not None
+        self._index = index
+
+    @property
+    def messages(self) -> int:
+        """How many offsets the segment holds."""
+        return self.end_offset - self.base_offset
+
+    @property
+    def index(self) -> Index:
+        """The index, read from its file, or made from the log where that is missing, short or wrong."""
+        if self._index is None:
+            loaded = load_index(self.disk, self.directory, self.base_offset)
+            if loaded is None or loaded.mark[0] != self.end_offset or loaded.mark[2] != self.end:
+                loaded = self._rebuilt_index()
+            self._index = loaded
+        return self._index
+
+    def forget_index(self) -> None:
+        """Free the memory. The active segment's index is not a copy of a file and stays."""
+        if not self.is_active:
+            self._index = None
+
+    def frames(self, start: int, *, mapped: bool = False) -> Iterator[tuple[int, Frame]]:
+        """The frames from the one that holds offset `start` on, each with its position.
+
+        Raises Corruption at the first that is damaged, and when the file ends before the segment.
+        """
+        end_offset = self.end_offset
+        file = self.disk.open(self.path)
+        try:
+            scan = self._scan(Mapped(file.map(self.end)) if mapped else file)
+            position, offset = self.index.find_offset(start)
+            if not scan.begins(position, offset):
+                # The index file was whole but told of another log: an old copy, perhaps.
+                self._index = self._rebuilt_index()
+                position, offset = self.index.find_offset(start)
+            for found in scan.frames(position, offset, skip_to_offset=start):
+                if isinstance(found, Damage):
+                    raise self.corruption(found)
+                offset = found.frame.header.end_offset
+                yield found.position, found.frame
+            if start < end_offset and offset < end_offset:
+                missing = (max(offset, start), end_offset)
+                reason = "the file ends before the segment does"
+                raise self.corruption(Damage(self.end, self.end, missing, reason))
+        finally:
+            file.close()
+
+    def grow(self) -> bool:
+        """Take in what another process has appended. False when what lies there does not follow on."""
+        index = self.index
+        note = Noter(index, self.settings.index_interval_bytes, self.timestamp_max)
+        file = self.disk.open(self.path)
+        try:
+            scan = Scan(file, raw_bytes_max=self.settings.frame_raw_bytes_max)
+            for found in scan.frames(self.end, self.end_offset):
+                if isinstance(found, Damage):
+                    return False
+                note(found.frame, found.position)
+                self.timestamp_max = note.timestamp_max
+                self.end, self.end_offset = found.end, found.frame.header.end_offset
+            return file.size() >= self.end
+        finally:
+            file.close()
+
+    def find_time(self, timestamp: int) -> int | None:
+        """The first offset whose message is not older than `timestamp`; None when all are."""
+        _, offset = self.index.find_time(timestamp)
+        for _, frame in self.frames(offset):
+            if frame.header.timestamp_max < timestamp or frame.is_control:
+                continue
+            stamps = list(frame.timestamps())
+            place = next(i for i, stamp in enumerate(stamps) if stamp >= timestamp)
+            return frame.header.base_offset + place
+        return None
+
+    def last_append_time(self) -> int | None:
+        """When the newest frame came in; None for an empty segment."""
+        if self.messages == 0:
+            return None
+        last = None
+        for _, frame in self.frames(self.end_offset - 1):
+            last = frame.header.append_time
+        return last
+
+    def examine(self) -> Iterator[Found | Damage]:
+        """Every byte of the segment, whole or not, and the inside of every frame."""
+        file = self.disk.open(self.path)
+        try:
+            for found in self._scan(file).frames(0, self.base_offset):
+                yield _examined(found) if isinstance(found, Found) else found
+        finally:
+            file.close()
+
+    def corruption(self, damage: Damage) -> Corruption:
+        """The error for damage in this segment. A range that runs to the end ends with the segment."""
+        start, end = damage.offsets
+        return Corruption(
+            damage.reason,
+            path=self.path,
+            position=damage.position,
+            offsets=(start, self.end_offset if end is None else end),
+        )
+
+    def _scan(self, file: Readable) -> Scan:
+        return Scan(file, end=self.end, raw_bytes_max=self.settings.frame_raw_bytes_max)
+
+    def _rebuilt_index(self) -> Index:
+        index = Index(self.base_offset)
+        note = Noter(index, self.settings.index_interval_bytes, index.mark[1])
+        file = self.disk.open(self.path)
+        try:
+            for found in self._scan(file).frames(0, self.base_offset):
+                if isinstance(found, Found):
+                    note(found.frame, found.position)
+        finally:
+            file.close()
+        return index
+
+
+def _examined(found: Found) -> Found | Damage:
+    """Look inside a frame too: one whose checksum is right may have been wrong from the start."""
+    header = found.frame.header
+    try:
+        found.frame.validate()
+    except UnsupportedFrame:
+        return found
+    except InvalidFrame as error:
+        offsets = (header.base_offset, header.end_offset)
+        return Damage(found.position, found.end, offsets, error.reason)
+    return found
+
+
+class Noter:
+    """Adds an entry to an index whenever enough bytes have gone by."""
+
+    def __init__(self, index: Index, interval_bytes: int, timestamp_max: int) -> None:
+        self._index = index
+        self._interval_bytes = interval_bytes
+        self._noted = index.mark[2]
+        self.timestamp_max = timestamp_max
+
+    def __call__(self, frame: Frame, position: int) -> None:
+        header = frame.header
+        if position - self._noted >= self._interval_bytes:
+            self._index.add(header.base_offset, self.timestamp_max, position)
+            self._noted = position
+        if header.timestamp_max > self.timestamp_max:
+            self.timestamp_max = header.timestamp_max
+
+
+def load_index(disk: Disk, directory: Path, base_offset: int) -> Index | None:
+    """The index as its file has it; None when there is none that can be believed."""
+    try:
+        file = disk.open(index_path(directory, base_offset))
+    except FileNotFoundError:
+        return None
+    try:
+        return Index.load(file.read(0, file.size()), base_offset)
+    finally:
+        file.close()

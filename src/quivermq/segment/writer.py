@@ -1,0 +1,155 @@
+"""The growing end of a log: one segment that frames are appended to.
+
+Two callers share a writer, each alone in its part: one appends, one syncs. The index's entries reach
+their file only behind a sync, because each promises that what lies before it is durable.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from quivermq.disk import Buffer, Disk, File
+from quivermq.errors import DiskFull, QuiverError, StorageFailed
+from quivermq.frame import Frame
+from quivermq.segment.index import Index
+from quivermq.segment.names import index_path, log_path
+from quivermq.segment.recovery import Tail
+from quivermq.segment.segment import Noter, Segment
+from quivermq.settings import StorageSettings
+
+logger = logging.getLogger(__name__)
+
+
+class SegmentWriter:
+    """Appends to one segment. `segment` is what readers see of it."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        index: Index,
+        log_file: File,
+        index_file: File,
+        *,
+        first_append_time: int | None,
+        synced: int,
+    ) -> None:
+        self.segment = segment
+        self.first_append_time = first_append_time
+        self._index = index
+        self._note = Noter(index, segment.settings.index_interval_bytes, segment.timestamp_max)
+        self._log_file = log_file
+        self._index_file: File | None = index_file
+        self._synced = synced
+
+    @classmethod
+    def create(
+        cls, disk: Disk, directory: Path, base_offset: int, settings: StorageSettings
+    ) -> "SegmentWriter":
+        """A new, empty segment, its names durable: recovery relies on finding the index's header."""
+        index = Index(base_offset)
+        index_file = disk.create(index_path(directory, base_offset))
+        index_file.append([index.encode()])
+        index_file.sync()
+        segment = Segment(
+            disk, directory, base_offset, settings, end_offset=base_offset, end=0, index=index
+        )
+        log_file = disk.create(log_path(directory, base_offset))
+        disk.sync_directory(directory)
+        return cls(
+            segment,
+            index,
+            log_file,
+            index_file,
+            first_append_time=None,
+            synced=0,
+        )
+
+    @classmethod
+    def resume(cls, segment: Segment, tail: Tail) -> "SegmentWriter":
+        """Go on behind the end of a segment that was recovered."""
+        first = next(segment.frames(segment.base_offset), None)
+        return cls(
+            segment,
+            tail.index,
+            segment.disk.open(segment.path, writable=True),
+            segment.disk.open(index_path(segment.directory, segment.base_offset), writable=True),
+            first_append_time=None if first is None else first[1].header.append_time,
+            synced=tail.end,
+        )
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything appended so far survives power loss."""
+        return self._synced == self.segment.end
+
+    def append(self, frames: Sequence[Frame]) -> None:
+        """Write stamped frames behind the end: all of them, or on an error none.
+
+        Raises DiskFull, after which the next append may succeed, or StorageFailed, after which none
+        will.
+        """
+        segment = self.segment
+        buffers: list[Buffer] = []
+        for frame in frames:
+            buffers += frame.buffers()
+        try:
+            written = self._log_file.append(buffers)
+        except QuiverError:
+            self._log_file.truncate(segment.end)
+            raise
+        position = segment.end
+        for frame in frames:
+            self._note(frame, position)
+            position += frame.header.frame_bytes
+        if self.first_append_time is None:
+            self.first_append_time = frames[0].header.append_time
+        # Readers ask for the offset first and for the bytes then, so the bytes must be there first.
+        segment.end += written
+        segment.end_offset = frames[-1].header.end_offset
+
+    def sync(self) -> None:
+        """Return once everything appended before the call survives power loss."""
+        end = self.segment.end
+        if end == self._synced:
+            return
+        self._log_file.sync()
+        self._synced = end
+        self._append_to_index(end)
+
+    def close(self) -> None:
+        """Sync, leave a mark at the end, and let go of the files.
+
+        Without the mark the next opening would take longer; nothing else depends on it.
+        """
+        self.sync()
+        segment, index = self.segment, self._index
+        if index.mark[2] != segment.end:
+            index.add(segment.end_offset, self._note.timestamp_max, segment.end)
+            self._append_to_index(segment.end)
+        self._sync_index()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files as they are."""
+        self._log_file.close()
+        self._give_up_index()
+
+    def _append_to_index(self, synced: int) -> None:
+        entries = self._index.encode_more(synced)
+        if not entries or self._index_file is None:
+            return
+        try:
+            self._index_file.append([entries])
+        except (DiskFull, StorageFailed) as error:
+            # The log is what counts, and it is safe: the index is made anew at the next opening.
+            logger.warning("stopped writing the index of %s: %s", self.segment.path, error)
+            self._give_up_index()
+
+    def _sync_index(self) -> None:
+        if self._index_file is not None:
+            self._index_file.sync()
+
+    def _give_up_index(self) -> None:
+        if self._index_file is not None:
+            self._index_file.close()
+            self._index_file = None

@@ -1,0 +1,100 @@
+"""The tree itself: every setting with its type, default, range and one line of doc.
+
+A section checks itself when it is made, so a `Settings` in hand is a valid one, whoever made it.
+docs/reference/settings.md is generated from here.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from quivermq.errors import InvalidSettings
+from quivermq.settings.setting import GIB, KIB, MIB, MS_MAX, choice, number, settings_of
+
+Durability = Literal["fsync", "os", "buffered"]
+CodecName = Literal["none", "zstd", "lz4", "gzip"]
+
+# Offsets inside of a body are Arrow's int32.
+_BODY_BYTES_MAX = 2 * GIB - 1
+# Each message has at least its offset in a body.
+_BATCH_MESSAGES_MAX = _BODY_BYTES_MAX // 4 - 1
+# What a frame needs besides its messages' bytes: the header, offsets, bitmaps and padding.
+_FRAME_OVERHEAD_BYTES = 4 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """How a log is written and how much of it is kept. Raises InvalidSettings."""
+
+    durability: Durability = choice(
+        "fsync", "When a write is done: on stable storage, with the OS, or in the buffer."
+    )
+    fsync_interval_ms: int = number(
+        1000, "How often durability `os` makes the log safe from power loss.", highest=MS_MAX
+    )
+    linger_ms: int = number(
+        5, "How long durability `buffered` holds a message back at most.", lowest=0, highest=MS_MAX
+    )
+    batch_messages: int = number(
+        1000, "How many messages are gathered into one frame at most.", highest=_BATCH_MESSAGES_MAX
+    )
+    batch_bytes: int = number(
+        1 * MIB, "A batch that has gathered this much becomes a frame.", highest=_BODY_BYTES_MAX
+    )
+    segment_bytes: int = number(64 * MIB, "A segment of this size is followed by a new one.")
+    segment_messages: int | None = number(None, "A segment of this many messages is followed by a new one.")
+    segment_ms: int | None = number(None, "A segment of this age is followed by a new one.", highest=MS_MAX)
+    index_interval_bytes: int = number(
+        4 * KIB, "How far apart in the log the entries of its sparse index are."
+    )
+    retention_ms: int | None = number(
+        None, "A segment goes once all its messages are older.", highest=MS_MAX
+    )
+    retention_bytes: int | None = number(None, "The oldest segments go while the log is larger than this.")
+    retention_messages: int | None = number(
+        None, "The oldest segments go while the log holds more messages than this."
+    )
+    segments_max: int | None = number(None, "The oldest segments go while there are more.")
+    segments_min: int = number(1, "This many segments stay, whatever the retention limits say.")
+    codec: CodecName = choice("none", "How a frame is compressed, if that saves 5 % or more.")
+    message_bytes_max: int = number(2 * MIB, "A larger message is refused.", highest=_BODY_BYTES_MAX)
+    frame_bytes_max: int = number(
+        16 * MIB, "A frame that is larger as stored is refused.", highest=_BODY_BYTES_MAX
+    )
+    frame_raw_bytes_max: int = number(
+        64 * MIB, "A body that is larger after decompression is refused.", highest=_BODY_BYTES_MAX
+    )
+
+    def __post_init__(self) -> None:
+        for name, setting in settings_of(StorageSettings).items():
+            try:
+                setting.check(getattr(self, name))
+            except ValueError as error:
+                raise _invalid(name, str(error)) from None
+        self._check_order("segments_min", "segments_max")
+        self._check_order("message_bytes_max", "frame_bytes_max", margin=_FRAME_OVERHEAD_BYTES)
+        self._check_order("batch_bytes", "frame_bytes_max", margin=_FRAME_OVERHEAD_BYTES)
+        # Without a codec the stored body is the raw one, so one limit must not forbid the other.
+        self._check_order("frame_bytes_max", "frame_raw_bytes_max")
+
+    def _check_order(self, small: str, large: str, *, margin: int = 0) -> None:
+        low, high = getattr(self, small), getattr(self, large)
+        if high is None or low + margin <= high:
+            return
+        # Blame the one that was changed: that is the one somebody can look up.
+        blamed = large if high != settings_of(StorageSettings)[large].default else small
+        raise _invalid(
+            blamed,
+            f"{large} is {high} and must be at least {low + margin}, that is {small}"
+            + (f" + {margin}" if margin else ""),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings, one attribute a section."""
+
+    storage: StorageSettings = field(default_factory=StorageSettings)
+
+
+def _invalid(name: str, reason: str) -> InvalidSettings:
+    return InvalidSettings(f"storage.{name}", reason, origin="arguments")

@@ -1,0 +1,105 @@
+"""The real command in a real process."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from quivermq.settings.load import SETTINGS
+
+QUIVER = Path(sys.executable).with_name("quiver")
+INHERITED = {name: v for name, v in os.environ.items() if not name.startswith("QUIVER_")}
+
+
+def run_quiver(directory: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [QUIVER, *arguments],
+        cwd=directory,
+        env=INHERITED | environ,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_version(tmp_path: Path) -> None:
+    result = run_quiver(tmp_path, "--version")
+    assert (result.returncode, result.stdout) == (0, f"quiver {version('quivermq')}\n")
+
+
+def test_show_prints_every_setting_on_a_line_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "quiver.toml").write_text("[storage]\ncodec = 'lz4'\n")
+    result = run_quiver(tmp_path, "settings", "show", QUIVER_STORAGE__LINGER_MS="7")
+    assert result.returncode == 0, result.stderr
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
+    assert SETTINGS.keys() <= rows.keys()
+    assert rows["storage.codec"][1:3] == ["lz4", "quiver.toml"]
+    assert rows["storage.linger_ms"][1:4] == ["7", "environment", "QUIVER_STORAGE__LINGER_MS"]
+    assert rows["storage.segment_bytes"][1:4] == ["64", "MiB", "default"]
+
+
+def test_show_prints_json(tmp_path: Path) -> None:
+    config = tmp_path / "other.toml"
+    config.write_text("[storage]\nsegment_bytes = '1MiB'\n")
+    result = run_quiver(tmp_path, "settings", "show", "--config", str(config), "--json")
+    assert result.returncode == 0, result.stderr
+    shown = {row["key"]: row for row in json.loads(result.stdout)["settings"]}
+    assert shown.keys() == SETTINGS.keys()
+    assert shown["storage.segment_bytes"]["value"] == 1024**2
+    assert shown["storage.segment_bytes"]["origin"] == str(config)
+    assert shown["storage.retention_ms"]["value"] is None
+    assert shown["storage.codec"]["doc"] == SETTINGS["storage.codec"].doc
+
+
+def test_a_mistake_is_one_line_that_names_it(tmp_path: Path) -> None:
+    result = run_quiver(tmp_path, "settings", "show", QUIVER_STORAGE__SEGMNT_BYTES="1")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: storage.segmnt_bytes: there is no such setting; did you mean"
+        " storage.segment_bytes? (from environment QUIVER_STORAGE__SEGMNT_BYTES)\n"
+    )
+
+
+def test_a_mistake_is_json_for_a_program(tmp_path: Path) -> None:
+    result = run_quiver(tmp_path, "settings", "show", "--config", "none.toml", "--json")
+    assert (result.returncode, result.stdout) == (2, "")
+    error = json.loads(result.stderr)["error"]
+    assert (error["code"], error["retryable"]) == ("invalid_settings", False)
+    assert error["message"].startswith("none.toml: cannot be read")
+
+
+def test_an_unknown_command_is_an_invalid_request(tmp_path: Path) -> None:
+    result = run_quiver(tmp_path, "setings")
+    assert result.returncode == 2
+    assert "setings" in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path, missing: str) -> None:
+    # None in sys.modules makes the import fail exactly as it does for a package that is not there.
+    code = f"import sys; sys.modules[{missing!r}] = None; import quivermq.cli as c; sys.exit(c.main())"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "error: install the command line: pip install 'quivermq[cli]'\n"
+
+
+# Without a buffer the first line fails, with one the last flush does.
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, unbuffered: str) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        result = subprocess.run(
+            [QUIVER, "settings", "show", "--json"],
+            cwd=tmp_path,
+            env=INHERITED | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        os.close(write_end)
+    assert (result.returncode, result.stderr) == (1, "")

@@ -1,0 +1,215 @@
+"""The process that uses the disk, step by step, and the step at which it dies."""
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from support.faulty_disk.inode import Inode, Keep
+from support.faulty_disk.names import Directory, NameHistory, Node
+
+
+class PowerCut(BaseException):
+    """The process is dead. Only a test catches this: no `except Exception` may survive it."""
+
+
+def _let_threads_die_in_silence() -> None:
+    """Keep the death of a thread by a power cut, which is what the test wanted, out of the news.
+
+    For good, not just while a test runs: a thread may find out that it is dead much later.
+    """
+    report = threading.excepthook
+
+    def report_the_rest(death: threading.ExceptHookArgs) -> None:
+        if not issubclass(death.exc_type, PowerCut):
+            report(death)
+
+    threading.excepthook = report_the_rest
+
+
+_let_threads_die_in_silence()
+
+
+@dataclass(slots=True, frozen=True)
+class Step:
+    """One operation that changes something or makes it durable."""
+
+    number: int
+    operation: str
+    path: Path
+    share: float  # of the effect that happens: 1.0 unless the process dies here
+    seed: int
+
+    @property
+    def rng(self) -> Random:
+        """Chance for this step alone, so that it does not depend on what other steps drew."""
+        return Random(f"{self.seed} {self.number}")
+
+    def part_of(self, total: int) -> int:
+        return int(total * self.share)
+
+    @property
+    def happens(self) -> bool:
+        """Whether an operation that happens at once, or not at all, does happen."""
+        return self.share == 1.0
+
+    def __str__(self) -> str:
+        return f"step {self.number}, {self.share:.0%} of {self.operation} {self.path}"
+
+
+class CutMap(NamedTuple):
+    """A mapping whose last bytes went away while somebody could still read them."""
+
+    path: Path
+    mapped_bytes: int
+    size: int
+
+
+class _Mapped(bytearray):
+    """Mapped bytes. Unlike `bytes` it can be watched: it lives as long as any view of it."""
+
+
+@dataclass(slots=True)
+class _SyncFault:
+    glob: str
+    at: int | None
+    keep: Keep
+
+
+class Device:
+    """State, steps and faults: what disk, files and locks have in common."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.guard = threading.RLock()
+        self.history: list[Step] = []
+        self.mapped_then_cut: list[CutMap] = []
+        # Called before a step takes hold, outside the guard, so that a test can keep one thread
+        # in the middle of a sync while others go on.
+        self.before_step: Callable[[str, Path], None] | None = None
+        self.root = Directory(number=1)
+        self.names_history = NameHistory()
+        self.locked: set[int] = set()
+        self._last_number = 1
+        self._stop: int | None = None
+        self._torn: float | None = None
+        self._dead = False
+        self._capacity_bytes: int | None = None
+        self._sync_faults: list[_SyncFault] = []
+        self._maps: list[tuple[weakref.ref[_Mapped], Inode, Path]] = []
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken so far."""
+        return len(self.history)
+
+    @property
+    def dead(self) -> bool:
+        return self._dead
+
+    def stop_at(self, step: int, *, torn: float | None = None) -> None:
+        """Let the process die at that step, counted from 1, after the share `torn` of its effect.
+
+        0.0 is before, 1.0 is after, in between is a torn append or a sync of some of the changes;
+        what happens at once or not at all then does not happen. None: the seed decides.
+        """
+        if step <= self.steps:
+            raise ValueError(f"step {step} is over: {self.steps} were taken")
+        self._stop, self._torn = step, torn
+
+    def stop(self) -> None:
+        """Let the process die now."""
+        with self.guard:
+            self._dead = True
+
+    def fail_sync(self, path: str = "*", *, at: int | None = None, keep: Keep = "nothing") -> None:
+        """Let the next sync of a file or directory whose path matches fail, or the one at a step.
+
+        `keep` is what reached the platter all the same. What did not never will: see `inode`.
+        """
+        self._sync_faults.append(_SyncFault(path, at, keep))
+
+    def fill_after(self, room_bytes: int | None) -> None:
+        """Let the disk be full once its files grew by that much. None: there is room again.
+
+        Cutting and removing files makes room. A restart does not.
+        """
+        with self.guard:
+            self._capacity_bytes = None if room_bytes is None else self._used_bytes() + room_bytes
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """Hold the guard, in a process that lives."""
+        with self.guard:
+            if self._dead:
+                raise PowerCut("the process is dead")
+            yield
+
+    @contextmanager
+    def step(self, operation: str, path: Path) -> Iterator[Step]:
+        """Take one step, and die of it if it is the one. One that is refused counts, too."""
+        if self.before_step is not None and not self._dead:
+            self.before_step(operation, path)
+        with self.alive():
+            number = self.steps + 1
+            self._dead = number == self._stop
+            share = self._share_of_last_step() if self._dead else 1.0
+            step = Step(number, operation, path, share, self.seed)
+            self.history.append(step)
+            try:
+                yield step
+            finally:
+                if self._dead:
+                    raise PowerCut(f"the process died: {step}")
+
+    def sync_fault(self, step: Step) -> Keep | None:
+        """What the platter keeps of this sync if it is to fail, None if it is not."""
+        for fault in self._sync_faults:
+            matches = fnmatch(str(step.path), fault.glob) and fault.at in (None, step.number)
+            if matches and step.happens:
+                self._sync_faults.remove(fault)
+                return fault.keep
+        return None
+
+    def room_bytes(self) -> int:
+        """How much the files may still grow."""
+        if self._capacity_bytes is None:
+            return sys.maxsize
+        return max(0, self._capacity_bytes - self._used_bytes())
+
+    def new_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def map(self, inode: Inode, length: int, path: Path) -> memoryview:
+        """A copy of the first bytes, watched for the file to get shorter under it."""
+        mapped = _Mapped(inode.live[:length])
+        self._maps.append((weakref.ref(mapped), inode, path))
+        return memoryview(mapped).toreadonly()
+
+    def note_cut(self, inode: Inode) -> None:
+        """Look for mappings that reach behind the file's new end."""
+        self._maps = [entry for entry in self._maps if entry[0]() is not None]
+        for reference, mapped_inode, path in self._maps:
+            mapped = reference()
+            if mapped is not None and mapped_inode is inode and len(mapped) > len(inode.live):
+                self.mapped_then_cut.append(CutMap(path, len(mapped), len(inode.live)))
+
+    def _share_of_last_step(self) -> float:
+        rng = Random(f"{self.seed} {self._stop} share")
+        return rng.choice((0.0, rng.random(), 1.0)) if self._torn is None else self._torn
+
+    def _used_bytes(self) -> int:
+        return _live_bytes(self.root)
+
+
+def _live_bytes(node: Node) -> int:
+    if isinstance(node, Inode):
+        return len(node.live)
+    return sum(map(_live_bytes, node.live.values()))

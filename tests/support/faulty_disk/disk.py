@@ -1,0 +1,229 @@
+"""The tree of files, the faults that sit in files, and the disk as the next process finds it."""
+
+import copy
+import os
+from pathlib import Path
+from random import Random
+
+from quivermq.errors import DirectoryLocked, DiskFull, FsyncFailed, StorageFailed
+from support.faulty_disk.device import Device
+from support.faulty_disk.file import FaultyFile, FaultyLock
+from support.faulty_disk.inode import Inode, Keep, Resize, Write
+from support.faulty_disk.names import Directory, NameHistory, Node
+
+
+class FaultyDisk(Device):
+    """A `quivermq.disk.Disk` in memory. Only the root, `Path("/")`, is there from the start.
+
+    `story` says how the disk came to be as it is: put it into assertion messages.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.story = f"a new disk, seed {seed}"
+
+    def __repr__(self) -> str:
+        return f"<FaultyDisk: {self.story}>"
+
+    def create(self, path: Path) -> FaultyFile:
+        with self.step("create", path) as step:
+            directory = self._parent(path)
+            node = directory.live.get(path.name)
+            if isinstance(node, Directory):
+                raise StorageFailed(f"cannot write {path}: Is a directory", path=path)
+            if node is None:
+                self._check_room(path)
+                node = Inode(self.new_number())
+                if step.happens:
+                    self.names_history.change((directory, path.name, node))
+            elif step.happens:
+                # The file stays the same and loses its content, as with O_TRUNC.
+                node.change(Resize(0))
+                self.note_cut(node)
+            return FaultyFile(self, node, path, writable=True)
+
+    def open(self, path: Path, *, writable: bool = False) -> FaultyFile:
+        with self.alive():
+            return FaultyFile(self, self._inode(path), path, writable=writable)
+
+    def names(self, directory: Path) -> list[str]:
+        with self.alive():
+            node = self._find(directory)
+            return sorted(node.live) if isinstance(node, Directory) else []
+
+    def is_directory(self, path: Path) -> bool:
+        with self.alive():
+            return isinstance(self._find(path), Directory)
+
+    def identity(self, path: Path) -> int | None:
+        with self.alive():
+            node = self._find(path)
+            return None if node is None else node.number
+
+    def make_directory(self, path: Path) -> None:
+        if self.is_directory(path):
+            return
+        self.make_directory(path.parent)
+        with self.step("make_directory", path) as step:
+            parent = self._parent(path)
+            if isinstance(parent.live.get(path.name), Inode):
+                raise StorageFailed(f"cannot write {path}: File exists", path=path)
+            self._check_room(path)
+            if step.happens and path.name not in parent.live:
+                self.names_history.change((parent, path.name, Directory(self.new_number())))
+        self.sync_directory(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with self.step("rename", target) as step:
+            old_parent, new_parent = self._parent(source), self._parent(target)
+            node, replaced = old_parent.live.get(source.name), new_parent.live.get(target.name)
+            if node is None:
+                raise StorageFailed(f"cannot write {target}: {source} is not there", path=target)
+            if isinstance(replaced, Directory) or (replaced and isinstance(node, Directory)):
+                raise StorageFailed(f"cannot write {target}: it is in the way", path=target)
+            if step.happens and node is not replaced:
+                self.names_history.change((old_parent, source.name, None), (new_parent, target.name, node))
+
+    def remove(self, path: Path) -> None:
+        with self.step("remove", path) as step:
+            directory = self._parent(path)
+            if not isinstance(directory.live.get(path.name), Inode):
+                raise StorageFailed(f"cannot write {path}: no such file", path=path)
+            if step.happens:
+                self.names_history.change((directory, path.name, None))
+
+    def sync_directory(self, directory: Path) -> None:
+        with self.step("sync_directory", directory) as step:
+            node = self._find(directory)
+            if not isinstance(node, Directory):
+                raise FileNotFoundError(directory)
+            keep = self.sync_fault(step)
+            if keep is not None:
+                self.names_history.fail_sync(node, keep, step.rng)
+                raise FsyncFailed(f"cannot sync {directory}: Input/output error", path=directory)
+            if step.happens:
+                self.names_history.sync(node)
+            elif step.share > 0:
+                self.names_history.sync_in_part(node, step.rng)
+
+    def lock(self, path: Path) -> FaultyLock:
+        with self.step("lock", path) as step:
+            directory = self._parent(path)
+            inode = directory.live.get(path.name) or Inode(self.new_number())
+            assert isinstance(inode, Inode), f"{path} is a directory"
+            if inode.number in self.locked:
+                raise DirectoryLocked(path.parent, pid=int(inode.live))
+            if step.happens:
+                if path.name not in directory.live:
+                    self.names_history.change((directory, path.name, inode))
+                inode.change(Resize(0))
+                inode.change(Write(0, b"%d\n" % os.getpid()))
+                self.locked.add(inode.number)
+            return FaultyLock(self, inode)
+
+    def fail_read(self, path: Path, position: int) -> None:
+        """Let every `read` of that byte fail from now on, as a bad sector does."""
+        self._inode(path).unreadable.add(position)
+
+    def flip(self, path: Path, position: int, mask: int = 0x01) -> None:
+        """Change bits behind everybody's back, for good."""
+        with self.guard:
+            self._inode(path).flip(position, mask)
+
+    def chop(self, path: Path, size: int) -> None:
+        """Lose the end of a file behind everybody's back, for good."""
+        with self.guard:
+            self._inode(path).chop(size)
+
+    def after_kill(self) -> "FaultyDisk":
+        """The disk as another process finds it: what was written is seen, but no more durable."""
+        with self.guard:
+            root, history = copy.deepcopy((self.root, self.names_history))
+            return self._restarted(root, history, "after a kill")
+
+    def after_power_loss(self, seed: int = 0, *, keep: Keep = "random") -> "FaultyDisk":
+        """The disk as the next boot finds it: what was synced, and of the rest what `keep` says."""
+        with self.guard:
+            rng = Random(f"{seed} {self.steps}")
+            found = self.names_history.after_power_loss(keep, rng)
+            root = _after_power_loss(self.root, found, keep, rng)
+            told = f"after a power loss that kept {keep}, seed {seed}"
+            return self._restarted(root, NameHistory(), told)
+
+    def write_to(self, real_directory: Path) -> None:
+        """Write the tree as processes see it to the real file system, to look at."""
+        with self.guard:
+            _write(self.root, real_directory)
+
+    @classmethod
+    def from_directory(cls, real_directory: Path, *, seed: int = 0) -> "FaultyDisk":
+        """A disk that holds a copy of a real directory, all of it durable."""
+        disk = cls(seed)
+        disk.root = disk._load(real_directory)
+        disk.story = f"a copy of {real_directory}, seed {seed}"
+        return disk
+
+    def _restarted(self, root: Directory, history: NameHistory, told: str) -> "FaultyDisk":
+        disk = FaultyDisk(self.seed)
+        disk.root = root
+        disk.names_history = history
+        disk.mapped_then_cut = list(self.mapped_then_cut)
+        disk._last_number = self._last_number
+        disk._capacity_bytes = self._capacity_bytes
+        disk.story = f"{told}; {self.history[-1] if self.history else 'no step'} was the last"
+        return disk
+
+    def _load(self, real_directory: Path) -> Directory:
+        directory = Directory(self.new_number())
+        for real in sorted(real_directory.iterdir()):
+            node: Node = self._load(real) if real.is_dir() else Inode(self.new_number(), real.read_bytes())
+            directory.live[real.name] = directory.durable[real.name] = node
+        return directory
+
+    def _find(self, path: Path) -> Node | None:
+        node: Node | None = self.root
+        for name in path.parts[1:] if path.is_absolute() else path.parts:
+            assert name != "..", f"{path}: the faulty disk does not go up"
+            node = node.live.get(name) if isinstance(node, Directory) else None
+        return node
+
+    def _parent(self, path: Path) -> Directory:
+        node = self._find(path.parent)
+        if not isinstance(node, Directory):
+            raise StorageFailed(f"cannot write {path}: {path.parent} is not there", path=path)
+        return node
+
+    def _inode(self, path: Path) -> Inode:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(path)
+        if isinstance(node, Directory):
+            raise IsADirectoryError(path)
+        return node
+
+    def _check_room(self, path: Path) -> None:
+        # A full disk may or may not have room for one more name; the code has to expect that not.
+        if self.room_bytes() == 0:
+            raise DiskFull(path, needed_bytes=0)
+
+
+def _after_power_loss(
+    directory: Directory, found: dict[Directory, dict[str, Node]], keep: Keep, rng: Random
+) -> Directory:
+    after = Directory(directory.number)
+    for name, node in sorted(found.get(directory, directory.durable).items()):
+        after.live[name] = after.durable[name] = (
+            node.after_power_loss(keep, rng)
+            if isinstance(node, Inode)
+            else _after_power_loss(node, found, keep, rng)
+        )
+    return after
+
+
+def _write(directory: Directory, real_directory: Path) -> None:
+    real_directory.mkdir(parents=True, exist_ok=True)
+    for name, node in directory.live.items():
+        if isinstance(node, Inode):
+            (real_directory / name).write_bytes(node.live)
+        else:
+            _write(node, real_directory / name)

@@ -1,0 +1,202 @@
+"""The bytes of one file: what processes see, what the platter holds, and the changes in between.
+
+A power cut leaves each sector as it was at some moment since the last sync, each at its own moment,
+and the size as it was at yet another. Everything a file system may do to unsynced bytes follows
+from that: lost and torn writes, zeros in the middle, an old end with new bytes before it.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import Literal
+
+SECTOR_BYTES = 512  # what a drive writes whole or not at all
+
+Keep = Literal["nothing", "random", "everything"]  # which unsynced changes outlive the power
+
+
+@dataclass(slots=True)
+class Write:
+    position: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Resize:
+    size: int
+
+
+Change = Write | Resize
+
+
+class Inode:
+    """A file without a name."""
+
+    def __init__(self, number: int, content: bytes | bytearray = b"") -> None:
+        self.number = number
+        self.live = bytearray(content)
+        self.durable = bytearray(content)
+        self.unreadable: set[int] = set()
+        self._unsynced: list[Change] = []
+        self._synced = 0
+
+    def change(self, change: Change) -> None:
+        """Change what processes see, and leave the platter for a later sync."""
+        _apply(change, self.live)
+        self._unsynced.append(change)
+
+    def moment(self) -> int:
+        """How many changes there ever were. A sync that starts now owes its caller only these."""
+        return self._synced + len(self._unsynced)
+
+    def sync(self, moment: int) -> None:
+        """Bring every change before `moment` to the platter."""
+        count = self._count_before(moment)
+        for change in self._unsynced[:count]:
+            _apply(change, self.durable)
+        self._forget(count, [])
+
+    def sync_in_part(self, moment: int, rng: Random) -> None:
+        """Bring some of it to the platter, and owe the rest: the process dies in the middle."""
+        count = self._count_before(moment)
+        whole = _replay(self.durable, self._unsynced[:count])
+        self.durable = _arbitrary(self.durable, self._unsynced[:count], rng)
+        self._forget(count, [Resize(len(whole)), Write(0, bytes(whole))])
+
+    def fail_sync(self, moment: int, keep: Keep, rng: Random) -> None:
+        """Bring to the platter what `keep` says, and never try the rest again.
+
+        The kernel marks the pages clean although they were not written. Processes go on seeing
+        the bytes; the file's size is metadata and still gets out, so later syncs leave zeros there.
+        """
+        count = self._count_before(moment)
+        if count:
+            size = _sizes(self.durable, self._unsynced[:count])[-1]
+            self.durable = _survivor(self.durable, self._unsynced[:count], keep, rng)
+            self._forget(count, [Resize(size)])
+
+    def after_power_loss(self, keep: Keep, rng: Random) -> "Inode":
+        """The file as the next boot finds it."""
+        found = Inode(self.number, _survivor(self.durable, self._unsynced, keep, rng))
+        found.unreadable = set(self.unreadable)
+        return found
+
+    def flip(self, position: int, mask: int) -> None:
+        """Change bits everywhere the byte is held, so that no later sync puts it right."""
+        self.live[position] ^= mask
+        if position < len(self.durable):
+            self.durable[position] ^= mask
+        for change in self._unsynced:
+            if isinstance(change, Write) and 0 <= position - change.position < len(change.data):
+                data = bytearray(change.data)
+                data[position - change.position] ^= mask
+                change.data = bytes(data)
+
+    def chop(self, size: int) -> None:
+        """Lose everything from `size` on, everywhere it is held."""
+        del self.live[size:]
+        del self.durable[size:]
+        self._unsynced = [_chopped(change, size) for change in self._unsynced]
+
+    def _count_before(self, moment: int) -> int:
+        return max(0, moment - self._synced)
+
+    def _forget(self, count: int, still_owed: list[Change]) -> None:
+        self._unsynced[:count] = still_owed
+        self._synced += count - len(still_owed)
+
+
+def _apply(change: Change, image: bytearray) -> None:
+    match change:
+        case Resize(size):
+            _resize(image, size)
+        case Write(position, data):
+            _resize(image, max(len(image), position))
+            image[position : position + len(data)] = data
+
+
+def _resize(image: bytearray, size: int) -> None:
+    del image[size:]
+    image.extend(bytes(size - len(image)))
+
+
+def _chopped(change: Change, size: int) -> Change:
+    match change:
+        case Resize():
+            return Resize(min(change.size, size))
+        case Write(position, data):
+            return Write(min(position, size), data[: max(0, size - position)])
+
+
+def _replay(durable: bytearray, changes: list[Change]) -> bytearray:
+    image = bytearray(durable)
+    for change in changes:
+        _apply(change, image)
+    return image
+
+
+def _sizes(durable: bytearray, changes: list[Change]) -> list[int]:
+    """The file's size at every moment, from before the first change to after the last."""
+    sizes = [len(durable)]
+    for change in changes:
+        match change:
+            case Resize(size):
+                sizes.append(size)
+            case Write(position, data):
+                sizes.append(max(sizes[-1], position + len(data)))
+    return sizes
+
+
+def _survivor(durable: bytearray, changes: list[Change], keep: Keep, rng: Random) -> bytearray:
+    match keep:
+        case "nothing":
+            return bytearray(durable)
+        case "everything":
+            return _replay(durable, changes)
+        case "random":
+            return _arbitrary(durable, changes, rng)
+
+
+def _arbitrary(durable: bytearray, changes: list[Change], rng: Random) -> bytearray:
+    """The file as any file system may leave it: see the top of this module."""
+    sizes = _sizes(durable, changes)
+    # Sometimes everything is of one moment: a clean prefix is a case of its own, and files of many
+    # sectors would hardly ever get it by chance.
+    one_moment = rng.randint(0, len(changes)) if rng.random() < 0.4 else None
+    sectors_at = defaultdict(list)
+    for sector, moments in sorted(_moments_of_sectors(sizes, changes).items()):
+        sectors_at[rng.choice(moments) if one_moment is None else one_moment].append(sector)
+
+    image = bytearray(durable)
+    survivor = bytearray(durable)
+    _resize(survivor, max(sizes) + SECTOR_BYTES)
+    for moment, change in enumerate(changes, start=1):
+        _apply(change, image)
+        for sector in sectors_at[moment]:
+            start, end = sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES
+            survivor[start:end] = image[start:end].ljust(SECTOR_BYTES, b"\0")
+    _resize(survivor, _arbitrary_size(sizes, one_moment, rng))
+    return survivor
+
+
+def _moments_of_sectors(sizes: list[int], changes: list[Change]) -> dict[int, list[int]]:
+    """For each sector that was touched: the moment before, and every one that touched it."""
+    moments: dict[int, list[int]] = {}
+    spans = zip(changes, pairwise(sizes), strict=True)
+    for moment, (change, (before, after)) in enumerate(spans, start=1):
+        match change:
+            case Resize():
+                start, end = after, before
+            case Write(position, data):
+                start, end = position, position + len(data)
+        for sector in range(start // SECTOR_BYTES, -(-end // SECTOR_BYTES)):
+            moments.setdefault(sector, [0]).append(moment)
+    return moments
+
+
+def _arbitrary_size(sizes: list[int], one_moment: int | None, rng: Random) -> int:
+    moment = rng.randrange(len(sizes)) if one_moment is None else one_moment
+    before, after = sizes[max(0, moment - 1)], sizes[moment]
+    # Growing happens page by page and may stop anywhere; shrinking happens at once.
+    return rng.randint(before, after) if before < after and rng.random() < 0.4 else after

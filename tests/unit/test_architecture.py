@@ -1,0 +1,160 @@
+"""The rules of the design that keep the code in one direction, checked on the source itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.source_rules import async_syntax, file_io, imported_layers
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "quivermq"
+MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
+
+LAYERS_TODAY = ("cli", "log", "segment", "frame", "disk", "clock", "settings", "errors")
+LAYERS_OF_SPARK = {"spark", "client", "log", "frame", "disk", "clock", "settings", "errors"}
+
+
+def lint_imports(python_path: Path) -> subprocess.CompletedProcess[str]:
+    command = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run(
+        [command, "--config", ROOT / "pyproject.toml", "--no-cache"],
+        cwd=python_path,
+        env={**os.environ, "PYTHONPATH": str(python_path)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_each_layer_imports_only_the_layers_below_it() -> None:
+    result = lint_imports(ROOT / "src")
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [("errors", "settings"), ("disk", "clock"), ("frame", "segment"), ("segment", "log")],
+)
+def test_an_import_of_a_layer_above_is_caught(tmp_path: Path, importer: str, imported: str) -> None:
+    package = tmp_path / "quivermq"
+    package.mkdir()
+    for name in ("__init__", *LAYERS_TODAY):
+        (package / f"{name}.py").touch()
+    assert lint_imports(tmp_path).returncode == 0
+    (package / f"{importer}.py").write_text(f"import quivermq.{imported}\n")
+    result = lint_imports(tmp_path)
+    assert result.returncode == 1
+    assert f"quivermq.{importer} -> quivermq.{imported}" in result.stdout
+
+
+def test_a_module_without_a_layer_is_caught(tmp_path: Path) -> None:
+    package = tmp_path / "quivermq"
+    package.mkdir()
+    for name in ("__init__", *LAYERS_TODAY, "stray"):
+        (package / f"{name}.py").touch()
+    result = lint_imports(tmp_path)
+    assert result.returncode == 1
+    assert "stray" in result.stdout
+
+
+def allowed_file_io(module: str) -> set[str]:
+    return {"read_text"} if module == "settings/load.py" else set()
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if not m.startswith("cli/")))
+def test_only_the_disk_touches_files(module: str) -> None:
+    found = set(file_io(MODULES[module].read_text()))
+    if module == "disk.py":
+        assert found, "the checker no longer sees what disk.py does"
+    else:
+        assert found <= allowed_file_io(module)
+
+
+@pytest.mark.parametrize(
+    ("snippet", "found"),
+    [
+        ("open('x')", ["open"]),
+        ("with open('x') as f: pass", ["open"]),
+        ("list(map(open, names))", ["open"]),
+        ("import os\nos.open('x', 0)", ["os.open"]),
+        ("import os as system\nsystem.write(1, b'')", ["os.write"]),
+        ("import os\nos.path.exists('x')", ["exists", "os.path"]),
+        ("import os.path\nos.path.getsize('x')", ["os.path", "os.path"]),
+        ("from os import fsync", ["os.fsync"]),
+        ("from os import replace as swap", ["os.replace"]),
+        ("def late():\n    import mmap", ["mmap"]),
+        ("import fcntl", ["fcntl"]),
+        ("from shutil import rmtree", ["shutil.rmtree"]),
+        ("import io\nio.open('x')", ["io.open"]),
+        ("from io import open as io_open", ["io.open"]),
+        ("import pyarrow as pa\npa.memory_map('x')", ["pyarrow.memory_map"]),
+        ("path.read_bytes()", ["read_bytes"]),
+        ("(directory / name).write_text('')", ["write_text"]),
+        ("path.open()", ["open"]),
+        ("(directory / name).open()", ["open"]),
+        ("Path('x').open()", ["open"]),
+        ("Path.open(path)", ["open"]),
+        ("self.path.unlink()", ["unlink"]),
+        ("path.mkdir()", ["mkdir"]),
+        ("path.rename(target)", ["rename"]),
+        ("path.replace(target)", ["replace"]),
+    ],
+)
+def test_file_io_is_recognised(snippet: str, found: list[str]) -> None:
+    assert file_io(snippet) == found
+
+
+@pytest.mark.parametrize(
+    "snippet",
+    [
+        "import os\nos.getpid()",
+        "disk.open(path)",
+        "self._disk.rename(source, target)",
+        "Segment.open(disk, path)",
+        "from quivermq import engine\nengine.open(path)",
+        "def open(path): ...\nopen('x')",
+        "text.replace('a', 'b')",
+        "moment.replace(tzinfo=None)",
+        "import io\nio.BytesIO()",
+        "from pathlib import Path\nPath('x') / 'y'",
+    ],
+)
+def test_other_code_is_not_taken_for_file_io(snippet: str) -> None:
+    assert file_io(snippet) == []
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if not m.startswith(("server/", "client/"))))
+def test_only_the_edge_is_asynchronous(module: str) -> None:
+    assert async_syntax(MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "snippet",
+    [
+        "async def f(): pass",
+        "async def f():\n    await g()",
+        "async def f():\n    return [x async for x in y]",
+        "import asyncio",
+        "from asyncio import run",
+    ],
+)
+def test_asynchronous_code_is_recognised(snippet: str) -> None:
+    assert async_syntax(snippet)
+
+
+def test_spark_imports_only_frame_log_client_and_leaves() -> None:
+    sources = [path.read_text() for name, path in MODULES.items() if name.startswith("spark/")]
+    assert set().union(*map(imported_layers, sources)) <= LAYERS_OF_SPARK
+
+
+@pytest.mark.parametrize(
+    ("snippet", "layers"),
+    [
+        ("import quivermq.engine", {"engine"}),
+        ("from quivermq import server", {"server"}),
+        ("from quivermq.log.reader import LogReader\nimport json", {"log"}),
+    ],
+)
+def test_imported_layers_are_recognised(snippet: str, layers: set[str]) -> None:
+    assert imported_layers(snippet) == layers

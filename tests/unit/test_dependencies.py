@@ -1,0 +1,45 @@
+"""What the project asks others for, as pyproject.toml, the lock and the page about it say it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+LOCK = (ROOT / "requirements-dev.lock").read_text()
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    """What the core and these extras ask for, without their references to each other."""
+    lists = [PROJECT["dependencies"], *(EXTRAS[extra] for extra in extras)]
+    every = (Requirement(text) for texts in lists for text in texts)
+    return [each for each in every if each.name != PROJECT["name"]]
+
+
+def test_the_core_has_two_dependencies() -> None:
+    assert {each.name for each in requirements()} == {"crc32c", "cramjam"}
+
+
+@pytest.mark.parametrize("requirement", requirements(*EXTRAS), ids=str)
+def test_a_dependency_is_bounded_on_both_sides_and_explained(requirement: Requirement) -> None:
+    assert {each.operator for each in requirement.specifier} == {">=", "<"}
+    page = (ROOT / "docs/internals/dependencies.md").read_text()
+    assert f"- `{requirement.name}`: " in page
+
+
+@pytest.mark.parametrize("requirement", requirements("cli", "dev"), ids=str)
+def test_the_lock_pins_a_version_that_is_allowed(requirement: Requirement) -> None:
+    pin = re.search(rf"^{re.escape(requirement.name)}==(\S+)", LOCK, re.MULTILINE)
+    assert pin is not None
+    assert requirement.specifier.contains(pin[1])
+
+
+def test_the_lock_has_hashes_and_no_addresses() -> None:
+    pins = re.findall(r"^\w\S*==.*\n((?: +--hash=sha256:[0-9a-f]{64}.*\n)+)", LOCK, re.MULTILINE)
+    assert len(pins) == len(re.findall(r"^\w", LOCK, re.MULTILINE)) > 0
+    assert "://" not in LOCK
+    assert not re.search(r"^ *--(?!hash)", LOCK, re.MULTILINE)

@@ -1,0 +1,104 @@
+"""Write the pages of docs/reference that the code itself can write: `make reference`.
+
+The tests compare the pages with what this module makes of the code, so none of them can go stale.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from quivermq import errors
+from quivermq.errors import QuiverError
+from quivermq.settings.load import SETTINGS, variable_of
+from quivermq.settings.setting import INT64_MAX, Setting
+
+ROOT = Path(__file__).parents[1]
+
+
+def settings_page() -> str:
+    """docs/reference/settings.md."""
+    rows = (
+        (f"`{key}`", f"`{setting.text(setting.default)}`", _allowed(setting), setting.doc)
+        for key, setting in SETTINGS.items()
+    )
+    example = "storage.segment_bytes"
+    return f"""\
+# Settings
+
+Defaults < `quiver.toml` < environment < arguments. A key that is unknown and a value that is not
+allowed are errors that name the key and where it came from; nothing is clamped.
+`quiver settings show` prints every value and its origin.
+
+In `quiver.toml` the part before the dot is the section:
+
+```toml
+[storage]
+segment_bytes = "128MiB"
+retention_ms = 604800000
+```
+
+In the environment `{example}` is `{variable_of(example)}`.
+
+A size is a number of bytes or a number with `KiB`, `MiB` or `GiB`. A limit that may be left out is
+switched off with `none`.
+
+{_table(("setting", "default", "allowed", "what it does"), rows)}"""
+
+
+def errors_page() -> str:
+    """docs/reference/errors.md."""
+    rows = (
+        (
+            f"`{error.__name__}`",
+            f"`{error.__mro__[1].__name__}`",
+            f"`{error.code}`",
+            str(error.http_status),
+            str(error.exit_code),
+            "yes" if error.retryable else "no",
+            inspect.cleandoc(error.__doc__ or "").splitlines()[0],
+        )
+        for error in error_classes()
+    )
+    header = ("class", "is a", "code", "HTTP status", "exit code", "retryable", "when")
+    return f"""\
+# Errors
+
+Everything the library raises on purpose is a `QuiverError`. The broker answers with the HTTP
+status and `{{"error": {{"code", "message", "retryable"}}}}`; the command line prints `error: …`, or
+the same JSON with `--json`, on standard error and exits with the exit code. 0 is success, 130 an
+interrupt.
+
+{_table(header, rows)}"""
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/settings.md": settings_page,
+}
+
+
+def error_classes() -> list[type[QuiverError]]:
+    """Every public error, in the order of errors.py."""
+    return [
+        each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, QuiverError)
+    ]
+
+
+def _allowed(setting: Setting) -> str:
+    if setting.choices:
+        return ", ".join(f"`{word}`" for word in setting.choices)
+    bounds = (
+        f"≥ {setting.lowest}" if setting.highest == INT64_MAX else f"{setting.lowest} … {setting.highest}"
+    )
+    return f"{bounds}, `none`" if setting.optional else bounds
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    for path, page in PAGES.items():
+        (ROOT / path).write_text(page(), encoding="utf-8")
+        print(path)
