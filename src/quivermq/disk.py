@@ -20,7 +20,10 @@ from typing import Protocol
 
 from quivermq.errors import DirectoryLocked, DiskFull, FsyncFailed, StorageFailed
 
+# Bytes in memory; a memoryview must have items of one byte, so that its length is its size.
 Buffer = bytes | bytearray | memoryview
+
+_BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _fdatasync = getattr(os, "fdatasync", os.fsync)
@@ -88,7 +91,7 @@ class Disk(Protocol):
         ...
 
     def open(self, path: Path, *, writable: bool = False) -> File:
-        """An existing file. Raises FileNotFoundError."""
+        """An existing file. Raises FileNotFoundError when there is none."""
         ...
 
     def names(self, directory: Path) -> list[str]:
@@ -97,9 +100,7 @@ class Disk(Protocol):
 
     def is_directory(self, path: Path) -> bool: ...
 
-    def identity(self, path: Path) -> int | None:
-        """A number that changes when another file takes over the name; None when there is none."""
-        ...
+    def exists(self, path: Path) -> bool: ...
 
     def make_directory(self, path: Path) -> None:
         """Create a directory and its parents, durably. Does nothing when it is there."""
@@ -135,6 +136,8 @@ class SystemFile:
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         total = sum(map(len, buffers))
+        if len(buffers) > _BUFFERS_MAX:
+            buffers = [b"".join(buffers)]
         try:
             written = os.writev(self._descriptor, buffers)
             if written < total:
@@ -171,6 +174,8 @@ class SystemFile:
         return data
 
     def map(self, length: int) -> memoryview:
+        # mmap takes -1 for "no file at all" and would hand out zeros.
+        assert self._descriptor >= 0, f"{self.path} is closed"
         if length == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(self._descriptor, length, access=mmap.ACCESS_READ))
@@ -191,32 +196,42 @@ class SystemFile:
             raise _sync_error(error, self.path) from error
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class SystemLock:
     """A `flock` on a file that names its holder. The kernel releases it when the process dies."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _write_error(error, path, 0) from error
+        try:
+            self._take(path)
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self, path: Path) -> None:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError:
             text = os.pread(self._descriptor, 32, 0).strip()
-            os.close(self._descriptor)
-            if error.errno != errno.EWOULDBLOCK:
-                raise
             raise DirectoryLocked(path.parent, pid=int(text) if text.isdigit() else None) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
+        except OSError as error:
+            raise _write_error(error, path, 0) from error
 
     def release(self) -> None:
         # The file stays: removing it would let two processes lock two different files of one name.
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class SystemDisk:
@@ -224,12 +239,19 @@ class SystemDisk:
 
     def create(self, path: Path) -> SystemFile:
         try:
-            return SystemFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            # A new file under the old name, because somebody may have the old one mapped.
+            path.unlink(missing_ok=True)
+            return SystemFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         except OSError as error:
             raise _write_error(error, path, 0) from error
 
     def open(self, path: Path, *, writable: bool = False) -> SystemFile:
-        return SystemFile(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            return SystemFile(path, os.O_RDWR if writable else os.O_RDONLY)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageFailed(f"cannot open {path}: {error.strerror}", path=path) from error
 
     def names(self, directory: Path) -> list[str]:
         try:
@@ -240,14 +262,14 @@ class SystemDisk:
     def is_directory(self, path: Path) -> bool:
         return path.is_dir()
 
-    def identity(self, path: Path) -> int | None:
-        try:
-            return path.stat().st_ino
-        except FileNotFoundError:
-            return None
+    def exists(self, path: Path) -> bool:
+        return path.exists()
 
     def make_directory(self, path: Path) -> None:
         if path.is_dir():
+            # An empty one may be what an interrupted call left: made, but not durable yet.
+            if not self.names(path):
+                self.sync_directory(path.parent)
             return
         self.make_directory(path.parent)
         try:
@@ -264,18 +286,19 @@ class SystemDisk:
 
     def remove(self, path: Path) -> None:
         try:
-            os.unlink(path)
+            path.unlink()
         except OSError as error:
             raise _write_error(error, path, 0) from error
 
     def sync_directory(self, directory: Path) -> None:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise _sync_error(error, directory) from error
-        finally:
-            os.close(descriptor)
 
     def lock(self, path: Path) -> SystemLock:
         return SystemLock(path)

@@ -49,30 +49,33 @@ def encode(
     `timestamp` is one number for the whole batch or one a message. A column in which no message has
     anything costs nothing. Raises InvalidRequest or MessageTooLarge, and then nothing was made.
     """
-    _check_lengths(values, timestamp, keys, headers, expires_at, dedup_ids)
+    count = len(values)
+    if not count:
+        raise InvalidRequest("a batch has at least one message")
     columns: int = Column.VALUE
     buffers = binary_column(values)
-    if keys is not None and _has_any(keys):
+    if keys is not None and _has_any(keys, count):
         columns |= Column.KEY
         buffers += nullable_binary_column(keys)
-    if headers is not None and any(headers):
+    if headers is not None and _has_any(headers, count):
         columns |= Column.HEADERS
         buffers += headers_column(headers)
     if isinstance(timestamp, int):
         timestamp_min = timestamp_max = timestamp
     else:
+        _check_length(timestamp, count)
         columns |= Column.TIMESTAMP
         buffers += int64_column(timestamp)
         timestamp_min, timestamp_max = min(timestamp), max(timestamp)
-    if expires_at is not None and _has_any(expires_at):
+    if expires_at is not None and _has_any(expires_at, count):
         columns |= Column.EXPIRES_AT
         buffers += nullable_int64_column(expires_at)
-    if dedup_ids is not None and _has_any(dedup_ids):
+    if dedup_ids is not None and _has_any(dedup_ids, count):
         columns |= Column.DEDUP_ID
         buffers += nullable_binary_column(_utf8(dedup_ids))
     return _frame(
         b"".join(buffers),
-        count=len(values),
+        count=count,
         timestamps=(timestamp_min, timestamp_max),
         columns=columns,
         codec=codec,
@@ -131,38 +134,35 @@ def _frame(
         )
     stored, used = compress(raw, codec)
     header = Header(
-        body_crc=crc32c(stored),
-        stored_bytes=len(stored),
-        raw_bytes=len(raw),
-        message_count=count,
-        base_offset=0,
-        append_time=0,
-        timestamp_min=timestamps[0],
-        timestamp_max=timestamps[1],
-        producer_id=producer.producer_id,
-        base_sequence=producer.base_sequence,
-        leader_epoch=0,
-        producer_epoch=producer.epoch,
-        columns=columns,
-        flags=flags,
-        codec=used,
-        version=VERSION,
+        crc32c(stored),
+        len(stored),
+        len(raw),
+        count,
+        0,
+        0,
+        *timestamps,
+        producer.producer_id,
+        producer.base_sequence,
+        0,
+        producer.epoch,
+        columns,
+        flags,
+        used,
+        VERSION,
     )
     return Frame(header, stored, raw_bytes_max)
 
 
-def _check_lengths(values: Sequence[bytes], *columns: object) -> None:
-    if not values:
-        raise InvalidRequest("a batch has at least one message")
-    for column in columns:
-        if isinstance(column, Sequence) and len(column) != len(values):
-            raise InvalidRequest(
-                f"every column must have one item a message: {len(column)} for {len(values)} messages"
-            )
+def _has_any(column: Sequence[object], count: int) -> bool:
+    _check_length(column, count)
+    return column.count(None) != count
 
 
-def _has_any(column: Sequence[object]) -> bool:
-    return column.count(None) != len(column)
+def _check_length(column: Sequence[object], count: int) -> None:
+    if len(column) != count:
+        raise InvalidRequest(
+            f"every column must have one item a message: {len(column)} for {count} messages"
+        )
 
 
 def _utf8(names: Sequence[str | None]) -> list[bytes | None]:

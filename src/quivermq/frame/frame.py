@@ -1,7 +1,7 @@
 """One frame: a header and the body it describes, as bytes that may be shared but are never changed."""
 
 from collections.abc import Iterable
-from functools import cached_property, partial
+from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
@@ -40,10 +40,14 @@ class Frame:
     InvalidFrame when the body is not what the header says.
     """
 
+    __slots__ = ("_layout", "_raw", "_raw_bytes_max", "header", "stored")
+
     def __init__(self, header: Header, stored: Buffer, raw_bytes_max: int = RAW_BYTES_MAX) -> None:
         self.header = header
         self.stored = stored
         self._raw_bytes_max = raw_bytes_max
+        self._raw: memoryview | None = None
+        self._layout: Layout | None = None
 
     @classmethod
     def parse(
@@ -90,12 +94,17 @@ class Frame:
     def __bytes__(self) -> bytes:
         return b"".join(self.buffers())
 
-    def buffers(self) -> tuple[Buffer, ...]:
-        """What to write, in order: the body is handed on as it is."""
+    def buffers(self) -> list[Buffer]:
+        """What to write, in order."""
+        return self._behind(self.header.pack())
+
+    def buffers_at(self, base_offset: int, append_time: int, leader_epoch: int = 0) -> list[Buffer]:
+        """What to write at a place in a log: the body is handed on as it is."""
+        return self._behind(self.header.pack_at(base_offset, append_time, leader_epoch))
+
+    def _behind(self, header: bytes) -> list[Buffer]:
         padding = -self.header.stored_bytes % 8
-        if padding:
-            return self.header.pack(), self.stored, bytes(padding)
-        return self.header.pack(), self.stored
+        return [header, self.stored, bytes(padding)] if padding else [header, self.stored]
 
     def stamped(self, base_offset: int, append_time: int, leader_epoch: int = 0) -> "Frame":
         """The same body behind a header that has its place in a log."""
@@ -107,9 +116,14 @@ class Frame:
         """Whether the frame speaks to the log instead of carrying messages."""
         return bool(self.header.flags & Flag.CONTROL)
 
-    @cached_property
+    @property
     def raw(self) -> memoryview:
         """The body before compression: the same memory when there was none."""
+        if self._raw is None:
+            self._raw = self._opened()
+        return self._raw
+
+    def _opened(self) -> memoryview:
         header = self.header
         if header.flags & Flag.ENCRYPTED:
             raise UnsupportedFrame("this release cannot read encrypted frames", position=0)
@@ -123,17 +137,23 @@ class Frame:
             return memoryview(self.stored)
         return memoryview(decompress(self.stored, Codec(header.codec), header.raw_bytes))
 
-    @cached_property
+    @property
     def layout(self) -> Layout:
         """Where the columns lie, found and checked once."""
+        if self._layout is None:
+            self._layout = self._laid_out()
+        return self._layout
+
+    def _laid_out(self) -> Layout:
         assert not self.is_control, "a control frame has no columns; callers ask is_control first"
-        found = layout(self.raw, self.header.columns, self.header.message_count)
+        header = self.header
+        found = layout(self.raw, header.columns, header.message_count)
         if found.timestamp is None:
-            if self.header.timestamp_min != self.header.timestamp_max:
+            if header.timestamp_min != header.timestamp_max:
                 raise InvalidFrame("timestamps differ, but their column is missing", position=0)
         else:
             stamps = found.timestamp.data.cast("q")
-            if (min(stamps), max(stamps)) != (self.header.timestamp_min, self.header.timestamp_max):
+            if (min(stamps), max(stamps)) != (header.timestamp_min, header.timestamp_max):
                 raise InvalidFrame("the header has other timestamps than the column", position=0)
         return found
 

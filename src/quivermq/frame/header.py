@@ -5,9 +5,10 @@ covers everything behind it up to the body (bytes 8 to 80) and the body's CRC co
 so the log can stamp an offset without reading a single message.
 """
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum
+from functools import partial
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -31,23 +32,26 @@ NONCE_BYTES = 12
 TAG_BYTES = 16
 
 
-class Column(IntFlag):
-    """Which columns the body has, in the order in which they are stored."""
-
-    VALUE = 1
-    KEY = 2
-    HEADERS = 4
-    TIMESTAMP = 8
-    EXPIRES_AT = 16
-    DEDUP_ID = 32
+# The masks are plain numbers: an IntFlag would make every `&` of the hot path a call in Python.
 
 
-class Flag(IntFlag):
-    """What is special about the frame as a whole."""
+class Column:
+    """Which columns the body has: one bit each, in the order in which they are stored."""
 
-    ENCRYPTED = 1
-    TRANSACTIONAL = 2
-    CONTROL = 4
+    VALUE: Final = 1
+    KEY: Final = 2
+    HEADERS: Final = 4
+    TIMESTAMP: Final = 8
+    EXPIRES_AT: Final = 16
+    DEDUP_ID: Final = 32
+
+
+class Flag:
+    """What is special about the frame as a whole: one bit each."""
+
+    ENCRYPTED: Final = 1
+    TRANSACTIONAL: Final = 2
+    CONTROL: Final = 4
 
 
 class Codec(IntEnum):
@@ -59,9 +63,10 @@ class Codec(IntEnum):
     GZIP = 3
 
 
-_COLUMNS_KNOWN = sum(Column)
-_FLAGS_KNOWN = sum(Flag)
-_CODEC_MAX = max(Codec)
+_COLUMNS_UNKNOWN = ~0b111111
+_FLAGS_UNKNOWN = ~0b111
+_CODEC_MAX = int(max(Codec))
+_CODEC_NONE = int(Codec.NONE)
 
 
 class Header(NamedTuple):
@@ -105,8 +110,17 @@ class Header(NamedTuple):
 
     def pack(self) -> bytes:
         """The 80 bytes."""
-        behind = _BEHIND_CRC.pack(*self)
+        return self.pack_at(self.base_offset, self.append_time, self.leader_epoch)
+
+    def pack_at(self, base_offset: int, append_time: int, leader_epoch: int) -> bytes:
+        """The 80 bytes as they stand at another place: stamping, without a header in between."""
+        behind = _BEHIND_CRC.pack(
+            *self[:4], base_offset, append_time, *self[6:10], leader_epoch, *self[11:]
+        )
         return _MAGIC_AND_CRC.pack(MAGIC, crc32c(behind)) + behind
+
+
+_header = partial(tuple.__new__, Header)
 
 
 def padded(length: int) -> int:
@@ -124,12 +138,13 @@ def parse_header(buffer: Buffer, position: int = 0) -> Header:
             f"a header has {HEADER_BYTES} bytes, only {len(buffer) - position} are left",
             position=position,
         )
-    magic, header_crc, *fields = LAYOUT.unpack_from(buffer, position)
+    fields = LAYOUT.unpack_from(buffer, position)
+    magic, header_crc = fields[:2]
     if magic != MAGIC:
         raise InvalidFrame(f"a frame begins with {MAGIC!r}, not {magic!r}", position=position)
     if crc32c(memoryview(buffer)[position + 8 : position + HEADER_BYTES]) != header_crc:
         raise InvalidFrame("the header's checksum does not match", position=position)
-    header = Header._make(fields)
+    header = _header(fields[2:])
     if reason := _novelty(header):
         raise UnsupportedFrame(reason, position=position)
     if reason := _contradiction(header):
@@ -143,9 +158,9 @@ def _novelty(header: Header) -> str | None:
         return f"the frame has version {header.version}, this release knows version {VERSION}"
     if header.codec > _CODEC_MAX:
         return f"codec {header.codec} is not known to this release"
-    if header.flags & ~_FLAGS_KNOWN:
+    if header.flags & _FLAGS_UNKNOWN:
         return f"flags {header.flags:#x} are not all known to this release"
-    if header.columns & ~_COLUMNS_KNOWN:
+    if header.columns & _COLUMNS_UNKNOWN:
         return f"columns {header.columns:#x} are not all known to this release"
     return None
 
@@ -169,7 +184,7 @@ def _contradiction_of_lengths(header: Header) -> str | None:
         return "the value column is missing"
     elif header.raw_bytes < 4 * (header.message_count + 1):
         return f"{header.message_count} messages cannot fit into {header.raw_bytes} bytes"
-    if header.codec == Codec.NONE:
+    if header.codec == _CODEC_NONE:
         sealing = NONCE_BYTES + TAG_BYTES if header.flags & Flag.ENCRYPTED else 0
         if header.stored_bytes != header.raw_bytes + sealing:
             return "without a codec, the stored body must be as long as the raw one"

@@ -4,15 +4,19 @@ Messages that are appended one by one gather as entries, and become one frame wh
 Each is checked when it comes in: one bad message must not spoil the frame of its neighbours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 from quivermq.errors import InvalidRequest, MessageTooLarge
-from quivermq.frame import Frame, Headers, codec_named, encode
+from quivermq.frame import Codec, Frame, Headers, encode
 from quivermq.settings import StorageSettings
 
-# value, key, headers, timestamp, expires_at, dedup_id: the columns of a frame, in one row.
-Entry = tuple[bytes, bytes | None, Headers | None, int | None, int | None, str | None]
+# Key, headers, timestamp, expires_at, dedup_id: the columns of a frame beside the value, in one row.
+Rest = tuple[bytes | None, Headers | None, int | None, int | None, str | None]
+Entry = tuple[bytes, Rest | None]
+
+_NOTHING: Rest = (None, None, None, None, None)
 
 _INT64_MAX = 2**63 - 1
 
@@ -46,43 +50,64 @@ def checked_entry(
             limit_bytes=message_bytes_max,
             setting="message_bytes_max",
         )
-    return value, key, headers, timestamp, expires_at, dedup_id
+    return value, (key, headers, timestamp, expires_at, dedup_id)
 
 
-def frames_of(entries: Sequence[Entry], now_us: int, settings: StorageSettings) -> list[Frame]:
-    """The entries in as few frames as the size of a batch allows."""
-    if sum(len(entry[0]) for entry in entries) <= settings.batch_bytes:
-        return [_frame(entries, now_us, settings)]
-    return [_frame(part, now_us, settings) for part in _parts(entries, settings.batch_bytes)]
+class Gathered:
+    """Messages on their way into a frame.
 
+    Most are just a value, so the rest of a message is kept apart, by its place: a list of bytes costs
+    the garbage collector nothing, a list of tuples would be walked over again and again.
+    """
 
-def _frame(entries: Sequence[Entry], now_us: int, settings: StorageSettings) -> Frame:
-    values, keys, headers, timestamps, expires_at, dedup_ids = zip(*entries, strict=True)
-    timestamp: int | list[int] = now_us
-    if timestamps.count(None) < len(timestamps):
-        timestamp = [now_us if given is None else given for given in timestamps]
-    return encode(
-        values,
-        timestamp=timestamp,
-        keys=keys,
-        headers=headers,
-        expires_at=expires_at,
-        dedup_ids=dedup_ids,
-        codec=codec_named(settings.codec),
-        raw_bytes_max=settings.frame_raw_bytes_max,
-    )
+    __slots__ = ("bytes", "rests", "values")
 
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.values: list[bytes] = []
+        self.rests: dict[int, Rest] = {}
+        self.bytes = 0
+        for value, rest in entries:
+            self.add(value, rest)
 
-def _parts(entries: Sequence[Entry], bytes_max: int) -> list[list[Entry]]:
-    parts: list[list[Entry]] = [[]]
-    size = 0
-    for entry in entries:
-        size += len(entry[0])
-        if parts[-1] and size > bytes_max:
-            parts.append([])
-            size = len(entry[0])
-        parts[-1].append(entry)
-    return parts
+    def add(self, value: bytes, rest: Rest | None) -> None:
+        if rest is not None:
+            self.rests[len(self.values)] = rest
+        self.values.append(value)
+        self.bytes += len(value)
+
+    def frames(self, now_us: int, codec: Codec, settings: StorageSettings) -> list[Frame]:
+        """The messages in as few frames as the size of a batch allows."""
+        if self.bytes <= settings.batch_bytes:
+            return [self._frame(now_us, codec, settings)]
+        return [part._frame(now_us, codec, settings) for part in self._parts(settings.batch_bytes)]
+
+    def _frame(self, now_us: int, codec: Codec, settings: StorageSettings) -> Frame:
+        values, raw_bytes_max = self.values, settings.frame_raw_bytes_max
+        if not self.rests:
+            return encode(values, timestamp=now_us, codec=codec, raw_bytes_max=raw_bytes_max)
+        rows = map(self.rests.get, range(len(values)), repeat(_NOTHING))
+        keys, headers, timestamps, expires_at, dedup_ids = zip(*rows, strict=True)
+        timestamp: int | list[int] = now_us
+        if timestamps.count(None) < len(timestamps):
+            timestamp = [now_us if given is None else given for given in timestamps]
+        return encode(
+            values,
+            timestamp=timestamp,
+            keys=keys,
+            headers=headers,
+            expires_at=expires_at,
+            dedup_ids=dedup_ids,
+            codec=codec,
+            raw_bytes_max=raw_bytes_max,
+        )
+
+    def _parts(self, bytes_max: int) -> list["Gathered"]:
+        parts = [Gathered()]
+        for place, value in enumerate(self.values):
+            if parts[-1].values and parts[-1].bytes + len(value) > bytes_max:
+                parts.append(Gathered())
+            parts[-1].add(value, self.rests.get(place))
+        return parts
 
 
 def _frozen(what: str, given: Any) -> bytes:

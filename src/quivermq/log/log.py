@@ -17,7 +17,7 @@ from quivermq.disk import Buffer, Disk, SystemDisk
 from quivermq.errors import Closing, QuiverError, StorageFailed
 from quivermq.frame import ANONYMOUS, Frame, Headers, Producer, codec_named, encode
 from quivermq.log.commit import GroupCommit
-from quivermq.log.entries import Entry, checked_entry, frames_of
+from quivermq.log.entries import Entry, Gathered, Rest, checked_entry
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.limits import check_foreign_frame, check_frame, parse_only
 from quivermq.log.opening import recover_directory, remove_segment
@@ -51,8 +51,8 @@ class Log(LogReader):
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._commit = GroupCommit(self._commit_group, directory)
-        self._buffer: list[Entry] = []
-        self._buffer_bytes = 0
+        self._codec = codec_named(settings.codec)
+        self._buffer = Gathered()
         self._flush_is_scheduled = False
         self._sync_is_scheduled = False
         self._retired: list[SegmentWriter] = []
@@ -100,16 +100,28 @@ class Log(LogReader):
 
         Raises InvalidRequest, DiskFull or StorageFailed; the message is then not in the log.
         """
-        entry = checked_entry(
-            value, key, headers, timestamp, expires_at, dedup_id, self.settings.message_bytes_max
-        )
-        word = durability or self.settings.durability
+        settings = self.settings
+        rest: Rest | None = None
+        # A message that is just a value is spared the checks of what it does not have.
+        if not (
+            key is None
+            and headers is None
+            and timestamp is None
+            and expires_at is None
+            and dedup_id is None
+            and type(value) is bytes
+            and len(value) <= settings.message_bytes_max
+        ):
+            value, rest = checked_entry(
+                value, key, headers, timestamp, expires_at, dedup_id, settings.message_bytes_max
+            )
+        word = durability or settings.durability
         if word == "buffered":
-            return self._append_to_buffer(entry)
+            return self._append_to_buffer(value, rest)
         if word == "fsync":
             self._check_usable()
-            return self._commit.join(entry)
-        return self._append_frames(frames_of([entry], self._clock.now_us(), self.settings))
+            return self._commit.join((value, rest))
+        return self._append_frames(self._frames([(value, rest)]))
 
     def append_many(
         self,
@@ -131,7 +143,7 @@ class Log(LogReader):
             headers=headers,
             expires_at=expires_at,
             dedup_ids=dedup_ids,
-            codec=codec_named(self.settings.codec),
+            codec=self._codec,
             producer=producer,
             raw_bytes_max=self.settings.frame_raw_bytes_max,
         )
@@ -147,7 +159,7 @@ class Log(LogReader):
 
     def frames(self, start: int | None = None, *, mapped: bool = False) -> Iterator[Frame]:
         """As for every reader; what was appended before the call is there, buffered or not."""
-        if self._buffer and not self._is_closed:
+        if self._buffer.values and not self._is_closed:
             self.flush()
         return super().frames(start, mapped=mapped)
 
@@ -231,35 +243,30 @@ class Log(LogReader):
         """Write frames behind everything that came before, and return the first offset."""
         self._check_usable()
         now_us = self._clock.now_us()
-        size = sum(frame.header.frame_bytes for frame in frames)
         try:
-            if self._is_full(size, now_us):
+            if self._is_full(frames, now_us):
                 self._roll()
-            base = offset = self._writer.segment.end_offset
-            stamped = []
-            for frame in frames:
-                stamped.append(frame.stamped(offset, now_us))
-                offset += len(frame)
-            self._writer.append(stamped)
+            base = self._writer.segment.end_offset
+            self._writer.append(frames, now_us)
         except StorageFailed as error:
             self._failure = error
             raise
-        self._next_offset = offset
+        self._next_offset = self._writer.segment.end_offset
         if not self._sync_is_scheduled:
             self._sync_is_scheduled = True
             self._scheduler.schedule(self.settings.fsync_interval_ms / 1000, self._sync_due)
         return base
 
     def _flush_buffer(self) -> None:
-        if self._buffer:
-            self._put(frames_of(self._buffer, self._clock.now_us(), self.settings))
-            self._buffer = []
-            self._buffer_bytes = 0
+        if self._buffer.values:
+            self._put(self._buffer.frames(self._clock.now_us(), self._codec, self.settings))
+            self._buffer = Gathered()
 
-    def _is_full(self, incoming_bytes: int, now_us: int) -> bool:
+    def _is_full(self, incoming: Sequence[Frame], now_us: int) -> bool:
         segment, settings = self._writer.segment, self.settings
-        if segment.messages == 0:
+        if segment.end == 0:
             return False
+        incoming_bytes = sum(frame.header.frame_bytes for frame in incoming)
         opened_us = self._writer.first_append_time
         return (
             segment.end + incoming_bytes > settings.segment_bytes
@@ -281,18 +288,20 @@ class Log(LogReader):
 
     # The ways in.
 
-    def _append_to_buffer(self, entry: Entry) -> int:
+    def _append_to_buffer(self, value: bytes, rest: Rest | None) -> int:
+        settings = self.settings
         with self._lock:
-            self._check_usable()
-            settings = self.settings
-            if len(self._buffer) >= settings.batch_messages or self._buffer_bytes >= settings.batch_bytes:
+            if self._failure is not None:
+                raise self._failure
+            buffer = self._buffer
+            if len(buffer.values) >= settings.batch_messages or buffer.bytes >= settings.batch_bytes:
                 # Before the message is taken: if there is no room, it must not have been.
                 self._flush_buffer()
+                buffer = self._buffer
             if not self._flush_is_scheduled:
                 self._flush_is_scheduled = True
                 self._scheduler.schedule(settings.linger_ms / 1000, self._flush_due)
-            self._buffer.append(entry)
-            self._buffer_bytes += len(entry[0])
+            buffer.add(value, rest)
             offset = self._next_offset
             self._next_offset = offset + 1
             return offset
@@ -312,10 +321,13 @@ class Log(LogReader):
     def _commit_group(self, entries: list[Entry]) -> int:
         base = 0
         if entries:
-            base = self._append_frames(frames_of(entries, self._clock.now_us(), self.settings))
+            base = self._append_frames(self._frames(entries))
         with self._sync_lock:
             self._sync()
         return base
+
+    def _frames(self, entries: list[Entry]) -> list[Frame]:
+        return Gathered(entries).frames(self._clock.now_us(), self._codec, self.settings)
 
     def _flush_due(self) -> None:
         self._flush_is_scheduled = False

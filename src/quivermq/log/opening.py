@@ -124,6 +124,6 @@ def _set_segment_aside(disk: Disk, directory: Path, base_offset: int) -> None:
 def remove_segment(disk: Disk, directory: Path, base_offset: int) -> None:
     """Take a segment's files away, durably: segments must not vanish in another order than this."""
     disk.remove(log_path(directory, base_offset))
-    if disk.identity(index_path(directory, base_offset)) is not None:
+    if disk.exists(index_path(directory, base_offset)):
         disk.remove(index_path(directory, base_offset))
     disk.sync_directory(directory)

@@ -109,6 +109,6 @@ def _set_aside(disk: Disk, source: File, copy: File, damage: Damage, now_us: int
 
 def _remove_index(segment: Segment) -> None:
     path = index_path(segment.directory, segment.base_offset)
-    if segment.disk.identity(path) is not None:
+    if segment.disk.exists(path):
         segment.disk.remove(path)
         segment.disk.sync_directory(segment.directory)

@@ -39,7 +39,7 @@ def copy_range(source: File, target: File, position: int, end: int) -> None:
 def _free_name(disk: Disk, directory: Path, stem: str, file: File, position: int, end: int) -> Path:
     """A name that is free, or whose file is an earlier, perhaps unfinished copy of the same bytes."""
     path, number = directory / f"{stem}.bytes", 1
-    while disk.identity(path) is not None and not _is_prefix(disk, path, file, position, end):
+    while disk.exists(path) and not _is_prefix(disk, path, file, position, end):
         number += 1
         path = directory / f"{stem}.{number}.bytes"
     return path

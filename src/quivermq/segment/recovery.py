@@ -95,7 +95,7 @@ def _walk(tail: Tail, file: File, settings: StorageSettings, is_last: bool) -> N
                 break
             tail.damages.append(found)
         else:
-            note(found.frame, found.position)
+            note.frame(found)
             tail.end, tail.end_offset = found.end, found.frame.header.end_offset
     tail.timestamp_max = note.timestamp_max
 

@@ -104,7 +104,7 @@ class Segment:
             for found in scan.frames(self.end, self.end_offset):
                 if isinstance(found, Damage):
                     return False
-                note(found.frame, found.position)
+                note.frame(found)
                 self.timestamp_max = note.timestamp_max
                 self.end, self.end_offset = found.end, found.frame.header.end_offset
             return file.size() >= self.end
@@ -160,7 +160,7 @@ class Segment:
         try:
             for found in self._scan(file).frames(0, self.base_offset):
                 if isinstance(found, Found):
-                    note(found.frame, found.position)
+                    note.frame(found)
         finally:
             file.close()
         return index
@@ -188,13 +188,17 @@ class Noter:
         self._noted = index.mark[2]
         self.timestamp_max = timestamp_max
 
-    def __call__(self, frame: Frame, position: int) -> None:
-        header = frame.header
+    def __call__(self, base_offset: int, timestamp_max: int, position: int) -> None:
         if position - self._noted >= self._interval_bytes:
-            self._index.add(header.base_offset, self.timestamp_max, position)
+            self._index.add(base_offset, self.timestamp_max, position)
             self._noted = position
-        if header.timestamp_max > self.timestamp_max:
-            self.timestamp_max = header.timestamp_max
+        if timestamp_max > self.timestamp_max:
+            self.timestamp_max = timestamp_max
+
+    def frame(self, found: Found) -> None:
+        """Note a frame that a scan has found."""
+        header = found.frame.header
+        self(header.base_offset, header.timestamp_max, found.position)
 
 
 def load_index(disk: Disk, directory: Path, base_offset: int) -> Index | None:

@@ -82,30 +82,37 @@ class SegmentWriter:
         """Whether everything appended so far survives power loss."""
         return self._synced == self.segment.end
 
-    def append(self, frames: Sequence[Frame]) -> None:
-        """Write stamped frames behind the end: all of them, or on an error none.
+    def append(self, frames: Sequence[Frame], append_time: int) -> None:
+        """Stamp frames and write them behind the end: all of them, or on an error none.
 
         Raises DiskFull, after which the next append may succeed, or StorageFailed, after which none
         will.
         """
         segment = self.segment
         buffers: list[Buffer] = []
+        offset = segment.end_offset
         for frame in frames:
-            buffers += frame.buffers()
+            buffers += frame.buffers_at(offset, append_time)
+            offset += frame.header.message_count
         try:
             written = self._log_file.append(buffers)
         except QuiverError:
             self._log_file.truncate(segment.end)
             raise
-        position = segment.end
-        for frame in frames:
-            self._note(frame, position)
-            position += frame.header.frame_bytes
+        self._note_all(frames)
         if self.first_append_time is None:
-            self.first_append_time = frames[0].header.append_time
+            self.first_append_time = append_time
         # Readers ask for the offset first and for the bytes then, so the bytes must be there first.
         segment.end += written
-        segment.end_offset = frames[-1].header.end_offset
+        segment.end_offset = offset
+
+    def _note_all(self, frames: Sequence[Frame]) -> None:
+        offset, position = self.segment.end_offset, self.segment.end
+        for frame in frames:
+            header = frame.header
+            self._note(offset, header.timestamp_max, position)
+            offset += header.message_count
+            position += header.frame_bytes
 
     def sync(self) -> None:
         """Return once everything appended before the call survives power loss."""
