@@ -14,6 +14,7 @@ import errno
 import fcntl
 import mmap
 import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -218,20 +219,32 @@ class SystemLock:
     def _take(self, path: Path) -> None:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
             text = os.pread(self._descriptor, 32, 0).strip()
             raise DirectoryLocked(path.parent, pid=int(text) if text.isdigit() else None) from None
-        try:
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
         except OSError as error:
             raise _write_error(error, path, 0) from error
+        _held_locks.add(self)
 
     def release(self) -> None:
         # The file stays: removing it would let two processes lock two different files of one name.
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+_held_locks: "weakref.WeakSet[SystemLock]" = weakref.WeakSet()
+
+
+def _disown_locks() -> None:
+    """In a forked child: the lock is the parent's, and must not outlive it in here."""
+    for lock in list(_held_locks):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_disown_locks)
 
 
 class SystemDisk:

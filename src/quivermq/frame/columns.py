@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain
 from operator import is_not
+from struct import error as StructError  # noqa: N812 - It is a class, whatever its name.
 from struct import pack
 from typing import Any
 
@@ -23,21 +24,21 @@ _ZEROS = bytes(8)
 _is_present = partial(is_not, None)
 
 
-def binary_column(values: Sequence[bytes]) -> list[bytes]:
-    """int32 offsets, then the bytes of all values."""
+def binary_column(values: Sequence[bytes], name: str = "value") -> list[bytes]:
+    """int32 offsets, then the bytes of all values; `name` is what to call one that is wrong."""
     try:
         offsets = pack(f"<{len(values) + 1}i", *accumulate(map(len, values), initial=0))
         data = b"".join(values)
     except Exception as error:
-        raise _explain(values, error) from error
+        raise _explain(name, values, error) from error
     if int.from_bytes(offsets[-4:], "little") != len(data):
         raise InvalidRequest("a memoryview must have items of one byte: use .cast('B')")
     return [_pad(offsets), _pad(data)]
 
 
-def nullable_binary_column(values: Sequence[bytes | None]) -> list[bytes]:
+def nullable_binary_column(values: Sequence[bytes | None], name: str) -> list[bytes]:
     """A bitmap of the values that are there, then as `binary_column`."""
-    return [_bitmap(values), *binary_column([b"" if v is None else v for v in values])]
+    return [_bitmap(values), *binary_column([b"" if v is None else v for v in values], name)]
 
 
 def headers_column(headers: Sequence[Headers | None]) -> list[bytes]:
@@ -47,11 +48,12 @@ def headers_column(headers: Sequence[Headers | None]) -> list[bytes]:
         counts = pack(f"<{len(items) + 1}i", *accumulate(map(len, items), initial=0))
         pairs = list(chain.from_iterable(items))
         names = [name.encode() for name, _ in pairs]
-    except (AttributeError, UnicodeEncodeError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise InvalidRequest(
             f"headers must be a mapping of str to bytes without lone surrogates: {error}"
         ) from error
-    return [_pad(counts), *binary_column(names), *binary_column([value for _, value in pairs])]
+    contents = [content for _, content in pairs]
+    return [_pad(counts), *binary_column(names, "header name"), *binary_column(contents, "header value")]
 
 
 def int64_column(values: Sequence[int]) -> list[bytes]:
@@ -79,11 +81,12 @@ def _pad(buffer: bytes) -> bytes:
     return buffer + _ZEROS[:missing] if missing else buffer
 
 
-def _explain(values: Iterable[object], error: Exception) -> InvalidRequest:
+def _explain(name: str, values: Iterable[object], error: Exception) -> InvalidRequest:
     for place, value in enumerate(values):
         if not isinstance(value, bytes | bytearray | memoryview):
             return InvalidRequest(
-                f"message {place} of the batch has a {type(value).__name__} where bytes belong:"
-                " encode it first"
+                f"{name} {place} of the batch is a {type(value).__name__} where bytes belong: encode it first"
             )
-    return InvalidRequest(f"a batch holds at most {_INT32_MAX} bytes a column: {error}")
+    if isinstance(error, StructError):
+        return InvalidRequest(f"a batch holds at most {_INT32_MAX} bytes a column: {error}")
+    return InvalidRequest(f"a {name} of the batch cannot be read as bytes: {error}")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from crc32c import crc32c
 
@@ -19,6 +20,12 @@ from quivermq.frame.columns import (
 from quivermq.frame.frame import RAW_BYTES_MAX, Frame
 from quivermq.frame.header import VERSION, Codec, Column, Flag, Header
 
+COUNT_MAX = 2**32 - 1
+
+_USUAL = (list, tuple)
+# Sequences, too, but of characters and bytes, and never a column of messages.
+_STRINGS = (str, bytes, bytearray, memoryview)
+
 
 @dataclass(frozen=True, slots=True)
 class Producer:
@@ -27,6 +34,11 @@ class Producer:
     producer_id: int = 0
     epoch: int = 0
     base_sequence: int = 0
+
+    def __post_init__(self) -> None:
+        for name, bits in (("producer_id", 64), ("epoch", 16), ("base_sequence", 32)):
+            if not 0 <= getattr(self, name) < 1 << bits:
+                raise InvalidRequest(f"{name} has {bits} bits and cannot be {getattr(self, name)}")
 
 
 ANONYMOUS = Producer()
@@ -49,30 +61,31 @@ def encode(
     `timestamp` is one number for the whole batch or one a message. A column in which no message has
     anything costs nothing. Raises InvalidRequest or MessageTooLarge, and then nothing was made.
     """
-    count = len(values)
+    count = _length("values", values)
     if not count:
         raise InvalidRequest("a batch has at least one message")
     columns: int = Column.VALUE
     buffers = binary_column(values)
-    if keys is not None and _has_any(keys, count):
+    if keys is not None and _has_any("keys", keys, count):
         columns |= Column.KEY
-        buffers += nullable_binary_column(keys)
-    if headers is not None and _has_any(headers, count):
+        buffers += nullable_binary_column(keys, "key")
+    if headers is not None and _has_headers(headers, count):
         columns |= Column.HEADERS
         buffers += headers_column(headers)
     if isinstance(timestamp, int):
+        _check_time(timestamp)
         timestamp_min = timestamp_max = timestamp
     else:
-        _check_length(timestamp, count)
+        _check_length("timestamp", timestamp, count)
         columns |= Column.TIMESTAMP
         buffers += int64_column(timestamp)
         timestamp_min, timestamp_max = min(timestamp), max(timestamp)
-    if expires_at is not None and _has_any(expires_at, count):
+    if expires_at is not None and _has_any("expires_at", expires_at, count):
         columns |= Column.EXPIRES_AT
         buffers += nullable_int64_column(expires_at)
-    if dedup_ids is not None and _has_any(dedup_ids, count):
+    if dedup_ids is not None and _has_any("dedup_ids", dedup_ids, count):
         columns |= Column.DEDUP_ID
-        buffers += nullable_binary_column(_utf8(dedup_ids))
+        buffers += nullable_binary_column(_utf8(dedup_ids), "dedup_id")
     return _frame(
         b"".join(buffers),
         count=count,
@@ -86,6 +99,9 @@ def encode(
 
 def encode_control(record: bytes, *, count: int, timestamp: int) -> Frame:
     """A frame that takes `count` offsets, carries no messages and says why in `record`."""
+    if not 0 < count <= COUNT_MAX:
+        raise InvalidRequest(f"a frame takes 1 to {COUNT_MAX} offsets, not {count}")
+    _check_time(timestamp)
     return _frame(
         record + bytes(-len(record) % 8),
         count=count,
@@ -101,16 +117,20 @@ def first_messages(frame: Frame, count: int) -> Frame:
     if frame.is_control:
         head = encode_control(bytes(frame.raw), count=count, timestamp=header.timestamp_min)
     else:
+        has_times = header.columns & Column.TIMESTAMP
         head = encode(
             frame.values()[:count],
-            timestamp=list(islice(frame.timestamps(), count)),
+            timestamp=list(islice(frame.timestamps(), count)) if has_times else header.timestamp_min,
             keys=list(islice(frame.keys(), count)),
             headers=list(islice(frame.headers(), count)),
             expires_at=list(islice(frame.expires_at(), count)),
             dedup_ids=list(islice(frame.dedup_ids(), count)),
             codec=Codec(header.codec),
             producer=Producer(header.producer_id, header.producer_epoch, header.base_sequence),
+            # What is in a log already may be cut, however small the limits are today.
+            raw_bytes_max=max(RAW_BYTES_MAX, header.raw_bytes),
         )
+    head.header = head.header._replace(flags=header.flags)
     return head.stamped(header.base_offset, header.append_time, header.leader_epoch)
 
 
@@ -153,16 +173,32 @@ def _frame(
     return Frame(header, stored, raw_bytes_max)
 
 
-def _has_any(column: Sequence[object], count: int) -> bool:
-    _check_length(column, count)
+def _has_any(name: str, column: Sequence[object], count: int) -> bool:
+    _check_length(name, column, count)
     return column.count(None) != count
 
 
-def _check_length(column: Sequence[object], count: int) -> None:
-    if len(column) != count:
-        raise InvalidRequest(
-            f"every column must have one item a message: {len(column)} for {count} messages"
-        )
+def _has_headers(headers: Sequence[Headers | None], count: int) -> bool:
+    _check_length("headers", headers, count)
+    return any(headers)
+
+
+def _check_length(name: str, column: Sequence[object], count: int) -> None:
+    length = _length(name, column)
+    if length != count:
+        raise InvalidRequest(f"{name} must have one item a message: {length} for {count} messages")
+
+
+def _length(name: str, column: Any) -> int:
+    """How many items a column has. It is walked more than once, so an iterator will not do."""
+    if type(column) not in _USUAL and (not isinstance(column, Sequence) or isinstance(column, _STRINGS)):
+        raise InvalidRequest(f"{name} must be a sequence, like a list, not a {type(column).__name__}")
+    return len(column)
+
+
+def _check_time(timestamp: int) -> None:
+    if not -(2**63) <= timestamp < 2**63:
+        raise InvalidRequest(f"timestamps must be 64-bit integers (microseconds), not {timestamp}")
 
 
 def _utf8(names: Sequence[str | None]) -> list[bytes | None]:

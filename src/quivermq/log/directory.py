@@ -11,7 +11,7 @@ from typing import Self
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
-from quivermq.errors import InvalidName
+from quivermq.errors import InvalidName, NotFound
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
@@ -48,6 +48,7 @@ class DataDirectory:
         self._lock = self.disk.lock(self.path / LOCK_NAME)
         self._scheduler = scheduler or Flusher(self._clock)
         self._logs: dict[str, Log] = {}
+        self._pid = os.getpid()
 
     def log(self, name: str) -> Log:
         """The log of that name, created when it is new. Raises InvalidName."""
@@ -64,6 +65,8 @@ class DataDirectory:
 
     def close(self) -> None:
         """Close every log, then let go of the lock. Closing twice is allowed."""
+        if self._pid != os.getpid():
+            return
         for log in self._logs.values():
             log.close()
         self._scheduler.close()
@@ -79,6 +82,7 @@ class DataDirectory:
 def follow(path: str | os.PathLike[str], name: str, settings: StorageSettings | None = None) -> LogFollower:
     """The log of that name, for reading beside whoever writes to it."""
     check_log_name(name)
+    check_exists(SystemDisk(), Path(path))
     return LogFollower(Path(path) / name, settings or StorageSettings())
 
 
@@ -89,6 +93,12 @@ def check_log_name(name: str) -> None:
         raise InvalidName(
             f"{name!r} cannot name a log: use parts of [A-Za-z0-9._-], at most 249 long, joined by /"
         )
+
+
+def check_exists(disk: Disk, path: Path) -> None:
+    """Raise NotFound for a directory that is not there: looking must not create it."""
+    if not disk.is_directory(path):
+        raise NotFound(f"there is no directory {path}")
 
 
 def find_logs(disk: Disk, path: Path) -> Iterator[Path]:

@@ -1,10 +1,9 @@
 """Looking on while another process writes. Changes no file and takes no lock."""
 
-from collections.abc import Iterator
+import os
 from pathlib import Path
 
 from quivermq.disk import Disk, SystemDisk
-from quivermq.frame import Frame
 from quivermq.log.opening import base_offsets, file_size, sealed_segments
 from quivermq.log.reader import LogReader
 from quivermq.segment import Segment, inspect_tail
@@ -18,17 +17,14 @@ class LogFollower(LogReader):
     the next one, or may have died there.
     """
 
-    def __init__(self, directory: Path, settings: StorageSettings, *, disk: Disk | None = None) -> None:
-        super().__init__(disk or SystemDisk(), directory, settings)
+    def __init__(
+        self, directory: str | os.PathLike[str], settings: StorageSettings, *, disk: Disk | None = None
+    ) -> None:
+        super().__init__(disk or SystemDisk(), Path(directory), settings)
         self.refresh()
 
-    def frames(self, start: int | None = None, *, mapped: bool = False) -> Iterator[Frame]:
+    def _prepare(self) -> None:
         self.refresh()
-        return super().frames(start, mapped=mapped)
-
-    def find_time(self, timestamp: int) -> int:
-        self.refresh()
-        return super().find_time(timestamp)
 
     def refresh(self) -> None:
         """Look at the directory again."""

@@ -8,7 +8,7 @@ at `buffered` in `_buffer` and at `fsync` in a group commit, and become one fram
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -37,20 +37,20 @@ class Log(LogReader):
 
     def __init__(
         self,
-        directory: Path,
+        directory: str | os.PathLike[str],
         settings: StorageSettings,
         *,
         disk: Disk | None = None,
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
     ) -> None:
-        super().__init__(disk or SystemDisk(), directory, settings)
+        super().__init__(disk or SystemDisk(), Path(directory), settings)
         self._clock = clock or SystemClock()
         self._scheduler = scheduler or Flusher(self._clock)
         self._owns_scheduler = scheduler is None
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
-        self._commit = GroupCommit(self._commit_group, directory)
+        self._commit = GroupCommit(self._commit_group, self.directory)
         self._codec = codec_named(settings.codec)
         self._buffer = Gathered()
         self._flush_is_scheduled = False
@@ -58,6 +58,7 @@ class Log(LogReader):
         self._retired: list[SegmentWriter] = []
         self._failure: QuiverError | None = None
         self._is_closed = False
+        self._pid = os.getpid()
         self._writer = self._open()
         self._next_offset = self._synced_end = self._writer.segment.end_offset
         _open_logs.add(self)
@@ -157,11 +158,9 @@ class Log(LogReader):
         check_foreign_frame(frame, self.settings)
         return self._append_frame(frame, durability)
 
-    def frames(self, start: int | None = None, *, mapped: bool = False) -> Iterator[Frame]:
-        """As for every reader; what was appended before the call is there, buffered or not."""
-        if self._buffer.values and not self._is_closed:
+    def _prepare(self) -> None:
+        if self._buffer.values and self._failure is None:
             self.flush()
-        return super().frames(start, mapped=mapped)
 
     def flush(self) -> None:
         """Hand everything buffered to the operating system: after that, it survives kill -9."""
@@ -202,9 +201,14 @@ class Log(LogReader):
             self._check_usable()
             self._flush_buffer()
             self._check_range(end)
-            self._close_writers()
-            truncate_segments(self._segments, end)
-            self._writer = self._open()
+            try:
+                self._close_writers()
+                truncate_segments(self._segments, end)
+                self._damage = None
+                self._writer = self._open()
+            except QuiverError as error:
+                self._failure = error
+                raise
             self._next_offset = self._synced_end = end
 
     def close(self) -> None:
@@ -213,19 +217,28 @@ class Log(LogReader):
         Raises DiskFull when buffered messages cannot be written: they are kept, and `close` can be
         called again once there is room.
         """
-        with self._sync_lock, self._lock:
-            if self._is_closed:
-                return
-            if self._failure is None:
-                self._flush_buffer()
-            self._is_closed = True
-            failure, self._failure = self._failure, Closing(f"{self.directory} was closed")
+        if self._pid != os.getpid():
+            return
+        try:
+            with self._sync_lock, self._lock:
+                self._close()
+        finally:
+            if self._is_closed and self._owns_scheduler:
+                self._scheduler.close()
+
+    def _close(self) -> None:
+        if self._is_closed:
+            return
+        if self._failure is None:
+            self._flush_buffer()
+        failure, self._failure = self._failure, Closing(f"{self.directory} was closed")
+        self._is_closed = True
+        try:
             if failure is None:
                 self._close_writers()
-            else:
-                self._writer.abandon()
-        if self._owns_scheduler:
-            self._scheduler.close()
+        finally:
+            for writer in (*self._retired, self._writer):
+                writer.abandon()
 
     def __enter__(self) -> Self:
         return self

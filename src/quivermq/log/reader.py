@@ -59,9 +59,10 @@ class LogReader:
         for bulk work in a process that may be restarted: a sector that cannot be read ends it.
         Raises OffsetOutOfRange, Corruption, StorageFailed.
         """
+        self._prepare()
         offset = self.start if start is None else start
         self._check_range(offset)
-        while offset < self._segments[-1].end_offset:
+        while self._segments and offset < self._segments[-1].end_offset:
             segment = self._segment_of(offset)
             try:
                 for _, frame in segment.frames(offset, mapped=mapped):
@@ -96,11 +97,15 @@ class LogReader:
 
     def find_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than `timestamp` (µs); `end` when all are."""
+        self._prepare()
         for segment in self._segments:
             offset = self._using(segment).find_time(timestamp)
             if offset is not None:
                 return offset
         return self.end
+
+    def _prepare(self) -> None:
+        """Bring what can be read up to date, before reading begins."""
 
     def _check_range(self, offset: int) -> None:
         if not self.start <= offset <= self.end:

@@ -4,12 +4,13 @@ A damaged segment is replaced in one step by a copy in which a gap frame stands 
 A crash at any moment leaves the old segment or the new one, and repairing again goes on from there.
 """
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, File, SystemDisk
-from quivermq.log.directory import LOCK_NAME, find_logs
+from quivermq.log.directory import LOCK_NAME, check_exists, find_logs
 from quivermq.log.gap import gap_frame
 from quivermq.log.opening import base_offsets, tidy
 from quivermq.log.survey import Progress, Survey, segments_of, survey
@@ -40,7 +41,7 @@ class Repair:
 
 
 def repair(
-    path: Path,
+    path: str | os.PathLike[str],
     settings: StorageSettings | None = None,
     *,
     disk: Disk | None = None,
@@ -48,7 +49,8 @@ def repair(
     progress: Progress = lambda _: None,
 ) -> Repair:
     """Mend every log below the data directory `path`. Raises DirectoryLocked while it is in use."""
-    settings, disk = settings or StorageSettings(), disk or SystemDisk()
+    path, settings, disk = Path(path), settings or StorageSettings(), disk or SystemDisk()
+    check_exists(disk, path)
     now_us = (clock or SystemClock()).now_us()
     done = Repair()
     lock = disk.lock(path / LOCK_NAME)

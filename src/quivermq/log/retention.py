@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quivermq.errors import Corruption
 from quivermq.segment import Segment
 from quivermq.settings import StorageSettings
 
@@ -36,11 +35,7 @@ class Removed(NamedTuple):
 
 def extent_of(segment: Segment) -> Extent:
     """What retention needs to know of this segment."""
-    try:
-        newest_us = segment.last_append_time()
-    except Corruption:
-        newest_us = None
-    return Extent(segment.end_offset, segment.messages, segment.end, newest_us)
+    return Extent(segment.end_offset, segment.messages, segment.end, segment.last_append_time())
 
 
 def removable(extents: Sequence[Extent], now_us: int, floor: int | None, settings: StorageSettings) -> int:

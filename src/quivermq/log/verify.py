@@ -1,11 +1,13 @@
 """Checking every byte of a log without changing one. May run beside a writer."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from quivermq.disk import Disk, SystemDisk
-from quivermq.log.directory import find_logs
+from quivermq.errors import StorageFailed
+from quivermq.log.directory import check_exists, find_logs
 from quivermq.log.opening import base_offsets, file_size
 from quivermq.log.survey import Progress, Survey, segments_of, survey
 from quivermq.segment import Damage, index_path, log_path
@@ -50,25 +52,33 @@ class Report:
 
 
 def verify(
-    path: Path,
+    path: str | os.PathLike[str],
     settings: StorageSettings | None = None,
     *,
     disk: Disk | None = None,
     progress: Progress = lambda _: None,
 ) -> Report:
     """Check every log at or below `path`. `progress` is called with the bytes of each step."""
-    settings, disk = settings or StorageSettings(), disk or SystemDisk()
+    path, settings, disk = Path(path), settings or StorageSettings(), disk or SystemDisk()
+    check_exists(disk, path)
     report = Report()
     for directory in find_logs(disk, path):
         report.logs += 1
         for segment, is_last in segments_of(disk, directory, settings):
-            _add(report, survey(segment, is_last, progress))
+            try:
+                _add(report, survey(segment, is_last, progress))
+            except FileNotFoundError:
+                continue  # Retention was faster.
+            except StorageFailed as error:
+                offsets = (segment.base_offset, segment.end_offset)
+                unreadable = Finding("damage", segment.path, 0, segment.end, offsets, str(error))
+                report.findings.append(unreadable)
     return report
 
 
-def total_bytes(path: Path, disk: Disk | None = None) -> int:
+def total_bytes(path: str | os.PathLike[str], disk: Disk | None = None) -> int:
     """How many bytes there are to look at, for a progress bar."""
-    disk = disk or SystemDisk()
+    path, disk = Path(path), disk or SystemDisk()
     return sum(
         file_size(disk, log_path(directory, base))
         for directory in find_logs(disk, path)

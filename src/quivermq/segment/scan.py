@@ -4,6 +4,7 @@ Reading, recovery, verification and repair differ only in what they do with what
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from quivermq.disk import Buffer
@@ -47,14 +48,18 @@ class Damage(NamedTuple):
 class Readable(Protocol):
     """What can be scanned: a file, or the memory it is mapped to."""
 
+    @property
+    def path(self) -> Path: ...
+
     def size(self) -> int: ...
 
     def read(self, position: int, length: int) -> Buffer: ...
 
 
 class Mapped(NamedTuple):
-    """Mapped memory, read without a copy."""
+    """A file's mapped memory, read without a copy."""
 
+    path: Path
     memory: memoryview
 
     def size(self) -> int:
@@ -86,8 +91,9 @@ class Scan:
             step: Found | Header | Damage
             try:
                 step = self._next(position, offset, skip_to_offset)
-            except UnsupportedFrame:
-                raise
+            except UnsupportedFrame as error:
+                reason = f"{error.reason}, in {self._file.path}"
+                raise UnsupportedFrame(reason, position=position) from None
             except InvalidFrame as error:
                 step = self._damage(position, offset, error)
             if isinstance(step, Header):

@@ -76,7 +76,7 @@ class Segment:
         end_offset = self.end_offset
         file = self.disk.open(self.path)
         try:
-            scan = self._scan(Mapped(file.map(self.end)) if mapped else file)
+            scan = self._scan(Mapped(self.path, file.map(self.end)) if mapped else file)
             position, offset = self.index.find_offset(start)
             if not scan.begins(position, offset):
                 # The index file was whole but told of another log: an old copy, perhaps.
@@ -122,14 +122,13 @@ class Segment:
             return frame.header.base_offset + place
         return None
 
+    def first_append_time(self) -> int | None:
+        """When the oldest frame came in; None for an empty segment, and when it cannot be read."""
+        return self._append_time_of(self.base_offset)
+
     def last_append_time(self) -> int | None:
-        """When the newest frame came in; None for an empty segment."""
-        if self.messages == 0:
-            return None
-        last = None
-        for _, frame in self.frames(self.end_offset - 1):
-            last = frame.header.append_time
-        return last
+        """When the newest frame came in; None for an empty segment, and when it cannot be read."""
+        return self._append_time_of(self.end_offset - 1)
 
     def examine(self) -> Iterator[Found | Damage]:
         """Every byte of the segment, whole or not, and the inside of every frame."""
@@ -149,6 +148,13 @@ class Segment:
             position=damage.position,
             offsets=(start, self.end_offset if end is None else end),
         )
+
+    def _append_time_of(self, offset: int) -> int | None:
+        try:
+            found = next(self.frames(offset), None) if self.messages else None
+        except Corruption:
+            return None
+        return None if found is None else found[1].header.append_time
 
     def _scan(self, file: Readable) -> Scan:
         return Scan(file, end=self.end, raw_bytes_max=self.settings.frame_raw_bytes_max)

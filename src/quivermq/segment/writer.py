@@ -67,13 +67,12 @@ class SegmentWriter:
     @classmethod
     def resume(cls, segment: Segment, tail: Tail) -> "SegmentWriter":
         """Go on behind the end of a segment that was recovered."""
-        first = next(segment.frames(segment.base_offset), None)
         return cls(
             segment,
             tail.index,
             segment.disk.open(segment.path, writable=True),
             segment.disk.open(index_path(segment.directory, segment.base_offset), writable=True),
-            first_append_time=None if first is None else first[1].header.append_time,
+            first_append_time=segment.first_append_time(),
             synced=tail.end,
         )
 
@@ -135,6 +134,7 @@ class SegmentWriter:
             self._append_to_index(segment.end)
         self._sync_index()
         self.abandon()
+        segment.is_active = False
 
     def abandon(self) -> None:
         """Let go of the files as they are."""
