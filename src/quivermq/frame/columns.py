@@ -85,7 +85,8 @@ def _explain(name: str, values: Iterable[object], error: Exception) -> InvalidRe
     for place, value in enumerate(values):
         if not isinstance(value, bytes | bytearray | memoryview):
             return InvalidRequest(
-                f"{name} {place} of the batch is a {type(value).__name__} where bytes belong: encode it first"
+                f"{name} {place} of the batch is a {type(value).__name__} where bytes belong:"
+                " encode it first"
             )
     if isinstance(error, StructError):
         return InvalidRequest(f"a batch holds at most {_INT32_MAX} bytes a column: {error}")

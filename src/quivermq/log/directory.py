@@ -5,13 +5,14 @@ A log is any directory with a segment in it; its name is its path below the data
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
-from quivermq.errors import InvalidName, NotFound
+from quivermq.errors import DiskFull, InvalidName, NotFound, QuiverError
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
@@ -48,35 +49,51 @@ class DataDirectory:
         self._lock = self.disk.lock(self.path / LOCK_NAME)
         self._scheduler = scheduler or Flusher(self._clock)
         self._logs: dict[str, Log] = {}
+        self._opening = threading.Lock()
         self._pid = os.getpid()
 
     def log(self, name: str) -> Log:
         """The log of that name, created when it is new. Raises InvalidName."""
         check_log_name(name)
-        if name not in self._logs:
-            self._logs[name] = Log(
-                self.path / name,
-                self.settings,
-                disk=self.disk,
-                clock=self._clock,
-                scheduler=self._scheduler,
-            )
-        return self._logs[name]
+        with self._opening:
+            if name not in self._logs:
+                self._logs[name] = Log(
+                    self.path / name,
+                    self.settings,
+                    disk=self.disk,
+                    clock=self._clock,
+                    scheduler=self._scheduler,
+                )
+            return self._logs[name]
 
     def close(self) -> None:
-        """Close every log, then let go of the lock. Closing twice is allowed."""
+        """Close every log, then let go of the lock. Closing twice is allowed.
+
+        Every log is closed, also when one fails; then the first failure is raised. While a log cannot
+        write what it has buffered, the lock is kept, and `close` can be called again.
+        """
         if self._pid != os.getpid():
             return
-        for log in self._logs.values():
-            log.close()
-        self._scheduler.close()
-        self._lock.release()
+        failures = [failure for log in self._logs.values() if (failure := _close(log))]
+        if not any(isinstance(failure, DiskFull) for failure in failures):
+            self._scheduler.close()
+            self._lock.release()
+        if failures:
+            raise failures[0]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _close(log: Log) -> QuiverError | None:
+    try:
+        log.close()
+    except QuiverError as error:
+        return error
+    return None
 
 
 def follow(path: str | os.PathLike[str], name: str, settings: StorageSettings | None = None) -> LogFollower:
@@ -93,6 +110,14 @@ def check_log_name(name: str) -> None:
         raise InvalidName(
             f"{name!r} cannot name a log: use parts of [A-Za-z0-9._-], at most 249 long, joined by /"
         )
+
+
+def lock_path(disk: Disk, path: Path) -> Path:
+    """The lock that guards a path: that of the nearest directory above it that has one, or its own."""
+    for directory in (path, *path.absolute().parents):
+        if disk.exists(directory / LOCK_NAME):
+            return directory / LOCK_NAME
+    return path / LOCK_NAME
 
 
 def check_exists(disk: Disk, path: Path) -> None:

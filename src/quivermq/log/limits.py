@@ -1,11 +1,18 @@
-"""What a whole frame must keep to before it may enter a log."""
+"""What a call and a whole frame must keep to before anything enters a log."""
 
 from operator import sub
+from typing import get_args
 
 from quivermq.disk import Buffer
-from quivermq.errors import InvalidFrame, MessageTooLarge
+from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge
 from quivermq.frame import Frame
-from quivermq.settings import StorageSettings
+from quivermq.settings import Durability, StorageSettings
+
+
+def check_durability(word: str) -> None:
+    """Raise InvalidRequest for a word that promises nothing."""
+    if word not in get_args(Durability):
+        raise InvalidRequest(f"durability is one of {', '.join(get_args(Durability))}, not {word!r}")
 
 
 def check_frame(frame: Frame, settings: StorageSettings) -> None:

@@ -9,23 +9,27 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Self
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, SystemDisk
-from quivermq.errors import Closing, QuiverError, StorageFailed
+from quivermq.errors import Closing, DiskFull, QuiverError, StorageFailed
 from quivermq.frame import ANONYMOUS, Frame, Headers, Producer, codec_named, encode
 from quivermq.log.commit import GroupCommit
 from quivermq.log.entries import Entry, Gathered, Rest, checked_entry
 from quivermq.log.flusher import Flusher, Scheduler
-from quivermq.log.limits import check_foreign_frame, check_frame, parse_only
+from quivermq.log.limits import check_durability, check_foreign_frame, check_frame, parse_only
 from quivermq.log.opening import recover_directory, remove_segment
 from quivermq.log.reader import LogReader
-from quivermq.log.retention import Removed, extent_of, is_expired, removable
+from quivermq.log.retention import Removed, is_expired, removable
 from quivermq.log.truncation import truncate_segments
 from quivermq.segment import SegmentWriter
 from quivermq.settings import Durability, StorageSettings
+
+# How long to wait before buffered messages are written to a disk that was full.
+_RETRY_S = 1.0
 
 
 class Log(LogReader):
@@ -122,6 +126,7 @@ class Log(LogReader):
         if word == "fsync":
             self._check_usable()
             return self._commit.join((value, rest))
+        check_durability(word)
         return self._append_frames(self._frames([(value, rest)]))
 
     def append_many(
@@ -184,16 +189,16 @@ class Log(LogReader):
             with self._lock:
                 self._check_usable()
                 self._flush_buffer()
-                if is_expired(extent_of(self._writer.segment), now_us, self.settings):
+                if is_expired(self._writer.segment, now_us, self.settings):
                     self._roll()
             self._sync()
-            extents = [extent_of(segment) for segment in self._segments]
-            count = removable(extents, now_us, floor, self.settings)
-            for segment in self._segments[:count]:
+            segments = self._segments[: removable(self._segments, now_us, floor, self.settings)]
+            for segment in segments:
                 # Hidden first: a reader must not be sent to a file that is about to go.
-                self._segments = self._segments[1:]
+                with self._lock:
+                    self._segments = self._segments[1:]
                 remove_segment(self.disk, self.directory, segment.base_offset)
-        return Removed.of(extents[:count])
+        return Removed.of(segments)
 
     def truncate(self, end: int) -> None:
         """Remove every message from offset `end` on. A frame that `end` cuts through is divided."""
@@ -250,7 +255,8 @@ class Log(LogReader):
 
     def _check_usable(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            # A copy, because one traceback would grow with every caller that is told.
+            raise copy(self._failure)
 
     def _put(self, frames: Sequence[Frame]) -> int:
         """Write frames behind everything that came before, and return the first offset."""
@@ -305,7 +311,7 @@ class Log(LogReader):
         settings = self.settings
         with self._lock:
             if self._failure is not None:
-                raise self._failure
+                self._check_usable()
             buffer = self._buffer
             if len(buffer.values) >= settings.batch_messages or buffer.bytes >= settings.batch_bytes:
                 # Before the message is taken: if there is no room, it must not have been.
@@ -320,8 +326,10 @@ class Log(LogReader):
             return offset
 
     def _append_frame(self, frame: Frame, durability: Durability | None) -> int:
+        word = durability or self.settings.durability
+        check_durability(word)
         offset = self._append_frames([frame])
-        if (durability or self.settings.durability) == "fsync":
+        if word == "fsync":
             self._commit.join(None)
         return offset
 
@@ -345,12 +353,19 @@ class Log(LogReader):
     def _flush_due(self) -> None:
         self._flush_is_scheduled = False
         if self._failure is None:
-            self.flush()
+            try:
+                self.flush()
+            except DiskFull:
+                # Nobody may append again and so ask for another attempt.
+                self._flush_is_scheduled = True
+                self._scheduler.schedule(_RETRY_S, self._flush_due)
+                raise
 
     def _sync_due(self) -> None:
         self._sync_is_scheduled = False
         if self._failure is None:
-            self.sync()
+            with self._sync_lock:
+                self._sync()
 
     # The syncing role: these are called with `_sync_lock` held.
 

@@ -1,6 +1,8 @@
 """Reading a log: the same for its writer and for a process that only looks on."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from copy import copy
 from itertools import islice
 from pathlib import Path
 
@@ -111,13 +113,14 @@ class LogReader:
         if not self.start <= offset <= self.end:
             raise OffsetOutOfRange(offset, start=self.start, end=self.end)
         if self._damage is not None and offset > self._damage.offsets[0]:
-            raise self._damage
+            raise copy(self._damage)
 
     def _segment_of(self, offset: int) -> Segment:
-        for segment in reversed(self._segments):
-            if segment.base_offset <= offset:
-                return self._using(segment)
-        raise OffsetOutOfRange(offset, start=self.start, end=self.end)
+        segments = self._segments
+        place = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+        if place == 0:
+            raise OffsetOutOfRange(offset, start=self.start, end=self.end)
+        return self._using(segments[place - 1])
 
     def _using(self, segment: Segment) -> Segment:
         if not self._used or self._used[-1] is not segment:

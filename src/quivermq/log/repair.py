@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, File, SystemDisk
-from quivermq.log.directory import LOCK_NAME, check_exists, find_logs
+from quivermq.log.directory import check_exists, find_logs, lock_path
 from quivermq.log.gap import gap_frame
 from quivermq.log.opening import base_offsets, tidy
 from quivermq.log.survey import Progress, Survey, segments_of, survey
@@ -53,7 +53,7 @@ def repair(
     check_exists(disk, path)
     now_us = (clock or SystemClock()).now_us()
     done = Repair()
-    lock = disk.lock(path / LOCK_NAME)
+    lock = disk.lock(lock_path(disk, path))
     try:
         for directory in find_logs(disk, path):
             done.logs += 1

@@ -1,20 +1,24 @@
 """Which segments of a log may go. It only looks; the log removes them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from quivermq.segment import Segment
 from quivermq.settings import StorageSettings
 
 
-class Extent(NamedTuple):
-    """What retention needs to know of a segment."""
+class Kept(Protocol):
+    """What retention asks a segment."""
 
-    end_offset: int
-    messages: int
-    bytes: int
-    newest_us: int | None
-    """When its newest frame came in; None when that is unknown, which keeps it from growing old."""
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    def last_append_time(self) -> int | None: ...
 
 
 class Removed(NamedTuple):
@@ -25,51 +29,47 @@ class Removed(NamedTuple):
     bytes: int = 0
 
     @classmethod
-    def of(cls, extents: Sequence[Extent]) -> "Removed":
+    def of(cls, segments: Sequence[Kept]) -> "Removed":
         return cls(
-            segments=len(extents),
-            messages=sum(extent.messages for extent in extents),
-            bytes=sum(extent.bytes for extent in extents),
+            segments=len(segments),
+            messages=sum(segment.messages for segment in segments),
+            bytes=sum(segment.end for segment in segments),
         )
 
 
-def extent_of(segment: Segment) -> Extent:
-    """What retention needs to know of this segment."""
-    return Extent(segment.end_offset, segment.messages, segment.end, segment.last_append_time())
-
-
-def removable(extents: Sequence[Extent], now_us: int, floor: int | None, settings: StorageSettings) -> int:
+def removable(segments: Sequence[Kept], now_us: int, floor: int | None, settings: StorageSettings) -> int:
     """How many of the oldest segments may go.
 
-    `extents` are all segments, oldest first, the active one last; that one always stays. `floor` is
-    the first offset that somebody still needs; None when nobody needs any.
+    `segments` are all of a log, oldest first; the last one is active and stays. `floor` is the first
+    offset that somebody still needs; None when nobody needs any.
     """
-    bytes_kept = sum(extent.bytes for extent in extents)
-    messages_kept = sum(extent.messages for extent in extents)
-    count = 0
-    for extent in extents[:-1]:
-        kept = len(extents) - count
-        is_needed = floor is not None and extent.end_offset > floor
+    total = Removed.of(segments)
+    gone = Removed()
+    for segment in segments[:-1]:
+        kept = total.segments - gone.segments
+        is_needed = floor is not None and segment.end_offset > floor
         if is_needed or kept <= settings.segments_min:
             break
         if not (
-            _is_over(bytes_kept, settings.retention_bytes)
-            or _is_over(messages_kept, settings.retention_messages)
-            or _is_over(kept, settings.segments_max)
-            or is_expired(extent, now_us, settings)
+            _is_over(kept, settings.segments_max)
+            or _is_over(total.bytes - gone.bytes, settings.retention_bytes)
+            or _is_over(total.messages - gone.messages, settings.retention_messages)
+            or is_expired(segment, now_us, settings)
         ):
             break
-        bytes_kept -= extent.bytes
-        messages_kept -= extent.messages
-        count += 1
-    return count
+        gone = Removed.of(segments[: gone.segments + 1])
+    return gone.segments
 
 
-def is_expired(extent: Extent, now_us: int, settings: StorageSettings) -> bool:
-    """Whether the segment's newest frame is older than the log keeps any."""
-    if settings.retention_ms is None or extent.newest_us is None:
+def is_expired(segment: Kept, now_us: int, settings: StorageSettings) -> bool:
+    """Whether the segment's newest frame is older than the log keeps any.
+
+    Never for a segment whose newest frame cannot be read: what is damaged waits for its repair.
+    """
+    if settings.retention_ms is None:
         return False
-    return now_us - extent.newest_us > settings.retention_ms * 1000
+    newest_us = segment.last_append_time()
+    return newest_us is not None and now_us - newest_us > settings.retention_ms * 1000
 
 
 def _is_over(value: int, limit: int | None) -> bool:
