@@ -30,7 +30,6 @@ _FILE_FUNCTIONS = {
 # Methods of a path, less those that every string has as well.
 _PATH_METHODS = {
     "chmod",
-    "exists",
     "glob",
     "hardlink_to",
     "is_dir",
@@ -51,7 +50,7 @@ _PATH_METHODS = {
 }
 # Methods that a path shares with our own `Disk` and with classes that are opened: there it depends
 # on the receiver.
-_SHARED_METHODS = {"open", "rename"}
+_SHARED_METHODS = {"exists", "open", "rename"}
 
 _ASYNC_NODES = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
 

@@ -14,6 +14,7 @@ EXAMPLES: dict[str, QuiverError] = {
         "the message", size_bytes=3, limit_bytes=2, setting="storage.message_bytes_max"
     ),
     "InvalidFrame": errors.InvalidFrame("no magic", position=80),
+    "UnsupportedFrame": errors.UnsupportedFrame("version 2", position=0),
     "InvalidSettings": errors.InvalidSettings("storage.codec", "unknown", origin="quiver.toml"),
     "OffsetOutOfRange": errors.OffsetOutOfRange(7, start=8, end=9),
     "DirectoryLocked": errors.DirectoryLocked(Path("data"), pid=42),
