@@ -1,14 +1,13 @@
 """A frame as Arrow sees it: the same memory, other types. Needs pyarrow (`quivermq[spark]`)."""
 
 from collections.abc import Sequence
-from functools import cache
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quivermq.disk import Buffer
+from quivermq.errors import InvalidFrame
 from quivermq.frame.frame import Frame
-from quivermq.frame.layout import Binary, Int64, Pairs
+from quivermq.frame.layout import Binary, Int64, Pairs, layout
 
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -25,6 +24,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+_NO_PAIRS = pa.array([], HEADERS.value_type)
+
 
 def arrow_batch(source: Buffer | Frame, columns: Sequence[str] | None = None) -> pa.RecordBatch:
     """The messages of a frame as a RecordBatch over the same memory; one decompression with a codec.
@@ -37,20 +38,33 @@ def arrow_batch(source: Buffer | Frame, columns: Sequence[str] | None = None) ->
     schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
     if frame.is_control:
         return pa.RecordBatch.from_pylist([], schema)
-    arrays = [_array(frame, name) for name in schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    is_checked = frame.is_laid_out
+    header = frame.header
+    places = frame.layout if is_checked else layout(frame.raw, header.columns, len(frame), deep=False)
+    arrays = [_array(frame, getattr(places, name, None), name) for name in schema.names]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if not is_checked:
+        _check_inside(batch)
+    return batch
 
 
-def _array(frame: Frame, name: str) -> pa.Array:
+def _check_inside(batch: pa.RecordBatch) -> None:
+    """Have Arrow check its own offsets and text, before anybody follows them."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidFrame(f"the columns do not hold together: {error}", position=0) from None
+
+
+def _array(frame: Frame, column: Binary | Int64 | Pairs | None, name: str) -> pa.Array:
     count = len(frame)
     if name == "offset":
-        return pc.add(_numbers_below(_power_of_two(count)).slice(0, count), frame.header.base_offset)
-    column = getattr(frame.layout, name)
+        return pa.arange(frame.header.base_offset, frame.header.end_offset)
     if column is None:
         if name == "timestamp":
             return pa.repeat(pa.scalar(frame.header.timestamp_min, TIME), count)
         if name == "headers":
-            return pa.repeat(pa.scalar([], HEADERS), count)
+            return _no_headers(count)
         return pa.nulls(count, SCHEMA.field(name).type)
     if isinstance(column, Binary):
         return _binary(column, count, SCHEMA.field(name).type)
@@ -75,15 +89,11 @@ def _headers(column: Pairs, count: int) -> pa.Array:
     return pa.Array.from_buffers(HEADERS, count, [None, _buffer(column.offsets_buffer)], children=[struct])
 
 
+def _no_headers(count: int) -> pa.Array:
+    """An empty list for every message."""
+    offsets = pa.py_buffer(bytes(4 * (count + 1)))
+    return pa.Array.from_buffers(HEADERS, count, [None, offsets], children=[_NO_PAIRS])
+
+
 def _buffer(view: memoryview | None) -> pa.Buffer | None:
     return None if view is None else pa.py_buffer(view)
-
-
-def _power_of_two(count: int) -> int:
-    return 1 << (count - 1).bit_length()
-
-
-@cache
-def _numbers_below(count: int) -> pa.Array:
-    """0, 1, 2, …: made once a size, so that numbering a frame is one addition in C."""
-    return pa.array(range(count), pa.int64())

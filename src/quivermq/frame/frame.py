@@ -144,6 +144,11 @@ class Frame:
             self._layout = self._laid_out()
         return self._layout
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether the inside of the body has been checked already."""
+        return self._layout is not None
+
     def _laid_out(self) -> Layout:
         assert not self.is_control, "a control frame has no columns; callers ask is_control first"
         header = self.header

@@ -7,7 +7,7 @@ whatever memory its offsets name; a body that went through `layout` names none b
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,12 +18,12 @@ _CONTINUATION_BYTE = re.compile(rb"[\x80-\xbf]")
 
 
 class Binary(NamedTuple):
-    """Where a column of byte strings lies: the buffers Arrow wants, and the offsets as a list."""
+    """Where a column of byte strings lies: the buffers Arrow wants, and the offsets as numbers."""
 
     validity: memoryview | None
     offsets_buffer: memoryview
     data: memoryview
-    offsets: list[int]
+    offsets: Sequence[int]
 
     def values(self) -> list[bytes]:
         data = bytes(self.data)
@@ -38,7 +38,7 @@ class Pairs(NamedTuple):
     """Where the headers lie: which pairs belong to which message, the names, the values."""
 
     offsets_buffer: memoryview
-    offsets: list[int]
+    offsets: Sequence[int]
     names: Binary
     values: Binary
 
@@ -71,13 +71,15 @@ def presence(validity: memoryview | None, count: int) -> Iterable[bool]:
     return map("1".__eq__, reversed(bits))
 
 
-def layout(body: memoryview, columns: int, count: int) -> Layout:
+def layout(body: memoryview, columns: int, count: int, *, deep: bool = True) -> Layout:
     """Find and check every buffer of a raw body.
 
     Raises InvalidFrame unless each offset points into its buffer, none runs backwards, all text is
     UTF-8, all padding is zero and nothing is left over. After that no reader can be led outside.
+    Without `deep` only the buffers themselves are checked, and whoever follows the offsets inside
+    them checks those first: Arrow can do it faster.
     """
-    walk = _Walk(body)
+    walk = _Walk(body, deep)
     result = Layout(
         value=walk.binary(count),
         key=walk.nullable_binary(count) if columns & Column.KEY else None,
@@ -93,8 +95,9 @@ def layout(body: memoryview, columns: int, count: int) -> Layout:
 class _Walk:
     """Takes one buffer after the other off the body."""
 
-    def __init__(self, body: memoryview) -> None:
+    def __init__(self, body: memoryview, deep: bool) -> None:
         self._body = body
+        self._deep = deep
         self._position = 0
 
     def take(self, length: int) -> memoryview:
@@ -106,12 +109,16 @@ class _Walk:
             raise self._error("padding is not zero", end)
         return self._body[start:end]
 
-    def offsets(self, count: int) -> tuple[memoryview, list[int]]:
+    def offsets(self, count: int) -> tuple[memoryview, Sequence[int]]:
         position = self._position
         buffer = self.take(4 * (count + 1))
-        offsets = buffer.cast("i").tolist()
-        # On an ordered list the sort is one pass in C: the cheapest check that Python offers.
-        if offsets[0] != 0 or sorted(offsets) != offsets:
+        offsets: Sequence[int] = buffer.cast("i")
+        is_upward = offsets[0] == 0 <= offsets[-1]
+        if self._deep:
+            offsets = list(offsets)
+            # On an ordered list the sort is one pass in C: the cheapest check that Python offers.
+            is_upward = is_upward and sorted(offsets) == offsets
+        if not is_upward:
             raise self._error("offsets do not run upwards from 0", position)
         return buffer, offsets
 
@@ -126,8 +133,7 @@ class _Walk:
     def text(self, count: int) -> Binary:
         position = self._position
         column = self.binary(count)
-        data = bytes(column.data)
-        if not data.isascii():
+        if self._deep and not (data := bytes(column.data)).isascii():
             self._check_text(data, column.offsets, position)
         return column
 
@@ -153,7 +159,7 @@ class _Walk:
         if self._position != len(self._body):
             raise self._error("bytes are left over behind the last column", self._position)
 
-    def _check_text(self, data: bytes, offsets: list[int], position: int) -> None:
+    def _check_text(self, data: bytes, offsets: Sequence[int], position: int) -> None:
         """All of it is UTF-8, and no string begins inside a character: so each one is UTF-8."""
         try:
             data.decode()

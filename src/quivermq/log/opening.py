@@ -62,15 +62,15 @@ def recover_directory(
     """Make the log in a directory whole: its segments and how the last one ends; None when empty."""
     bases = base_offsets(disk, directory)
     tidy(disk, directory, bases)
+    first = _first_unsynced(disk, directory, bases, settings)
+    count = _whole_run(disk, directory, bases, first, settings)
+    # Before the segment with the hole is mended: a crash in between must leave the hole to be seen.
+    for base in reversed(bases[count:]):
+        _set_segment_aside(disk, directory, base)
+    bases = bases[:count]
     tail: Tail | None = None
-    for number in range(_first_unsynced(disk, directory, bases, settings), len(bases)):
-        is_last = number == len(bases) - 1
-        tail = recover(disk, directory, bases[number], settings, is_last=is_last)
-        if not is_last and tail.cut is not None:
-            for base in reversed(bases[number + 1 :]):
-                _set_segment_aside(disk, directory, base)
-            bases = bases[: number + 1]
-            break
+    for base in bases[first:]:
+        tail = recover(disk, directory, base, settings, is_last=base == bases[-1])
     segments = sealed_segments(disk, directory, bases, settings)
     if tail is not None:
         last = Segment(
@@ -95,19 +95,36 @@ def _first_unsynced(disk: Disk, directory: Path, bases: list[int], settings: Sto
         if tail.is_closed and tail.size > 0:
             break
         before = inspect_tail(disk, directory, bases[place - 1], settings, is_last=False)
-        if before.is_closed and before.size > 0:
+        # One that is closed but ends too early has lost what was written after an earlier closing.
+        if before.is_closed and before.size > 0 and before.end_offset == bases[place]:
             break
         place -= 1
     return max(place, 0)
 
 
+def _whole_run(disk: Disk, directory: Path, bases: list[int], first: int, settings: StorageSettings) -> int:
+    """How many segments there are up to the first that ends before the next one begins.
+
+    One that is shorter than its index says was not left so by a crash: what follows it stays.
+    """
+    for place in range(first, len(bases) - 1):
+        tail = inspect_tail(disk, directory, bases[place], settings, is_last=False)
+        if tail.marked and tail.marked_offset <= tail.end_offset < bases[place + 1]:
+            return place + 1
+    return len(bases)
+
+
 def tidy(disk: Disk, directory: Path, bases: list[int]) -> None:
-    """Remove what an interrupted creation, deletion or replacement left behind."""
+    """Remove what an interrupted creation, deletion or replacement left behind.
+
+    Whatever names are there now are made durable: whoever changed them last may have died before.
+    """
     expected = {index_path(directory, base).name for base in bases}
     for name in disk.names(directory):
         is_orphan = name.endswith(".idx") and name not in expected
         if is_orphan or name.endswith(".tmp"):
             disk.remove(directory / name)
+    disk.sync_directory(directory)
 
 
 def _set_segment_aside(disk: Disk, directory: Path, base_offset: int) -> None:

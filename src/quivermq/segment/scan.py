@@ -91,9 +91,8 @@ class Scan:
             step: Found | Header | Damage
             try:
                 step = self._next(position, offset, skip_to_offset)
-            except UnsupportedFrame as error:
-                reason = f"{error.reason}, in {self._file.path}"
-                raise UnsupportedFrame(reason, position=position) from None
+            except UnsupportedFrame:
+                raise
             except InvalidFrame as error:
                 step = self._damage(position, offset, error)
             if isinstance(step, Header):
@@ -128,7 +127,11 @@ class Scan:
     def _header(self, position: int) -> Header:
         if not self._holds(position, HEADER_BYTES):
             self._read(position, 0)
-        return parse_header(self._chunk, position - self._chunk_position)
+        try:
+            return parse_header(self._chunk, position - self._chunk_position)
+        except UnsupportedFrame as error:
+            reason = f"{error.reason}, in {self._file.path}"
+            raise UnsupportedFrame(reason, position=position) from None
 
     def _frame(self, position: int, header: Header) -> Frame:
         if not self._holds(position, header.frame_bytes):
@@ -162,10 +165,12 @@ class Scan:
     def _resume(self, position: int, offset: int) -> tuple[int, Header] | None:
         """The next whole frame from a damaged place on.
 
-        A header that is right tells where its frame ends, even when the body is rotten. Only when
-        a header is gone are the bytes searched, because a message may contain a frame itself.
+        A header that is right tells where its frame ends, even when the body is rotten or torn. Only
+        when a header is gone are the bytes searched, because a message may contain a frame itself.
         """
-        while (header := self._plausible(position)) is not None:
+        while (header := self._header_if_right(position)) is not None:
+            if position + header.frame_bytes > self._end:
+                return None
             if self._is_whole(position, header, offset):
                 return position, header
             position += header.frame_bytes
@@ -178,20 +183,21 @@ class Scan:
             chunk, start = bytes(self._chunk), position
             at = chunk.find(MAGIC)
             while at >= 0:
-                header = self._plausible(start + at) if at % 8 == 0 else None
+                header = self._header_if_right(start + at) if at % 8 == 0 else None
                 if header is not None and self._is_whole(start + at, header, offset):
                     return start + at, header
                 at = chunk.find(MAGIC, at + 1)
             position += CHUNK_BYTES_MAX
         return None
 
-    def _plausible(self, position: int) -> Header | None:
-        """The header at `position` if there is one and its frame would fit into the file."""
+    def _header_if_right(self, position: int) -> Header | None:
         try:
-            header = self._header(position)
+            return self._header(position)
+        except UnsupportedFrame:
+            # Whatever lies before it: a frame that this release cannot read is not part of the damage.
+            raise
         except InvalidFrame:
             return None
-        return header if position + header.frame_bytes <= self._end else None
 
     def _is_whole(self, position: int, header: Header, offset_min: int) -> bool:
         try:
