@@ -3,12 +3,14 @@
 
 PYTHON ?= python3
 LOCK_FLAGS ?=
+FUZZ_SECONDS ?= 180
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+FUZZER := .venv-fuzz/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check check-format check-lint check-types check-layers bench format \
+.PHONY: help run test check check-format check-lint check-types check-layers bench fuzz format \
 	reference lock clean
 
 help: ## list the targets
@@ -37,6 +39,10 @@ check-layers: $(INSTALLED) ## does every layer import only those below it?
 bench: $(INSTALLED) ## measure
 	$(BIN)/python -m benchmarks $(ARGS)
 
+fuzz: $(FUZZER) ## look for bytes that break the reader of frames, for FUZZ_SECONDS
+	.venv-fuzz/bin/python tests/fuzz/fuzz_frame.py -max_total_time=$(FUZZ_SECONDS) \
+		-use_value_profile=1 -print_final_stats=1 -artifact_prefix=build/ $(ARGS)
+
 format: $(INSTALLED) ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
@@ -54,7 +60,7 @@ lock: ## resolve the dependencies anew into requirements-dev.lock
 		--extra dev $(LOCK_FLAGS) --output-file requirements-dev.lock pyproject.toml
 
 clean: ## remove everything that was made
-	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-lock .venv-fuzz .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -63,4 +69,15 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# Apart and not locked, because atheris has no wheels for every platform and nothing else needs it.
+$(FUZZER): requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv .venv-fuzz
+	@.venv-fuzz/bin/python -m pip install --quiet 'atheris>=3,<4' || { \
+		echo 'make fuzz: atheris cannot be installed here, so there is nothing to fuzz with.' >&2; \
+		echo 'It needs Linux and a Python it has wheels for: try PYTHON=python3.11. The tests run its' >&2; \
+		echo 'corpus without it.' >&2; exit 1; }
+	.venv-fuzz/bin/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	.venv-fuzz/bin/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from quivermq.disk import Buffer
-from quivermq.errors import InvalidFrame
-from quivermq.frame.frame import Frame
+from quivermq.errors import InvalidFrame, InvalidRequest
+from quivermq.frame.frame import Frame, check_times
 from quivermq.frame.layout import Binary, Int64, Pairs, layout
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -31,21 +31,38 @@ def arrow_batch(source: Buffer | Frame, columns: Sequence[str] | None = None) ->
     """The messages of a frame as a RecordBatch over the same memory; one decompression with a codec.
 
     Bytes are checked like any that come from outside, and the structure of every frame is checked
-    before Arrow may follow its offsets: raises InvalidFrame. A control frame has no rows. `columns`
-    chooses and orders columns of `SCHEMA`; what is not asked for is not made.
+    before anybody may follow its offsets: raises InvalidFrame. Only the times in the header are not
+    compared with their column, which would take as long as all the rest: `Frame.validate` does it, and
+    every frame went through that on its way into a log. A control frame has no rows. `columns` chooses
+    and orders columns of `SCHEMA`; what is not asked for is not made. Raises InvalidRequest for a name
+    that is none of them.
     """
     frame = source if isinstance(source, Frame) else Frame.parse(source)
-    schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+    schema = SCHEMA if columns is None else _chosen(columns)
     if frame.is_control:
         return pa.RecordBatch.from_pylist([], schema)
     is_checked = frame.is_laid_out
     header = frame.header
     places = frame.layout if is_checked else layout(frame.raw, header.columns, len(frame), deep=False)
     arrays = [_array(frame, getattr(places, name, None), name) for name in schema.names]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else _rows_alone(len(frame))
     if not is_checked:
+        if places.timestamp is None:
+            check_times(header, None)
         _check_inside(batch)
     return batch
+
+
+def _chosen(columns: Sequence[str]) -> pa.Schema:
+    for name in columns:
+        if name not in SCHEMA.names:
+            raise InvalidRequest(f"a frame has no column {name!r}: choose from {', '.join(SCHEMA.names)}")
+    return pa.schema([SCHEMA.field(name) for name in columns])
+
+
+def _rows_alone(count: int) -> pa.RecordBatch:
+    """No columns, but as many rows as there are messages: enough for whoever only counts."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None]))
 
 
 def _check_inside(batch: pa.RecordBatch) -> None:

@@ -42,7 +42,7 @@ def compress(raw: bytes, codec: Codec) -> tuple[bytes, Codec]:
     return stored, codec
 
 
-def decompress(stored: Buffer, codec: Codec, raw_bytes: int) -> bytes:
+def decompress(stored: Buffer, codec: Codec, raw_bytes: int) -> memoryview:
     """The raw body, which must come out at exactly `raw_bytes`.
 
     The caller has checked `raw_bytes` against its limit. Raises InvalidFrame.
@@ -60,4 +60,5 @@ def decompress(stored: Buffer, codec: Codec, raw_bytes: int) -> bytes:
             f"the {codec.name.lower()} body has {length} bytes, the header says {raw_bytes}",
             position=0,
         )
-    return bytes(raw)
+    # Not `bytes(raw)`: a copy would take the memory twice, and the limit was granted once.
+    return memoryview(raw).toreadonly()

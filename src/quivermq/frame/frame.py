@@ -135,7 +135,7 @@ class Frame:
             )
         if header.codec == Codec.NONE:
             return memoryview(self.stored)
-        return memoryview(decompress(self.stored, Codec(header.codec), header.raw_bytes))
+        return decompress(self.stored, Codec(header.codec), header.raw_bytes)
 
     @property
     def layout(self) -> Layout:
@@ -154,18 +154,15 @@ class Frame:
         header = self.header
         found = layout(self.raw, header.columns, header.message_count)
         if found.timestamp is None:
-            if header.timestamp_min != header.timestamp_max:
-                raise InvalidFrame("timestamps differ, but their column is missing", position=0)
+            check_times(header, None)
         else:
-            stamps = found.timestamp.data.cast("q")
-            if (min(stamps), max(stamps)) != (header.timestamp_min, header.timestamp_max):
-                raise InvalidFrame("the header has other timestamps than the column", position=0)
+            stamps = found.timestamp.values()
+            check_times(header, (min(stamps), max(stamps)))
         return found
 
     def validate(self) -> None:
         """Check everything inside the body. What enters a log from outside goes through here."""
-        if not self.is_control:
-            _ = self.layout
+        _ = self.raw if self.is_control else self.layout
 
     def values(self) -> list[bytes]:
         """The values in order; empty for a control frame."""
@@ -227,3 +224,12 @@ class Frame:
                 ),
             )
         )
+
+
+def check_times(header: Header, found: tuple[int, int] | None) -> None:
+    """Compare the header with the smallest and the largest timestamp of the column; None without one."""
+    if found is None:
+        if header.timestamp_min != header.timestamp_max:
+            raise InvalidFrame("timestamps differ, but their column is missing", position=0)
+    elif found != (header.timestamp_min, header.timestamp_max):
+        raise InvalidFrame("the header has other timestamps than the column", position=0)

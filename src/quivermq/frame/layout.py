@@ -104,7 +104,7 @@ class _Walk:
         start, end = self._position, self._position + length
         self._position = padded(end)
         if self._position > len(self._body):
-            raise self._error(f"a column of {length} bytes runs past the end of the body", start)
+            raise self._error(f"a column of {length} bytes runs past the end", start)
         if end != self._position and any(self._body[end : self._position]):
             raise self._error("padding is not zero", end)
         return self._body[start:end]

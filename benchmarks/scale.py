@@ -1,0 +1,89 @@
+"""How much is measured: enough to trust, enough for a glance, or only enough to see that it runs."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Sizes of rounds and logs. Counts are messages unless they say otherwise."""
+
+    name: str
+    rounds: int
+    many: int
+    """Messages a round of append_many."""
+    sustained: int
+    buffered: int
+    single: int
+    sync_rounds: int
+    sync_appends: int
+    thread_rounds: int
+    thread_appends: int
+    """Messages a thread and round."""
+    read: int
+    open_batches: int
+    open_singles: int
+    arrow_bytes: int
+    arrow_rounds: int
+    memory_bytes: int
+    codec_batches: int
+
+
+FULL = Scale(
+    name="full",
+    rounds=9,
+    many=400_000,
+    sustained=8_000_000,
+    buffered=300_000,
+    single=20_000,
+    sync_rounds=200,
+    sync_appends=15,
+    thread_rounds=6,
+    thread_appends=400,
+    read=1_000_000,
+    open_batches=1_000_000,
+    open_singles=1_000_000,
+    arrow_bytes=64 * MIB,
+    arrow_rounds=4,
+    memory_bytes=2048 * MIB,
+    codec_batches=100,
+)
+QUICK = Scale(
+    name="quick",
+    rounds=4,
+    many=200_000,
+    sustained=4_000_000,
+    buffered=100_000,
+    single=8_000,
+    sync_rounds=80,
+    sync_appends=10,
+    thread_rounds=3,
+    thread_appends=150,
+    read=300_000,
+    open_batches=1_000_000,
+    open_singles=100_000,
+    arrow_bytes=32 * MIB,
+    arrow_rounds=2,
+    memory_bytes=256 * MIB,
+    codec_batches=20,
+)
+TINY = Scale(
+    name="tiny",
+    rounds=1,
+    many=2_000,
+    sustained=2_000,
+    buffered=2_000,
+    single=100,
+    sync_rounds=1,
+    sync_appends=2,
+    thread_rounds=1,
+    thread_appends=2,
+    read=2_000,
+    open_batches=2_000,
+    open_singles=200,
+    arrow_bytes=MIB,
+    arrow_rounds=1,
+    memory_bytes=MIB,
+    codec_batches=1,
+)

@@ -1,0 +1,159 @@
+"""What all benchmarks share: the messages, logs and plain files to put them into, ways to read them."""
+
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from random import Random
+
+from crc32c import crc32c
+
+from benchmarks.scale import Scale
+from quivermq.disk import Disk
+from quivermq.frame import encode
+from quivermq.log import DataDirectory, Log
+from quivermq.settings import StorageSettings
+
+MESSAGE_BYTES = 100
+CHUNK_BYTES = 1024 * 1024
+LOG = "bench"
+
+# Any fixed moment will do: a plain limit writes the bytes of a frame, it does not make one.
+_TIME_US = 1_700_000_000_000_000
+_SEED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where a benchmark may write, and how much it should do."""
+
+    place: Path
+    scale: Scale
+
+
+def random_messages(number: int) -> list[bytes]:
+    """Distinct messages without any pattern."""
+    random = Random(_SEED)
+    return [random.randbytes(MESSAGE_BYTES) for _ in range(number)]
+
+
+def json_messages(number: int) -> list[bytes]:
+    """Messages of exactly the same size that look like events."""
+    random = Random(_SEED)
+    return [_event(random, place) for place in range(number)]
+
+
+def _event(random: Random, place: int) -> bytes:
+    user, cents = random.randrange(100_000), random.randrange(100_000)
+    kind = random.choice(("click", "view", "order", "login"))
+    head = f'{{"id":{place},"user":"u{user}","kind":"{kind}","at":{_TIME_US + place},"amount":{cents / 100}'
+    return f'{head},"tag":"{random.randbytes(50).hex()}'.encode()[: MESSAGE_BYTES - 2] + b'"}'
+
+
+def batches_of(size: int, total: int) -> list[list[bytes]]:
+    """`total` messages in batches; the messages repeat, the lists are distinct."""
+    messages = random_messages(max(1000, size))
+    return [_rotated(messages, number * size, size) for number in range(total // size)]
+
+
+def _rotated(messages: Sequence[bytes], start: int, size: int) -> list[bytes]:
+    start %= len(messages)
+    return [*messages[start : start + size], *messages[: max(0, start + size - len(messages))]]
+
+
+def frame_bytes(values: Sequence[bytes]) -> bytes:
+    """What the log writes for a batch."""
+    return bytes(encode(values, timestamp=_TIME_US))
+
+
+@contextmanager
+def fresh_directory(parent: Path) -> Iterator[Path]:
+    """An empty directory that goes away again."""
+    path = Path(tempfile.mkdtemp(dir=parent))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@contextmanager
+def fresh_log(bench: Bench, settings: StorageSettings, disk: Disk | None = None) -> Iterator[Log]:
+    """An empty log that goes away again."""
+    with fresh_directory(bench.place) as path, DataDirectory(path, settings, disk=disk) as data:
+        yield data.log(LOG)
+
+
+@contextmanager
+def plain_file(bench: Bench) -> Iterator[int]:
+    """The descriptor of an empty file that goes away again."""
+    with fresh_directory(bench.place) as path:
+        descriptor = os.open(path / "plain", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def filled_log(bench: Bench, *, messages: int, batch: int) -> Iterator[Path]:
+    """The data directory of a log of so many messages, closed; it goes away again."""
+    batches = batches_of(batch, min(messages, 100 * batch))
+    with fresh_directory(bench.place) as path:
+        with DataDirectory(path, StorageSettings(durability="os")) as data:
+            log = data.log(LOG)
+            for number in count():
+                if log.end >= messages:
+                    break
+                log.append_many(batches[number % len(batches)])
+        yield path
+
+
+def log_files(path: Path, suffix: str = ".log") -> list[Path]:
+    """The segments, or the indexes, of the log in a data directory, oldest first."""
+    return sorted((path / LOG).glob(f"*{suffix}"))
+
+
+def chunks_of(path: Path) -> Iterator[bytes]:
+    """A file's bytes, read as plainly as possible."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        position = 0
+        while chunk := os.pread(descriptor, CHUNK_BYTES, position):
+            yield chunk
+            position += len(chunk)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def mapped(paths: Sequence[Path]) -> Iterator[list[memoryview]]:
+    """Whole files as memory."""
+    with ExitStack() as stack:
+        memories = [stack.enter_context(_map(path)) for path in paths]
+        yield [stack.enter_context(memoryview(memory)) for memory in memories]
+
+
+def _map(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def check(memories: Sequence[memoryview]) -> None:
+    """CRC-32C over all of it, in chunks."""
+    for memory in memories:
+        for start in range(0, len(memory), CHUNK_BYTES):
+            crc32c(memory[start : start + CHUNK_BYTES])
+
+
+def copy(memories: Sequence[memoryview]) -> None:
+    """`memcpy` of all of it, chunk by chunk into the same place."""
+    target = memoryview(bytearray(CHUNK_BYTES))
+    for memory in memories:
+        for start in range(0, len(memory), CHUNK_BYTES):
+            chunk = memory[start : start + CHUNK_BYTES]
+            target[: len(chunk)] = chunk

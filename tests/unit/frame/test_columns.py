@@ -1,0 +1,76 @@
+"""The buffers we write are those that Arrow itself would make."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quivermq.frame.columns import (
+    binary_column,
+    headers_column,
+    int64_column,
+    nullable_binary_column,
+    nullable_int64_column,
+)
+
+COUNTS = [1, 2, 7, 8, 9, 64, 100]
+
+
+def used_bytes(array: Any) -> list[bytes]:
+    """What of an array's buffers is used, each padded to a multiple of 8."""
+    validity, *others = array.buffers()
+    sizes = []
+    if pa.types.is_timestamp(array.type):
+        sizes = [8 * len(array)]
+    else:
+        offsets = others[0].to_pybytes()[: 4 * (len(array) + 1)]
+        sizes = [len(offsets), int.from_bytes(offsets[-4:], "little")]
+    buffers = [b"" if b is None else b.to_pybytes()[:n] for b, n in zip(others, sizes, strict=True)]
+    if array.null_count:
+        buffers.insert(0, validity.to_pybytes()[: (len(array) + 7) // 8])
+    return [b + bytes(-len(b) % 8) for b in buffers]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_binary(count: int) -> None:
+    values = [b"x" * (i % 5) for i in range(count)]
+    assert binary_column(values) == used_bytes(pa.array(values, pa.binary()))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_nullable_binary(count: int) -> None:
+    values = [None if i % 3 == 0 else b"x" * (i % 5) for i in range(count)]
+    assert nullable_binary_column(values, "key") == used_bytes(pa.array(values, pa.binary()))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_int64(count: int) -> None:
+    values = [i * 10**15 - 5 for i in range(count)]
+    assert int64_column(values) == used_bytes(pa.array(values, pa.timestamp("us")))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_nullable_int64(count: int) -> None:
+    values = [None if i % 3 == 0 else i - 50 for i in range(count)]
+    ours, theirs = nullable_int64_column(values), used_bytes(pa.array(values, pa.timestamp("us")))
+    assert ours[0] == theirs[0]
+    assert [v for v in memoryview(ours[1]).cast("q").tolist() if v] == [v for v in values if v]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_headers(count: int) -> None:
+    headers = [{f"n{j}": b"v" * j for j in range(i % 4)} for i in range(count)]
+    kind = pa.map_(pa.string(), pa.binary())
+    theirs = pa.array([list(h.items()) for h in headers], kind)
+    lists, *pairs = headers_column(headers)
+    assert memoryview(lists).cast("i").tolist()[: count + 1] == theirs.offsets.to_pylist()
+    assert pairs == used_bytes(theirs.keys) + used_bytes(theirs.items)
+
+
+def test_every_buffer_is_padded() -> None:
+    buffers = [
+        *nullable_binary_column([b"abc", None, b"d"], "key"),
+        *headers_column([{"a": b"1"}, None]),
+        *nullable_int64_column([1, None, 3]),
+    ]
+    assert all(len(buffer) % 8 == 0 for buffer in buffers)
