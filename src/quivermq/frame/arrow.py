@@ -1,6 +1,7 @@
 """A frame as Arrow sees it: the same memory, other types. Needs pyarrow (`quivermq[spark]`)."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -24,6 +25,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+# Columns that no message has are shared between frames, but not when they would take much memory.
+_SHARED_ROWS_MAX = 65_536
 _NO_PAIRS = pa.array([], HEADERS.value_type)
 
 
@@ -80,9 +83,8 @@ def _array(frame: Frame, column: Binary | Int64 | Pairs | None, name: str) -> pa
     if column is None:
         if name == "timestamp":
             return pa.repeat(pa.scalar(frame.header.timestamp_min, TIME), count)
-        if name == "headers":
-            return _no_headers(count)
-        return pa.nulls(count, SCHEMA.field(name).type)
+        absent = _absent if count <= _SHARED_ROWS_MAX else _absent.__wrapped__
+        return absent(name, count)
     if isinstance(column, Binary):
         return _binary(column, count, SCHEMA.field(name).type)
     if isinstance(column, Int64):
@@ -106,8 +108,11 @@ def _headers(column: Pairs, count: int) -> pa.Array:
     return pa.Array.from_buffers(HEADERS, count, [None, _buffer(column.offsets_buffer)], children=[struct])
 
 
-def _no_headers(count: int) -> pa.Array:
-    """An empty list for every message."""
+@lru_cache(maxsize=64)
+def _absent(name: str, count: int) -> pa.Array:
+    """A column that no message has. Arrays never change, so frames of a size can share it."""
+    if name != "headers":
+        return pa.nulls(count, SCHEMA.field(name).type)
     offsets = pa.py_buffer(bytes(4 * (count + 1)))
     return pa.Array.from_buffers(HEADERS, count, [None, offsets], children=[_NO_PAIRS])
 

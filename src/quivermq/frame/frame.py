@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -11,7 +11,7 @@ from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, UnsupportedFrame
 from quivermq.frame.codec import decompress
 from quivermq.frame.header import HEADER_BYTES, Codec, Flag, Header, parse_header
-from quivermq.frame.layout import Layout, layout, presence
+from quivermq.frame.layout import Binary, Int64, Layout, Pairs, layout, presence
 
 # What a reader accepts unless it is told otherwise: enough for every default setting.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
@@ -164,25 +164,32 @@ class Frame:
         """Check everything inside the body. What enters a log from outside goes through here."""
         _ = self.raw if self.is_control else self.layout
 
+    @property
+    def _messages(self) -> int:
+        return 0 if self.is_control else self.header.message_count
+
+    def _column(self, name: str) -> Any:
+        return None if self.is_control else getattr(self.layout, name)
+
     def values(self) -> list[bytes]:
-        """The values in order; empty for a control frame."""
+        """The values in order. Like every column, empty for a control frame."""
         return [] if self.is_control else self.layout.value.values()
 
     def keys(self) -> Iterable[bytes | None]:
         """The keys in order."""
-        column = self.layout.key
-        return repeat(None, len(self)) if column is None else column.nullable_values(len(self))
+        column: Binary | None = self._column("key")
+        return repeat(None, self._messages) if column is None else column.nullable_values(len(self))
 
     def timestamps(self) -> Iterable[int]:
         """The timestamps in order."""
-        column = self.layout.timestamp
-        return repeat(self.header.timestamp_min, len(self)) if column is None else column.values()
+        column: Int64 | None = self._column("timestamp")
+        return repeat(self.header.timestamp_min, self._messages) if column is None else column.values()
 
     def headers(self) -> Iterable[dict[str, bytes]]:
         """The headers of each message; where a name is given twice, the last one counts."""
-        pairs = self.layout.headers
+        pairs: Pairs | None = self._column("headers")
         if pairs is None:
-            return ({} for _ in range(len(self)))
+            return map(dict, repeat((), self._messages))
         names = list(map(bytes.decode, pairs.names.values()))
         items = list(zip(names, pairs.values.values(), strict=True))
         offsets = pairs.offsets
@@ -190,30 +197,28 @@ class Frame:
 
     def expires_at(self) -> Iterable[int | None]:
         """When each message expires, None where it does not."""
-        column = self.layout.expires_at
+        column: Int64 | None = self._column("expires_at")
         if column is None:
-            return repeat(None, len(self))
+            return repeat(None, self._messages)
         present = presence(column.validity, len(self))
         return [v if p else None for v, p in zip(column.values(), present, strict=True)]
 
     def dedup_ids(self) -> Iterable[str | None]:
         """The producer's deduplication ids, None where it gave none."""
-        column = self.layout.dedup_id
+        column: Binary | None = self._column("dedup_id")
         if column is None:
-            return repeat(None, len(self))
+            return repeat(None, self._messages)
         values = column.nullable_values(len(self))
         return [None if value is None else value.decode() for value in values]
 
     def records(self) -> list[Record]:
-        """All messages in order, from the frame's first offset on; empty for a control frame."""
-        if self.is_control:
-            return []
-        header = self.header
+        """All messages in order, from the frame's first offset on."""
+        base_offset = self.header.base_offset
         return list(
             map(
                 _record,
                 zip(
-                    range(header.base_offset, header.end_offset),
+                    range(base_offset, base_offset + self._messages),
                     self.timestamps(),
                     self.keys(),
                     self.values(),
