@@ -1,9 +1,19 @@
-"""What every test run shares: the property tests' profile, and a seed that is always printed."""
+"""What every test run shares.
+
+The property tests' profile, a seed that is always printed, and the last look at every store: whatever
+a test wrote below its `tmp_path` is verified when it ends, unless it is marked as one that damages it.
+"""
 
 import random
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.faulty_disk import FaultyDisk
+from support.logs import Logs, assert_sound
+
+from quivermq.log import verify
 
 # No deadline, because a busy machine is not a bug.
 settings.register_profile("quiver", deadline=None, print_blob=True)
@@ -15,7 +25,41 @@ settings.load_profile("quiver")
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(random.randrange(2**32))
+    config.addinivalue_line("markers", "damages: the test breaks its store on purpose and leaves it so")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: repeat this run with --hypothesis-seed={config.option.hypothesis_seed}"
+
+
+# Asked for by no test and needed by all; set up first, it looks when everything else is closed.
+@pytest.fixture(autouse=True)
+def every_store_is_verified(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    path = request.node.funcargs.get("tmp_path")
+    if isinstance(path, Path) and request.node.get_closest_marker("damages") is None:
+        assert_sound(verify(path))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[Logs]:
+    """Logs on the file system of this machine."""
+    logs = Logs(tmp_path / "data")
+    yield logs
+    logs.close()
+
+
+@pytest.fixture
+def faulty_disk() -> FaultyDisk:
+    """A disk in memory: `faulty_logs` are on it."""
+    return FaultyDisk()
+
+
+@pytest.fixture
+def faulty_logs(faulty_disk: FaultyDisk, request: pytest.FixtureRequest) -> Iterator[Logs]:
+    """Logs on a disk that can be made to fail, and that counts what is done to it."""
+    logs = Logs(Path("/data"), faulty_disk)
+    yield logs
+    logs.close()
+    if request.node.get_closest_marker("damages") is None:
+        assert_sound(logs.verify())

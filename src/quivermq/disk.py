@@ -225,7 +225,9 @@ class SystemLock:
             text = os.pread(self._descriptor, 32, 0).strip()
             raise DirectoryLocked(path.parent, pid=int(text) if text.isdigit() else None) from None
         except OSError as error:
-            raise _write_error(error, path, 0) from error
+            # The lock is held, with or without room for its holder's number.
+            if error.errno not in _NO_SPACE:
+                raise _write_error(error, path, 0) from error
         _held_locks.add(self)
 
     def release(self) -> None:

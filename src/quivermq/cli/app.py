@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from quivermq.cli import settings
+from quivermq.cli import repair, settings, verify
 
 app = typer.Typer(
     help="A durable message queue whose log is a table.",
@@ -14,6 +14,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(settings.app, name="settings")
+app.command("verify")(verify.command)
+app.command("repair")(repair.command)
 
 
 def _print_version(wanted: bool) -> None:

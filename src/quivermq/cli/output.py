@@ -1,13 +1,15 @@
-"""What commands print: a table for people, JSON for programs."""
+"""What commands print: a table for people, JSON for programs, a bar while it takes long."""
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -29,3 +31,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         # As Text, because a stored name may contain what rich takes for markup.
         table.add_row(*map(Text, row))
     Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
+
+
+@contextmanager
+def progress_bar(what: str, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
+    """A bar over bytes on the error stream, where it spoils no pipe; only at a terminal.
+
+    Gives a function that moves it on. `total` is asked only when there is a bar to show.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total())
+        yield lambda done: progress.advance(task, done)

@@ -30,46 +30,55 @@ class GroupCommit(Generic[Entry]):
         self._open: _Group[Entry] = _Group()
         self._is_led = False
 
-    def join(self, entry: Entry | None) -> int:
-        """Return the entry's offset once a commit that began after this call has ended.
+    def join(self, entry: Entry) -> int:
+        """Return the entry's offset once a commit that has it has ended. Raises what that raised."""
+        group = None
+        leads = waits = False
+        wake = allocate_lock()
+        wake.acquire()
+        try:
+            with self._lock:
+                group = self._open
+                place = len(group.entries)
+                group.entries.append(entry)
+                if self._is_led:
+                    group.waiting.append(wake)
+                    waits = True
+                else:
+                    leads = self._is_led = True
+            if waits:
+                wake.acquire()
+            self._proceed(group)
+        except BaseException:
+            if group is not None:
+                self._leave(group, wake, leads or waits)
+            raise
+        group.check()
+        return group.base + place
 
-        Without an entry, only the commit is waited for. Raises what `commit` raised.
+    def _leave(self, group: "_Group[Entry]", wake: LockType, is_counted_on: bool) -> None:
+        """Go away without leaving the others waiting for ever.
+
+        Somebody pressed Ctrl-C, perhaps in the moment in which this thread took the lead or was
+        woken: whatever it should have done then, it does before it goes.
         """
         with self._lock:
-            group = self._open
-            place = len(group.entries)
-            if entry is not None:
-                group.entries.append(entry)
-            leads, self._is_led = not self._is_led, True
-            if not leads:
-                wake = allocate_lock()
-                wake.acquire()
-                group.waiting.append(wake)
-        if not leads:
-            self._wait(group, wake)
+            if wake in group.waiting:
+                group.waiting.remove(wake)
+                return
+        if is_counted_on:
+            self._proceed(group)
+
+    def _proceed(self, group: "_Group[Entry]") -> None:
         if group.done:
             group.wake(1)
         else:
             self._lead(group)
-        group.check()
-        return group.base + place
-
-    def _wait(self, group: "_Group[Entry]", wake: LockType) -> None:
-        try:
-            wake.acquire()
-        except BaseException:
-            # Interrupted from the keyboard, perhaps in the moment of being woken: whatever this
-            # thread was woken for, somebody has to do it, or all others would wait for ever.
-            try:
-                group.waiting.remove(wake)
-            except ValueError:
-                group.wake(1) if group.done else self._lead(group)
-            raise
 
     def _lead(self, group: "_Group[Entry]") -> None:
-        with self._lock:
-            self._open = _Group()
         try:
+            with self._lock:
+                self._open = _Group()
             group.base = self._commit(group.entries)
         except QuiverError as error:
             group.error = error
@@ -79,6 +88,8 @@ class GroupCommit(Generic[Entry]):
                 group.error = StorageFailed("the commit was interrupted", path=self._path)
             group.done = True
             with self._lock:
+                if self._open is group:
+                    self._open = _Group()
                 self._is_led = bool(self._open.waiting)
                 successor = self._open.waiting.popleft() if self._is_led else None
             if successor is not None:

@@ -12,7 +12,7 @@ from typing import Self
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
-from quivermq.errors import DiskFull, InvalidName, NotFound, QuiverError
+from quivermq.errors import Closing, DiskFull, InvalidName, NotFound, QuiverError
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
@@ -50,12 +50,17 @@ class DataDirectory:
         self._scheduler = scheduler or Flusher(self._clock)
         self._logs: dict[str, Log] = {}
         self._opening = threading.Lock()
+        self._is_closed = False
         self._pid = os.getpid()
 
     def log(self, name: str) -> Log:
-        """The log of that name, created when it is new. Raises InvalidName."""
+        """The log of that name, created when it is new. Raises InvalidName, and Closing after `close`."""
         check_log_name(name)
+        if self._pid != os.getpid():
+            raise Closing(f"{self.path} was opened before the fork: open it in the child")
         with self._opening:
+            if self._is_closed:
+                raise Closing(f"{self.path} was closed")
             if name not in self._logs:
                 self._logs[name] = Log(
                     self.path / name,
@@ -74,8 +79,10 @@ class DataDirectory:
         """
         if self._pid != os.getpid():
             return
-        failures = [failure for log in self._logs.values() if (failure := _close(log))]
-        if not any(isinstance(failure, DiskFull) for failure in failures):
+        with self._opening:
+            failures = [failure for log in self._logs.values() if (failure := _close(log))]
+            self._is_closed = not any(isinstance(failure, DiskFull) for failure in failures)
+        if self._is_closed:
             self._scheduler.close()
             self._lock.release()
         if failures:

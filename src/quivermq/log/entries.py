@@ -20,6 +20,14 @@ _NOTHING: Rest = (None, None, None, None, None)
 
 _INT64_MAX = 2**63 - 1
 
+# What a message takes in a frame besides its own bytes, at most: its place in every column, its share
+# of the bitmaps; and a header its place in two more.
+_VALUE_OVERHEAD_BYTES = 4
+_REST_OVERHEAD_BYTES = 32
+_HEADER_OVERHEAD_BYTES = 8
+# And a frame as a whole: the ends of its columns, and padding.
+_FRAME_OVERHEAD_BYTES = 128
+
 
 def checked_entry(
     value: bytes,
@@ -28,7 +36,7 @@ def checked_entry(
     timestamp: int | None,
     expires_at: int | None,
     dedup_id: str | None,
-    message_bytes_max: int,
+    settings: StorageSettings,
 ) -> Entry:
     """The message as an entry that is certain to be encodable. Raises InvalidRequest."""
     value = _frozen("value", value)
@@ -43,14 +51,29 @@ def checked_entry(
         size += len(_text("dedup_id", dedup_id))
     _check_time("timestamp", timestamp)
     _check_time("expires_at", expires_at)
-    if size > message_bytes_max:
-        raise MessageTooLarge(
-            "the message",
-            size_bytes=size,
-            limit_bytes=message_bytes_max,
-            setting="message_bytes_max",
-        )
-    return value, (key, headers, timestamp, expires_at, dedup_id)
+    _check_size(size, settings.message_bytes_max, "message_bytes_max")
+    rest = (key, headers, timestamp, expires_at, dedup_id)
+    # With very many headers, what the frame adds to them counts as well.
+    framed = _FRAME_OVERHEAD_BYTES + _entry_bytes(value, rest)
+    _check_size(framed, settings.frame_raw_bytes_max, "frame_raw_bytes_max")
+    return value, rest
+
+
+def _check_size(size: int, limit: int, setting: str) -> None:
+    if size > limit:
+        raise MessageTooLarge("the message", size_bytes=size, limit_bytes=limit, setting=setting)
+
+
+def _entry_bytes(value: bytes, rest: Rest | None) -> int:
+    """How much a frame grows by a message, at most."""
+    size = len(value) + _VALUE_OVERHEAD_BYTES
+    if rest is None:
+        return size
+    key, headers, _, _, dedup_id = rest
+    size += _REST_OVERHEAD_BYTES + len(key or b"") + len((dedup_id or "").encode())
+    for name, content in (headers or {}).items():
+        size += _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(content)
+    return size
 
 
 class Gathered:
@@ -73,13 +96,21 @@ class Gathered:
         if rest is not None:
             self.rests[len(self.values)] = rest
         self.values.append(value)
-        self.bytes += len(value)
+        self.bytes += len(value) + _VALUE_OVERHEAD_BYTES if rest is None else _entry_bytes(value, rest)
 
     def frames(self, now_us: int, codec: Codec, settings: StorageSettings) -> list[Frame]:
         """The messages in as few frames as the size of a batch allows."""
-        if self.bytes <= settings.batch_bytes:
+        parts = [self] if self.bytes <= settings.batch_bytes else self._parts(settings.batch_bytes)
+        return [frame for part in parts for frame in part._frames(now_us, codec, settings)]
+
+    def _frames(self, now_us: int, codec: Codec, settings: StorageSettings) -> list[Frame]:
+        try:
             return [self._frame(now_us, codec, settings)]
-        return [part._frame(now_us, codec, settings) for part in self._parts(settings.batch_bytes)]
+        except MessageTooLarge:
+            # A column that one message has takes room for all: under a narrow limit, that is too much.
+            halves = self._parts(self.bytes // 2)
+            assert len(halves) > 1, "a single message was checked when it came in"
+            return [frame for half in halves for frame in half._frames(now_us, codec, settings)]
 
     def _frame(self, now_us: int, codec: Codec, settings: StorageSettings) -> Frame:
         values, raw_bytes_max = self.values, settings.frame_raw_bytes_max
@@ -104,9 +135,10 @@ class Gathered:
     def _parts(self, bytes_max: int) -> list["Gathered"]:
         parts = [Gathered()]
         for place, value in enumerate(self.values):
-            if parts[-1].values and parts[-1].bytes + len(value) > bytes_max:
+            rest = self.rests.get(place)
+            if parts[-1].values and parts[-1].bytes + _entry_bytes(value, rest) > bytes_max:
                 parts.append(Gathered())
-            parts[-1].add(value, self.rests.get(place))
+            parts[-1].add(value, rest)
         return parts
 
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from quivermq.disk import Disk, SystemDisk
+from quivermq.errors import Corruption
 from quivermq.log.opening import base_offsets, file_size, sealed_segments
 from quivermq.log.reader import LogReader
 from quivermq.segment import Segment, inspect_tail
@@ -34,7 +35,20 @@ class LogFollower(LogReader):
                 self._segments = (*self._sealed(bases), *self._last(bases))
             except FileNotFoundError:
                 continue  # The writer removed a segment after it was listed.
-            return
+            break
+        if self._damage is not None and self._is_gone(self._damage):
+            self._damage = None
+
+    def _is_gone(self, damage: Corruption) -> bool:
+        """Whether something whole stands where damage was found: a repair has put a gap there."""
+        offset = damage.offsets[0]
+        if not self.start <= offset < self.end:
+            return True
+        try:
+            next(self._segment_of(offset).frames(offset))
+        except (Corruption, FileNotFoundError):
+            return False
+        return True
 
     def _sealed(self, bases: list[int]) -> list[Segment]:
         """Segments that are known already keep their index, unless another file took their place."""

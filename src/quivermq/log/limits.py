@@ -8,11 +8,13 @@ from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge
 from quivermq.frame import Frame
 from quivermq.settings import Durability, StorageSettings
 
+_DURABILITIES = get_args(Durability)
+
 
 def check_durability(word: str) -> None:
     """Raise InvalidRequest for a word that promises nothing."""
-    if word not in get_args(Durability):
-        raise InvalidRequest(f"durability is one of {', '.join(get_args(Durability))}, not {word!r}")
+    if word not in _DURABILITIES:
+        raise InvalidRequest(f"durability is one of {', '.join(_DURABILITIES)}, not {word!r}")
 
 
 def check_frame(frame: Frame, settings: StorageSettings) -> None:

@@ -25,7 +25,7 @@ from quivermq.log.opening import recover_directory, remove_segment
 from quivermq.log.reader import LogReader
 from quivermq.log.retention import Removed, is_expired, removable
 from quivermq.log.truncation import truncate_segments
-from quivermq.segment import SegmentWriter
+from quivermq.segment import Segment, SegmentWriter
 from quivermq.settings import Durability, StorageSettings
 
 # How long to wait before buffered messages are written to a disk that was full.
@@ -117,9 +117,7 @@ class Log(LogReader):
             and type(value) is bytes
             and len(value) <= settings.message_bytes_max
         ):
-            value, rest = checked_entry(
-                value, key, headers, timestamp, expires_at, dedup_id, settings.message_bytes_max
-            )
+            value, rest = checked_entry(value, key, headers, timestamp, expires_at, dedup_id, settings)
         word = durability or settings.durability
         if word == "buffered":
             return self._append_to_buffer(value, rest)
@@ -184,37 +182,57 @@ class Log(LogReader):
 
         `floor` is the first offset that somebody still needs; None when nobody needs any.
         """
-        now_us = self._clock.now_us()
         with self._sync_lock:
-            with self._lock:
-                self._check_usable()
-                self._flush_buffer()
-                if is_expired(self._writer.segment, now_us, self.settings):
-                    self._roll()
-            self._sync()
-            segments = self._segments[: removable(self._segments, now_us, floor, self.settings)]
-            for segment in segments:
-                # Hidden first: a reader must not be sent to a file that is about to go.
-                with self._lock:
-                    self._segments = self._segments[1:]
-                remove_segment(self.disk, self.directory, segment.base_offset)
+            try:
+                segments = self._retain(floor, self._clock.now_us())
+            except StorageFailed as error:
+                # A segment that is not gone for good may come back: the next one must not go then.
+                self._failure = error
+                raise
         return Removed.of(segments)
 
+    def _retain(self, floor: int | None, now_us: int) -> Sequence[Segment]:
+        with self._lock:
+            self._check_usable()
+            self._flush_buffer()
+            if is_expired(self._writer.segment, now_us, self.settings):
+                self._roll()
+        self._sync()
+        segments = self._segments[: removable(self._segments, now_us, floor, self.settings)]
+        for segment in segments:
+            # Hidden first: a reader must not be sent to a file that is about to go.
+            with self._lock:
+                self._segments = self._segments[1:]
+            remove_segment(self.disk, self.directory, segment.base_offset)
+        return segments
+
     def truncate(self, end: int) -> None:
-        """Remove every message from offset `end` on. A frame that `end` cuts through is divided."""
+        """Remove every message from offset `end` on. A frame that `end` cuts through is divided.
+
+        Raises DiskFull when there is no room for the part that stays: the log then ends somewhere
+        behind `end`, and can be used as before.
+        """
         with self._sync_lock, self._lock:
             self._check_usable()
             self._flush_buffer()
             self._check_range(end)
+            refusal: DiskFull | None = None
             try:
                 self._close_writers()
-                truncate_segments(self._segments, end)
+                # Whatever happens now, nothing behind it is promised any more.
+                self._next_offset = self._synced_end = end
+                try:
+                    truncate_segments(self._segments, end)
+                except DiskFull as error:
+                    refusal = error
                 self._damage = None
                 self._writer = self._open()
+                self._next_offset = self._synced_end = self._writer.segment.end_offset
             except QuiverError as error:
                 self._failure = error
                 raise
-            self._next_offset = self._synced_end = end
+            if refusal is not None:
+                raise refusal
 
     def close(self) -> None:
         """Write and sync everything, and let go of the files. Closing twice is allowed.
@@ -330,7 +348,10 @@ class Log(LogReader):
         check_durability(word)
         offset = self._append_frames([frame])
         if word == "fsync":
-            self._commit.join(None)
+            # Not by the group commit: it may fail because of messages that are not in the log yet.
+            with self._sync_lock:
+                if self._synced_end < offset + len(frame):
+                    self._sync()
         return offset
 
     def _append_frames(self, frames: Sequence[Frame]) -> int:
@@ -340,9 +361,7 @@ class Log(LogReader):
             return self._put(frames)
 
     def _commit_group(self, entries: list[Entry]) -> int:
-        base = 0
-        if entries:
-            base = self._append_frames(self._frames(entries))
+        base = self._append_frames(self._frames(entries))
         with self._sync_lock:
             self._sync()
         return base
@@ -399,6 +418,8 @@ _open_logs: "weakref.WeakSet[Log]" = weakref.WeakSet()
 def _disown() -> None:
     """In a forked child: the files belong to the parent, which goes on writing to them."""
     for log in _open_logs:
+        # Threads that the child does not have may hold the old ones.
+        log._lock, log._sync_lock = threading.Lock(), threading.Lock()
         log._failure = Closing(f"{log.directory} was opened before the fork: open it in the child")
 
 

@@ -105,11 +105,13 @@ def _first_unsynced(disk: Disk, directory: Path, bases: list[int], settings: Sto
 def _whole_run(disk: Disk, directory: Path, bases: list[int], first: int, settings: StorageSettings) -> int:
     """How many segments there are up to the first that ends before the next one begins.
 
-    One that is shorter than its index says was not left so by a crash: what follows it stays.
+    One that is shorter than its index says was not left so by a crash, nor was one that is followed
+    by something synced, which it was before: what follows it stays.
     """
-    for place in range(first, len(bases) - 1):
-        tail = inspect_tail(disk, directory, bases[place], settings, is_last=False)
-        if tail.marked and tail.marked_offset <= tail.end_offset < bases[place + 1]:
+    tails = [inspect_tail(disk, directory, base, settings, is_last=False) for base in bases[first:]]
+    for place, tail in enumerate(tails[:-1], start=first):
+        is_hole = tail.marked and tail.marked_offset <= tail.end_offset < bases[place + 1]
+        if is_hole and not any(later.synced for later in tails[place + 1 - first :]):
             return place + 1
     return len(bases)
 
@@ -132,7 +134,9 @@ def _set_segment_aside(disk: Disk, directory: Path, base_offset: int) -> None:
     logger.warning("%s lies behind a hole in the log: moved to quarantine", path)
     file = disk.open(path)
     try:
-        set_aside(disk, file, 0, file.size())
+        # Nothing needs no room: an empty segment goes even when the disk is full.
+        if file.size() > 0:
+            set_aside(disk, file, 0, file.size())
     finally:
         file.close()
     remove_segment(disk, directory, base_offset)

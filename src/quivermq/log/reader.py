@@ -93,15 +93,21 @@ class LogReader:
         return islice(self._records(start), limit)
 
     def _records(self, start: int | None) -> Iterator[Record]:
-        first = self.start if start is None else start
-        for frame in self.frames(first):
+        first = 0 if start is None else start
+        for frame in self.frames(start):
             yield from frame.records()[max(0, first - frame.header.base_offset) :]
 
     def find_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than `timestamp` (µs); `end` when all are."""
         self._prepare()
         for segment in self._segments:
-            offset = self._using(segment).find_time(timestamp)
+            try:
+                offset = self._using(segment).find_time(timestamp)
+            except FileNotFoundError:
+                continue  # Retention, here or in the writing process, was faster.
+            except Corruption as error:
+                self._fence(error)
+                raise
             if offset is not None:
                 return offset
         return self.end

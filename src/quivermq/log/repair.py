@@ -58,22 +58,23 @@ def repair(
         for directory in find_logs(disk, path):
             done.logs += 1
             tidy(disk, directory, base_offsets(disk, directory))
-            for segment, is_last in list(segments_of(disk, directory, settings)):
+            for segment, index in list(segments_of(disk, directory, settings)):
                 done.segments += 1
-                _mend(done, survey(segment, is_last, progress), is_last, now_us)
+                _mend(done, survey(segment, index, progress), now_us)
     finally:
         lock.release()
     return done
 
 
-def _mend(done: Repair, seen: Survey, is_last: bool, now_us: int) -> None:
+def _mend(done: Repair, seen: Survey, now_us: int) -> None:
     segment = seen.segment
+    disk, directory, settings = segment.disk, segment.directory, segment.settings
     ranges = [*seen.damages, *([] if seen.tail is None else [seen.tail])]
     if ranges:
         _replace(done, segment, ranges, now_us)
     if ranges or seen.index_fault is not None:
         _remove_index(segment)
-        recover(segment.disk, segment.directory, segment.base_offset, segment.settings, is_last=is_last)
+        recover(disk, directory, segment.base_offset, settings, is_last=segment.is_active)
         done.indexes_rebuilt += 1
 
 

@@ -1,13 +1,14 @@
 """One look at every byte of a segment, and what was seen. Verification tells it, repair acts on it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from sys import maxsize
 
 from quivermq.disk import Disk
 from quivermq.log.gap import gap_of
 from quivermq.log.opening import base_offsets, file_size
-from quivermq.segment import TIMESTAMP_NONE, Damage, Found, Segment, load_index, log_path
+from quivermq.segment import TIMESTAMP_NONE, Damage, Found, Index, Segment, load_index, log_path
 from quivermq.settings import StorageSettings
 
 Progress = Callable[[int], None]
@@ -31,8 +32,11 @@ class Survey:
     index_fault: str | None = None
 
 
-def survey(segment: Segment, is_last: bool, progress: Progress) -> Survey:
-    """Look at every byte of a segment; `progress` is called with the number of bytes of each step."""
+def survey(segment: Segment, index: Index | None, progress: Progress) -> Survey:
+    """Look at every byte of a segment, as `segments_of` gave it with its index.
+
+    `progress` is called with the number of bytes of each step.
+    """
     result = Survey(segment, end_offset=segment.base_offset)
     places = {0: (segment.base_offset, TIMESTAMP_NONE)}
     seen = 0
@@ -40,16 +44,17 @@ def survey(segment: Segment, is_last: bool, progress: Progress) -> Survey:
         if isinstance(found, Found):
             _add_frame(result, found)
         else:
-            _add_damage(result, found, is_last)
+            _add_damage(result, found)
         places[found.end] = (result.end_offset, result.timestamp_max)
         progress(found.end - seen)
         seen = found.end
-    if not is_last and result.end_offset < segment.end_offset:
-        offsets = (result.end_offset, segment.end_offset)
+    result.index_fault = _index_fault(result, index, places)
+    if not segment.is_active:
         reason = "messages are missing between this segment and the next"
-        result.damages.append(Damage(segment.end, segment.end, offsets, reason))
-        result.end_offset = segment.end_offset
-    result.index_fault = _index_fault(segment, places)
+        _add_missing(result, segment.end_offset, reason)
+    elif index is not None and result.index_fault is None:
+        # What the index marks was on stable storage: if it is not there, no crash has torn it.
+        _add_missing(result, index.mark[0], "the file is shorter than it was when last synced")
     return result
 
 
@@ -65,8 +70,8 @@ def _add_frame(result: Survey, found: Found) -> None:
         result.gaps.append(Damage(found.position, found.end, offsets, reason))
 
 
-def _add_damage(result: Survey, damage: Damage, is_last: bool) -> None:
-    if damage.is_last and is_last:
+def _add_damage(result: Survey, damage: Damage) -> None:
+    if damage.is_last and result.segment.is_active:
         result.tail = damage
         return
     start, end = damage.offsets
@@ -75,22 +80,51 @@ def _add_damage(result: Survey, damage: Damage, is_last: bool) -> None:
     result.damages.append(damage._replace(offsets=(start, result.end_offset)))
 
 
-def _index_fault(segment: Segment, places: dict[int, tuple[int, int]]) -> str | None:
+def _add_missing(result: Survey, end_offset: int, reason: str) -> None:
+    """Note as damage that the messages up to `end_offset` are not there."""
+    offsets = (result.end_offset, end_offset)
+    if offsets[0] >= offsets[1]:
+        return
+    end = result.segment.end
+    missing = Damage(end, end, offsets, reason)
+    if result.tail is not None:
+        missing, result.tail = result.tail._replace(offsets=offsets), None
+    result.damages.append(missing)
+    result.end_offset = end_offset
+
+
+def _index_fault(result: Survey, index: Index | None, places: dict[int, tuple[int, int]]) -> str | None:
     """What is wrong with a segment's index, given what stands at each position where frames meet."""
-    index = load_index(segment.disk, segment.directory, segment.base_offset)
     if index is None:
         return "the index is missing or unreadable"
+    broken = [(damage.position, damage.end) for damage in result.damages]
+    if result.tail is not None:
+        broken.append((result.tail.position, maxsize))
     for offset, timestamp, position in zip(index.offsets, index.timestamps, index.positions, strict=True):
-        if places.get(position) != (offset, timestamp):
+        if position > result.segment.end or any(start < position < end for start, end in broken):
+            continue
+        # Nobody knows the timestamps of what is damaged; a larger one misleads no reader.
+        is_known = not broken or position <= broken[0][0]
+        place, largest = places.get(position, (-1, timestamp))
+        if place != offset or (timestamp != largest if is_known else timestamp < largest):
             return f"the index has a wrong entry for byte {position}"
     return None
 
 
-def segments_of(disk: Disk, directory: Path, settings: StorageSettings) -> Iterable[tuple[Segment, bool]]:
-    """The segments of a log as their files are, unrecovered, and whether each is the last."""
+def segments_of(
+    disk: Disk, directory: Path, settings: StorageSettings
+) -> Iterator[tuple[Segment, Index | None]]:
+    """The segments of a log as their files are, unrecovered, each with its index; the last is active."""
     bases = base_offsets(disk, directory)
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
-        size = file_size(disk, log_path(directory, base))
-        end_offset = base if next_base is None else next_base
-        segment = Segment(disk, directory, base, settings, end_offset=end_offset, end=size)
-        yield segment, next_base is None
+        # Before the size: beside a writer, the log may grow in between, and then the index as well.
+        index = load_index(disk, directory, base)
+        try:
+            size = file_size(disk, log_path(directory, base))
+        except FileNotFoundError:
+            continue  # Retention was faster.
+        if next_base is None:
+            segment = Segment(disk, directory, base, settings, end_offset=base, end=size, index=Index(base))
+        else:
+            segment = Segment(disk, directory, base, settings, end_offset=next_base, end=size)
+        yield segment, index

@@ -38,7 +38,9 @@ def _shorten(segment: Segment, end: int) -> None:
         source.close()
         copy.close()
     # The index promises what the shorter log does not have. It is made anew when the log is opened.
-    disk.remove(index_path(directory, segment.base_offset))
-    disk.sync_directory(directory)
+    index = index_path(directory, segment.base_offset)
+    if disk.exists(index):
+        disk.remove(index)
+        disk.sync_directory(directory)
     disk.rename(temporary, segment.path)
     disk.sync_directory(directory)

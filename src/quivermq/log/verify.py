@@ -64,9 +64,9 @@ def verify(
     report = Report()
     for directory in find_logs(disk, path):
         report.logs += 1
-        for segment, is_last in segments_of(disk, directory, settings):
+        for segment, index in segments_of(disk, directory, settings):
             try:
-                _add(report, survey(segment, is_last, progress))
+                _add(report, survey(segment, index, progress))
             except FileNotFoundError:
                 continue  # Retention was faster.
             except StorageFailed as error:

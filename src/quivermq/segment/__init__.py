@@ -4,7 +4,7 @@
 what whole means.
 """
 
-from quivermq.segment.index import TIMESTAMP_NONE
+from quivermq.segment.index import TIMESTAMP_NONE, Index
 from quivermq.segment.names import base_offset_of, index_path, log_path
 from quivermq.segment.quarantine import copy_range, set_aside
 from quivermq.segment.recovery import Tail, inspect_tail, recover, write_index
@@ -16,6 +16,7 @@ __all__ = [
     "TIMESTAMP_NONE",
     "Damage",
     "Found",
+    "Index",
     "Segment",
     "SegmentWriter",
     "Tail",

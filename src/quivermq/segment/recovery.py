@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quivermq.disk import Disk, File
+from quivermq.errors import DiskFull
 from quivermq.segment.index import Index
 from quivermq.segment.names import index_path, log_path
 from quivermq.segment.quarantine import COPY_BYTES, set_aside
@@ -45,6 +46,8 @@ class Tail:
     """What is not whole at the end, to be cut off."""
     damages: list[Damage] = field(default_factory=list)
     """What is not whole before the end, and stays."""
+    index_is_old: bool = False
+    """Whether the file of the index lacks entries that `index` has: there was no room for them."""
 
     @property
     def is_closed(self) -> bool:
@@ -64,30 +67,42 @@ def inspect_tail(
     file = disk.open(log_path(directory, base_offset))
     try:
         size = file.size()
+        scan = Scan(file, end=size, raw_bytes_max=settings.frame_raw_bytes_max)
         loaded = load_index(disk, directory, base_offset)
-        index = loaded or Index(base_offset)
-        marked_offset = index.mark[0]
+        marked_offset = base_offset if loaded is None else loaded.mark[0]
+        index = Index(base_offset) if loaded is None else loaded
         index.cut(size)
+        marked = loaded is not None and _leads_to_mark(scan, index)
+        if not marked:
+            index, marked_offset = Index(base_offset), base_offset
         offset, timestamp_max, position = index.mark
         tail = Tail(
             index=index,
             size=size,
-            marked=loaded is not None,
+            marked=marked,
             marked_offset=marked_offset,
             synced=position,
             end_offset=offset,
             end=position,
             timestamp_max=timestamp_max,
         )
-        _walk(tail, file, settings, is_last)
+        _walk(tail, scan, settings, is_last)
         return tail
     finally:
         file.close()
 
 
-def _walk(tail: Tail, file: File, settings: StorageSettings, is_last: bool) -> None:
+def _leads_to_mark(scan: Scan, index: Index) -> bool:
+    """Whether the headers before the mark lead to it.
+
+    An index may be whole and tell of another log: cutting behind its mark would cut through frames.
+    """
+    offset, _, position = index.mark
+    return scan.leads(*index.find_offset(offset - 1), position, offset)
+
+
+def _walk(tail: Tail, scan: Scan, settings: StorageSettings, is_last: bool) -> None:
     note = Noter(tail.index, settings.index_interval_bytes, tail.timestamp_max)
-    scan = Scan(file, end=tail.size, raw_bytes_max=settings.frame_raw_bytes_max)
     for found in scan.frames(tail.end, tail.end_offset):
         if isinstance(found, Damage):
             if tail.marked or (is_last and found.is_last):
@@ -108,16 +123,20 @@ def recover(
     Doing it twice gives the same bytes as doing it once.
     """
     tail = inspect_tail(disk, directory, base_offset, settings, is_last=is_last)
-    if tail.is_closed:
-        _tidy_index(disk, directory, tail.index)
+    path = log_path(directory, base_offset)
+    if tail.end_offset < tail.marked_offset:
+        logger.error(
+            "%s is shorter than it was when last synced: offsets [%d, %d) are gone",
+            *(path, tail.end_offset, tail.marked_offset),
+        )
+    if not is_last and (tail.damages or tail.end_offset < tail.marked_offset):
+        # No crash has done that, and a new index would say that one had.
         return tail
-    file = disk.open(log_path(directory, base_offset), writable=True)
+    if tail.is_closed:
+        _tidy_index(disk, directory, tail)
+        return tail
+    file = disk.open(path, writable=True)
     try:
-        if tail.end_offset < tail.marked_offset:
-            logger.error(
-                "%s is shorter than it was when last synced: offsets [%d, %d) are gone",
-                *(file.path, tail.end_offset, tail.marked_offset),
-            )
         _cut(tail, disk, file)
         _write_again(tail, file)
         file.sync()
@@ -125,19 +144,33 @@ def recover(
         file.close()
     if tail.index.mark[2] != tail.end:
         tail.index.add(tail.end_offset, tail.timestamp_max, tail.end)
-    write_index(disk, directory, tail.index)
+    _write_index(disk, directory, tail)
     return tail
 
 
-def _tidy_index(disk: Disk, directory: Path, index: Index) -> None:
+def _tidy_index(disk: Disk, directory: Path, tail: Tail) -> None:
     """Take away what a torn write left behind the last entry: nothing behind it would be found."""
-    file = disk.open(index_path(directory, index.base_offset))
+    file = disk.open(index_path(directory, tail.index.base_offset))
     try:
         size = file.size()
     finally:
         file.close()
-    if size != index.file_bytes:
-        write_index(disk, directory, index)
+    if size != tail.index.file_bytes:
+        _write_index(disk, directory, tail)
+
+
+def _write_index(disk: Disk, directory: Path, tail: Tail) -> None:
+    """Replace the index, or leave the old one on a full disk: the log must open, or nothing makes room.
+
+    But not without any that is right, because the mark of a later crash would be missing.
+    """
+    try:
+        write_index(disk, directory, tail.index)
+    except DiskFull as error:
+        if not tail.marked or tail.end_offset < tail.marked_offset:
+            raise
+        logger.warning("left the index of offset %d as it was: %s", tail.index.base_offset, error)
+        tail.index_is_old = True
 
 
 def write_index(disk: Disk, directory: Path, index: Index) -> None:
@@ -148,6 +181,9 @@ def write_index(disk: Disk, directory: Path, index: Index) -> None:
     try:
         file.append([index.encode()])
         file.sync()
+    except DiskFull:
+        disk.remove(temporary)
+        raise
     finally:
         file.close()
     disk.rename(temporary, path)

@@ -5,6 +5,7 @@ Reading, recovery, verification and repair differ only in what they do with what
 
 from collections.abc import Iterator
 from pathlib import Path
+from sys import maxsize
 from typing import NamedTuple, Protocol
 
 from quivermq.disk import Buffer
@@ -70,10 +71,21 @@ class Mapped(NamedTuple):
 
 
 class Scan:
-    """Reads frames of one file, chunk by chunk, from any position at which a frame begins."""
+    """Reads frames of one file, chunk by chunk, from any position at which a frame begins.
 
-    def __init__(self, file: Readable, *, end: int | None = None, raw_bytes_max: int) -> None:
+    With `end_offset`, a frame that reaches behind that offset is not whole.
+    """
+
+    def __init__(
+        self,
+        file: Readable,
+        *,
+        end: int | None = None,
+        end_offset: int | None = None,
+        raw_bytes_max: int,
+    ) -> None:
         self._file = file
+        self._end_offset = maxsize if end_offset is None else end_offset
         self._raw_bytes_max = raw_bytes_max
         self._end = file.size() if end is None else end
         self._chunk: Buffer = b""
@@ -113,11 +125,28 @@ class Scan:
         except InvalidFrame:
             return False
 
+    def leads(self, position: int, offset: int, end: int, end_offset: int) -> bool:
+        """Whether the headers from one frame's beginning on lead exactly to another's."""
+        try:
+            while position < end:
+                header = self._header(position)
+                if header.base_offset != offset:
+                    return False
+                position, offset = position + header.frame_bytes, header.end_offset
+        except InvalidFrame:
+            return False
+        return (position, offset) == (end, end_offset)
+
     def _next(self, position: int, offset: int, skip_to_offset: int) -> Found | Header:
         header = self._header(position)
         if header.base_offset != offset:
             raise InvalidFrame(
                 f"the frame begins with offset {header.base_offset}, not {offset}",
+                position=position,
+            )
+        if header.end_offset > self._end_offset:
+            raise InvalidFrame(
+                f"the frame ends with offset {header.end_offset}, the segment with {self._end_offset}",
                 position=position,
             )
         if header.end_offset <= skip_to_offset:
@@ -204,4 +233,4 @@ class Scan:
             self._frame(position, header)
         except InvalidFrame:
             return False
-        return header.base_offset >= offset_min
+        return offset_min <= header.base_offset and header.end_offset <= self._end_offset

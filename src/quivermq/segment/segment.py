@@ -9,7 +9,7 @@ once held in whole frames.
 from collections.abc import Iterator
 from pathlib import Path
 
-from quivermq.disk import Disk
+from quivermq.disk import Disk, File
 from quivermq.errors import Corruption, InvalidFrame, UnsupportedFrame
 from quivermq.frame import Frame
 from quivermq.segment.index import TIMESTAMP_NONE, Index
@@ -56,12 +56,14 @@ class Segment:
     @property
     def index(self) -> Index:
         """The index, read from its file, or made from the log where that is missing, short or wrong."""
-        if self._index is None:
-            loaded = load_index(self.disk, self.directory, self.base_offset)
-            if loaded is None or loaded.mark[0] != self.end_offset or loaded.mark[2] != self.end:
-                loaded = self._rebuilt_index()
-            self._index = loaded
-        return self._index
+        # Kept in a variable, because another thread may forget it in between.
+        index = self._index
+        if index is None:
+            index = load_index(self.disk, self.directory, self.base_offset)
+            if index is None or index.mark[0] != self.end_offset or index.mark[2] != self.end:
+                index = self._rebuilt_index()
+            self._index = index
+        return index
 
     def forget_index(self) -> None:
         """Free the memory. The active segment's index is not a copy of a file and stays."""
@@ -76,7 +78,7 @@ class Segment:
         end_offset = self.end_offset
         file = self.disk.open(self.path)
         try:
-            scan = self._scan(Mapped(self.path, file.map(self.end)) if mapped else file)
+            scan = self._scan(_mapped(file, self.end) if mapped else file)
             position, offset = self.index.find_offset(start)
             if not scan.begins(position, offset):
                 # The index file was whole but told of another log: an old copy, perhaps.
@@ -135,7 +137,7 @@ class Segment:
         file = self.disk.open(self.path)
         try:
             for found in self._scan(file).frames(0, self.base_offset):
-                yield _examined(found) if isinstance(found, Found) else found
+                yield self._examined(found) if isinstance(found, Found) else found
         finally:
             file.close()
 
@@ -157,7 +159,24 @@ class Segment:
         return None if found is None else found[1].header.append_time
 
     def _scan(self, file: Readable) -> Scan:
-        return Scan(file, end=self.end, raw_bytes_max=self.settings.frame_raw_bytes_max)
+        # Behind the end of a sealed segment the next one begins: nothing may be there twice.
+        end_offset = None if self.is_active else self.end_offset
+        limit = self.settings.frame_raw_bytes_max
+        return Scan(file, end=self.end, end_offset=end_offset, raw_bytes_max=limit)
+
+    def _examined(self, found: Found) -> Found | Damage:
+        """Look inside a frame too: one whose checksum is right may have been wrong from the start."""
+        header = found.frame.header
+        if header.raw_bytes > self.settings.frame_raw_bytes_max:
+            return found  # The limit was higher when it came in.
+        try:
+            found.frame.validate()
+        except UnsupportedFrame:
+            return found
+        except InvalidFrame as error:
+            offsets = (header.base_offset, header.end_offset)
+            return Damage(found.position, found.end, offsets, error.reason)
+        return found
 
     def _rebuilt_index(self) -> Index:
         index = Index(self.base_offset)
@@ -172,17 +191,9 @@ class Segment:
         return index
 
 
-def _examined(found: Found) -> Found | Damage:
-    """Look inside a frame too: one whose checksum is right may have been wrong from the start."""
-    header = found.frame.header
-    try:
-        found.frame.validate()
-    except UnsupportedFrame:
-        return found
-    except InvalidFrame as error:
-        offsets = (header.base_offset, header.end_offset)
-        return Damage(found.position, found.end, offsets, error.reason)
-    return found
+def _mapped(file: File, end: int) -> Mapped:
+    """The file's memory up to `end`, or up to where it ends now: what is missing is found by the scan."""
+    return Mapped(file.path, file.map(min(end, file.size())))
 
 
 class Noter:

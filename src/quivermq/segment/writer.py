@@ -6,13 +6,14 @@ their file only behind a sync, because each promises that what lies before it is
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from quivermq.disk import Buffer, Disk, File
-from quivermq.errors import DiskFull, QuiverError, StorageFailed
+from quivermq.errors import DiskFull, StorageFailed
 from quivermq.frame import Frame
 from quivermq.segment.index import Index
-from quivermq.segment.names import index_path, log_path
+from quivermq.segment.names import index_path
 from quivermq.segment.recovery import Tail
 from quivermq.segment.segment import Noter, Segment
 from quivermq.settings import StorageSettings
@@ -28,7 +29,7 @@ class SegmentWriter:
         segment: Segment,
         index: Index,
         log_file: File,
-        index_file: File,
+        index_file: File | None,
         *,
         first_append_time: int | None,
         synced: int,
@@ -38,7 +39,7 @@ class SegmentWriter:
         self._index = index
         self._note = Noter(index, segment.settings.index_interval_bytes, segment.timestamp_max)
         self._log_file = log_file
-        self._index_file: File | None = index_file
+        self._index_file = index_file
         self._synced = synced
 
     @classmethod
@@ -47,14 +48,21 @@ class SegmentWriter:
     ) -> "SegmentWriter":
         """A new, empty segment, its names durable: recovery relies on finding the index's header."""
         index = Index(base_offset)
-        index_file = disk.create(index_path(directory, base_offset))
-        index_file.append([index.encode()])
-        index_file.sync()
         segment = Segment(
             disk, directory, base_offset, settings, end_offset=base_offset, end=0, index=index
         )
-        log_file = disk.create(log_path(directory, base_offset))
-        disk.sync_directory(directory)
+        # On a full disk this is tried again and again, so nothing may stay open. No log may stay at all:
+        # the segment before it may go on growing, and would then seem to end where this one begins.
+        with ExitStack() as on_failure:
+            index_file = disk.create(index_path(directory, base_offset))
+            on_failure.callback(index_file.close)
+            index_file.append([index.encode()])
+            index_file.sync()
+            log_file = disk.create(segment.path)
+            on_failure.callback(_remove, disk, segment.path)
+            on_failure.callback(log_file.close)
+            disk.sync_directory(directory)
+            on_failure.pop_all()
         return cls(
             segment,
             index,
@@ -67,11 +75,12 @@ class SegmentWriter:
     @classmethod
     def resume(cls, segment: Segment, tail: Tail) -> "SegmentWriter":
         """Go on behind the end of a segment that was recovered."""
+        path = index_path(segment.directory, segment.base_offset)
         return cls(
             segment,
             tail.index,
             segment.disk.open(segment.path, writable=True),
-            segment.disk.open(index_path(segment.directory, segment.base_offset), writable=True),
+            None if tail.index_is_old else segment.disk.open(path, writable=True),
             first_append_time=segment.first_append_time(),
             synced=tail.end,
         )
@@ -95,8 +104,9 @@ class SegmentWriter:
             offset += frame.header.message_count
         try:
             written = self._log_file.append(buffers)
-        except QuiverError:
-            self._log_file.truncate(segment.end)
+        except BaseException:
+            # Also when interrupted from the keyboard: the next write must not lie behind half a frame.
+            self._cut()
             raise
         self._note_all(frames)
         if self.first_append_time is None:
@@ -104,6 +114,16 @@ class SegmentWriter:
         # Readers ask for the offset first and for the bytes then, so the bytes must be there first.
         segment.end += written
         segment.end_offset = offset
+
+    def _cut(self) -> None:
+        """Take away what a refused write left, for good.
+
+        A power loss could bring it back otherwise: whole frames, which the caller was told are not there,
+        or half a frame at the end of a segment that nobody looks at any more.
+        """
+        if self._log_file.size() > self.segment.end:
+            self._log_file.truncate(self.segment.end)
+            self._log_file.sync()
 
     def _note_all(self, frames: Sequence[Frame]) -> None:
         offset, position = self.segment.end_offset, self.segment.end
@@ -160,3 +180,9 @@ class SegmentWriter:
         if self._index_file is not None:
             self._index_file.close()
             self._index_file = None
+
+
+def _remove(disk: Disk, path: Path) -> None:
+    # Whatever went wrong before is what the caller has to know.
+    with suppress(StorageFailed):
+        disk.remove(path)

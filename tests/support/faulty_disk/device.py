@@ -19,21 +19,22 @@ class PowerCut(BaseException):
     """The process is dead. Only a test catches this: no `except Exception` may survive it."""
 
 
-def _let_threads_die_in_silence() -> None:
-    """Keep the death of a thread by a power cut, which is what the test wanted, out of the news.
+class _Quiet:
+    """Keeps the death of a thread by a power cut, which is what the test wanted, out of the news."""
 
-    For good, not just while a test runs: a thread may find out that it is dead much later.
-    """
-    report = threading.excepthook
+    def __init__(self, report: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._report = report
 
-    def report_the_rest(death: threading.ExceptHookArgs) -> None:
+    def __call__(self, death: threading.ExceptHookArgs) -> None:
         if not issubclass(death.exc_type, PowerCut):
-            report(death)
-
-    threading.excepthook = report_the_rest
+            self._report(death)
 
 
-_let_threads_die_in_silence()
+def _let_threads_die_in_silence() -> None:
+    """For good, not just while a test runs: a thread may find out that it is dead much later."""
+    # Asked for by every disk, because pytest may have put a hook of its own in place meanwhile.
+    if not isinstance(threading.excepthook, _Quiet):
+        threading.excepthook = _Quiet(threading.excepthook)
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,6 +87,7 @@ class Device:
     """State, steps and faults: what disk, files and locks have in common."""
 
     def __init__(self, seed: int = 0) -> None:
+        _let_threads_die_in_silence()
         self.seed = seed
         self.guard = threading.RLock()
         self.history: list[Step] = []

@@ -1,7 +1,7 @@
 """The tree of files, the faults that sit in files, and the disk as the next process finds it."""
 
-import copy
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -26,21 +26,16 @@ class FaultyDisk(Device):
         return f"<FaultyDisk: {self.story}>"
 
     def create(self, path: Path) -> FaultyFile:
+        if self.exists(path):
+            # Two steps: a process may die in between, and the disk be too full for the second.
+            self.remove(path)
         with self.step("create", path) as step:
             directory = self._parent(path)
-            node = directory.live.get(path.name)
-            if isinstance(node, Directory):
-                raise StorageFailed(f"cannot write {path}: Is a directory", path=path)
-            if node is None:
-                self._check_room(path)
-                node = Inode(self.new_number())
-                if step.happens:
-                    self.names_history.change((directory, path.name, node))
-            elif step.happens:
-                # The file stays the same and loses its content, as with O_TRUNC.
-                node.change(Resize(0))
-                self.note_cut(node)
-            return FaultyFile(self, node, path, writable=True)
+            self._check_room(path)
+            inode = Inode(self.new_number())
+            if step.happens:
+                self.names_history.change((directory, path.name, inode))
+            return FaultyFile(self, inode, path, writable=True)
 
     def open(self, path: Path, *, writable: bool = False) -> FaultyFile:
         with self.alive():
@@ -55,13 +50,20 @@ class FaultyDisk(Device):
         with self.alive():
             return isinstance(self._find(path), Directory)
 
+    def exists(self, path: Path) -> bool:
+        return self.identity(path) is not None
+
     def identity(self, path: Path) -> int | None:
+        """A number that no other file or directory ever has; None when there is none."""
         with self.alive():
             node = self._find(path)
             return None if node is None else node.number
 
     def make_directory(self, path: Path) -> None:
         if self.is_directory(path):
+            # The root, even an empty one, was there before everything.
+            if not self.names(path) and path != path.parent:
+                self.sync_directory(path.parent)
             return
         self.make_directory(path.parent)
         with self.step("make_directory", path) as step:
@@ -96,7 +98,7 @@ class FaultyDisk(Device):
         with self.step("sync_directory", directory) as step:
             node = self._find(directory)
             if not isinstance(node, Directory):
-                raise FileNotFoundError(directory)
+                raise FsyncFailed(f"cannot sync {directory}: it is not there", path=directory)
             keep = self.sync_fault(step)
             if keep is not None:
                 self.names_history.fail_sync(node, keep, step.rng)
@@ -109,8 +111,12 @@ class FaultyDisk(Device):
     def lock(self, path: Path) -> FaultyLock:
         with self.step("lock", path) as step:
             directory = self._parent(path)
-            inode = directory.live.get(path.name) or Inode(self.new_number())
-            assert isinstance(inode, Inode), f"{path} is a directory"
+            inode = directory.live.get(path.name)
+            if inode is None:
+                self._check_room(path)
+                inode = Inode(self.new_number())
+            if isinstance(inode, Directory):
+                raise StorageFailed(f"cannot write {path}: Is a directory", path=path)
             if inode.number in self.locked:
                 raise DirectoryLocked(path.parent, pid=int(inode.live))
             if step.happens:
@@ -120,6 +126,11 @@ class FaultyDisk(Device):
                 inode.change(Write(0, b"%d\n" % os.getpid()))
                 self.locked.add(inode.number)
             return FaultyLock(self, inode)
+
+    def files(self) -> dict[Path, bytes]:
+        """Every file and what processes see in it, to compare one moment with another."""
+        with self.guard:
+            return dict(_files(self.root, Path("/")))
 
     def fail_read(self, path: Path, position: int) -> None:
         """Let every `read` of that byte fail from now on, as a bad sector does."""
@@ -138,8 +149,9 @@ class FaultyDisk(Device):
     def after_kill(self) -> "FaultyDisk":
         """The disk as another process finds it: what was written is seen, but no more durable."""
         with self.guard:
-            root, history = copy.deepcopy((self.root, self.names_history))
-            return self._restarted(root, history, "after a kill")
+            twins: dict[Node, Node] = {}
+            root = self.root.copy(twins)
+            return self._restarted(root, self.names_history.copy(twins), "after a kill")
 
     def after_power_loss(self, seed: int = 0, *, keep: Keep = "random") -> "FaultyDisk":
         """The disk as the next boot finds it: what was synced, and of the rest what `keep` says."""
@@ -195,11 +207,11 @@ class FaultyDisk(Device):
 
     def _inode(self, path: Path) -> Inode:
         node = self._find(path)
-        if node is None:
+        if isinstance(node, Inode):
+            return node
+        if node is None and not isinstance(self._find(path.parent), Inode):
             raise FileNotFoundError(path)
-        if isinstance(node, Directory):
-            raise IsADirectoryError(path)
-        return node
+        raise StorageFailed(f"cannot open {path}: it is no file", path=path)
 
     def _check_room(self, path: Path) -> None:
         # A full disk may or may not have room for one more name; the code has to expect that not.
@@ -218,6 +230,14 @@ def _after_power_loss(
             else _after_power_loss(node, found, keep, rng)
         )
     return after
+
+
+def _files(directory: Directory, path: Path) -> Iterator[tuple[Path, bytes]]:
+    for name, node in sorted(directory.live.items()):
+        if isinstance(node, Inode):
+            yield path / name, bytes(node.live)
+        else:
+            yield from _files(node, path / name)
 
 
 def _write(directory: Directory, real_directory: Path) -> None:

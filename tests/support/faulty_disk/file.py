@@ -30,6 +30,7 @@ class FaultyFile:
             return len(self._inode.live)
 
     def append(self, buffers: Sequence[Buffer]) -> int:
+        assert all(isinstance(buffer, bytes | bytearray) or buffer.itemsize == 1 for buffer in buffers)
         data = b"".join(buffers)
         with self._device.step("append", self.path) as step:
             self._check_writable()

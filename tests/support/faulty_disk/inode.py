@@ -16,13 +16,13 @@ SECTOR_BYTES = 512  # what a drive writes whole or not at all
 Keep = Literal["nothing", "random", "everything"]  # which unsynced changes outlive the power
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class Write:
     position: int
     data: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class Resize:
     size: int
 
@@ -40,6 +40,15 @@ class Inode:
         self.unreadable: set[int] = set()
         self._unsynced: list[Change] = []
         self._synced = 0
+
+    def copy(self) -> "Inode":
+        """The same file on a disk of its own."""
+        twin = Inode(self.number, self.live)
+        twin.durable = bytearray(self.durable)
+        twin.unreadable = set(self.unreadable)
+        twin._unsynced = list(self._unsynced)
+        twin._synced = self._synced
+        return twin
 
     def change(self, change: Change) -> None:
         """Change what processes see, and leave the platter for a later sync."""
@@ -87,11 +96,7 @@ class Inode:
         self.live[position] ^= mask
         if position < len(self.durable):
             self.durable[position] ^= mask
-        for change in self._unsynced:
-            if isinstance(change, Write) and 0 <= position - change.position < len(change.data):
-                data = bytearray(change.data)
-                data[position - change.position] ^= mask
-                change.data = bytes(data)
+        self._unsynced = [_flipped(change, position, mask) for change in self._unsynced]
 
     def chop(self, size: int) -> None:
         """Lose everything from `size` on, everywhere it is held."""
@@ -119,6 +124,14 @@ def _apply(change: Change, image: bytearray) -> None:
 def _resize(image: bytearray, size: int) -> None:
     del image[size:]
     image.extend(bytes(size - len(image)))
+
+
+def _flipped(change: Change, position: int, mask: int) -> Change:
+    if not isinstance(change, Write) or not 0 <= position - change.position < len(change.data):
+        return change
+    data = bytearray(change.data)
+    data[position - change.position] ^= mask
+    return Write(change.position, bytes(data))
 
 
 def _chopped(change: Change, size: int) -> Change:

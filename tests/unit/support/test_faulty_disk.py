@@ -103,11 +103,22 @@ def test_an_unsynced_cut_may_be_forgotten_and_mix_with_what_came_after() -> None
     assert outcomes(disk) == {b"keep!"}
 
 
-def test_a_file_emptied_by_create_may_have_its_old_content_back() -> None:
+def test_a_file_replaced_by_create_may_be_back_or_be_gone() -> None:
     disk = new_disk()
     new_file(disk, b"old")
     disk.create(LOG).append([b"new"])
-    assert {b"old", b"", b"new"} <= outcomes(disk)
+    assert {b"old", None, b"", b"new"} <= outcomes(disk)
+
+
+def test_create_over_a_file_is_two_steps_with_nothing_in_between() -> None:
+    disk = new_disk()
+    new_file(disk, b"old")
+    disk.stop_at(disk.steps + 2, torn=0.0)
+    with pytest.raises(PowerCut):
+        disk.create(LOG)
+    assert [step.operation for step in disk.history[-2:]] == ["remove", "create"]
+    assert disk.after_kill().names(DATA) == []
+    assert outcomes(disk) == {None, b"old"}
 
 
 def test_a_sync_owes_only_what_was_appended_before_it_began() -> None:
@@ -192,6 +203,18 @@ def test_a_rename_into_another_directory_happens_in_both_or_in_none() -> None:
     assert disk.after_power_loss(keep="nothing").names(DATA) == []
 
 
+def test_a_synced_rename_brings_the_earlier_ones_of_its_file_with_it() -> None:
+    disk = new_disk()
+    other = Path("/other")
+    disk.make_directory(other)
+    new_file(disk, b"x")
+    disk.rename(LOG, DATA / "b")
+    disk.rename(DATA / "b", other / "c")
+    disk.sync_directory(other)
+    restarted = disk.after_power_loss(keep="nothing")
+    assert (restarted.names(DATA), restarted.names(other)) == ([], ["c"])
+
+
 def test_make_directory_is_two_steps_a_level_and_durable_after_the_second() -> None:
     disk = FaultyDisk()
     disk.make_directory(DATA / "topics")
@@ -207,8 +230,11 @@ def test_make_directory_is_two_steps_a_level_and_durable_after_the_second() -> N
     disk.stop_at(1, torn=1.0)
     with pytest.raises(PowerCut):
         disk.make_directory(DATA)
-    assert disk.after_kill().is_directory(DATA)
-    assert not disk.after_power_loss(keep="nothing").is_directory(DATA)
+    restarted = disk.after_kill()
+    assert restarted.is_directory(DATA)
+    assert not restarted.after_power_loss(keep="nothing").is_directory(DATA)
+    restarted.make_directory(DATA)
+    assert restarted.after_power_loss(keep="nothing").is_directory(DATA), "made durable after all"
 
 
 names = st.sampled_from([Path("/1/a"), Path("/1/b"), Path("/2/a"), Path("/2/c")])
@@ -311,7 +337,7 @@ def test_a_dead_disk_stays_dead_in_every_thread_and_only_closing_is_allowed() ->
             lambda: disk.open(LOG),
             lambda: disk.names(DATA),
             lambda: disk.is_directory(DATA),
-            lambda: disk.identity(LOG),
+            lambda: disk.exists(LOG),
             lambda: disk.make_directory(DATA / "x"),
             lambda: disk.rename(LOG, DATA / "x"),
             lambda: disk.remove(LOG),
@@ -381,7 +407,6 @@ def test_what_cannot_be_torn_happens_or_does_not(torn: float, happens: bool) -> 
     untouched = (["a.log"], b"abc")
     expected: list[tuple[Callable[[FaultyDisk], object], tuple[list[str], bytes | None]]] = [
         (lambda disk: disk.create(DATA / "b"), (["a.log", "b"], b"abc")),
-        (lambda disk: disk.create(LOG), (["a.log"], b"")),
         (lambda disk: disk.open(LOG, writable=True).truncate(1), (["a.log"], b"a")),
         (lambda disk: disk.rename(LOG, DATA / "b"), (["b"], None)),
         (lambda disk: disk.remove(LOG), ([], None)),
@@ -568,6 +593,8 @@ def test_a_full_disk_takes_a_part_and_says_so() -> None:
         disk.create(DATA / "b")
     with pytest.raises(DiskFull):
         disk.make_directory(DATA / "d")
+    with pytest.raises(DiskFull):
+        disk.lock(DATA / "LOCK")
     file.truncate(2)
     file.append([b"xyz"])
     assert content(disk) == b"abxyz", "what was cut off makes room"
@@ -649,15 +676,14 @@ def test_a_mapping_that_nobody_holds_any_more_may_be_cut() -> None:
     assert disk.mapped_then_cut == []
 
 
-def test_creating_over_a_mapped_file_is_noted_and_renaming_over_it_is_not() -> None:
+def test_creating_or_renaming_over_a_mapped_file_leaves_it_whole() -> None:
     disk = new_disk()
     view = new_file(disk, b"abc").map(3)
     new_file(disk, b"", DATA / "b")
     disk.rename(DATA / "b", LOG)
-    assert disk.mapped_then_cut == []
     other = new_file(disk, b"xyz", DATA / "c").map(3)
     disk.create(DATA / "c")
-    assert disk.mapped_then_cut == [(DATA / "c", 3, 0)]
+    assert disk.mapped_then_cut == []
     assert (bytes(view), bytes(other)) == (b"abc", b"xyz")
 
 
@@ -672,7 +698,7 @@ def test_a_disk_goes_to_a_real_directory_and_back(tmp_path: Path) -> None:
     assert (tmp_path / "data/a.log").read_bytes() == b"synced+unsynced"
     loaded = FaultyDisk.from_directory(tmp_path).after_power_loss(keep="nothing")
     assert loaded.names(DATA) == ["a.log", "empty"]
-    assert content(loaded) == b"synced+unsynced"
+    assert loaded.files() == disk.files() == {LOG: b"synced+unsynced"}
 
 
 # Threads
