@@ -19,7 +19,7 @@ from crc32c import crc32c
 from quivermq.errors import InvalidFrame
 from quivermq.frame import Codec, Column, Flag, Frame, Header, Producer, encode
 from quivermq.frame.header import VERSION
-from quivermq.log.gap import gap_frame
+from quivermq.log.gap import gap_frames
 from quivermq.segment.index import Index
 
 ROOT = Path(__file__).parents[1]
@@ -100,7 +100,7 @@ def valid_frames() -> Iterator[tuple[str, str, bytes]]:
         yield codec.name.lower(), "the body is compressed", bytes(compressed(codec))
     reason = "the body's checksum does not match"
     side_file = Path("00000000000000000000.4096-8192.bytes")
-    gap = gap_frame((40, 70), side_file, reason, APPENDED)
+    (gap,) = gap_frames((40, 70), side_file, reason, APPENDED)
     yield "gap", "a control frame: offsets 40 to 69 were lost, their bytes are in quarantine", bytes(gap)
 
 

@@ -5,14 +5,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from support.manual_clock import ManualClock
-from support.manual_scheduler import ManualScheduler
-
 from quivermq.disk import Disk, SystemDisk
 from quivermq.frame import Frame
 from quivermq.log import Finding, Log, LogFollower, Report, verify
 from quivermq.log.reader import LogReader
 from quivermq.settings import StorageSettings
+from support.manual_clock import ManualClock
+from support.manual_scheduler import ManualScheduler
 
 # `os`, because most tests are not about syncing: those that are say so.
 DEFAULTS: dict[str, Any] = {"durability": "os"}

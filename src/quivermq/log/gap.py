@@ -6,19 +6,26 @@ So a repaired log has every offset it ever had, and whoever reads it can tell wh
 import json
 from pathlib import Path
 
+from quivermq.errors import InvalidFrame
 from quivermq.frame import Frame, encode_control
 
+_COUNT_MAX = 2**32 - 1
 
-def gap_frame(offsets: tuple[int, int], side_file: Path | None, reason: str, now_us: int) -> Frame:
-    """A control frame over the offsets [start, end)."""
-    start, end = offsets
+
+def gap_frames(offsets: tuple[int, int], side_file: Path | None, reason: str, now_us: int) -> list[Frame]:
+    """Control frames over the offsets [start, end): one, unless a header cannot count that far."""
     record = {
         "kind": "gap",
         "reason": reason,
         "quarantine": None if side_file is None else side_file.name,
     }
-    frame = encode_control(json.dumps(record).encode(), count=end - start, timestamp=now_us)
-    return frame.stamped(start, now_us)
+    body = json.dumps(record).encode()
+    return [
+        encode_control(body, count=min(_COUNT_MAX, offsets[1] - start), timestamp=now_us).stamped(
+            start, now_us
+        )
+        for start in range(*offsets, _COUNT_MAX)
+    ]
 
 
 def gap_of(frame: Frame) -> str | None:
@@ -27,7 +34,7 @@ def gap_of(frame: Frame) -> str | None:
         return None
     try:
         record = json.loads(bytes(frame.raw).rstrip(b"\0"))
-    except ValueError:
+    except (ValueError, InvalidFrame):
         return None
     if not isinstance(record, dict) or record.get("kind") != "gap":
         return None

@@ -18,8 +18,14 @@ def check_durability(word: str) -> None:
 
 
 def check_frame(frame: Frame, settings: StorageSettings) -> None:
-    """Raise MessageTooLarge when the frame, or a value in it, is over a limit of the settings."""
+    """Raise InvalidRequest when the frame, or a value in it, is over a limit of the settings."""
     header = frame.header
+    if header.message_count > settings.frame_messages_max:
+        # Empty messages compress to nothing: without this, a small frame could take all the memory.
+        raise InvalidRequest(
+            f"the batch has {header.message_count} messages, the limit is {settings.frame_messages_max}:"
+            " send less at once or raise frame_messages_max"
+        )
     if header.frame_bytes > settings.frame_bytes_max:
         raise MessageTooLarge(
             "the batch",
@@ -56,5 +62,6 @@ def check_foreign_frame(frame: Frame, settings: StorageSettings) -> None:
     """Check a frame that somebody else encoded: everything it claims, and the limits."""
     if frame.is_control:
         raise InvalidFrame("control frames are written by the log alone", position=0)
-    frame.validate()
+    # Before the body is opened: what is over a limit must not be decompressed to find that out.
     check_frame(frame, settings)
+    frame.validate()

@@ -11,7 +11,7 @@ from pathlib import Path
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, File, SystemDisk
 from quivermq.log.directory import check_exists, find_logs, lock_path
-from quivermq.log.gap import gap_frame
+from quivermq.log.gap import gap_frames
 from quivermq.log.opening import base_offsets, tidy
 from quivermq.log.survey import Progress, Survey, segments_of, survey
 from quivermq.segment import Damage, Segment, copy_range, index_path, recover, set_aside
@@ -106,7 +106,8 @@ def _set_aside(disk: Disk, source: File, copy: File, damage: Damage, now_us: int
         side_file = set_aside(disk, source, damage.position, damage.end)
     start, end = damage.offsets
     if end is not None and end > start:
-        copy.append(gap_frame((start, end), side_file, damage.reason, now_us).buffers())
+        for gap in gap_frames((start, end), side_file, damage.reason, now_us):
+            copy.append(gap.buffers())
     return Mended(source.path, damage.position, damage.end, damage.offsets, damage.reason, side_file)
 
 

@@ -11,7 +11,9 @@ it cannot be read; what lies behind it may be torn. Everything can be rebuilt fr
 mark, so a log whose index is gone is judged more carefully, not less.
 
 File: a header and entries of 32 bytes each. The CRC at the end of each covers the file from its first
-byte, so checking the last one checks them all, and a torn file still has its longest whole prefix.
+byte, so checking the last one checks them all, and a torn file still has its longest whole prefix. It is
+stored masked: a CRC over bytes and their own plain CRC is always the same number and would remember nothing
+of what came before.
 """
 
 from array import array
@@ -50,7 +52,7 @@ class Index:
         if data[:ENTRY_BYTES] != header:
             return None
         end = len(data) - len(data) % ENTRY_BYTES
-        if crc32c(data[: end - 4]) != _CRC.unpack_from(data, end - 4)[0]:
+        if _masked(crc32c(data[: end - 4])) != data[end - 4 : end]:
             end = _whole_prefix(data)
         index._crc = crc32c(data[:end])
         words = array("q", data[ENTRY_BYTES:end])
@@ -112,9 +114,14 @@ class Index:
         )
 
     def _seal(self, content: bytes) -> bytes:
-        crc = _CRC.pack(crc32c(content, self._crc))
-        self._crc = crc32c(content + crc, self._crc)
-        return content + crc
+        sealed = content + _masked(crc32c(content, self._crc))
+        self._crc = crc32c(sealed, self._crc)
+        return sealed
+
+
+def _masked(crc: int) -> bytes:
+    """The stored form of a CRC: turned by 15 bits, plus a constant."""
+    return _CRC.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _whole_prefix(data: bytes) -> int:
@@ -125,7 +132,7 @@ def _whole_prefix(data: bytes) -> int:
             data[end : end + ENTRY_BYTES - 4],
             data[end + ENTRY_BYTES - 4 : end + ENTRY_BYTES],
         )
-        if crc32c(content, crc) != _CRC.unpack(stored)[0]:
+        if _masked(crc32c(content, crc)) != stored:
             break
         crc = crc32c(content + stored, crc)
         end += ENTRY_BYTES

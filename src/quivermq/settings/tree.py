@@ -57,6 +57,9 @@ class StorageSettings:
     segments_min: int = number(1, "This many segments stay, whatever the retention limits say.")
     codec: CodecName = choice("none", "How a frame is compressed, if that saves 5 % or more.")
     message_bytes_max: int = number(2 * MIB, "A larger message is refused.", highest=_BODY_BYTES_MAX)
+    frame_messages_max: int = number(
+        1_000_000, "A batch of more messages is refused.", highest=_BATCH_MESSAGES_MAX
+    )
     frame_bytes_max: int = number(
         16 * MIB, "A frame that is larger as stored is refused.", highest=_BODY_BYTES_MAX
     )
@@ -71,6 +74,7 @@ class StorageSettings:
             except ValueError as error:
                 raise _invalid(name, str(error)) from None
         self._check_order("segments_min", "segments_max")
+        self._check_order("batch_messages", "frame_messages_max")
         self._check_order("message_bytes_max", "frame_bytes_max", margin=_FRAME_OVERHEAD_BYTES)
         self._check_order("batch_bytes", "frame_bytes_max", margin=_FRAME_OVERHEAD_BYTES)
         # Without a codec the stored body is the raw one, so one limit must not forbid the other.

@@ -203,7 +203,9 @@ def read_index(data: bytes, base_offset: int) -> list[dict[str, int]] | None:
         return None
     entries: list[dict[str, int]] = []
     for at in range(0, len(data) - 31, 32):
-        if crc32c(data[: at + 28]) != unpack_from("<I", data, at + 28)[0]:
+        crc = crc32c(data[: at + 28])
+        masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        if masked != unpack_from("<I", data, at + 28)[0]:
             return entries if at else None
         if at:
             entry = unpack_from("<qqq", data, at)

@@ -66,7 +66,6 @@ def test_garbage_behind_the_entries_is_not_read(garbage: bytes) -> None:
     assert entries_of(loaded) == ENTRIES
 
 
-@pytest.mark.xfail(reason="a CRC behind its own CRC is a constant, so the chain forgets what came before")
 def test_an_entry_of_another_index_does_not_fit_in() -> None:
     data = filled().encode()
     other = filled(entries=[(11, 100, 4096), *ENTRIES[1:]]).encode()
@@ -94,7 +93,8 @@ def test_a_file_that_is_no_index_of_this_segment_is_none(data: bytes) -> None:
 def test_another_version_is_not_understood() -> None:
     def header(version: int) -> bytes:
         content = pack("<4sIq12x", b"QVI1", version, 3)
-        return content + pack("<I", crc32c(content))
+        crc = crc32c(content)
+        return content + pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
     assert header(1) == Index(3).encode()
     assert Index.load(header(1), 3) is not None
