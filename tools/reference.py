@@ -4,10 +4,14 @@ The tests compare the pages with what this module makes of the code, so none of 
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
 
 from quivermq import errors
+from quivermq.cli.app import app
 from quivermq.errors import QuiverError
 from quivermq.settings.load import SETTINGS, variable_of
 from quivermq.settings.setting import INT64_MAX, Setting
@@ -71,7 +75,22 @@ interrupt.
 {_table(header, rows)}"""
 
 
+def cli_page() -> str:
+    """docs/reference/cli.md."""
+    sections = "\n".join(_section(*each) for each in _commands("quiver", get_command(app)))
+    return f"""\
+# Command line
+
+Every command has `--help`. What a program wants to read goes to standard output; errors and the
+progress bar go to standard error, and the bar only to a terminal. With `--json`, standard output is
+one JSON document.
+The exit code is 0, or that of the [error](errors.md); a question that is answered with no ends with 1.
+
+{sections}"""
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/cli.md": cli_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/settings.md": settings_page,
 }
@@ -82,6 +101,31 @@ def error_classes() -> list[type[QuiverError]]:
     return [
         each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, QuiverError)
     ]
+
+
+# Of any type, because typer has changed the classes of its commands within the versions we allow.
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """A command and those below it, in the order of the names."""
+    yield name, command
+    for part, below in sorted(getattr(command, "commands", {}).items()):
+        yield from _commands(f"{name} {part}", below)
+
+
+def _section(name: str, command: Any) -> str:
+    # From what the help is made of, not from the help: that is as wide as somebody's terminal.
+    section = f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n"
+    options = [option for option in command.params if not option.hidden]
+    if not options:
+        return section
+    rows = (
+        (
+            ", ".join(f"`{word}`" for word in option.opts),
+            "flag" if option.is_flag else "required" if option.required else "optional",
+            option.help or "",
+        )
+        for option in options
+    )
+    return f"{section}\n{_table(('option', 'is', 'what it does'), rows)}"
 
 
 def _allowed(setting: Setting) -> str:

@@ -9,6 +9,7 @@ from support.faulty_disk import FaultyDisk, PowerCut
 
 from quivermq.errors import Corruption
 from quivermq.log import LogFollower, repair, verify
+from quivermq.segment import load_index
 
 # Segments of three messages, each of them a frame of its own that shares no sector with the next.
 THREES = replace(SMALL, segment_messages=3, segment_bytes=100_000, index_interval_bytes=2000)
@@ -128,6 +129,30 @@ def test_an_empty_segment_behind_a_hole_just_goes() -> None:
 
 
 # Indexes and names that are lost
+
+
+def test_what_was_recovered_once_is_not_recovered_again() -> None:
+    disk, _, _ = new_log(synced=4, unsynced=1)
+    disk = disk.after_kill()
+    Witness(disk, Ledger(), THREES)
+    disk = disk.after_kill()
+    Witness(disk, Ledger(), THREES)
+    assert [step.operation for step in disk.history] == ["lock", "sync_directory"]
+
+
+def test_a_torn_index_is_mended_before_it_grows() -> None:
+    disk, ledger, _ = new_log(synced=4, unsynced=0)
+    disk = disk.after_kill()
+    Witness(disk, Ledger(), THREES)
+    disk = disk.after_kill()
+    disk.open(index_of(3), writable=True).append([b"torn"])
+    witness = Witness(disk, ledger, replace(THREES, index_interval_bytes=100))
+    witness.append("fsync", SIZE)
+    witness.append("fsync", SIZE)
+    index = load_index(disk, LOG, 3)
+    assert index is not None
+    # Nothing behind the torn entry would be found, and every opening would take longer than the last.
+    assert index.mark[0] == 5
 
 
 @pytest.mark.parametrize("base_offset", [0, 3, 6])

@@ -6,7 +6,7 @@ from typing import Any
 
 from quivermq.disk import Disk, SystemDisk
 from quivermq.frame import Frame, encode
-from quivermq.segment import SegmentWriter, Tail, recover
+from quivermq.segment import SegmentWriter, Tail, inspect_tail, recover
 from quivermq.settings import StorageSettings
 
 NOON_US = 1_700_000_000_000_000
@@ -63,6 +63,7 @@ def recovered(
     is_last: bool = True,
     **settings: Any,
 ) -> Tail:
-    return recover(
-        disk or SystemDisk(), directory, base_offset, StorageSettings(**settings), is_last=is_last
-    )
+    disk = disk or SystemDisk()
+    tail = inspect_tail(disk, directory, base_offset, StorageSettings(**settings), is_last=is_last)
+    recover(disk, directory, tail, is_last=is_last)
+    return tail

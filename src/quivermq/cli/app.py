@@ -10,6 +10,8 @@ from quivermq.cli import repair, settings, verify
 app = typer.Typer(
     help="A durable message queue whose log is a table.",
     no_args_is_help=True,
+    # So that a paragraph of a docstring is one, and not as many lines as it has in the source.
+    rich_markup_mode="markdown",
     # A traceback means a bug of ours, and then plain text is what a report needs.
     pretty_exceptions_enable=False,
 )

@@ -33,6 +33,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
 
 
+def counted(count: int, singular: str, plural: str | None = None) -> str:
+    """A number and what it counts: 1 log, 2 logs."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
 @contextmanager
 def progress_bar(what: str, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
     """A bar over bytes on the error stream, where it spoils no pipe; only at a terminal.

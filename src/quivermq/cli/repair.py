@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quivermq.cli.output import JsonOption, print_json, print_table, progress_bar
+from quivermq.cli.output import JsonOption, counted, print_json, print_table, progress_bar
 from quivermq.cli.verify import DataOption, print_report, relative, report_as_json, verify_with_progress
 from quivermq.errors import InvalidRequest
 from quivermq.log import Mended, Repair, Report, repair, total_bytes
@@ -50,9 +50,15 @@ def _print(done: Repair, data: Path) -> None:
             ("file", "bytes", "offsets", "set aside in"),
             [_row(mended, data) for mended in done.mended],
         )
-    print(
-        f"{done.logs} logs, {done.segments} segments: {len(done.mended)} ranges set aside,"
-        f" {done.indexes_rebuilt} indexes made anew; nothing was deleted"
+    print(f"{counted(done.logs, 'log')}, {counted(done.segments, 'segment')}: {_outcome(done)}")
+
+
+def _outcome(done: Repair) -> str:
+    if not done.mended and not done.indexes_rebuilt:
+        return "nothing to mend"
+    return (
+        f"{counted(len(done.mended), 'range')} set aside,"
+        f" {counted(done.indexes_rebuilt, 'index', 'indexes')} made anew; nothing was deleted"
     )
 
 

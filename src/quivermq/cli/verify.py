@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quivermq.cli.output import JsonOption, print_json, print_table, progress_bar
+from quivermq.cli.output import JsonOption, counted, print_json, print_table, progress_bar
 from quivermq.errors import Corruption
 from quivermq.log import Finding, Report, total_bytes, verify
 
@@ -16,8 +16,9 @@ DataOption = Annotated[Path, typer.Option("--data", help="The data directory.")]
 def command(data: DataOption, as_json: JsonOption = False) -> None:
     """Check every byte of every log below a directory. Changes nothing; may run beside a writer.
 
-    Exits with 0 when every message that should be there is there. A torn tail, an index that does not
-    fit and a gap that an earlier repair left are told, but lose nothing that is not lost already.
+    Exits with 0 when every message that should be there is there, otherwise with 6. A torn tail, an
+    index that does not fit and a gap that an earlier repair left are told, but lose nothing that is not
+    lost already.
     """
     report = verify_with_progress(data)
     if as_json:
@@ -42,10 +43,14 @@ def print_report(report: Report, data: Path) -> None:
             [_row(finding, data) for finding in report.findings],
         )
     state = "sound" if report.is_sound else "DAMAGED: `quiver repair` sets the damaged bytes aside"
-    print(
-        f"{report.logs} logs, {report.segments} segments, {report.frames} frames,"
-        f" {report.messages} messages, {report.bytes} bytes: {state}"
+    parts = (
+        counted(report.logs, "log"),
+        counted(report.segments, "segment"),
+        counted(report.frames, "frame"),
+        counted(report.messages, "message"),
+        counted(report.bytes, "byte"),
     )
+    print(f"{', '.join(parts)}: {state}")
 
 
 def report_as_json(report: Report, data: Path) -> dict[str, Any]:

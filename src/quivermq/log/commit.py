@@ -32,21 +32,21 @@ class GroupCommit(Generic[Entry]):
 
     def join(self, entry: Entry) -> int:
         """Return the entry's offset once a commit that has it has ended. Raises what that raised."""
-        group = None
+        group = wake = None
         leads = waits = False
-        wake = allocate_lock()
-        wake.acquire()
         try:
             with self._lock:
                 group = self._open
                 place = len(group.entries)
                 group.entries.append(entry)
                 if self._is_led:
+                    wake = allocate_lock()
+                    wake.acquire()
                     group.waiting.append(wake)
                     waits = True
                 else:
                     leads = self._is_led = True
-            if waits:
+            if wake is not None:
                 wake.acquire()
             self._proceed(group)
         except BaseException:
@@ -56,14 +56,14 @@ class GroupCommit(Generic[Entry]):
         group.check()
         return group.base + place
 
-    def _leave(self, group: "_Group[Entry]", wake: LockType, is_counted_on: bool) -> None:
+    def _leave(self, group: "_Group[Entry]", wake: LockType | None, is_counted_on: bool) -> None:
         """Go away without leaving the others waiting for ever.
 
         Somebody pressed Ctrl-C, perhaps in the moment in which this thread took the lead or was
         woken: whatever it should have done then, it does before it goes.
         """
         with self._lock:
-            if wake in group.waiting:
+            if wake is not None and wake in group.waiting:
                 group.waiting.remove(wake)
                 return
         if is_counted_on:
@@ -94,7 +94,8 @@ class GroupCommit(Generic[Entry]):
                 successor = self._open.waiting.popleft() if self._is_led else None
             if successor is not None:
                 successor.release()
-            group.wake(_WOKEN_AT_ONCE)
+            if group.waiting:
+                group.wake(_WOKEN_AT_ONCE)
 
 
 class _Group(Generic[Entry]):

@@ -367,6 +367,10 @@ class Log(LogReader):
         return base
 
     def _frames(self, entries: list[Entry]) -> list[Frame]:
+        if len(entries) == 1 and entries[0][1] is None:
+            limit = self.settings.frame_raw_bytes_max
+            now_us = self._clock.now_us()
+            return [encode([entries[0][0]], timestamp=now_us, codec=self._codec, raw_bytes_max=limit)]
         return Gathered(entries).frames(self._clock.now_us(), self._codec, self.settings)
 
     def _flush_due(self) -> None:
@@ -402,9 +406,10 @@ class Log(LogReader):
             # succeed and mean nothing.
             self._failure = error
             raise
-        with self._lock:
-            del self._retired[: len(retired)]
-            self._synced_end = end_offset
+        if retired:
+            with self._lock:
+                del self._retired[: len(retired)]
+        self._synced_end = end_offset
 
     def _close_writers(self) -> None:
         for writer in (*self._retired, self._writer):

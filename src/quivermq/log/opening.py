@@ -6,6 +6,8 @@ and it goes to quarantine.
 """
 
 import logging
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,39 +64,42 @@ def recover_directory(
     """Make the log in a directory whole: its segments and how the last one ends; None when empty."""
     bases = base_offsets(disk, directory)
     tidy(disk, directory, bases)
-    first = _first_unsynced(disk, directory, bases, settings)
-    count = _whole_run(disk, directory, bases, first, settings)
+    # Looked at once: the tail may be long. A segment that becomes the last one has an index to believe,
+    # and then it does not matter that it was not the last when it was looked at.
+    look = cache(lambda base: inspect_tail(disk, directory, base, settings, is_last=base == bases[-1]))
+    first = _first_unsynced(bases, look)
+    count = _whole_run(bases, first, look)
     # Before the segment with the hole is mended: a crash in between must leave the hole to be seen.
     for base in reversed(bases[count:]):
         _set_segment_aside(disk, directory, base)
+    tails = [look(base) for base in bases[first:count]]
     bases = bases[:count]
-    tail: Tail | None = None
-    for base in bases[first:]:
-        tail = recover(disk, directory, base, settings, is_last=base == bases[-1])
+    for tail in tails:
+        recover(disk, directory, tail, is_last=tail is tails[-1])
     segments = sealed_segments(disk, directory, bases, settings)
-    if tail is not None:
-        last = Segment(
-            disk,
-            directory,
-            bases[-1],
-            settings,
-            end_offset=tail.end_offset,
-            end=tail.end,
-            index=tail.index,
-            timestamp_max=tail.timestamp_max,
-        )
-        segments.append(last)
-    return segments, tail
+    if not tails:
+        return segments, None
+    last = Segment(
+        disk,
+        directory,
+        bases[-1],
+        settings,
+        end_offset=tails[-1].end_offset,
+        end=tails[-1].end,
+        index=tails[-1].index,
+        timestamp_max=tails[-1].timestamp_max,
+    )
+    return [*segments, last], tails[-1]
 
 
-def _first_unsynced(disk: Disk, directory: Path, bases: list[int], settings: StorageSettings) -> int:
+def _first_unsynced(bases: list[int], look: Callable[[int], Tail]) -> int:
     """The place of the first segment to recover; at least the last one is."""
     place = len(bases) - 1
     while place > 0:
-        tail = inspect_tail(disk, directory, bases[place], settings)
+        tail = look(bases[place])
         if tail.is_closed and tail.size > 0:
             break
-        before = inspect_tail(disk, directory, bases[place - 1], settings, is_last=False)
+        before = look(bases[place - 1])
         # One that is closed but ends too early has lost what was written after an earlier closing.
         if before.is_closed and before.size > 0 and before.end_offset == bases[place]:
             break
@@ -102,13 +107,13 @@ def _first_unsynced(disk: Disk, directory: Path, bases: list[int], settings: Sto
     return max(place, 0)
 
 
-def _whole_run(disk: Disk, directory: Path, bases: list[int], first: int, settings: StorageSettings) -> int:
+def _whole_run(bases: list[int], first: int, look: Callable[[int], Tail]) -> int:
     """How many segments there are up to the first that ends before the next one begins.
 
     One that is shorter than its index says was not left so by a crash, nor was one that is followed
     by something synced, which it was before: what follows it stays.
     """
-    tails = [inspect_tail(disk, directory, base, settings, is_last=False) for base in bases[first:]]
+    tails = [look(base) for base in bases[first:]]
     for place, tail in enumerate(tails[:-1], start=first):
         is_hole = tail.marked and tail.marked_offset <= tail.end_offset < bases[place + 1]
         if is_hole and not any(later.synced for later in tails[place + 1 - first :]):

@@ -14,7 +14,7 @@ from quivermq.log.directory import check_exists, find_logs, lock_path
 from quivermq.log.gap import gap_frames
 from quivermq.log.opening import base_offsets, tidy
 from quivermq.log.survey import Progress, Survey, segments_of, survey
-from quivermq.segment import Damage, Segment, copy_range, index_path, recover, set_aside
+from quivermq.segment import Damage, Segment, copy_range, index_path, inspect_tail, recover, set_aside
 from quivermq.settings import StorageSettings
 
 
@@ -74,7 +74,9 @@ def _mend(done: Repair, seen: Survey, now_us: int) -> None:
         _replace(done, segment, ranges, now_us)
     if ranges or seen.index_fault is not None:
         _remove_index(segment)
-        recover(disk, directory, segment.base_offset, settings, is_last=segment.is_active)
+        is_last = segment.is_active
+        tail = inspect_tail(disk, directory, segment.base_offset, settings, is_last=is_last)
+        recover(disk, directory, tail, is_last=is_last)
         done.indexes_rebuilt += 1
 
 

@@ -80,10 +80,17 @@ def total_bytes(path: str | os.PathLike[str], disk: Disk | None = None) -> int:
     """How many bytes there are to look at, for a progress bar."""
     path, disk = Path(path), disk or SystemDisk()
     return sum(
-        file_size(disk, log_path(directory, base))
+        _size(disk, log_path(directory, base))
         for directory in find_logs(disk, path)
         for base in base_offsets(disk, directory)
     )
+
+
+def _size(disk: Disk, path: Path) -> int:
+    try:
+        return file_size(disk, path)
+    except FileNotFoundError:
+        return 0  # Retention was faster.
 
 
 def _add(report: Report, seen: Survey) -> None:

@@ -106,6 +106,8 @@ class Index:
     def encode_more(self, synced_position: int) -> bytes:
         """What to append to the file, now that the log is durable up to `synced_position`."""
         start = self._encoded
+        if start == len(self.timestamps):
+            return b""
         end = min(bisect_right(self.positions, synced_position), len(self.timestamps))
         self._encoded = max(start, end)
         return b"".join(

@@ -115,15 +115,12 @@ def _walk(tail: Tail, scan: Scan, settings: StorageSettings, is_last: bool) -> N
     tail.timestamp_max = note.timestamp_max
 
 
-def recover(
-    disk: Disk, directory: Path, base_offset: int, settings: StorageSettings, *, is_last: bool
-) -> Tail:
-    """Make a segment whole and durable again up to its last whole frame.
+def recover(disk: Disk, directory: Path, tail: Tail, *, is_last: bool) -> None:
+    """Make a segment, as `inspect_tail` saw it, whole and durable up to its last whole frame.
 
     Doing it twice gives the same bytes as doing it once.
     """
-    tail = inspect_tail(disk, directory, base_offset, settings, is_last=is_last)
-    path = log_path(directory, base_offset)
+    path = log_path(directory, tail.index.base_offset)
     if tail.end_offset < tail.marked_offset:
         logger.error(
             "%s is shorter than it was when last synced: offsets [%d, %d) are gone",
@@ -131,10 +128,10 @@ def recover(
         )
     if not is_last and (tail.damages or tail.end_offset < tail.marked_offset):
         # No crash has done that, and a new index would say that one had.
-        return tail
+        return
     if tail.is_closed:
         _tidy_index(disk, directory, tail)
-        return tail
+        return
     file = disk.open(path, writable=True)
     try:
         _cut(tail, disk, file)
@@ -145,7 +142,6 @@ def recover(
     if tail.index.mark[2] != tail.end:
         tail.index.add(tail.end_offset, tail.timestamp_max, tail.end)
     _write_index(disk, directory, tail)
-    return tail
 
 
 def _tidy_index(disk: Disk, directory: Path, tail: Tail) -> None:

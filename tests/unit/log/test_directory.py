@@ -389,7 +389,10 @@ if os.fork() == 0:
 signal.pause()
 """
     parent = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert parent.stdin is not None
     assert parent.stdout is not None
@@ -411,5 +414,3 @@ def test_what_is_read_in_a_forked_child_is_read_from_the_files(tmp_path: Path) -
 assert [record.value for record in log.records()] == []
 """,
     )
-
-

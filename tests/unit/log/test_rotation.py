@@ -1,12 +1,13 @@
 """When a log begins its next segment."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.faulty_disk import FaultyDisk
 from support.logs import Logs, values
 
-from quivermq.errors import DiskFull, FsyncFailed
+from quivermq.errors import DiskFull, FsyncFailed, StorageFailed
 from quivermq.frame import encode
 from quivermq.log import Log
 from quivermq.segment import log_path
@@ -178,3 +179,35 @@ def test_a_segment_that_cannot_be_made_durable_fences_the_log(
     assert log.append(b"z") == 2
     log.close()
     assert values(faulty_logs.open()) == [b"x" * 100] * 2 + [b"z"]
+
+
+@pytest.mark.parametrize("at", ["create", "sync", "sync_directory"])
+def test_an_interruption_between_two_segments_loses_nothing(
+    faulty_logs: Logs, faulty_disk: FaultyDisk, at: str
+) -> None:
+    log = faulty_logs.open(segment_bytes=500)
+    fill(log, 2)
+
+    def interrupt(operation: str, path: Path) -> None:
+        if operation == at and path.suffix != ".idx":
+            faulty_disk.before_step = None
+            raise KeyboardInterrupt
+
+    faulty_disk.before_step = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        log.append(b"x" * 300)
+        log.sync()
+    # The next segment may have a file by now: what is smaller must not go into the old one.
+    acknowledged = []
+    for value in (b"small", b"y" * 300, b"small"):
+        try:
+            log.append(value, durability="fsync")
+        except StorageFailed:
+            break
+        acknowledged.append(value)
+    log.close()
+    log = faulty_logs.open(segment_bytes=500)
+    kept = [value for value in values(log)[2:] if value != b"x" * 300]
+    assert kept == acknowledged
+    fill(log, 5)
+    assert len(values(log)) == log.end
