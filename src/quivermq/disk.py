@@ -14,7 +14,6 @@ import errno
 import fcntl
 import mmap
 import os
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -232,12 +231,14 @@ class SystemLock:
 
     def release(self) -> None:
         # The file stays: removing it would let two processes lock two different files of one name.
+        _held_locks.discard(self)
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
-_held_locks: "weakref.WeakSet[SystemLock]" = weakref.WeakSet()
+# Strong references: a lock that nobody remembers is still held.
+_held_locks: set["SystemLock"] = set()
 
 
 def _disown_locks() -> None:

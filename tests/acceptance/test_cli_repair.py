@@ -184,7 +184,6 @@ def test_a_directory_in_use_is_left_to_who_uses_it(broken: Broken, part: str, is
 
 
 @pytest.mark.damages
-@pytest.mark.xfail(reason="repair looks for a lock upwards by name: not downwards, nor where a link leads")
 @pytest.mark.parametrize("way", ["above", "link"])
 def test_a_log_in_use_is_left_alone_whichever_way_leads_to_it(broken: Broken, way: str) -> None:
     above = broken.path.parent

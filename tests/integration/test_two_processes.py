@@ -149,16 +149,7 @@ signal.pause()
 """
 
 
-DROPPED = pytest.param(
-    "dropped",
-    marks=pytest.mark.xfail(
-        raises=DirectoryLocked,
-        reason="disk._held_locks is weak: it forgets a lock that is held but that nobody refers to",
-    ),
-)
-
-
-@pytest.mark.parametrize("directory_is", ["kept", DROPPED])
+@pytest.mark.parametrize("directory_is", ["kept", "dropped"])
 def test_a_fork_leaves_the_log_and_its_lock_to_the_parent(tmp_path: Path, directory_is: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", FORKING, str(tmp_path), directory_is],

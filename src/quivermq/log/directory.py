@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -119,12 +120,20 @@ def check_log_name(name: str) -> None:
         )
 
 
-def lock_path(disk: Disk, path: Path) -> Path:
-    """The lock that guards a path: that of the nearest directory above it that has one, or its own."""
-    for directory in (path, *path.absolute().parents):
-        if disk.exists(directory / LOCK_NAME):
-            return directory / LOCK_NAME
-    return path / LOCK_NAME
+@contextmanager
+def locked(disk: Disk, path: Path) -> Iterator[None]:
+    """Hold every lock that somebody who writes at, above or below a path would hold.
+
+    Raises DirectoryLocked. Where there is no lock at all, the path gets its own.
+    """
+    # Real paths: a link must not lead around the lock of what it points to.
+    below = {directory.resolve() for directory in _directories(disk, path)}
+    directories = below.union(*(directory.parents for directory in below))
+    guards = [d / LOCK_NAME for d in sorted(directories) if disk.exists(d / LOCK_NAME)]
+    with ExitStack() as held:
+        for guard in guards or [path / LOCK_NAME]:
+            held.callback(disk.lock(guard).release)
+        yield
 
 
 def check_exists(disk: Disk, path: Path) -> None:
@@ -135,8 +144,19 @@ def check_exists(disk: Disk, path: Path) -> None:
 
 def find_logs(disk: Disk, path: Path) -> Iterator[Path]:
     """Every log at or below a path, in order."""
-    if base_offsets(disk, path):
-        yield path
+    for directory in _directories(disk, path):
+        if base_offsets(disk, directory):
+            yield directory
+
+
+def _directories(disk: Disk, path: Path, seen: set[Path] | None = None) -> Iterator[Path]:
+    """A directory and all below it but the quarantines. Links are followed, each to a place only once."""
+    seen = set() if seen is None else seen
+    real = path.resolve()
+    if real in seen:
+        return
+    seen.add(real)
+    yield path
     for name in disk.names(path):
         if name != QUARANTINE and disk.is_directory(path / name):
-            yield from find_logs(disk, path / name)
+            yield from _directories(disk, path / name, seen)

@@ -38,4 +38,6 @@ def gap_of(frame: Frame) -> str | None:
         return None
     if not isinstance(record, dict) or record.get("kind") != "gap":
         return None
-    return f"{record.get('reason')}; set aside in {record.get('quarantine')}"
+    side_file = record.get("quarantine")
+    where = "nothing was left to set aside" if side_file is None else f"set aside in {side_file}"
+    return f"{record.get('reason')}; {where}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, File, SystemDisk
-from quivermq.log.directory import check_exists, find_logs, lock_path
+from quivermq.log.directory import check_exists, find_logs, locked
 from quivermq.log.gap import gap_frames
 from quivermq.log.opening import base_offsets, tidy
 from quivermq.log.survey import Progress, Survey, segments_of, survey
@@ -53,16 +53,13 @@ def repair(
     check_exists(disk, path)
     now_us = (clock or SystemClock()).now_us()
     done = Repair()
-    lock = disk.lock(lock_path(disk, path))
-    try:
+    with locked(disk, path):
         for directory in find_logs(disk, path):
             done.logs += 1
             tidy(disk, directory, base_offsets(disk, directory))
-            for segment, index in list(segments_of(disk, directory, settings)):
+            for _, opened in segments_of(disk, directory, settings):
                 done.segments += 1
-                _mend(done, survey(segment, index, progress), now_us)
-    finally:
-        lock.release()
+                _mend(done, survey(*opened(), progress), now_us)
     return done
 
 

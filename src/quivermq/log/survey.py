@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from sys import maxsize
 
@@ -113,18 +114,22 @@ def _index_fault(result: Survey, index: Index | None, places: dict[int, tuple[in
 
 def segments_of(
     disk: Disk, directory: Path, settings: StorageSettings
-) -> Iterator[tuple[Segment, Index | None]]:
-    """The segments of a log as their files are, unrecovered, each with its index; the last is active."""
+) -> Iterator[tuple[tuple[int, int | None], Callable[[], tuple[Segment, Index | None]]]]:
+    """The offsets of each segment of a log, oldest first, and what opens it with its index.
+
+    A segment is as its file is, unrecovered; the last one is active, and its end is not known.
+    """
     bases = base_offsets(disk, directory)
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
-        # Before the size: beside a writer, the log may grow in between, and then the index as well.
-        index = load_index(disk, directory, base)
-        try:
-            size = file_size(disk, log_path(directory, base))
-        except FileNotFoundError:
-            continue  # Retention was faster.
-        if next_base is None:
-            segment = Segment(disk, directory, base, settings, end_offset=base, end=size, index=Index(base))
-        else:
-            segment = Segment(disk, directory, base, settings, end_offset=next_base, end=size)
-        yield segment, index
+        yield (base, next_base), partial(_segment, disk, directory, base, next_base, settings)
+
+
+def _segment(
+    disk: Disk, directory: Path, base: int, next_base: int | None, settings: StorageSettings
+) -> tuple[Segment, Index | None]:
+    # Before the size: beside a writer, the log may grow in between, and then the index as well.
+    index = load_index(disk, directory, base)
+    size = file_size(disk, log_path(directory, base))
+    if next_base is None:
+        return Segment(disk, directory, base, settings, end_offset=base, end=size, index=Index(base)), index
+    return Segment(disk, directory, base, settings, end_offset=next_base, end=size), index

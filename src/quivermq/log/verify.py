@@ -64,15 +64,14 @@ def verify(
     report = Report()
     for directory in find_logs(disk, path):
         report.logs += 1
-        for segment, index in segments_of(disk, directory, settings):
+        for offsets, opened in segments_of(disk, directory, settings):
             try:
-                _add(report, survey(segment, index, progress))
+                _add(report, survey(*opened(), progress))
             except FileNotFoundError:
                 continue  # Retention was faster.
             except StorageFailed as error:
-                offsets = (segment.base_offset, segment.end_offset)
-                unreadable = Finding("damage", segment.path, 0, segment.end, offsets, str(error))
-                report.findings.append(unreadable)
+                path = log_path(directory, offsets[0])
+                report.findings.append(Finding("damage", path, 0, 0, offsets, str(error)))
     return report
 
 
@@ -89,8 +88,8 @@ def total_bytes(path: str | os.PathLike[str], disk: Disk | None = None) -> int:
 def _size(disk: Disk, path: Path) -> int:
     try:
         return file_size(disk, path)
-    except FileNotFoundError:
-        return 0  # Retention was faster.
+    except (FileNotFoundError, StorageFailed):
+        return 0  # Retention was faster, or `verify` will tell.
 
 
 def _add(report: Report, seen: Survey) -> None:

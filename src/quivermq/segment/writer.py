@@ -186,3 +186,4 @@ def _remove(disk: Disk, path: Path) -> None:
     # Whatever went wrong before is what the caller has to know.
     with suppress(StorageFailed):
         disk.remove(path)
+        disk.sync_directory(path.parent)

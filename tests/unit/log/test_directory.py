@@ -15,7 +15,7 @@ from support.threads import PATIENCE_S, start
 from quivermq.disk import SystemDisk
 from quivermq.errors import Closing, DirectoryLocked, DiskFull, FsyncFailed, InvalidName, NotFound
 from quivermq.log import DataDirectory, follow
-from quivermq.log.directory import find_logs, lock_path
+from quivermq.log.directory import find_logs, locked
 from quivermq.settings import StorageSettings
 
 # Names
@@ -223,12 +223,23 @@ def test_a_lock_that_cannot_be_had_opens_nothing(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
-def test_the_lock_of_a_part_is_that_of_the_whole(tmp_path: Path) -> None:
+def test_the_lock_of_a_part_is_that_of_the_whole_and_the_other_way_round(tmp_path: Path) -> None:
     disk = SystemDisk()
-    assert lock_path(disk, tmp_path / "a") == tmp_path / "a" / "LOCK"
-    DataDirectory(tmp_path).close()
-    for part in ("", "a", "a/b"):
-        assert lock_path(disk, tmp_path / part) == tmp_path / "LOCK"
+    (tmp_path / "data" / "part").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "data" / "part")
+    (tmp_path / "data" / "part" / "loop").symlink_to(tmp_path)
+    with DataDirectory(tmp_path / "data"):
+        for way in ("data/part", "data", ".", "link"):
+            with pytest.raises(DirectoryLocked), locked(disk, tmp_path / way):
+                pass
+    with locked(disk, tmp_path), pytest.raises(DirectoryLocked):
+        DataDirectory(tmp_path / "data")
+    DataDirectory(tmp_path / "data").close()
+
+
+def test_a_directory_without_a_lock_gets_its_own(tmp_path: Path) -> None:
+    with locked(SystemDisk(), tmp_path), pytest.raises(DirectoryLocked):
+        DataDirectory(tmp_path)
 
 
 # Looking

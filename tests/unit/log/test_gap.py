@@ -17,7 +17,7 @@ def test_a_gap_takes_the_offsets_and_says_where_they_went() -> None:
 
 def test_a_gap_without_bytes_says_so() -> None:
     (frame,) = gap_frames((5, 9), None, "missing", 0)
-    assert gap_of(frame) == "missing; set aside in None"
+    assert gap_of(frame) == "missing; nothing was left to set aside"
 
 
 def test_a_gap_that_no_header_can_count_is_several_frames() -> None:
