@@ -7,7 +7,7 @@ import pytest
 from support.crash import DATA, LOG, SMALL, Ledger, Witness, judge, judge_interrupted_recovery, seeds
 from support.faulty_disk import FaultyDisk, PowerCut
 
-from quivermq.errors import Corruption
+from quivermq.errors import Corruption, DiskFull
 from quivermq.log import LogFollower, repair, verify
 from quivermq.segment import load_index
 
@@ -140,6 +140,17 @@ def test_what_was_recovered_once_is_not_recovered_again() -> None:
     assert [step.operation for step in disk.history] == ["lock", "sync_directory"]
 
 
+def test_a_tail_that_is_cut_at_the_mark_is_not_marked_twice() -> None:
+    disk, ledger, _ = new_log(synced=4, unsynced=0)
+    disk = disk.after_kill()
+    Witness(disk, Ledger(), THREES).close()
+    before = disk.files()
+    disk.open(log_of(3), writable=True).append([b"torn"])
+    disk = disk.after_kill()
+    Witness(disk, Ledger(), THREES).close()
+    assert disk.files() == before
+
+
 def test_a_torn_index_is_mended_before_it_grows() -> None:
     disk, ledger, _ = new_log(synced=4, unsynced=0)
     disk = disk.after_kill()
@@ -257,6 +268,46 @@ def test_a_segment_that_was_gone_stays_gone_when_the_next_one_goes() -> None:
         judge(disk.after_power_loss(seed), ledger, "power", kept)
 
 
+# Recovery without room
+
+
+def test_an_index_that_could_not_be_replaced_is_left_alone() -> None:
+    disk, ledger, places = new_log(synced=4, unsynced=1)
+    disk = disk.after_kill()
+    before = disk.files()[index_of(3)]
+    # Room for the name of the new index and for a part of it.
+    disk.fill_after(40)
+    witness = Witness(disk, ledger, replace(THREES, index_interval_bytes=100))
+    assert not [name for name in disk.names(LOG) if name.endswith(".tmp")]
+    disk.fill_after(None)
+    ledger.adopt(witness.log)
+    witness.append("fsync", SIZE)
+    assert disk.files()[index_of(3)] == before
+    judge(disk.after_kill(), ledger, "kill", THREES)
+    witness.append("os", SIZE)
+    for seed in seeds(10):
+        judge(disk.after_power_loss(seed), ledger, "power", THREES)
+    witness.close()
+    judge(disk.after_kill(), ledger, "kill", THREES)
+
+
+@pytest.mark.parametrize("fault", ["no index", "a log that is shorter than its index says"])
+def test_without_a_mark_to_go_by_a_full_disk_is_refused(fault: str) -> None:
+    disk, ledger, places = new_log(synced=6, unsynced=0)
+    disk = disk.after_kill()
+    if fault == "no index":
+        disk.remove(index_of(3))
+    else:
+        disk.chop(log_of(3), places[4][0])
+    disk.fill_after(0)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            Witness(disk, Ledger(), THREES)
+        disk = disk.after_kill()
+    disk.fill_after(None)
+    assert values(disk) == list(range(6 if fault == "no index" else 4))
+
+
 # What is no crash must not be taken for one
 
 
@@ -287,6 +338,21 @@ def test_what_follows_a_segment_without_an_index_and_with_a_rotten_end_stays() -
     assert quarantine(disk) == []
     repair(DATA, THREES, disk=disk)
     assert values(disk) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+def test_what_follows_a_rotten_segment_stays_when_it_is_closed() -> None:
+    disk, _, places = new_log(synced=7, unsynced=0)
+    disk = disk.after_kill()
+    Witness(disk, Ledger(), THREES).close()
+    # As when the disk was full while the index was written: nothing is marked but the beginning.
+    disk.chop(index_of(3), 32)
+    disk.flip(log_of(3), places[5][0] + 100)
+    with pytest.raises(Corruption):
+        values(disk)
+    assert quarantine(disk) == []
+    disk = disk.after_kill()
+    repair(DATA, THREES, disk=disk)
+    assert values(disk) == [0, 1, 2, 3, 4, 6]
 
 
 def test_a_roll_that_was_interrupted_from_the_keyboard_leaves_no_segment_behind() -> None:

@@ -92,16 +92,15 @@ def recover_directory(
     return [*segments, last], tails[-1]
 
 
-def _first_unsynced(bases: list[int], look: Callable[[int], Tail]) -> int:
-    """The place of the first segment to recover; at least the last one is."""
+def _first_unsynced(disk: Disk, directory: Path, bases: list[int], settings: StorageSettings) -> int:
+    """The place of the first segment to look at: the last one that holds something and was closed.
+
+    Even that may have lost what was written after an earlier closing, but nothing before it can have.
+    """
     place = len(bases) - 1
     while place > 0:
-        tail = look(bases[place])
+        tail = inspect_tail(disk, directory, bases[place], settings)
         if tail.is_closed and tail.size > 0:
-            break
-        before = look(bases[place - 1])
-        # One that is closed but ends too early has lost what was written after an earlier closing.
-        if before.is_closed and before.size > 0 and before.end_offset == bases[place]:
             break
         place -= 1
     return max(place, 0)

@@ -8,7 +8,7 @@ from quivermq.log import verify
 from quivermq.segment.scan import Found, Scan
 from quivermq.settings import StorageSettings
 from support.crash.ledger import Ledger, Model
-from support.crash.witness import DATA, SMALL, Witness
+from support.crash.witness import DATA, LOG, SMALL, Witness
 from support.faulty_disk import FaultyDisk, every_crash
 
 _MODELS: tuple[Model, ...] = ("kill", "power")
@@ -132,6 +132,9 @@ def _whole_frames(disk: FaultyDisk, settings: StorageSettings) -> Iterator[bytes
 
 def _check_files(disk: FaultyDisk, settings: StorageSettings) -> None:
     assert not disk.mapped_then_cut
+    paths = [path for path in disk.files() if path.parent == LOG]
+    left_over = [path for path in paths if path.with_suffix(".log") not in paths or path.suffix == ".tmp"]
+    assert not left_over
     faults = verify(DATA, settings, disk=disk).findings
     # An index may be lost, as when its segment was about to go, but never lie.
     assert [fault for fault in faults if fault.reason != "the index is missing or unreadable"] == []
