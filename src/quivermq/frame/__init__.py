@@ -10,6 +10,7 @@ from quivermq.frame.columns import Headers
 from quivermq.frame.encode import ANONYMOUS, Producer, encode, encode_control, first_messages
 from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
 from quivermq.frame.header import HEADER_BYTES, MAGIC, Codec, Column, Flag, Header, parse_header
+from quivermq.frame.layout import Layout
 
 if TYPE_CHECKING:
     from quivermq.frame.arrow import arrow_batch
@@ -26,6 +27,7 @@ __all__ = [
     "Frame",
     "Header",
     "Headers",
+    "Layout",
     "Producer",
     "Record",
     "arrow_batch",

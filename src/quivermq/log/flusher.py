@@ -42,8 +42,9 @@ class Flusher:
                 return
             heapq.heappush(self._due, (self._clock.monotonic() + after_s, next(self._number), call))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="quiver-flusher", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="quiver-flusher", daemon=True)
+                thread.start()
+                self._thread = thread
             elif self._due[0][2] is call:
                 self._condition.notify()
 
@@ -61,6 +62,9 @@ class Flusher:
             except QuiverError as error:
                 # The log keeps what it could not write and tells the next caller; here it is noted.
                 logger.error("background write failed: %s", error)
+            except Exception:
+                # A bug, or no memory: one log must not keep the others from being written.
+                logger.exception("background write failed")
 
     def _wait(self) -> Callable[[], None] | None:
         with self._condition:

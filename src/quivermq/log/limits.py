@@ -1,11 +1,12 @@
 """What a call and a whole frame must keep to before anything enters a log."""
 
-from operator import sub
+from collections.abc import Iterable, Sequence
+from operator import add, sub
 from typing import get_args
 
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge
-from quivermq.frame import Frame
+from quivermq.frame import Frame, Layout
 from quivermq.settings import Durability, StorageSettings
 
 _DURABILITIES = get_args(Durability)
@@ -35,8 +36,7 @@ def check_frame(frame: Frame, settings: StorageSettings) -> None:
         )
     # Only a body that is larger than one message may be can hide one that is too large.
     if header.raw_bytes > settings.message_bytes_max:
-        offsets = frame.layout.value.offsets
-        largest = max(map(sub, offsets[1:], offsets))
+        largest = max(_message_bytes(frame.layout))
         if largest > settings.message_bytes_max:
             raise MessageTooLarge(
                 "a message of the batch",
@@ -44,6 +44,23 @@ def check_frame(frame: Frame, settings: StorageSettings) -> None:
                 limit_bytes=settings.message_bytes_max,
                 setting="message_bytes_max",
             )
+
+
+def _message_bytes(layout: Layout) -> Iterable[int]:
+    """The size of each message: value, key, headers and deduplication id."""
+    sizes: Iterable[int] = _differences(layout.value.offsets)
+    for column in (layout.key, layout.dedup_id):
+        if column is not None:
+            sizes = map(add, sizes, _differences(column.offsets))
+    if layout.headers is not None:
+        for texts in (layout.headers.names, layout.headers.values):
+            ends = map(texts.offsets.__getitem__, layout.headers.offsets)
+            sizes = map(add, sizes, _differences(list(ends)))
+    return sizes
+
+
+def _differences(offsets: Sequence[int]) -> Iterable[int]:
+    return map(sub, offsets[1:], offsets)
 
 
 def parse_only(buffer: Buffer, settings: StorageSettings) -> Frame:
@@ -62,6 +79,6 @@ def check_foreign_frame(frame: Frame, settings: StorageSettings) -> None:
     """Check a frame that somebody else encoded: everything it claims, and the limits."""
     if frame.is_control:
         raise InvalidFrame("control frames are written by the log alone", position=0)
-    # Before the body is opened: what is over a limit must not be decompressed to find that out.
+    # The limits of the header first: what is over them is not decompressed to find that out.
     check_frame(frame, settings)
     frame.validate()

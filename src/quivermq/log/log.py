@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import Self
@@ -20,14 +21,17 @@ from quivermq.frame import ANONYMOUS, Frame, Headers, Producer, codec_named, enc
 from quivermq.log.commit import GroupCommit
 from quivermq.log.entries import Entry, Gathered, Rest, checked_entry
 from quivermq.log.flusher import Flusher, Scheduler
+from quivermq.log.gap import gap_frames
 from quivermq.log.limits import check_durability, check_foreign_frame, check_frame, parse_only
 from quivermq.log.opening import recover_directory, remove_segment
 from quivermq.log.reader import LogReader
 from quivermq.log.retention import Removed, is_expired, removable
-from quivermq.log.truncation import truncate_segments
-from quivermq.segment import Segment, SegmentWriter
+from quivermq.log.truncation import find_cut, make_cut
+from quivermq.segment import Segment, SegmentWriter, Tail
 from quivermq.settings import Durability, StorageSettings
 
+# Each segment that waits for the next sync has two files open.
+_RETIRED_MAX = 16
 # How long to wait before buffered messages are written to a disk that was full.
 _RETRY_S = 1.0
 
@@ -77,8 +81,21 @@ class Log(LogReader):
             writer = SegmentWriter.resume(segments[-1], tail)
             for damage in tail.damages:
                 self._fence(segments[-1].corruption(damage))
+            self._keep_lost_offsets(writer, tail)
         self._segments = tuple(segments)
         return writer
+
+    def _keep_lost_offsets(self, writer: SegmentWriter, tail: Tail) -> None:
+        """Where the file is shorter than it was when last synced, a gap says so for ever.
+
+        Somebody may have acknowledged those offsets: they must not come back with other messages.
+        """
+        lost = (tail.end_offset, tail.marked_offset)
+        if lost[0] < lost[1]:
+            now_us = self._clock.now_us()
+            reason = "the file was shorter than when it was last synced"
+            writer.append(gap_frames(lost, None, reason, now_us), now_us)
+            writer.sync()
 
     @property
     def end(self) -> int:
@@ -103,7 +120,8 @@ class Log(LogReader):
     ) -> int:
         """Append one message and return its offset, once it is as durable as asked for.
 
-        Raises InvalidRequest, DiskFull or StorageFailed; the message is then not in the log.
+        Raises InvalidRequest or DiskFull: the message is then not in the log. Raises StorageFailed: the
+        disk failed, the log is fenced, and only opening it again tells whether the message is there.
         """
         settings = self.settings
         rest: Rest | None = None
@@ -194,9 +212,11 @@ class Log(LogReader):
     def _retain(self, floor: int | None, now_us: int) -> Sequence[Segment]:
         with self._lock:
             self._check_usable()
-            self._flush_buffer()
-            if is_expired(self._writer.segment, now_us, self.settings):
-                self._roll()
+            # On a full disk nothing makes room but this: what has to wait for room waits.
+            with suppress(DiskFull):
+                self._flush_buffer()
+                if is_expired(self._writer.segment, now_us, self.settings):
+                    self._roll()
         self._sync()
         segments = self._segments[: removable(self._segments, now_us, floor, self.settings)]
         for segment in segments:
@@ -216,13 +236,16 @@ class Log(LogReader):
             self._check_usable()
             self._flush_buffer()
             self._check_range(end)
+            cut = find_cut(self._segments, end)
             refusal: DiskFull | None = None
             try:
                 self._close_writers()
-                # Whatever happens now, nothing behind it is promised any more.
+                # Whatever happens now, nothing behind it is promised any more, and nobody is sent to a
+                # file that is about to be another one.
                 self._next_offset = self._synced_end = end
+                self._segments = tuple(s for s in self._segments if s.end_offset <= end)
                 try:
-                    truncate_segments(self._segments, end)
+                    make_cut(cut)
                 except DiskFull as error:
                     refusal = error
                 self._damage = None
@@ -259,6 +282,7 @@ class Log(LogReader):
         try:
             if failure is None:
                 self._close_writers()
+                self._synced_end = self._writer.segment.end_offset
         finally:
             for writer in (*self._retired, self._writer):
                 writer.abandon()
@@ -295,9 +319,15 @@ class Log(LogReader):
         return base
 
     def _flush_buffer(self) -> None:
-        if self._buffer.values:
+        if not self._buffer.values:
+            return
+        before = self._writer.segment.end_offset
+        try:
             self._put(self._buffer.frames(self._clock.now_us(), self._codec, self.settings))
-            self._buffer = Gathered()
+        finally:
+            # Also when interrupted from the keyboard: what was written must not be written again.
+            if self._writer.segment.end_offset > before:
+                self._buffer = Gathered()
 
     def _is_full(self, incoming: Sequence[Frame], now_us: int) -> bool:
         segment, settings = self._writer.segment, self.settings
@@ -320,6 +350,8 @@ class Log(LogReader):
         end_offset = self._writer.segment.end_offset
         writer = SegmentWriter.create(self.disk, self.directory, end_offset, self.settings)
         self._retired.append(self._writer)
+        if len(self._retired) == _RETIRED_MAX:
+            self._scheduler.schedule(0, self._sync_due)
         self._writer = writer
         self._segments = (*self._segments, writer.segment)
 
@@ -338,8 +370,8 @@ class Log(LogReader):
             if not self._flush_is_scheduled:
                 self._flush_is_scheduled = True
                 self._scheduler.schedule(settings.linger_ms / 1000, self._flush_due)
+            offset = self._writer.segment.end_offset + len(buffer.values)
             buffer.add(value, rest)
-            offset = self._next_offset
             self._next_offset = offset + 1
             return offset
 
@@ -363,7 +395,9 @@ class Log(LogReader):
     def _commit_group(self, entries: list[Entry]) -> int:
         base = self._append_frames(self._frames(entries))
         with self._sync_lock:
-            self._sync()
+            # Whoever synced meanwhile, closing the log perhaps, has done it for these too.
+            if self._synced_end < base + len(entries):
+                self._sync()
         return base
 
     def _frames(self, entries: list[Entry]) -> list[Frame]:

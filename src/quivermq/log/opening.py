@@ -8,7 +8,7 @@ and it goes to quarantine.
 import logging
 from collections.abc import Callable
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from quivermq.disk import Disk
@@ -70,12 +70,14 @@ def recover_directory(
     first = _first_unsynced(bases, look)
     count = _whole_run(bases, first, look)
     # Before the segment with the hole is mended: a crash in between must leave the hole to be seen.
-    for base in reversed(bases[count:]):
+    for base in bases[count:]:
         _set_segment_aside(disk, directory, base)
     tails = [look(base) for base in bases[first:count]]
     bases = bases[:count]
-    for tail in tails:
-        recover(disk, directory, tail, is_last=tail is tails[-1])
+    for tail, next_base in zip_longest(tails, bases[first + 1 :]):
+        # One that ends too early all the same is damaged, and stays as it is for its repair.
+        if next_base is None or tail.end_offset == next_base:
+            recover(disk, directory, tail, is_last=next_base is None)
     segments = sealed_segments(disk, directory, bases, settings)
     if not tails:
         return segments, None
@@ -92,14 +94,14 @@ def recover_directory(
     return [*segments, last], tails[-1]
 
 
-def _first_unsynced(disk: Disk, directory: Path, bases: list[int], settings: StorageSettings) -> int:
+def _first_unsynced(bases: list[int], look: Callable[[int], Tail]) -> int:
     """The place of the first segment to look at: the last one that holds something and was closed.
 
     Even that may have lost what was written after an earlier closing, but nothing before it can have.
     """
     place = len(bases) - 1
     while place > 0:
-        tail = inspect_tail(disk, directory, bases[place], settings)
+        tail = look(bases[place])
         if tail.is_closed and tail.size > 0:
             break
         place -= 1

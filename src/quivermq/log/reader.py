@@ -74,8 +74,10 @@ class LogReader:
                 # Retention, here or in the writing process, was faster.
                 raise OffsetOutOfRange(offset, start=self.start, end=self.end) from None
             except Corruption as error:
-                self._fence(error)
-                raise
+                # Truncation may have put another file in its place: then the new segment is asked.
+                if segment in self._segments:
+                    self._fence(error)
+                    raise
 
     def read(self, start: int, *, bytes_max: int = READ_BYTES) -> list[Frame]:
         """Frames from the one that holds `start`, up to `bytes_max`, but at least one if there is one."""

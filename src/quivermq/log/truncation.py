@@ -6,37 +6,64 @@ frame behind the cut and is whole.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
 
-from quivermq.frame import first_messages
+from quivermq.errors import Corruption
+from quivermq.frame import Frame, first_messages
 from quivermq.log.opening import remove_segment
 from quivermq.segment import Segment, copy_range, index_path
 
 
-def truncate_segments(segments: Sequence[Segment], end: int) -> None:
-    """Remove everything from offset `end` on. Nobody writes to the segments meanwhile.
+class Cut(NamedTuple):
+    """What is to go: whole segments, and the end of one from `position` on, but for its `head`."""
 
-    The first segment stays in any case: its name is what remembers where the log begins.
+    removed: Sequence[Segment]
+    shortened: Segment | None = None
+    position: int = 0
+    head: Frame | None = None
+
+
+def find_cut(segments: Sequence[Segment], end: int) -> Cut:
+    """How to remove everything from offset `end` on. Changes nothing.
+
+    The first segment stays in any case: its name is what remembers where the log begins. Raises
+    Corruption when the frame that `end` cuts through cannot be read.
     """
     kept = [segment for segment in segments if segment.base_offset < end] or [segments[0]]
-    for segment in reversed(segments[len(kept) :]):
-        remove_segment(segment.disk, segment.directory, segment.base_offset)
-    if end < kept[-1].end_offset:
-        _shorten(kept[-1], end)
-
-
-def _shorten(segment: Segment, end: int) -> None:
-    disk, directory = segment.disk, segment.directory
-    position, frame = next(segment.frames(end))
-    temporary = segment.path.with_suffix(".tmp")
-    source, copy = disk.open(segment.path), disk.create(temporary)
+    removed, last = segments[len(kept) :], kept[-1]
+    if end >= last.end_offset:
+        return Cut(removed)
     try:
+        position, frame = next(last.frames(end))
+    except Corruption as damage:
+        if damage.offsets[0] != end or damage.path != last.path:
+            raise
+        return Cut(removed, last, damage.position)
+    count = end - frame.header.base_offset
+    return Cut(removed, last, position, first_messages(frame, count) if count else None)
+
+
+def make_cut(cut: Cut) -> None:
+    """Remove what `find_cut` has found. Nobody writes to the segments meanwhile."""
+    for segment in reversed(cut.removed):
+        remove_segment(segment.disk, segment.directory, segment.base_offset)
+    if cut.shortened is not None:
+        _shorten(cut.shortened, cut.position, cut.head)
+
+
+def _shorten(segment: Segment, position: int, head: Frame | None) -> None:
+    disk, directory = segment.disk, segment.directory
+    temporary = segment.path.with_suffix(".tmp")
+    with ExitStack() as files:
+        source = disk.open(segment.path)
+        files.callback(source.close)
+        copy = disk.create(temporary)
+        files.callback(copy.close)
         copy_range(source, copy, 0, position)
-        if frame.header.base_offset < end:
-            copy.append(first_messages(frame, end - frame.header.base_offset).buffers())
+        if head is not None:
+            copy.append(head.buffers())
         copy.sync()
-    finally:
-        source.close()
-        copy.close()
     # The index promises what the shorter log does not have. It is made anew when the log is opened.
     index = index_path(directory, segment.base_offset)
     if disk.exists(index):

@@ -212,6 +212,11 @@ class Noter:
         if timestamp_max > self.timestamp_max:
             self.timestamp_max = timestamp_max
 
+    def cut(self, position: int) -> None:
+        """Forget what was noted of frames behind `position`, which are not there after all."""
+        self._index.cut(position)
+        self._noted = self._index.mark[2]
+
     def frame(self, found: Found) -> None:
         """Note a frame that a scan has found."""
         header = found.frame.header

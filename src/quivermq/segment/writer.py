@@ -98,22 +98,26 @@ class SegmentWriter:
         """
         segment = self.segment
         buffers: list[Buffer] = []
-        offset = segment.end_offset
+        end, offset = segment.end, segment.end_offset
         for frame in frames:
             buffers += frame.buffers_at(offset, append_time)
             offset += frame.header.message_count
         try:
             written = self._log_file.append(buffers)
+            self._note_all(frames)
+            if self.first_append_time is None:
+                self.first_append_time = append_time
+            # Readers ask for the offset first and for the bytes then, so the bytes must be there first.
+            segment.end = end + written
+            segment.end_offset = offset
         except BaseException:
-            # Also when interrupted from the keyboard: the next write must not lie behind half a frame.
-            self._cut()
+            # Also when interrupted from the keyboard, wherever that was: either the frames are in the
+            # log and everybody knows, or they are not.
+            if segment.end_offset != offset:
+                segment.end = end
+                self._note.cut(end)
+                self._cut()
             raise
-        self._note_all(frames)
-        if self.first_append_time is None:
-            self.first_append_time = append_time
-        # Readers ask for the offset first and for the bytes then, so the bytes must be there first.
-        segment.end += written
-        segment.end_offset = offset
 
     def _cut(self) -> None:
         """Take away what a refused write left, for good.

@@ -12,8 +12,16 @@ from support.manual_scheduler import ManualScheduler
 from support.remote import RemoteLog
 from support.threads import PATIENCE_S, start
 
-from quivermq.disk import SystemDisk
-from quivermq.errors import Closing, DirectoryLocked, DiskFull, FsyncFailed, InvalidName, NotFound
+from quivermq.disk import SystemDisk, SystemLock
+from quivermq.errors import (
+    Closing,
+    DirectoryLocked,
+    DiskFull,
+    FsyncFailed,
+    InvalidName,
+    InvalidRequest,
+    NotFound,
+)
 from quivermq.log import DataDirectory, follow
 from quivermq.log.directory import find_logs, locked
 from quivermq.settings import StorageSettings
@@ -23,7 +31,19 @@ from quivermq.settings import StorageSettings
 
 @pytest.mark.parametrize(
     "name",
-    ["a", "A-Z_0.9", "topics/orders/p0/normal", "x" * 249, "...a", "a..", "-", "groups/g/t/p0"],
+    [
+        "a",
+        "A-Z_0.9",
+        "topics/orders/p0/normal",
+        "x" * 249,
+        "...a",
+        "a..",
+        "-",
+        "groups/g/t/p0",
+        "/".join(["x"] * 16),
+        "/".join(["x" * 204] * 5),
+        "a/LOCK",
+    ],
 )
 def test_a_name_leads_down_from_the_directory(tmp_path: Path, name: str) -> None:
     with DataDirectory(tmp_path) as directory:
@@ -58,6 +78,8 @@ def test_a_name_leads_down_from_the_directory(tmp_path: Path, name: str) -> None
         "@quarantine",
         "a/@quarantine",
         "~",
+        "/".join(["x"] * 17),
+        "/".join(["x" * 249] * 5),
     ],
 )
 def test_a_name_that_could_lead_elsewhere_is_refused_and_nothing_is_made(tmp_path: Path, name: str) -> None:
@@ -69,6 +91,73 @@ def test_a_name_that_could_lead_elsewhere_is_refused_and_nothing_is_made(tmp_pat
             follow(data, name)
     assert sorted(contents(tmp_path)) == ["data/LOCK"]
     assert [path.name for path in tmp_path.rglob("*")] == ["data", "LOCK"]
+
+
+# One data directory inside of another
+
+
+def test_a_data_directory_inside_of_another_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "p", tmp_path / "p" / "q" / "r"
+    DataDirectory(outer).close()
+    with pytest.raises(InvalidRequest, match="lies inside of the data directory") as refused:
+        DataDirectory(inner)
+    assert str(outer) in str(refused.value)
+    assert not (outer / "q").exists()
+
+
+def test_a_link_does_not_lead_into_another_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "p" / "q").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "p" / "q")
+    with DataDirectory(tmp_path / "p"), pytest.raises(InvalidRequest, match="inside"):
+        DataDirectory(tmp_path / "link")
+    with DataDirectory(tmp_path / "d") as directory:
+        (tmp_path / "d" / "link").symlink_to(tmp_path / "p" / "q")
+        for name in ("link", "link/o"):
+            with pytest.raises(InvalidRequest, match="inside"):
+                directory.log(name)
+
+
+def test_a_log_inside_of_another_data_directory_is_refused(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path / "p" / "q") as inner, DataDirectory(tmp_path / "p") as outer:
+        for name in ("q/o", "q/a/b"):
+            with pytest.raises(InvalidRequest, match="inside") as refused:
+                outer.log(name)
+            assert str(tmp_path / "p" / "q") in str(refused.value)
+        outer.log("o").append(b"outer")
+        inner.log("o").append(b"inner")
+    assert values(follow(tmp_path / "p", "q/o")) == [b"inner"]
+
+
+def test_directories_that_are_links_hold_logs(tmp_path: Path) -> None:
+    for name in ("data", "topic"):
+        (tmp_path / f"real-{name}").mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "real-data")
+    (tmp_path / "data" / "topic").symlink_to(tmp_path / "real-topic")
+    for n in range(2):
+        with DataDirectory(tmp_path / "data") as directory:
+            assert directory.log("topic/p0").append(b"x") == n
+            assert directory.log("p0").append(b"y") == n
+
+
+def test_a_lock_that_appears_while_a_directory_is_opened_is_seen(tmp_path: Path) -> None:
+    class Racing(SystemDisk):
+        def lock(self, path: Path) -> SystemLock:
+            held = super().lock(path)
+            (tmp_path / "LOCK").write_bytes(b"")
+            return held
+
+    with pytest.raises(InvalidRequest, match="inside"):
+        DataDirectory(tmp_path / "q", disk=Racing())
+    SystemDisk().lock(tmp_path / "q" / "LOCK").release()
+
+
+def test_a_log_called_like_the_lock_is_no_lock(tmp_path: Path) -> None:
+    for n in range(2):
+        with DataDirectory(tmp_path) as directory:
+            assert directory.log("a/LOCK").append(b"x") == n
+            assert directory.log("a/b").append(b"x") == n
+    with locked(SystemDisk(), tmp_path):
+        pass
 
 
 # Logs

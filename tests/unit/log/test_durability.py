@@ -374,7 +374,7 @@ def test_a_full_disk_keeps_what_is_buffered_and_refuses_more(
         with pytest.raises(DiskFull):
             log.append(b"refused")
     assert (taken, log.end) == ([0, 1, 2], 3)
-    uses: list[Callable[[], object]] = [log.flush, log.sync, log.retain]
+    uses: list[Callable[[], object]] = [log.flush, log.sync]
     uses.append(lambda: log.append(b"refused", durability="os"))
     for use in uses:
         with pytest.raises(DiskFull):
@@ -451,3 +451,16 @@ def test_a_batch_that_is_in_the_log_is_not_refused_because_another_message_is(
     assert log.synced_end == 3
     assert values(log) == [b"first", b"a", b"b"]
     faulty_disk.fill_after(None)
+
+
+def test_a_full_disk_can_be_made_room_on(faulty_logs: Logs, faulty_disk: FaultyDisk) -> None:
+    """What is buffered waits for room; what makes room must not wait for it."""
+    log = faulty_logs.open(segment_messages=1, segments_max=1)
+    for n in range(3):
+        log.append(b"%d" % n)
+    log.append(b"waiting", durability="buffered")
+    faulty_disk.fill_after(0)
+    with pytest.raises(DiskFull):
+        log.flush()
+    assert log.retain().segments == 2
+    assert values(log) == [b"2", b"waiting"]

@@ -1,6 +1,8 @@
 """Looking on: beside a writer in this process, beside one in another, and over damage."""
 
 import shutil
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,12 @@ import pytest
 from support.damage import flip, overwrite
 from support.logs import Logs, offsets, tree, values
 from support.remote import RemoteLog
+from support.threads import PATIENCE_S, start
 
-from quivermq.errors import Corruption, OffsetOutOfRange
+from quivermq.errors import Corruption, OffsetOutOfRange, StorageFailed
 from quivermq.frame import HEADER_BYTES, encode
 from quivermq.log import LogFollower, follow, repair
+from quivermq.segment import Segment
 from quivermq.settings import StorageSettings
 
 SMALL: dict[str, Any] = {"segment_messages": 3, "durability": "os"}
@@ -226,6 +230,70 @@ def test_a_segment_removed_while_it_is_looked_at_is_looked_for_again(
 
     monkeypatch.setattr(follower.disk, "names", list_then_remove)
     assert values(follower) == [b"4", b"5"]
+
+
+def test_a_segment_that_is_listed_and_never_there_is_not_looked_for_for_ever(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with logs.open() as log:
+        log.append(b"a")
+    follower = logs.follow()
+    with monkeypatch.context() as patch:
+        patch.setattr(follower.disk, "names", lambda _: [f"{0:020}.log", f"{1:020}.log"])
+        with pytest.raises(StorageFailed) as failure:
+            follower.refresh()
+    assert failure.value.path == log.directory
+    assert values(follower) == [b"a"]
+
+
+# Many threads
+
+
+def test_only_one_thread_at_a_time_looks_for_what_is_new(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logs.open()
+    log.append(b"a")
+    follower = logs.follow()
+    log.append(b"b")
+    grow, inside, most = Segment.grow, [0], [0]
+    others: list[Future[list[bytes]]] = []
+
+    def held_grow(segment: Segment) -> bool:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        if not others:
+            others.append(start(lambda: values(follower)))
+            # Long enough for the other one to get here too, if nothing keeps it away.
+            with suppress(TimeoutError):
+                others[0].result(0.2)
+        result = grow(segment)
+        inside[0] -= 1
+        return result
+
+    monkeypatch.setattr(Segment, "grow", held_grow)
+    assert values(follower) == [b"a", b"b"]
+    assert others[0].result(PATIENCE_S) == [b"a", b"b"]
+    assert most == [1]
+
+
+def test_many_threads_read_while_a_log_grows(logs: Logs) -> None:
+    log = logs.open(index_interval_bytes=1, segment_messages=200)
+    follower = logs.follow(index_interval_bytes=1)
+    count = 400
+
+    def read_all() -> list[int]:
+        read: list[int] = []
+        while len(read) < count:
+            read += [record.offset for record in follower.records(len(read))]
+        return read
+
+    readers = [start(read_all) for _ in range(4)]
+    for n in range(count):
+        log.append(b"%d" % n)
+    assert all(reader.result(PATIENCE_S) == list(range(count)) for reader in readers)
+    for segment in follower.segments:
+        assert list(segment.index.offsets) == sorted(set(segment.index.offsets))
 
 
 # Damage

@@ -35,5 +35,10 @@ def test_another_control_frame_is_no_gap(record: bytes) -> None:
     assert gap_of(encode_control(record, count=1, timestamp=0)) is None
 
 
+@pytest.mark.parametrize("start", [b"", b'{"kind": "gap", "reason": '])
+def test_a_control_frame_that_nests_too_deeply_is_no_gap(start: bytes) -> None:
+    assert gap_of(encode_control(start + b"[" * 100_000, count=1, timestamp=0)) is None
+
+
 def test_a_frame_of_messages_is_no_gap() -> None:
     assert gap_of(encode([b'{"kind": "gap"}'], timestamp=0)) is None

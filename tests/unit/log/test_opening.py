@@ -11,7 +11,7 @@ from support.faulty_disk import FaultyDisk, FaultyFile
 from support.logs import Logs, contents, kinds, tree, values
 from support.segments import ends, frames_from
 
-from quivermq.errors import Corruption, UnsupportedFrame
+from quivermq.errors import Corruption, StorageFailed, UnsupportedFrame
 from quivermq.frame import HEADER_BYTES, Frame
 from quivermq.log import Log
 from quivermq.segment.quarantine import DIRECTORY as QUARANTINE
@@ -169,20 +169,57 @@ def test_what_an_interruption_left_behind_is_removed(logs: Logs) -> None:
     with logs.open() as log:
         log.append(b"a")
     directory = log.directory
-    for name in (f"{0:020}.tmp", f"{7:020}.tmp", f"{7:020}.idx", "x.tmp"):
+    for name in (f"{0:020}.tmp", f"{7:020}.tmp", f"{7:020}.idx"):
         (directory / name).write_bytes(b"left behind")
-    for name in ("notes.txt", f"{7:020}.bak", "0.log"):
+    mine = ["notes.txt", f"{7:020}.bak", "0.log", "notes.tmp", "my.idx", f"{0:020}.log.tmp", f"{2**63}.idx"]
+    for name in mine:
         (directory / name).write_bytes(b"mine")
     logs.open().close()
-    kept = [f"{0:020}.idx", f"{0:020}.log", f"{7:020}.bak", "0.log", "notes.txt"]
-    assert sorted(contents(directory)) == sorted(kept)
+    assert sorted(contents(directory)) == sorted([f"{0:020}.idx", f"{0:020}.log", *mine])
+
+
+@pytest.mark.parametrize("name", [f"{7:020}.tmp", f"{7:020}.idx", "x.tmp"])
+def test_a_directory_that_is_called_like_something_left_behind_stays(logs: Logs, name: str) -> None:
+    with logs.open() as log:
+        log.append(b"a")
+    (log.directory / name).mkdir()
+    (log.directory / name / "mine").write_bytes(b"mine")
+    with logs.open() as log:
+        assert values(log) == [b"a"]
+    assert (log.directory / name / "mine").read_bytes() == b"mine"
+
+
+def test_names_beyond_the_largest_offset_are_ignored(logs: Logs) -> None:
+    with logs.open() as log:
+        log.append(b"a")
+    (log.directory / f"{10**20 - 1}.log").write_bytes(b"mine")
+    assert values(logs.follow()) == [b"a"]
+    with logs.open() as log:
+        assert log.append(b"b") == 1
+    (log.directory / f"{10**20 - 1}.log").unlink()
+
+
+@pytest.mark.damages
+def test_a_segment_that_is_a_link_is_refused_and_what_it_points_to_stays(
+    logs: Logs, tmp_path: Path
+) -> None:
+    with logs.open() as log:
+        log.append(b"a")
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    log_file(logs, 1).symlink_to(victim)
+    for opener in (logs.open, logs.follow):
+        with pytest.raises(StorageFailed, match="is not a regular file"):
+            opener()
+    assert victim.read_bytes() == b"precious"
+    log_file(logs, 1).unlink()
 
 
 def test_names_that_nobody_made_durable_are_durable_after_opening(
     faulty_logs: Logs, faulty_disk: FaultyDisk
 ) -> None:
     faulty_logs.open().close()
-    faulty_disk.create(Path("/data/log/x.tmp")).close()
+    faulty_disk.create(Path(f"/data/log/{0:020}.tmp")).close()
     faulty_disk.sync_directory(Path("/data/log"))
     faulty_logs.open().close()
     after = faulty_disk.after_power_loss(keep="nothing")

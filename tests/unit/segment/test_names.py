@@ -28,6 +28,10 @@ def test_names_sort_as_offsets() -> None:
         "00000000000000000000.log.tmp",
         "-0000000000000000001.log",
         "00000000000000000000.log\n",
+        "9223372036854775808.log",
+        "09223372036854775808.log",
+        "99999999999999999999.log",
+        "\u0660" * 20 + ".log",
         "x00000000000000000000.log",
         "LOCK",
         "",
@@ -35,3 +39,9 @@ def test_names_sort_as_offsets() -> None:
 )
 def test_no_other_name_is_a_log_file(name: str) -> None:
     assert base_offset_of(name) is None
+
+
+def test_a_name_has_the_suffix_that_is_asked_for() -> None:
+    assert base_offset_of("00000000000000000007.tmp", ".tmp") == 7
+    assert base_offset_of("00000000000000000007.tmp", ".idx") is None
+    assert base_offset_of("00000000000000000007Xidx", ".idx") is None

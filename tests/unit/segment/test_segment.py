@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -468,3 +469,21 @@ def test_a_rotten_header_at_a_noted_place_is_damage_and_not_a_lying_index(tmp_pa
     with pytest.raises(Corruption) as told:
         list(segment.frames(3))
     assert (told.value.position, told.value.offsets) == (STARTS[2], (3, 4))
+
+
+# An index that cannot be one
+
+
+def test_an_index_of_a_size_that_no_log_needs_is_none(tmp_path: Path) -> None:
+    segment = sealed(tmp_path)
+    os.truncate(index_path(tmp_path, 0), 2**42)
+    assert load_index(DISK, tmp_path, 0) is None
+    assert [frame.values() for _, frame in segment.frames(0)] == BATCHES
+
+
+def test_an_index_of_a_log_that_was_cut_is_still_read(tmp_path: Path) -> None:
+    sealed(tmp_path)
+    os.truncate(log_path(tmp_path, 0), 0)
+    loaded = load_index(DISK, tmp_path, 0)
+    assert loaded is not None
+    assert loaded.mark[0] == 8
