@@ -8,12 +8,16 @@ What a disk promises, and what the layers above may rely on after a power cut:
 - `File.append` is visible to every reader at once, durable only after `File.sync`.
 - a new, renamed or removed name is durable only after `Disk.sync_directory` of its directory.
 - bytes that were not synced may be there, be missing, or be there in part, in any combination.
+
+Directories may be links, because operators move them to other disks. Files may not: somebody else may
+have filled the directory, and a link in it must not lead a writer out of it.
 """
 
 import errno
 import fcntl
 import mmap
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -91,7 +95,10 @@ class Disk(Protocol):
         ...
 
     def open(self, path: Path, *, writable: bool = False) -> File:
-        """An existing file. Raises FileNotFoundError when there is none."""
+        """An existing file. Raises FileNotFoundError when there is none.
+
+        Raises StorageFailed for what is not a regular file: a link, a pipe, a device.
+        """
         ...
 
     def names(self, directory: Path) -> list[str]:
@@ -128,11 +135,18 @@ class SystemFile:
 
     def __init__(self, path: Path, flags: int) -> None:
         self.path = path
-        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
-        os.lseek(self._descriptor, 0, os.SEEK_END)
+        self._descriptor = _open_regular(path, flags)
+        try:
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+        except BaseException:
+            self.close()
+            raise
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise _failure("look at", self.path, error) from error
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         total = sum(map(len, buffers))
@@ -178,7 +192,10 @@ class SystemFile:
         assert self._descriptor >= 0, f"{self.path} is closed"
         if length == 0:
             return memoryview(b"")
-        return memoryview(mmap.mmap(self._descriptor, length, access=mmap.ACCESS_READ))
+        try:
+            return memoryview(mmap.mmap(self._descriptor, length, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise _failure("map", self.path, error) from error
 
     def truncate(self, size: int) -> None:
         try:
@@ -197,8 +214,11 @@ class SystemFile:
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        try:
+            if descriptor >= 0:
+                os.close(descriptor)
+        except OSError as error:
+            raise _failure("close", self.path, error) from error
 
 
 class SystemLock:
@@ -206,7 +226,7 @@ class SystemLock:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise _write_error(error, path, 0) from error
         try:
@@ -221,13 +241,19 @@ class SystemLock:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
-            text = os.pread(self._descriptor, 32, 0).strip()
-            raise DirectoryLocked(path.parent, pid=int(text) if text.isdigit() else None) from None
+            raise DirectoryLocked(path.parent, pid=self._holder()) from None
         except OSError as error:
             # The lock is held, with or without room for its holder's number.
             if error.errno not in _NO_SPACE:
                 raise _write_error(error, path, 0) from error
         _held_locks.add(self)
+
+    def _holder(self) -> int | None:
+        try:
+            text = os.pread(self._descriptor, 32, 0).strip()
+        except OSError:
+            return None
+        return int(text) if text.isdigit() else None
 
     def release(self) -> None:
         # The file stays: removing it would let two processes lock two different files of one name.
@@ -267,22 +293,25 @@ class SystemDisk:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StorageFailed(f"cannot open {path}: {error.strerror}", path=path) from error
+            raise _failure("open", path, error) from error
 
     def names(self, directory: Path) -> list[str]:
         try:
             return sorted(os.listdir(directory))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            raise _failure("list", directory, error) from error
 
     def is_directory(self, path: Path) -> bool:
-        return path.is_dir()
+        mode = _mode(path)
+        return mode is not None and stat.S_ISDIR(mode)
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        return _mode(path) is not None
 
     def make_directory(self, path: Path) -> None:
-        if path.is_dir():
+        if self.is_directory(path):
             # An empty one may be what an interrupted call left: made, but not durable yet.
             if not self.names(path):
                 self.sync_directory(path.parent)
@@ -318,6 +347,59 @@ class SystemDisk:
 
     def lock(self, path: Path) -> SystemLock:
         return SystemLock(path)
+
+
+def real_path(path: Path) -> Path:
+    """Where a path leads. Not `Path.resolve`, which raises a RuntimeError where links run in a circle."""
+    return Path(os.path.realpath(path))
+
+
+def _open_regular(path: Path, flags: int) -> int:
+    """A descriptor of a regular file. Raises OSError, and StorageFailed for anything else."""
+    try:
+        # Not blocking, because a pipe would wait here for its other end.
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if _is_special(path):
+            raise _not_regular(path) from error
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_regular(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_special(path: Path) -> bool:
+    """Whether something is there that is no regular file; only for the words of an error."""
+    try:
+        return not stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _not_regular(path: Path) -> StorageFailed:
+    return StorageFailed(f"{path} is not a regular file: move it out of the directory", path=path)
+
+
+def _mode(path: Path) -> int | None:
+    """What the path leads to; None when it leads nowhere."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None  # A ValueError says that no path can be called so.
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise _failure("look at", path, error) from error
+
+
+def _failure(act: str, path: Path, error: OSError) -> StorageFailed:
+    return StorageFailed(f"cannot {act} {path}: {error.strerror}", path=path)
 
 
 def _sync_error(error: OSError, path: Path) -> FsyncFailed:

@@ -268,6 +268,53 @@ def test_a_segment_that_was_gone_stays_gone_when_the_next_one_goes() -> None:
         judge(disk.after_power_loss(seed), ledger, "power", kept)
 
 
+# What happens while the log is synced
+
+
+def test_what_is_appended_during_a_sync_waits_for_the_next_one() -> None:
+    disk, ledger = FaultyDisk(), Ledger()
+    witness = Witness(disk, ledger, replace(THREES, index_interval_bytes=100))
+    witness.append("os", SIZE)
+
+    def append_meanwhile(operation: str, path: Path) -> None:
+        if (operation, path) == ("sync", log_of(0)):
+            disk.before_step = None
+            witness.append("os", SIZE)
+
+    disk.before_step = append_meanwhile
+    witness.log.sync()
+    index = load_index(disk, LOG, 0)
+    assert index is not None
+    # The second message begins where the sync ended, and nothing behind that may be marked.
+    assert (witness.log.synced_end, index.mark[0]) == (1, 1)
+    judge(disk.after_power_loss(keep="nothing"), ledger, "power", THREES)
+    witness.sync()
+    judge(disk.after_power_loss(keep="nothing"), ledger, "power", THREES)
+
+
+def test_an_index_that_could_not_grow_is_left_alone() -> None:
+    disk, ledger = FaultyDisk(), Ledger()
+    witness = Witness(disk, ledger, replace(SMALL, segment_bytes=100_000))
+
+    def fill(operation: str, path: Path) -> None:
+        if operation == "append" and path == index_of(0):
+            disk.fill_after(10)
+
+    disk.before_step = fill
+    for _ in range(3):
+        witness.append("os", SIZE)
+    witness.sync()
+    disk.before_step = None
+    disk.fill_after(None)
+    torn = disk.files()[index_of(0)]
+    assert len(torn) % 32 == 10
+    for _ in range(3):
+        witness.append("fsync", SIZE)
+    assert disk.files()[index_of(0)] == torn
+    judge(disk.after_kill(), ledger, "kill")
+    judge(disk.after_power_loss(), ledger, "power")
+
+
 # Recovery without room
 
 

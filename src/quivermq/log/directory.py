@@ -6,14 +6,14 @@ A log is any directory with a segment in it; its name is its path below the data
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
 from quivermq.clock import Clock, SystemClock
-from quivermq.disk import Disk, SystemDisk
-from quivermq.errors import Closing, DiskFull, InvalidName, NotFound, QuiverError
+from quivermq.disk import Disk, SystemDisk, real_path
+from quivermq.errors import Closing, DiskFull, InvalidName, InvalidRequest, NotFound, QuiverError
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
@@ -24,13 +24,15 @@ from quivermq.settings import StorageSettings
 LOCK_NAME = "LOCK"
 
 _PART = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PARTS_MAX = 16
+_NAME_CHARACTERS_MAX = 1024
 
 
 class DataDirectory:
     """Holds the lock of a data directory, so that one process writes to it, and opens its logs.
 
-    Raises DirectoryLocked with the other process's id. Reading beside a writer needs no lock: see
-    `LogFollower`.
+    Raises DirectoryLocked with the other process's id, and InvalidRequest inside of another data
+    directory: two locks must not guard one log. Reading beside a writer needs no lock: see `LogFollower`.
     """
 
     def __init__(
@@ -46,8 +48,15 @@ class DataDirectory:
         self.settings = settings or StorageSettings()
         self.disk = disk or SystemDisk()
         self._clock = clock or SystemClock()
+        self._check_above()
         self.disk.make_directory(self.path)
         self._lock = self.disk.lock(self.path / LOCK_NAME)
+        try:
+            # Again, because only now an opener of a directory above sees this lock.
+            self._check_above()
+        except BaseException:
+            self._lock.release()
+            raise
         self._scheduler = scheduler or Flusher(self._clock)
         self._logs: dict[str, Log] = {}
         self._opening = threading.Lock()
@@ -55,7 +64,10 @@ class DataDirectory:
         self._pid = os.getpid()
 
     def log(self, name: str) -> Log:
-        """The log of that name, created when it is new. Raises InvalidName, and Closing after `close`."""
+        """The log of that name, created when it is new.
+
+        Raises InvalidName, InvalidRequest inside of another data directory, and Closing after `close`.
+        """
         check_log_name(name)
         if self._pid != os.getpid():
             raise Closing(f"{self.path} was opened before the fork: open it in the child")
@@ -63,6 +75,7 @@ class DataDirectory:
             if self._is_closed:
                 raise Closing(f"{self.path} was closed")
             if name not in self._logs:
+                self._check_between(name)
                 self._logs[name] = Log(
                     self.path / name,
                     self.settings,
@@ -89,6 +102,16 @@ class DataDirectory:
         if failures:
             raise failures[0]
 
+    def _check_above(self) -> None:
+        _check_unlocked(self.disk, self.path, real_path(self.path).parents)
+
+    def _check_between(self, name: str) -> None:
+        """Refuse a log that somebody else's lock guards too, also when links lead there."""
+        path, own = self.path / name, real_path(self.path)
+        between = {real_path(self.path / part) for part in Path(name).parents}
+        foreign = between.union(real_path(path).parents) - {own, *own.parents}
+        _check_unlocked(self.disk, path, sorted(foreign))
+
     def __enter__(self) -> Self:
         return self
 
@@ -114,10 +137,30 @@ def follow(path: str | os.PathLike[str], name: str, settings: StorageSettings | 
 def check_log_name(name: str) -> None:
     """A name may lead down, part by part, never up or out: it becomes a path."""
     parts = name.split("/")
+    if len(name) > _NAME_CHARACTERS_MAX or len(parts) > _PARTS_MAX:
+        raise InvalidName(
+            f"{name[:64]!r}… cannot name a log: use at most {_PARTS_MAX} parts"
+            f" and {_NAME_CHARACTERS_MAX} characters"
+        )
     if not all(_PART.fullmatch(part) and part.strip(".") for part in parts):
         raise InvalidName(
             f"{name!r} cannot name a log: use parts of [A-Za-z0-9._-], at most 249 long, joined by /"
         )
+
+
+def _check_unlocked(disk: Disk, path: Path, directories: Iterable[Path]) -> None:
+    for directory in directories:
+        if _has_lock(disk, directory):
+            raise InvalidRequest(
+                f"{path} lies inside of the data directory {directory}: open it from there,"
+                " or use a directory elsewhere"
+            )
+
+
+def _has_lock(disk: Disk, directory: Path) -> bool:
+    """Whether somebody has ever opened this as a data directory. A log may be called LOCK as well."""
+    path = directory / LOCK_NAME
+    return disk.exists(path) and not disk.is_directory(path)
 
 
 @contextmanager
@@ -127,9 +170,9 @@ def locked(disk: Disk, path: Path) -> Iterator[None]:
     Raises DirectoryLocked. Where there is no lock at all, the path gets its own.
     """
     # Real paths: a link must not lead around the lock of what it points to.
-    below = {directory.resolve() for directory in _directories(disk, path)}
+    below = {real_path(directory) for directory in _directories(disk, path)}
     directories = below.union(*(directory.parents for directory in below))
-    guards = [d / LOCK_NAME for d in sorted(directories) if disk.exists(d / LOCK_NAME)]
+    guards = [d / LOCK_NAME for d in sorted(directories) if _has_lock(disk, d)]
     with ExitStack() as held:
         for guard in guards or [path / LOCK_NAME]:
             held.callback(disk.lock(guard).release)
@@ -152,7 +195,7 @@ def find_logs(disk: Disk, path: Path) -> Iterator[Path]:
 def _directories(disk: Disk, path: Path, seen: set[Path] | None = None) -> Iterator[Path]:
     """A directory and all below it but the quarantines. Links are followed, each to a place only once."""
     seen = set() if seen is None else seen
-    real = path.resolve()
+    real = real_path(path)
     if real in seen:
         return
     seen.add(real)

@@ -75,5 +75,5 @@ class Flusher:
                 wait_s = self._due[0][0] - self._clock.monotonic()
                 if wait_s <= 0:
                     return heapq.heappop(self._due)[2]
-                self._condition.wait(wait_s)
+                self._condition.wait(min(wait_s, threading.TIMEOUT_MAX))
         return None

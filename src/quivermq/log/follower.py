@@ -1,14 +1,18 @@
 """Looking on while another process writes. Changes no file and takes no lock."""
 
 import os
+import threading
 from pathlib import Path
 
 from quivermq.disk import Disk, SystemDisk
-from quivermq.errors import Corruption
+from quivermq.errors import Corruption, StorageFailed
 from quivermq.log.opening import base_offsets, file_size, sealed_segments
 from quivermq.log.reader import LogReader
 from quivermq.segment import Segment, inspect_tail
 from quivermq.settings import StorageSettings
+
+# A writer that removes a segment between every listing and its reading does not exist.
+_ATTEMPTS_MAX = 10
 
 
 class LogFollower(LogReader):
@@ -22,22 +26,28 @@ class LogFollower(LogReader):
         self, directory: str | os.PathLike[str], settings: StorageSettings, *, disk: Disk | None = None
     ) -> None:
         super().__init__(disk or SystemDisk(), Path(directory), settings)
+        # One thread at a time makes a segment grow; those who read meanwhile need no lock.
+        self._refreshing = threading.Lock()
         self.refresh()
 
     def _prepare(self) -> None:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the directory again."""
-        while True:
+        """Look at the directory again. Raises StorageFailed when it cannot be read."""
+        with self._refreshing:
+            self._segments = self._found()
+            if self._damage is not None and self._is_gone(self._damage):
+                self._damage = None
+
+    def _found(self) -> tuple[Segment, ...]:
+        for _ in range(_ATTEMPTS_MAX):
             bases = base_offsets(self.disk, self.directory)
             try:
-                self._segments = (*self._sealed(bases), *self._last(bases))
+                return (*self._sealed(bases), *self._last(bases))
             except FileNotFoundError:
                 continue  # The writer removed a segment after it was listed.
-            break
-        if self._damage is not None and self._is_gone(self._damage):
-            self._damage = None
+        raise StorageFailed(f"{self.directory} lists segments that cannot be found", path=self.directory)
 
     def _is_gone(self, damage: Corruption) -> bool:
         """Whether something whole stands where damage was found: a repair has put a gap there."""

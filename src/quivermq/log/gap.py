@@ -33,9 +33,12 @@ def gap_of(frame: Frame) -> str | None:
     if not frame.is_control:
         return None
     try:
-        record = json.loads(bytes(frame.raw).rstrip(b"\0"))
-    except (ValueError, InvalidFrame):
+        return _gap_text(json.loads(bytes(frame.raw).rstrip(b"\0")))
+    except (ValueError, RecursionError, InvalidFrame):
         return None
+
+
+def _gap_text(record: object) -> str | None:
     if not isinstance(record, dict) or record.get("kind") != "gap":
         return None
     side_file = record.get("quarantine")

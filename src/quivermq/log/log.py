@@ -321,13 +321,13 @@ class Log(LogReader):
     def _flush_buffer(self) -> None:
         if not self._buffer.values:
             return
-        before = self._writer.segment.end_offset
+        before, empty = self._writer.segment.end_offset, Gathered()
         try:
             self._put(self._buffer.frames(self._clock.now_us(), self._codec, self.settings))
         finally:
             # Also when interrupted from the keyboard: what was written must not be written again.
             if self._writer.segment.end_offset > before:
-                self._buffer = Gathered()
+                self._buffer = empty
 
     def _is_full(self, incoming: Sequence[Frame], now_us: int) -> bool:
         segment, settings = self._writer.segment, self.settings

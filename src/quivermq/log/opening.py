@@ -126,11 +126,14 @@ def tidy(disk: Disk, directory: Path, bases: list[int]) -> None:
     """Remove what an interrupted creation, deletion or replacement left behind.
 
     Whatever names are there now are made durable: whoever changed them last may have died before.
+    Other names are somebody else's, and so are directories, whatever they are called.
     """
-    expected = {index_path(directory, base).name for base in bases}
+    expected = set(bases)
     for name in disk.names(directory):
-        is_orphan = name.endswith(".idx") and name not in expected
-        if is_orphan or name.endswith(".tmp"):
+        indexed = base_offset_of(name, ".idx")
+        is_orphan = indexed is not None and indexed not in expected
+        is_temporary = base_offset_of(name, ".tmp") is not None
+        if (is_orphan or is_temporary) and not disk.is_directory(directory / name):
             disk.remove(directory / name)
     disk.sync_directory(directory)
 

@@ -57,7 +57,7 @@ def removable(segments: Sequence[Kept], now_us: int, floor: int | None, settings
             or is_expired(segment, now_us, settings)
         ):
             break
-        gone = Removed.of(segments[: gone.segments + 1])
+        gone = Removed(gone.segments + 1, gone.messages + segment.messages, gone.bytes + segment.end)
     return gone.segments
 
 

@@ -41,7 +41,7 @@ def survey(segment: Segment, index: Index | None, progress: Progress) -> Survey:
     result = Survey(segment, end_offset=segment.base_offset)
     places = {0: (segment.base_offset, TIMESTAMP_NONE)}
     seen = 0
-    for found in segment.examine():
+    for found in segment.examine(index):
         if isinstance(found, Found):
             _add_frame(result, found)
         else:

@@ -18,6 +18,7 @@ of what came before.
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from struct import Struct
 
 from crc32c import crc32c
@@ -61,7 +62,7 @@ class Index:
         return index
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return len(self.timestamps)
 
     @property
     def file_bytes(self) -> int:
@@ -71,12 +72,16 @@ class Index:
     @property
     def mark(self) -> tuple[int, int, int]:
         """Offset, timestamp and position of the last entry, or of the segment's beginning."""
-        if not self.offsets:
+        last = len(self) - 1
+        if last < 0:
             return self.base_offset, TIMESTAMP_NONE, 0
-        return self.offsets[-1], self.timestamps[-1], self.positions[-1]
+        return self.offsets[last], self.timestamps[last], self.positions[last]
 
     def add(self, offset: int, timestamp: int, position: int) -> None:
         """Note a frame's place. Entries are added in order, by one thread, while others look up."""
+        if len(self.positions) > len(self.timestamps):
+            # The last time was interrupted between two columns.
+            del self.positions[len(self) :], self.offsets[len(self) :]
         # A look-up searches one column and reads the columns before it: so they grow in this order.
         self.positions.append(position)
         self.offsets.append(offset)
@@ -84,7 +89,8 @@ class Index:
 
     def cut(self, position: int) -> None:
         """Forget every entry behind `position`. The file must then be written anew."""
-        count = bisect_right(self.positions, position)
+        # The shortest column counts: adding may have been interrupted between two of them.
+        count = min(bisect_right(self.positions, position), len(self.timestamps))
         del self.offsets[count:], self.timestamps[count:], self.positions[count:]
 
     def find_offset(self, offset: int) -> tuple[int, int]:
@@ -96,6 +102,13 @@ class Index:
         """Position and first offset of a noted frame before which every message is older."""
         place = bisect_left(self.timestamps, timestamp) - 1
         return (self.positions[place], self.offsets[place]) if place >= 0 else (0, self.base_offset)
+
+    def places_behind(self, position: int) -> Iterator[tuple[int, int]]:
+        """Position and offset of each entry behind `position`, in order."""
+        # Positions grow first: what has no offset yet is not looked at.
+        count = len(self.offsets)
+        for place in range(bisect_right(self.positions, position, 0, count), count):
+            yield self.positions[place], self.offsets[place]
 
     def encode(self) -> bytes:
         """The whole file."""

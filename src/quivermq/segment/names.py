@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
-_LOG = re.compile(r"(\d{20})\.log")
+# [0-9] and not \d, which takes the digits of every script.
+_STEM = re.compile(r"[0-9]{20}")
+_OFFSET_MAX = 2**63 - 1
 
 
 def log_path(directory: Path, base_offset: int) -> Path:
@@ -14,7 +16,10 @@ def index_path(directory: Path, base_offset: int) -> Path:
     return directory / f"{base_offset:020d}.idx"
 
 
-def base_offset_of(name: str) -> int | None:
-    """The base offset of a log file's name; None for every other name."""
-    match = _LOG.fullmatch(name)
-    return int(match[1]) if match else None
+def base_offset_of(name: str, suffix: str = ".log") -> int | None:
+    """The base offset of a file's name with that suffix; None for every other name."""
+    stem = name.removesuffix(suffix)
+    if stem == name or not _STEM.fullmatch(stem):
+        return None
+    base_offset = int(stem)
+    return base_offset if base_offset <= _OFFSET_MAX else None

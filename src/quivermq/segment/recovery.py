@@ -73,6 +73,7 @@ def inspect_tail(
         index = Index(base_offset) if loaded is None else loaded
         index.cut(size)
         marked = loaded is not None and _leads_to_mark(scan, index)
+        synced_once = (index.mark[0], index.mark[2])
         if not marked:
             index, marked_offset = Index(base_offset), base_offset
         offset, timestamp_max, position = index.mark
@@ -87,9 +88,23 @@ def inspect_tail(
             timestamp_max=timestamp_max,
         )
         _walk(tail, scan, settings, is_last)
+        if not marked and is_last:
+            _keep_what_was_synced(tail, *synced_once)
         return tail
     finally:
         file.close()
+
+
+def _keep_what_was_synced(tail: Tail, offset: int, position: int) -> None:
+    """An index that is whole, but to whose mark nothing leads, tells of another log or of damage.
+
+    When its mark stands at the very end of the file, the log was closed, and what is not whole in it is
+    no torn tail: it is not cut, and the log goes on behind it.
+    """
+    if tail.cut is not None and position == tail.size and tail.end_offset < offset:
+        damage, tail.cut = tail.cut, None
+        tail.damages.append(damage._replace(offsets=(tail.end_offset, offset)))
+        tail.end, tail.end_offset = tail.size, offset
 
 
 def _leads_to_mark(scan: Scan, index: Index) -> bool:

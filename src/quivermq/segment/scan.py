@@ -10,7 +10,9 @@ from typing import NamedTuple, Protocol
 
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, UnsupportedFrame
-from quivermq.frame import HEADER_BYTES, MAGIC, Frame, Header, parse_header
+from quivermq.frame import HEADER_BYTES, Frame, Header, parse_header
+from quivermq.segment.index import Index
+from quivermq.segment.resume import Place, Search
 
 # A look-up reads little; a walk reads more with every step, up to what one read does best.
 CHUNK_BYTES_MIN = 16 * 1024
@@ -73,7 +75,8 @@ class Mapped(NamedTuple):
 class Scan:
     """Reads frames of one file, chunk by chunk, from any position at which a frame begins.
 
-    With `end_offset`, a frame that reaches behind that offset is not whole.
+    With `end_offset`, a frame that reaches behind that offset is not whole. With `index`, damage reaches
+    no farther than to the next place that it knows.
     """
 
     def __init__(
@@ -82,9 +85,11 @@ class Scan:
         *,
         end: int | None = None,
         end_offset: int | None = None,
+        index: Index | None = None,
         raw_bytes_max: int,
     ) -> None:
         self._file = file
+        self._index = index
         self._end_offset = maxsize if end_offset is None else end_offset
         self._raw_bytes_max = raw_bytes_max
         self._end = file.size() if end is None else end
@@ -118,10 +123,12 @@ class Scan:
             else:
                 position, offset = step.end, step.frame.header.end_offset
 
-    def begins(self, position: int, offset: int) -> bool:
+    def begins(self, position: int, offset: int, *, or_unsupported: bool = False) -> bool:
         """Whether the frame of `offset` begins at `position`."""
         try:
             return position == self._end or self._header(position).base_offset == offset
+        except UnsupportedFrame:
+            return or_unsupported
         except InvalidFrame:
             return False
 
@@ -195,42 +202,55 @@ class Scan:
         """The next whole frame from a damaged place on.
 
         A header that is right tells where its frame ends, even when the body is rotten or torn. Only
-        when a header is gone are the bytes searched, because a message may contain a frame itself.
+        when a header is gone are the bytes searched, up to the next place that the index knows.
         """
-        while (header := self._header_if_right(position)) is not None:
+        while position < self._end:
+            header = self._header_if_right(position)
+            if header is None:
+                goal = self._known_place(position, offset)
+                search = Search(self._file, self._end, self._is_intact)
+                found = search.run(Place(position + 8, offset), self._end_offset, goal)
+                if found is not None or goal is None:
+                    return found
+                position, offset = goal
+                continue
             if position + header.frame_bytes > self._end:
                 return None
             if self._is_whole(position, header, offset):
                 return position, header
             position += header.frame_bytes
             offset = max(offset, header.end_offset)
-        return self._search(position + 8, offset)
+        return None
 
-    def _search(self, position: int, offset: int) -> tuple[int, Header] | None:
-        while position < self._end:
-            self._read(position, CHUNK_BYTES_MAX)
-            chunk, start = bytes(self._chunk), position
-            at = chunk.find(MAGIC)
-            while at >= 0:
-                header = self._header_if_right(start + at) if at % 8 == 0 else None
-                if header is not None and self._is_whole(start + at, header, offset):
-                    return start + at, header
-                at = chunk.find(MAGIC, at + 1)
-            position += CHUNK_BYTES_MAX
+    def _known_place(self, position: int, offset: int) -> Place | None:
+        """The next frame that the index knows and the file has: the index may tell of another log."""
+        if self._index is None:
+            return None
+        for place in self._index.places_behind(position):
+            if place[0] >= self._end or place[1] > self._end_offset:
+                return None
+            if place[1] >= offset and self.begins(*place, or_unsupported=True):
+                return Place(*place)
         return None
 
     def _header_if_right(self, position: int) -> Header | None:
         try:
             return self._header(position)
         except UnsupportedFrame:
-            # Whatever lies before it: a frame that this release cannot read is not part of the damage.
+            # The walk has come here by a length or by the index: a frame that this release cannot read
+            # is not part of the damage.
             raise
         except InvalidFrame:
             return None
 
     def _is_whole(self, position: int, header: Header, offset_min: int) -> bool:
+        if not offset_min <= header.base_offset or header.end_offset > self._end_offset:
+            return False
+        return self._is_intact(position, header)
+
+    def _is_intact(self, position: int, header: Header) -> bool:
         try:
             self._frame(position, header)
         except InvalidFrame:
             return False
-        return offset_min <= header.base_offset and header.end_offset <= self._end_offset
+        return True

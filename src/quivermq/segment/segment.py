@@ -12,10 +12,13 @@ from pathlib import Path
 from quivermq.disk import Disk, File
 from quivermq.errors import Corruption, InvalidFrame, UnsupportedFrame
 from quivermq.frame import Frame
-from quivermq.segment.index import TIMESTAMP_NONE, Index
+from quivermq.segment.index import ENTRY_BYTES, TIMESTAMP_NONE, Index
 from quivermq.segment.names import index_path, log_path
 from quivermq.segment.scan import Damage, Found, Mapped, Readable, Scan
 from quivermq.settings import StorageSettings
+
+# Up to here an index is read whatever its log is like: one that was cut needs its mark the most.
+_INDEX_BYTES_SURE = 256 * 1024 * 1024
 
 
 class Segment:
@@ -78,7 +81,7 @@ class Segment:
         end_offset = self.end_offset
         file = self.disk.open(self.path)
         try:
-            scan = self._scan(_mapped(file, self.end) if mapped else file)
+            scan = self._scan(_mapped(file, self.end) if mapped else file, self.index)
             position, offset = self.index.find_offset(start)
             if not scan.begins(position, offset):
                 # The index file was whole but told of another log: an old copy, perhaps.
@@ -132,11 +135,14 @@ class Segment:
         """When the newest frame came in; None for an empty segment, and when it cannot be read."""
         return self._append_time_of(self.end_offset - 1)
 
-    def examine(self) -> Iterator[Found | Damage]:
-        """Every byte of the segment, whole or not, and the inside of every frame."""
+    def examine(self, index: Index | None = None) -> Iterator[Found | Damage]:
+        """Every byte of the segment, whole or not, and the inside of every frame.
+
+        `index`, as its file has it, helps to find the next frame behind damage.
+        """
         file = self.disk.open(self.path)
         try:
-            for found in self._scan(file).frames(0, self.base_offset):
+            for found in self._scan(file, index).frames(0, self.base_offset):
                 yield self._examined(found) if isinstance(found, Found) else found
         finally:
             file.close()
@@ -158,11 +164,11 @@ class Segment:
             return None
         return None if found is None else found[1].header.append_time
 
-    def _scan(self, file: Readable) -> Scan:
+    def _scan(self, file: Readable, index: Index | None = None) -> Scan:
         # Behind the end of a sealed segment the next one begins: nothing may be there twice.
         end_offset = None if self.is_active else self.end_offset
         limit = self.settings.frame_raw_bytes_max
-        return Scan(file, end=self.end, end_offset=end_offset, raw_bytes_max=limit)
+        return Scan(file, end=self.end, end_offset=end_offset, index=index, raw_bytes_max=limit)
 
     def _examined(self, found: Found) -> Found | Damage:
         """Look inside a frame too: one whose checksum is right may have been wrong from the start."""
@@ -230,6 +236,18 @@ def load_index(disk: Disk, directory: Path, base_offset: int) -> Index | None:
     except FileNotFoundError:
         return None
     try:
-        return Index.load(file.read(0, file.size()), base_offset)
+        size = file.size()
+        if size > _INDEX_BYTES_SURE and size > _index_bytes_max(disk, log_path(directory, base_offset)):
+            return None
+        return Index.load(file.read(0, size), base_offset)
+    finally:
+        file.close()
+
+
+def _index_bytes_max(disk: Disk, path: Path) -> int:
+    """More than the index of a log file can take: an entry is smaller than the frame it stands for."""
+    file = disk.open(path)
+    try:
+        return file.size() + 2 * ENTRY_BYTES
     finally:
         file.close()

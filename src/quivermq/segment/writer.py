@@ -41,6 +41,7 @@ class SegmentWriter:
         self._log_file = log_file
         self._index_file = index_file
         self._synced = synced
+        self._is_closed = False
 
     @classmethod
     def create(
@@ -149,16 +150,20 @@ class SegmentWriter:
     def close(self) -> None:
         """Sync, leave a mark at the end, and let go of the files.
 
-        Without the mark the next opening would take longer; nothing else depends on it.
+        Without the mark the next opening would take longer; nothing else depends on it. Closing twice is
+        allowed.
         """
+        if self._is_closed:
+            return
         self.sync()
         segment, index = self.segment, self._index
         if index.mark[2] != segment.end:
             index.add(segment.end_offset, self._note.timestamp_max, segment.end)
             self._append_to_index(segment.end)
         self._sync_index()
-        self.abandon()
         segment.is_active = False
+        self._is_closed = True
+        self.abandon()
 
     def abandon(self) -> None:
         """Let go of the files as they are."""

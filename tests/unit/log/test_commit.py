@@ -250,8 +250,8 @@ def test_a_successor_that_is_interrupted_in_the_moment_of_being_woken_leads_firs
 ) -> None:
     group = committed.commit._open
     group.entries.append("mine")
-    committed.commit._is_led = True
-    committed.commit._leave(group, _thread.allocate_lock(), True)
+    committed.commit._led = group
+    committed.commit._leave(group, _thread.allocate_lock())
     assert committed.groups == [["mine"]]
     assert committed.commit.join("next") == 1
 
@@ -262,7 +262,7 @@ def test_one_who_is_interrupted_in_the_moment_of_being_told_wakes_the_next(commi
     wake = _thread.allocate_lock()
     wake.acquire()
     group.waiting.append(wake)
-    committed.commit._leave(group, _thread.allocate_lock(), True)
+    committed.commit._leave(group, _thread.allocate_lock())
     assert not wake.locked()
     assert committed.groups == []
 

@@ -21,6 +21,7 @@ from quivermq.errors import (
     InvalidName,
     InvalidRequest,
     NotFound,
+    StorageFailed,
 )
 from quivermq.log import DataDirectory, follow
 from quivermq.log.directory import find_logs, locked
@@ -137,6 +138,16 @@ def test_directories_that_are_links_hold_logs(tmp_path: Path) -> None:
         with DataDirectory(tmp_path / "data") as directory:
             assert directory.log("topic/p0").append(b"x") == n
             assert directory.log("p0").append(b"y") == n
+
+
+def test_links_that_run_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(StorageFailed):
+        DataDirectory(tmp_path / "loop")
+    with DataDirectory(tmp_path) as directory:
+        for name in ("loop", "loop/o"):
+            with pytest.raises(StorageFailed):
+                directory.log(name)
 
 
 def test_a_lock_that_appears_while_a_directory_is_opened_is_seen(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from support.faulty_disk import FaultyDisk
 
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
-from quivermq.errors import DiskFull, MessageTooLarge, OffsetOutOfRange
+from quivermq.errors import Corruption, DiskFull, MessageTooLarge, OffsetOutOfRange
 from quivermq.frame import encode
-from quivermq.log import Log, verify
+from quivermq.log import Log, repair, verify
 from quivermq.log.flusher import Flusher
 from quivermq.segment import log_path
 from quivermq.segment.segment import Noter
@@ -157,3 +157,26 @@ def test_readers_of_a_log_that_is_being_cut_see_no_damage(tmp_path: Path) -> Non
             reader.join()
         assert errors == []
         assert len(list(log.records())) == 1
+
+
+@pytest.mark.parametrize("byte", [4, 20, 90])
+def test_rot_in_the_last_frame_of_a_closed_log_is_damage_and_not_a_torn_tail(
+    tmp_path: Path, byte: int
+) -> None:
+    with Log(tmp_path, OS) as log:
+        for value in (b"a", b"b", b"c"):
+            log.append(value)
+        size = log.segments[0].end
+    path = log_path(tmp_path, 0)
+    data = bytearray(path.read_bytes())
+    data[size // 3 * 2 + byte] ^= 1
+    path.write_bytes(data)
+    for expected in (3, 4):
+        with Log(tmp_path, OS) as log:
+            assert log.append(b"more") == expected
+            with pytest.raises(Corruption) as caught:
+                list(log.records())
+            assert caught.value.offsets == (2, 3)
+    assert repair(tmp_path).mended[0].offsets == (2, 3)
+    with Log(tmp_path, OS) as log:
+        assert [record.value for record in log.records()] == [b"a", b"b", b"more", b"more"]

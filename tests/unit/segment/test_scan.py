@@ -10,6 +10,7 @@ from support.segments import ends, frame_at, frames_from, joined
 from quivermq.disk import Buffer
 from quivermq.errors import UnsupportedFrame
 from quivermq.frame import HEADER_BYTES, RAW_BYTES_MAX, Codec, Frame, encode
+from quivermq.segment.index import Index
 from quivermq.segment.scan import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Damage, Found, Mapped, Scan
 
 FRAMES = frames_from(5, [b"a"], [b"bb", b"cc"], [b"dddddddddd"], [b"e", b"f", b"g"])
@@ -365,6 +366,83 @@ def test_behind_a_rotten_header_only_later_offsets_are_taken_for_frames() -> Non
     assert told(scanned(data))[1:] == [damage(STARTS[1], end, 6, 7), (end, len(data), 7, 8)]
 
 
+def broken_around(value: bytes) -> tuple[bytes, int]:
+    """A log in which only the header around this message is rotten, and where the next frame begins."""
+    hollow = frame_at(6, aligned(value))
+    data = flipped(bytes(FRAMES[0]) + bytes(hollow), STARTS[1] + 30)
+    return data + joined(frames_from(7, [b"c"], [b"d"])), STARTS[1] + hollow.header.frame_bytes
+
+
+def index_of(*places: tuple[int, int]) -> Index:
+    index = Index(5)
+    for position, offset in places:
+        index.add(offset, 0, position)
+    return index
+
+
+FORGED = {
+    "next": plausible(7),
+    "far": plausible(2**40),
+    "very far": plausible(2**62),
+    "unsupported": of_the_future(frame_at(7, b"x")),
+    "chain": plausible(7) + plausible(8),
+    "past the end": plausible(7)
+    + frame_at(8, b"x").header._replace(stored_bytes=2**30, raw_bytes=2**30).pack(),
+}
+
+
+@pytest.mark.parametrize("value", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("indexed", [False, True])
+def test_behind_a_rotten_header_no_frame_in_a_message_counts(value: bytes, indexed: bool) -> None:
+    data, end = broken_around(value)
+    index = index_of((end, 7)) if indexed else None
+    steps = told(list(Scan(Read(data), index=index, raw_bytes_max=RAW_BYTES_MAX).frames(0, 5)))
+    assert steps[1:3] == [damage(STARTS[1], end, 6, 7), (end, end + 96, 7, 8)]
+    assert len(steps) == 4
+
+
+def test_a_jump_of_offsets_that_lost_bytes_cannot_hold_is_not_followed() -> None:
+    data = flipped(bytes(FRAMES[0]) + bytes(FRAMES[1]), STARTS[1] + 30) + plausible(2**62)
+    assert told(scanned(data))[1:] == [damage(STARTS[1], len(data), 6, None)]
+
+
+def test_the_index_tells_where_to_go_on_when_no_headers_lead_there() -> None:
+    data = flipped(flipped(DATA, 30), STARTS[2] + 30)
+    # Without an index the frame between two broken ones leads nowhere; the last one leads to the end.
+    assert told(scanned(data)) == [damage(0, STARTS[3], 5, 9), *whole(3)]
+    scan = Scan(Read(data), index=index_of((STARTS[1], 6)), raw_bytes_max=RAW_BYTES_MAX)
+    assert told(list(scan.frames(0, 5))) == [
+        damage(0, STARTS[1], 5, 6),
+        *whole(1),
+        damage(STARTS[2], STARTS[3], 8, 9),
+        *whole(3),
+    ]
+
+
+def test_an_index_of_another_log_does_not_lead_astray() -> None:
+    index = index_of((STARTS[1] + 8, 6), (STARTS[2], 7))
+    scan = Scan(Read(flipped(DATA, 30)), index=index, raw_bytes_max=RAW_BYTES_MAX)
+    assert told(list(scan.frames(0, 5))) == [damage(0, STARTS[1], 5, 6), *whole(1, 2, 3)]
+
+
+def test_frames_before_a_second_broken_header_are_not_taken_for_a_torn_end() -> None:
+    data = flipped(flipped(DATA, 30), STARTS[3] + 30)
+    assert told(scanned(data)) == [
+        damage(0, STARTS[1], 5, 6),
+        *whole(1, 2),
+        damage(STARTS[3], STARTS[4], 9, None),
+    ]
+
+
+def test_many_lying_lengths_cost_no_more_than_a_few_readings() -> None:
+    lie = frame_at(7, b"x").header._replace(stored_bytes=2**20, raw_bytes=2**20).pack()
+    data, end = broken_around(lie * 400)
+    file = Read(data + bytes(frame_at(9, bytes(2**21))))
+    steps = told(list(Scan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 5)))
+    assert [step[0] for step in steps[1:3]] == [-1 - STARTS[1], end]
+    assert sum(file.lengths) < 10 * file.size()
+
+
 def test_a_frame_at_an_odd_place_is_not_one() -> None:
     for odd in range(1, 8):
         data = bytes(FRAMES[0]) + bytes(odd) + bytes(FRAMES[1]) + bytes(8 - odd) + bytes(FRAMES[2])
@@ -392,11 +470,18 @@ def test_a_frame_of_the_future_is_an_error_and_not_damage() -> None:
     assert refused.value.position == STARTS[1]
 
 
-@pytest.mark.parametrize("position", [0, 30, HEADER_BYTES], ids=["magic", "header", "body"])
-def test_damage_does_not_reach_over_a_frame_of_the_future(position: int) -> None:
-    data = flipped(bytes(FRAMES[0]), position) + of_the_future(FRAMES[1]) + bytes(FRAMES[2])
+def test_damage_does_not_reach_over_a_frame_of_the_future() -> None:
+    future = of_the_future(FRAMES[1]) + bytes(FRAMES[2])
     with pytest.raises(UnsupportedFrame):
-        scanned(data)
+        scanned(flipped(bytes(FRAMES[0]), HEADER_BYTES) + future)
+    # Behind a header that is gone, only the index can tell it from one in a message.
+    scan = Scan(
+        Read(flipped(bytes(FRAMES[0]), 30) + future),
+        index=index_of((STARTS[1], 6)),
+        raw_bytes_max=RAW_BYTES_MAX,
+    )
+    with pytest.raises(UnsupportedFrame):
+        list(scan.frames(0, 5))
 
 
 def test_no_frame_begins_where_one_of_the_future_does() -> None:

@@ -474,6 +474,7 @@ def test_a_rotten_header_at_a_noted_place_is_damage_and_not_a_lying_index(tmp_pa
 # An index that cannot be one
 
 
+@pytest.mark.damages
 def test_an_index_of_a_size_that_no_log_needs_is_none(tmp_path: Path) -> None:
     segment = sealed(tmp_path)
     os.truncate(index_path(tmp_path, 0), 2**42)
@@ -481,6 +482,7 @@ def test_an_index_of_a_size_that_no_log_needs_is_none(tmp_path: Path) -> None:
     assert [frame.values() for _, frame in segment.frames(0)] == BATCHES
 
 
+@pytest.mark.damages
 def test_an_index_of_a_log_that_was_cut_is_still_read(tmp_path: Path) -> None:
     sealed(tmp_path)
     os.truncate(log_path(tmp_path, 0), 0)
