@@ -74,7 +74,7 @@ class DataDirectory:
         with self._opening:
             if self._is_closed:
                 raise Closing(f"{self.path} was closed")
-            if name not in self._logs:
+            if name not in self._logs or self._logs[name].is_closed:
                 self._check_between(name)
                 self._logs[name] = Log(
                     self.path / name,

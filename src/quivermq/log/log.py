@@ -103,6 +103,11 @@ class Log(LogReader):
         return self._next_offset
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed and has to be opened again."""
+        return self._is_closed
+
+    @property
     def synced_end(self) -> int:
         """Everything before this offset survives power loss."""
         return self._synced_end

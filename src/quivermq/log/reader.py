@@ -37,12 +37,14 @@ class LogReader:
     @property
     def start(self) -> int:
         """The first offset that is there; equal to `end` when there is none."""
-        return self._segments[0].base_offset if self._segments else 0
+        segments = self._segments
+        return segments[0].base_offset if segments else 0
 
     @property
     def end(self) -> int:
         """The offset that the next message gets."""
-        return self._segments[-1].end_offset if self._segments else 0
+        segments = self._segments
+        return segments[-1].end_offset if segments else 0
 
     @property
     def size_bytes(self) -> int:
@@ -64,7 +66,7 @@ class LogReader:
         self._prepare()
         offset = self.start if start is None else start
         self._check_range(offset)
-        while self._segments and offset < self._segments[-1].end_offset:
+        while (segments := self._segments) and offset < segments[-1].end_offset:
             segment = self._segment_of(offset)
             try:
                 for _, frame in segment.frames(offset, mapped=mapped):
@@ -120,8 +122,9 @@ class LogReader:
     def _check_range(self, offset: int) -> None:
         if not self.start <= offset <= self.end:
             raise OffsetOutOfRange(offset, start=self.start, end=self.end)
-        if self._damage is not None and offset > self._damage.offsets[0]:
-            raise copy(self._damage)
+        damage = self._damage
+        if damage is not None and offset > damage.offsets[0]:
+            raise copy(damage)
 
     def _segment_of(self, offset: int) -> Segment:
         segments = self._segments

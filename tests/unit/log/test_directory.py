@@ -525,3 +525,11 @@ def test_what_is_read_in_a_forked_child_is_read_from_the_files(tmp_path: Path) -
 assert [record.value for record in log.records()] == []
 """,
     )
+
+
+def test_a_log_that_was_closed_is_opened_again(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path) as directory:
+        with directory.log("a") as log:
+            log.append(b"first")
+        assert directory.log("a").append(b"second") == 1
+        assert directory.log("a") is directory.log("a")
