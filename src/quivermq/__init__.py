@@ -28,7 +28,7 @@ from quivermq.errors import (
 )
 from quivermq.frame import Record
 from quivermq.log import DataDirectory, Log, LogFollower, follow, repair, verify
-from quivermq.settings import StorageSettings
+from quivermq.settings import StorageSettings, load_settings
 
 __version__ = version("quivermq")
 
@@ -62,6 +62,7 @@ __all__ = [
     "UnsupportedFrame",
     "__version__",
     "follow",
+    "load_settings",
     "repair",
     "verify",
 ]

@@ -96,6 +96,29 @@ def test_no_whole_frame_is_thrown_away_when_recovery_dies() -> None:
                 assert any(whole in data for data in left.files().values()), left.story
                 values(left)
                 assert any(whole in data for data in quarantine(left)), left.story
+            killed = dying.after_kill()
+            values(killed)
+            assert len(quarantine(killed)) == 1, (
+                "a copy that was begun is not begun again under another name"
+            )
+
+
+def test_two_accidents_at_one_place_leave_two_files_in_quarantine() -> None:
+    disk, _, places = new_log(synced=4, unsynced=2)
+    tails = []
+    for letter in (b"a", b"b"):
+        disk = disk.after_kill()
+        log = Witness(disk, Ledger(), THREES).log
+        log.truncate(4)
+        for _ in range(2):
+            log.append(letter * SIZE, durability="os")
+        disk = disk.after_power_loss(keep="everything")
+        # The header of the first one is lost, and the second is whole.
+        lose(disk, log_of(3), places[4][0], places[4][0] + 80)
+        tails.append(disk.files()[log_of(3)][places[4][0] :])
+        assert values(disk) == list(range(4))
+    assert len(tails[0]) == len(tails[1])
+    assert sorted(quarantine(disk)) == sorted(tails)
 
 
 def _steps_of_recovery(disk: FaultyDisk) -> int:
