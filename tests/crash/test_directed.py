@@ -4,8 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.crash import DATA, LOG, SMALL, Ledger, Witness, judge, judge_interrupted_recovery, seeds
-from support.faulty_disk import FaultyDisk, PowerCut
+from support.crash import (
+    DATA,
+    LOG,
+    SMALL,
+    Ledger,
+    Model,
+    Witness,
+    judge,
+    judge_interrupted_recovery,
+    seeds,
+    told,
+)
+from support.faulty_disk import FaultyDisk, PowerCut, every_crash
 
 from quivermq.errors import Corruption, DiskFull
 from quivermq.log import LogFollower, repair, verify
@@ -397,6 +408,21 @@ def test_what_follows_a_sealed_segment_that_got_shorter_stays() -> None:
     assert quarantine(disk) == []
     repair(DATA, THREES, disk=disk)
     assert values(disk) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("model", ["kill", "power"])
+def test_offsets_that_were_synced_and_lost_are_never_given_again(model: Model) -> None:
+    disk, _, places = new_log(synced=6, unsynced=0)
+    disk = disk.after_kill()
+    Witness(disk, Ledger(), THREES).close()
+    disk.chop(log_of(3), places[4][0])
+
+    def open_log(dying: FaultyDisk, _: list[None]) -> None:
+        Witness(dying, Ledger(), THREES)
+
+    for left, _ in every_crash(open_log, model=model, seeds=seeds(3), start=disk):
+        with told(left):
+            assert Witness(left, Ledger(), THREES).log.append(b"<6>") == 6
 
 
 def test_what_follows_a_segment_without_an_index_and_with_a_rotten_end_stays() -> None:

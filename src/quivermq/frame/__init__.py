@@ -9,7 +9,7 @@ from quivermq.frame.codec import codec_named
 from quivermq.frame.columns import Headers
 from quivermq.frame.encode import ANONYMOUS, Producer, encode, encode_control, first_messages
 from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
-from quivermq.frame.header import HEADER_BYTES, MAGIC, Codec, Column, Flag, Header, parse_header
+from quivermq.frame.header import HEADER_BYTES, MAGIC, OFFSET_MAX, Codec, Column, Flag, Header, parse_header
 from quivermq.frame.layout import Layout
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "FRAME_BYTES_MAX",
     "HEADER_BYTES",
     "MAGIC",
+    "OFFSET_MAX",
     "RAW_BYTES_MAX",
     "Codec",
     "Column",

@@ -81,7 +81,9 @@ class Log(LogReader):
             writer = SegmentWriter.resume(segments[-1], tail)
             for damage in tail.damages:
                 self._fence(segments[-1].corruption(damage))
-            self._keep_lost_offsets(writer, tail)
+            if tail.end_offset < tail.marked_offset:
+                self._keep_lost_offsets(writer, tail)
+                return self._open()
         self._segments = tuple(segments)
         return writer
 
@@ -91,11 +93,13 @@ class Log(LogReader):
         Somebody may have acknowledged those offsets: they must not come back with other messages.
         """
         lost = (tail.end_offset, tail.marked_offset)
-        if lost[0] < lost[1]:
-            now_us = self._clock.now_us()
-            reason = "the file was shorter than when it was last synced"
+        now_us = self._clock.now_us()
+        reason = "the file was shorter than when it was last synced"
+        try:
             writer.append(gap_frames(lost, None, reason, now_us), now_us)
             writer.sync()
+        finally:
+            writer.abandon()
 
     @property
     def end(self) -> int:

@@ -47,7 +47,7 @@ class Tail:
     damages: list[Damage] = field(default_factory=list)
     """What is not whole before the end, and stays."""
     index_is_old: bool = False
-    """Whether the file of the index lacks entries that `index` has: there was no room for them."""
+    """Whether the file of the index has other entries than `index`: it could not be replaced."""
 
     @property
     def is_closed(self) -> bool:
@@ -175,10 +175,14 @@ def _write_index(disk: Disk, directory: Path, tail: Tail) -> None:
 
     But not without any that is right, because the mark of a later crash would be missing.
     """
+    if tail.end_offset < tail.marked_offset:
+        # Only the old one knows what is gone, until the log itself says so.
+        tail.index_is_old = True
+        return
     try:
         write_index(disk, directory, tail.index)
     except DiskFull as error:
-        if not tail.marked or tail.end_offset < tail.marked_offset:
+        if not tail.marked:
             raise
         logger.warning("left the index of offset %d as it was: %s", tail.index.base_offset, error)
         tail.index_is_old = True

@@ -10,8 +10,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from quivermq.disk import Buffer, Disk, File
-from quivermq.errors import DiskFull, StorageFailed
-from quivermq.frame import Frame
+from quivermq.errors import DiskFull, OffsetOutOfRange, StorageFailed
+from quivermq.frame import OFFSET_MAX, Frame
 from quivermq.segment.index import Index
 from quivermq.segment.names import index_path
 from quivermq.segment.recovery import Tail
@@ -103,6 +103,8 @@ class SegmentWriter:
         for frame in frames:
             buffers += frame.buffers_at(offset, append_time)
             offset += frame.header.message_count
+        if offset > OFFSET_MAX:
+            raise OffsetOutOfRange(offset, start=segment.base_offset, end=OFFSET_MAX)
         try:
             written = self._log_file.append(buffers)
             self._note_all(frames)

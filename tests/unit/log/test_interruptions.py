@@ -180,3 +180,14 @@ def test_rot_in_the_last_frame_of_a_closed_log_is_damage_and_not_a_torn_tail(
     assert repair(tmp_path).mended[0].offsets == (2, 3)
     with Log(tmp_path, OS) as log:
         assert [record.value for record in log.records()] == [b"a", b"b", b"more", b"more"]
+
+
+def test_a_log_that_has_no_offsets_left_refuses_and_closes(tmp_path: Path) -> None:
+    last = 2**63 - 8
+    SystemDisk().create(log_path(tmp_path, last)).close()
+    with Log(tmp_path, OS) as log:
+        assert log.append_many([b"x"] * 5) == last
+        with pytest.raises(OffsetOutOfRange):
+            log.append_many([b"y"] * 5)
+        assert [record.value for record in log.records()] == [b"x"] * 5
+    assert verify(tmp_path).is_sound
