@@ -91,6 +91,7 @@ def check_nothing_thrown_away(disk: FaultyDisk, damaged: Damaged) -> None:
 
 def check_repaired(disk: FaultyDisk, damaged: Damaged) -> None:
     """Everything that was not damaged is there, and what was is in quarantine."""
+    assert not [name for name in disk.names(LOG) if name.endswith(".tmp")]
     report = verify(DATA, SMALL, disk=disk)
     assert {finding.kind for finding in report.findings} == {"gap"}
     gaps = [finding.offsets for finding in report.findings]
