@@ -3,6 +3,8 @@
 - `ledger`: what a log was asked to keep and what it has promised, and the check of one against the other.
 - `witness`: a log that does its work and writes every promise into a ledger.
 - `scenarios`: the work.
+- `accidents`: logs to which one thing happens, and the things.
+- `victim`: a real process, to be killed.
 - `judgement`: opens what a crash left, in all the ways the promises have to hold.
 """
 

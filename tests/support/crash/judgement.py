@@ -13,7 +13,6 @@ from support.faulty_disk import FaultyDisk, every_crash
 
 _MODELS: tuple[Model, ...] = ("kill", "power")
 
-
 # How much more to try than a test run on every commit has time for.
 THOROUGHNESS = int(os.environ.get("QUIVER_TEST_CRASH_SEEDS", "1"))
 

@@ -87,7 +87,6 @@ class Witness:
         self.ledger.start_max = max(floor, self.ledger.start)
         with self._tolerating():
             self.log.retain(floor=floor)
-            self.ledger.promise(self.ledger.end, "fsync")
             self.ledger.retained(self.log.start)
 
     def truncate(self, end: int) -> None:
