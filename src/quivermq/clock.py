@@ -16,6 +16,10 @@ class Clock(Protocol):
         ...
 
 
+# Time that goes on while the machine sleeps, where the system has it: what falls due overnight is due.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The machine's own clock."""
 
@@ -23,4 +27,30 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_CLOCK)
+
+
+class SteadyClock:
+    """Wall time as it was when this was made, and from then on the time that has passed.
+
+    Somebody may set the machine's clock while a queue is open: no lease may be lost and nothing be
+    delivered early because of that. What people say about wall time goes through `from_wall`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._start_us = clock.now_us() - round(clock.monotonic() * 1_000_000)
+
+    def now_us(self) -> int:
+        return self._start_us + round(self._clock.monotonic() * 1_000_000)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def from_wall(self, wall_us: int) -> int:
+        """The moment that the machine's clock, as it is set now, would call `wall_us`."""
+        return wall_us - self.jumped_us()
+
+    def jumped_us(self) -> int:
+        """How far the machine's clock has been moved since this was made."""
+        return self._clock.now_us() - self.now_us()

@@ -121,6 +121,14 @@ class Disk(Protocol):
         """Take a name away. Readers that have the file open keep it."""
         ...
 
+    def remove_directory(self, path: Path) -> None:
+        """Take an empty directory away. Raises StorageFailed when it is not empty."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """How much room there is for files below a directory."""
+        ...
+
     def sync_directory(self, directory: Path) -> None:
         """Return once all names in the directory survive power loss, or raise FsyncFailed."""
         ...
@@ -335,6 +343,19 @@ class SystemDisk:
         except OSError as error:
             raise _write_error(error, path, 0) from error
 
+    def remove_directory(self, path: Path) -> None:
+        try:
+            path.rmdir()
+        except OSError as error:
+            raise _write_error(error, path, 0) from error
+
+    def free_bytes(self, path: Path) -> int:
+        try:
+            room = os.statvfs(path)
+        except OSError as error:
+            raise _failure("look at", path, error) from error
+        return room.f_bavail * room.f_frsize
+
     def sync_directory(self, directory: Path) -> None:
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -347,6 +368,44 @@ class SystemDisk:
 
     def lock(self, path: Path) -> SystemLock:
         return SystemLock(path)
+
+
+def read_file(disk: Disk, path: Path, *, bytes_max: int) -> bytes:
+    """All of a small file. Raises FileNotFoundError, and StorageFailed when it is not small."""
+    file = disk.open(path)
+    try:
+        if (size := file.size()) > bytes_max:
+            raise StorageFailed(f"{path} has {size} bytes, at most {bytes_max} belong there", path=path)
+        return file.read(0, size)
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: Path, data: bytes) -> None:
+    """Put `data` in place of the whole file, durably: afterwards it is there, before that the old one."""
+    new = path.with_name(path.name + ".new")
+    file = disk.create(new)
+    try:
+        file.append([data])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(new, path)
+    disk.sync_directory(path.parent)
+
+
+def remove_tree(disk: Disk, path: Path) -> None:
+    """Take away a directory and everything below it, if it is there."""
+    if not disk.is_directory(path):
+        return
+    for name in disk.names(path):
+        below = path / name
+        if disk.is_directory(below):
+            remove_tree(disk, below)
+        else:
+            disk.remove(below)
+    disk.remove_directory(path)
+    disk.sync_directory(path.parent)
 
 
 def real_path(path: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from quivermq.clock import Clock, SystemClock
-from quivermq.disk import Disk, SystemDisk, real_path
+from quivermq.disk import Disk, SystemDisk, real_path, remove_tree
 from quivermq.errors import Closing, DiskFull, InvalidName, InvalidRequest, NotFound, QuiverError
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.follower import LogFollower
@@ -23,7 +23,8 @@ from quivermq.settings import StorageSettings
 
 LOCK_NAME = "LOCK"
 
-_PART = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# As long as a file system lets a name be: what may be called how is for the layers above to say.
+_PART = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _PARTS_MAX = 16
 _NAME_CHARACTERS_MAX = 1024
 
@@ -63,8 +64,8 @@ class DataDirectory:
         self._is_closed = False
         self._pid = os.getpid()
 
-    def log(self, name: str) -> Log:
-        """The log of that name, created when it is new.
+    def log(self, name: str, settings: StorageSettings | None = None) -> Log:
+        """The log of that name, created when it is new; `settings` are its own, if it has any.
 
         Raises InvalidName, InvalidRequest inside of another data directory, and Closing after `close`.
         """
@@ -78,12 +79,26 @@ class DataDirectory:
                 self._check_between(name)
                 self._logs[name] = Log(
                     self.path / name,
-                    self.settings,
+                    settings or self.settings,
                     disk=self.disk,
                     clock=self._clock,
                     scheduler=self._scheduler,
                 )
             return self._logs[name]
+
+    def remove(self, name: str) -> None:
+        """Close the logs at and below that name, and take their files away."""
+        check_log_name(name)
+        with self._opening:
+            for other in [n for n in self._logs if n == name or n.startswith(f"{name}/")]:
+                self._logs.pop(other).close()
+            remove_tree(self.disk, self.path / name)
+
+    def release(self, name: str) -> None:
+        """Close a log that is not needed for a while; `log` opens it again."""
+        with self._opening:
+            if name in self._logs:
+                self._logs.pop(name).close()
 
     def close(self) -> None:
         """Close every log, then let go of the lock. Closing twice is allowed.
@@ -144,7 +159,7 @@ def check_log_name(name: str) -> None:
         )
     if not all(_PART.fullmatch(part) and part.strip(".") for part in parts):
         raise InvalidName(
-            f"{name!r} cannot name a log: use parts of [A-Za-z0-9._-], at most 249 long, joined by /"
+            f"{name!r} cannot name a log: use parts of [A-Za-z0-9._-], at most 255 long, joined by /"
         )
 
 

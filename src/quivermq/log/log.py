@@ -198,36 +198,53 @@ class Log(LogReader):
             self._check_usable()
             self._flush_buffer()
 
-    def sync(self) -> None:
-        """Return once everything appended before the call survives power loss."""
-        self.flush()
-        with self._sync_lock:
-            self._sync()
+    def sync(self, end: int | None = None) -> None:
+        """Return once everything before `end` survives power loss; without it, all that was appended.
 
-    def retain(self, *, floor: int | None = None) -> Removed:
+        Threads that come together share one sync.
+        """
+        if end is None:
+            self.flush()
+            end = self._next_offset
+        if self._synced_end >= end:
+            return
+        with self._sync_lock:
+            if self._synced_end < end:
+                self._sync()
+
+    def configure(self, settings: StorageSettings) -> None:
+        """Go on with other settings. What is written already stays as it is."""
+        with self._sync_lock, self._lock:
+            self.settings = settings
+            self._codec = codec_named(settings.codec)
+
+    def retain(self, *, floor: int | None = None, finished: int = 0) -> Removed:
         """Remove the segments that the settings no longer keep, but none that holds `floor` or more.
 
-        `floor` is the first offset that somebody still needs; None when nobody needs any.
+        `floor` is the first offset that somebody still needs; None when nobody needs any. What lies
+        before `finished` goes in any case, the segment that is being written to included.
         """
         with self._sync_lock:
             try:
-                segments = self._retain(floor, self._clock.now_us())
+                segments = self._retain(floor, finished, self._clock.now_us())
             except StorageFailed as error:
                 # A segment that is not gone for good may come back: the next one must not go then.
                 self._failure = error
                 raise
         return Removed.of(segments)
 
-    def _retain(self, floor: int | None, now_us: int) -> Sequence[Segment]:
+    def _retain(self, floor: int | None, finished: int, now_us: int) -> Sequence[Segment]:
         with self._lock:
             self._check_usable()
             # On a full disk nothing makes room but this: what has to wait for room waits.
             with suppress(DiskFull):
                 self._flush_buffer()
-                if is_expired(self._writer.segment, now_us, self.settings):
+                active = self._writer.segment
+                is_finished = active.base_offset < active.end_offset <= finished
+                if is_finished or is_expired(active, now_us, self.settings):
                     self._roll()
         self._sync()
-        segments = self._segments[: removable(self._segments, now_us, floor, self.settings)]
+        segments = self._segments[: removable(self._segments, now_us, floor, finished, self.settings)]
         for segment in segments:
             # Hidden first: a reader must not be sent to a file that is about to go.
             with self._lock:

@@ -92,6 +92,16 @@ class LogReader:
             frames.append(frame)
         return frames
 
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes the messages from `offset` on take, told from the segments' sizes."""
+        size = 0
+        for segment in reversed(self._segments):
+            messages = segment.messages
+            if segment.end_offset <= offset:
+                break
+            size += segment.end * min(segment.end_offset - offset, messages) // messages
+        return size
+
     def records(self, start: int | None = None, *, limit: int | None = None) -> Iterator[Record]:
         """The messages from `start` on, one by one."""
         return islice(self._records(start), limit)

@@ -37,21 +37,26 @@ class Removed(NamedTuple):
         )
 
 
-def removable(segments: Sequence[Kept], now_us: int, floor: int | None, settings: StorageSettings) -> int:
+def removable(
+    segments: Sequence[Kept], now_us: int, floor: int | None, finished: int, settings: StorageSettings
+) -> int:
     """How many of the oldest segments may go.
 
     `segments` are all of a log, oldest first; the last one is active and stays. `floor` is the first
-    offset that somebody still needs; None when nobody needs any.
+    offset that somebody still needs; None when nobody needs any. What lies before `finished` goes
+    whatever the limits say.
     """
     total = Removed.of(segments)
     gone = Removed()
     for segment in segments[:-1]:
         kept = total.segments - gone.segments
         is_needed = floor is not None and segment.end_offset > floor
-        if is_needed or kept <= settings.segments_min:
+        is_finished = segment.end_offset <= finished
+        if is_needed or (kept <= settings.segments_min and not is_finished):
             break
         if not (
-            _is_over(kept, settings.segments_max)
+            is_finished
+            or _is_over(kept, settings.segments_max)
             or _is_over(total.bytes - gone.bytes, settings.retention_bytes)
             or _is_over(total.messages - gone.messages, settings.retention_messages)
             or is_expired(segment, now_us, settings)

@@ -94,6 +94,21 @@ class FaultyDisk(Device):
             if step.happens:
                 self.names_history.change((directory, path.name, None))
 
+    def remove_directory(self, path: Path) -> None:
+        with self.step("remove_directory", path) as step:
+            directory = self._parent(path)
+            node = directory.live.get(path.name)
+            if not isinstance(node, Directory) or node.live:
+                raise StorageFailed(f"cannot write {path}: not an empty directory", path=path)
+            if step.happens:
+                # The names inside are gone for good with their directory.
+                self.names_history.sync(node)
+                self.names_history.change((directory, path.name, None))
+
+    def free_bytes(self, path: Path) -> int:
+        with self.alive():
+            return self.room_bytes()
+
     def sync_directory(self, directory: Path) -> None:
         with self.step("sync_directory", directory) as step:
             node = self._find(directory)
