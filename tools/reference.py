@@ -14,7 +14,8 @@ from quivermq import errors
 from quivermq.cli.app import app
 from quivermq.errors import QuiverError
 from quivermq.settings.load import SETTINGS, variable_of
-from quivermq.settings.setting import INT64_MAX, Setting
+from quivermq.settings.setting import INT64_MAX, STRICT, Setting, WeightsSetting, settings_of
+from quivermq.topic.settings import TopicSettings, storage_names
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,6 +26,17 @@ def settings_page() -> str:
         (f"`{key}`", f"`{setting.text(setting.default)}`", _allowed(setting), setting.doc)
         for key, setting in SETTINGS.items()
     )
+    shared = storage_names()
+    topic_rows = (
+        (
+            f"`{name}`",
+            f"`storage.{name}`" if name in shared else f"`{setting.text(setting.default)}`",
+            _allowed(setting),
+            setting.doc,
+        )
+        for name, setting in settings_of(TopicSettings).items()
+    )
+    header = ("setting", "default", "allowed", "what it does")
     example = "storage.segment_bytes"
     return f"""\
 # Settings
@@ -46,7 +58,14 @@ In the environment `{example}` is `{variable_of(example)}`.
 A size is a number of bytes or a number with `KiB`, `MiB` or `GiB`. A limit that may be left out is
 switched off with `none`.
 
-{_table(("setting", "default", "allowed", "what it does"), rows)}"""
+{_table(header, rows)}
+## Settings of a topic
+
+They are the keyword arguments of `create_topic` and `alter_topic`, and are kept in the `topic.json` of the
+topic. A default that names another setting is the value which that had when the topic was made; to
+change it later leaves the topic as it is.
+
+{_table(header, topic_rows)}"""
 
 
 def errors_page() -> str:
@@ -131,6 +150,9 @@ def _section(name: str, command: Any) -> str:
 def _allowed(setting: Setting) -> str:
     if setting.choices:
         return ", ".join(f"`{word}`" for word in setting.choices)
+    if isinstance(setting, WeightsSetting):
+        example = setting.text(setting.default)
+        return f"`{STRICT}`, or {setting.lowest} … {setting.highest} each, as in `{example}`"
     bounds = (
         f"≥ {setting.lowest}" if setting.highest == INT64_MAX else f"{setting.lowest} … {setting.highest}"
     )

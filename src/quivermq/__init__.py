@@ -2,6 +2,10 @@
 
 from importlib.metadata import version
 
+from quivermq.delivery.dead_letters import DeadLetter
+from quivermq.delivery.delivery import Delivery
+from quivermq.engine import Compacted, Engine, Queue
+from quivermq.engine import open_engine as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -26,19 +30,28 @@ from quivermq.errors import (
     Unavailable,
     UnsupportedFrame,
 )
-from quivermq.frame import Record
+from quivermq.frame import Producer, Record
 from quivermq.log import DataDirectory, Log, LogFollower, follow, repair, verify
-from quivermq.settings import StorageSettings, load_settings
+from quivermq.settings import EngineSettings, Settings, StorageSettings, load_settings
+from quivermq.topic.delay import Scheduled
+from quivermq.topic.incoming import Message
+from quivermq.topic.put import Put
+from quivermq.topic.settings import TopicSettings
 
 __version__ = version("quivermq")
 
 __all__ = [
     "Closing",
+    "Compacted",
     "Conflict",
     "Corruption",
     "DataDirectory",
+    "DeadLetter",
+    "Delivery",
     "DirectoryLocked",
     "DiskFull",
+    "Engine",
+    "EngineSettings",
     "FsyncFailed",
     "GroupNotFound",
     "InvalidFrame",
@@ -48,21 +61,29 @@ __all__ = [
     "LeaseExpired",
     "Log",
     "LogFollower",
+    "Message",
     "MessageTooLarge",
     "NotFound",
     "OffsetOutOfRange",
     "Overloaded",
+    "Producer",
+    "Put",
+    "Queue",
     "QuiverError",
     "Record",
+    "Scheduled",
+    "Settings",
     "StorageFailed",
     "StorageSettings",
     "TopicExists",
     "TopicNotFound",
+    "TopicSettings",
     "Unavailable",
     "UnsupportedFrame",
     "__version__",
     "follow",
     "load_settings",
+    "open",
     "repair",
     "verify",
 ]

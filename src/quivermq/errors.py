@@ -27,6 +27,7 @@ Each class carries the code and HTTP status that the broker answers with and the
 command line. The attributes an error is raised with are part of the contract.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -157,9 +158,17 @@ class TopicExists(Conflict):
 
 
 class LeaseExpired(Conflict):
-    """The receipt is no longer valid: the message may be with another consumer."""
+    """Receipts are no longer valid: the messages may be with another consumer, or settled already."""
 
     code = "lease_expired"
+
+    def __init__(self, *, receipts: Sequence[str]) -> None:
+        more = f" and {len(receipts) - 1} more" if len(receipts) > 1 else ""
+        super().__init__(
+            f"the lease of {receipts[0]}{more} is over: the message was settled already, or its time ran"
+            " out and it will be delivered again"
+        )
+        self.receipts = tuple(receipts)
 
 
 class DirectoryLocked(Conflict):
@@ -188,6 +197,14 @@ class Overloaded(Unavailable):
 
     code = "overloaded"
     http_status = 429
+
+    def __init__(self, topic: str, *, setting: str, limit: int) -> None:
+        super().__init__(
+            f"the backlog of {topic} is at its limit, {setting} = {limit}: retry once consumers caught up"
+        )
+        self.topic = topic
+        self.setting = setting
+        self.limit = limit
 
 
 class Closing(Unavailable):

@@ -17,6 +17,8 @@ EXAMPLES: dict[str, QuiverError] = {
     "UnsupportedFrame": errors.UnsupportedFrame("version 2", position=0),
     "InvalidSettings": errors.InvalidSettings("storage.codec", "unknown", origin="quiver.toml"),
     "OffsetOutOfRange": errors.OffsetOutOfRange(7, start=8, end=9),
+    "LeaseExpired": errors.LeaseExpired(receipts=["t:0:1:7:ab"]),
+    "Overloaded": errors.Overloaded("t", setting="backlog_messages_max", limit=1),
     "DirectoryLocked": errors.DirectoryLocked(Path("data"), pid=42),
     "DiskFull": errors.DiskFull(Path("data/0.log"), needed_bytes=100),
     "StorageFailed": errors.StorageFailed("cannot read", path=Path("data/0.log")),

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.frame.codec import codec_named
 from quivermq.frame.columns import Headers
-from quivermq.frame.encode import ANONYMOUS, Producer, encode, encode_control, first_messages
+from quivermq.frame.encode import (
+    ANONYMOUS,
+    Producer,
+    encode,
+    encode_control,
+    encode_value,
+    first_messages,
+    value_frame_bytes,
+)
 from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
 from quivermq.frame.header import HEADER_BYTES, MAGIC, OFFSET_MAX, Codec, Column, Flag, Header, parse_header
 from quivermq.frame.layout import Layout
+from quivermq.frame.run import Found, usual_run
 
 if TYPE_CHECKING:
     from quivermq.frame.arrow import arrow_batch
@@ -25,6 +34,7 @@ __all__ = [
     "Codec",
     "Column",
     "Flag",
+    "Found",
     "Frame",
     "Header",
     "Headers",
@@ -35,8 +45,11 @@ __all__ = [
     "codec_named",
     "encode",
     "encode_control",
+    "encode_value",
     "first_messages",
     "parse_header",
+    "usual_run",
+    "value_frame_bytes",
 ]
 
 

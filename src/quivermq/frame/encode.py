@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from struct import Struct
 from typing import Any
 
 from crc32c import crc32c
@@ -18,13 +19,20 @@ from quivermq.frame.columns import (
     nullable_int64_column,
 )
 from quivermq.frame.frame import RAW_BYTES_MAX, Frame
-from quivermq.frame.header import VERSION, Codec, Column, Flag, Header
+from quivermq.frame.header import HEADER_BYTES, VERSION, Codec, Column, Flag, Header, packed, padded
 
 COUNT_MAX = 2**32 - 1
 
 _USUAL = (list, tuple)
 # Sequences, too, but of characters and bytes, and never a column of messages.
 _STRINGS = (str, bytes, bytearray, memoryview)
+
+
+# What `encode_value` puts around a value: where it begins and ends, zeros up to a multiple of 8, and of the
+# header everything from the producer's id on.
+_lone_offsets = Struct("<ii").pack
+_PADDINGS = [bytes(-length % 8) for length in range(8)]
+_LONE_AND_ANONYMOUS = (0, 0, 0, 0, Column.VALUE, 0, int(Codec.NONE), VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,29 @@ def encode(
         producer=producer,
         raw_bytes_max=raw_bytes_max,
     )
+
+
+def encode_value(value: bytes, base_offset: int, now_us: int) -> bytes:
+    """The bytes of a frame at its place in a log, whose one message is only a value and came in just now.
+
+    They are those of `encode` and `stamped`, without anything in between: logs that are written one by
+    one live by this. The caller has checked what `encode` would have.
+    """
+    length = len(value)
+    body = _lone_offsets(0, length) + value + _PADDINGS[length % 8]
+    size = len(body)
+    return (
+        packed(
+            *(crc32c(body), size, size, 1, base_offset, now_us, now_us, now_us),
+            *_LONE_AND_ANONYMOUS,
+        )
+        + body
+    )
+
+
+def value_frame_bytes(value: bytes) -> int:
+    """The length of the frame that `encode_value` makes."""
+    return HEADER_BYTES + 8 + padded(len(value))
 
 
 def encode_control(record: bytes, *, count: int, timestamp: int) -> Frame:

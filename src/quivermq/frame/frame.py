@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
+from struct import Struct
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
@@ -10,7 +11,7 @@ from crc32c import crc32c
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, UnsupportedFrame
 from quivermq.frame.codec import decompress
-from quivermq.frame.header import HEADER_BYTES, Codec, Flag, Header, parse_header
+from quivermq.frame.header import HEADER_BYTES, Codec, Column, Flag, Header, parse_header
 from quivermq.frame.layout import Binary, Int64, Layout, Pairs, layout, presence
 
 # What a reader accepts unless it is told otherwise: enough for every default setting.
@@ -30,7 +31,9 @@ class Record(NamedTuple):
     dedup_id: str | None
 
 
-_record = partial(tuple.__new__, Record)
+_new_tuple = tuple.__new__
+_record = partial(_new_tuple, Record)
+_lone_offsets = Struct("<ii").unpack_from
 
 
 class Frame:
@@ -173,7 +176,32 @@ class Frame:
 
     def values(self) -> list[bytes]:
         """The values in order. Like every column, empty for a control frame."""
+        if (value := self._lone_value()) is not None:
+            return [value]
         return [] if self.is_control else self.layout.value.values()
+
+    def _lone_value(self) -> bytes | None:
+        """The value of a frame that is one message and nothing but a value; None of any other frame.
+
+        A log that is written one by one is full of these. Nothing is spared them but the detour over a
+        layout: where one thing is not right this is None too, and `layout` tells what it is.
+        """
+        header, stored = self.header, self.stored
+        size = header.raw_bytes
+        if (
+            header.message_count != 1
+            or header.columns != Column.VALUE
+            or header.flags
+            or header.codec
+            or header.timestamp_min != header.timestamp_max
+            or not 8 <= size == len(stored) <= self._raw_bytes_max
+        ):
+            return None
+        start, length = _lone_offsets(stored)
+        end = 8 + length
+        if start or length < 0 or (end + 7) & -8 != size or (end < size and any(stored[end:])):
+            return None
+        return bytes(stored[8:end])
 
     def keys(self) -> Iterable[bytes | None]:
         """The keys in order."""
@@ -213,7 +241,10 @@ class Frame:
 
     def records(self) -> list[Record]:
         """All messages in order, from the frame's first offset on."""
-        base_offset = self.header.base_offset
+        header = self.header
+        base_offset = header.base_offset
+        if (value := self._lone_value()) is not None:
+            return [_new_tuple(Record, (base_offset, header.timestamp_min, None, value, {}, None, None))]
         return list(
             map(
                 _record,

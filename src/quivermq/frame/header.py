@@ -114,10 +114,13 @@ class Header(NamedTuple):
 
     def pack_at(self, base_offset: int, append_time: int, leader_epoch: int) -> bytes:
         """The 80 bytes as they stand at another place: stamping, without a header in between."""
-        behind = _BEHIND_CRC.pack(
-            *self[:4], base_offset, append_time, *self[6:10], leader_epoch, *self[11:]
-        )
-        return _MAGIC_AND_CRC.pack(MAGIC, crc32c(behind)) + behind
+        return packed(*self[:4], base_offset, append_time, *self[6:10], leader_epoch, *self[11:])
+
+
+def packed(*fields: int) -> bytes:
+    """The 80 bytes of a header that has these fields."""
+    behind = _BEHIND_CRC.pack(*fields)
+    return _MAGIC_AND_CRC.pack(MAGIC, crc32c(behind)) + behind
 
 
 _header = partial(tuple.__new__, Header)

@@ -76,6 +76,22 @@ def _entry_bytes(value: bytes, rest: Rest | None) -> int:
     return size
 
 
+def lone_frame(entry: Entry, now_us: int, codec: Codec, settings: StorageSettings) -> Frame:
+    """A frame of one message, which has no neighbours to be lined up with."""
+    value, rest = entry
+    key, headers, timestamp, expires_at, dedup_id = _NOTHING if rest is None else rest
+    return encode(
+        (value,),
+        timestamp=now_us if timestamp is None else timestamp,
+        keys=None if key is None else (key,),
+        headers=(headers,) if headers else None,
+        expires_at=None if expires_at is None else (expires_at,),
+        dedup_ids=None if dedup_id is None else (dedup_id,),
+        codec=codec,
+        raw_bytes_max=settings.frame_raw_bytes_max,
+    )
+
+
 class Gathered:
     """Messages on their way into a frame.
 

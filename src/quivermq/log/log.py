@@ -8,18 +8,27 @@ at `buffered` in `_buffer` and at `fsync` in a group commit, and become one fram
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, SystemDisk
 from quivermq.errors import Closing, DiskFull, QuiverError, StorageFailed
-from quivermq.frame import ANONYMOUS, Frame, Headers, Producer, codec_named, encode
+from quivermq.frame import (
+    ANONYMOUS,
+    Codec,
+    Frame,
+    Headers,
+    Producer,
+    codec_named,
+    encode,
+    value_frame_bytes,
+)
 from quivermq.log.commit import GroupCommit
-from quivermq.log.entries import Entry, Gathered, Rest, checked_entry
+from quivermq.log.entries import Entry, Gathered, Rest, checked_entry, lone_frame
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.gap import gap_frames
 from quivermq.log.limits import check_durability, check_foreign_frame, check_frame, parse_only
@@ -29,6 +38,8 @@ from quivermq.log.retention import Removed, is_expired, removable
 from quivermq.log.truncation import find_cut, make_cut
 from quivermq.segment import Segment, SegmentWriter, Tail
 from quivermq.settings import Durability, StorageSettings
+
+Written = TypeVar("Written")
 
 # Each segment that waits for the next sync has two files open.
 _RETIRED_MAX = 16
@@ -151,7 +162,10 @@ class Log(LogReader):
         if word == "fsync":
             self._check_usable()
             return self._commit.join((value, rest))
-        check_durability(word)
+        if word != "os":
+            check_durability(word)
+        if rest is None and self._codec is Codec.NONE:
+            return self._append_value(value)
         return self._append_frames(self._frames([(value, rest)]))
 
     def append_many(
@@ -180,6 +194,27 @@ class Log(LogReader):
         )
         check_frame(frame, self.settings)
         return self._append_frame(frame, durability)
+
+    def append_batches(
+        self, batches: Iterable[Mapping[str, Any]], *, durability: Durability | None = None
+    ) -> int:
+        """Append several batches, one frame each, all or nothing, and return the first offset.
+
+        A batch is the columns of `append_many`, by name.
+        """
+        word = durability or self.settings.durability
+        check_durability(word)
+        now_us, settings = self._clock.now_us(), self.settings
+        frames: list[Frame] = []
+        for batch in batches:
+            columns = {"timestamp": now_us, **batch}
+            frame = encode(codec=self._codec, raw_bytes_max=settings.frame_raw_bytes_max, **columns)
+            check_frame(frame, settings)
+            frames.append(frame)
+        offset = self._append_frames(frames)
+        if word == "fsync":
+            self.sync(offset + sum(map(len, frames)))
+        return offset
 
     def append_frame(self, frame: Buffer | Frame, *, durability: Durability | None = None) -> int:
         """Append a frame that came from outside, its body as it is, and return its first offset."""
@@ -328,17 +363,25 @@ class Log(LogReader):
 
     def _put(self, frames: Sequence[Frame]) -> int:
         """Write frames behind everything that came before, and return the first offset."""
-        self._check_usable()
+        frame_bytes = sum(frame.header.frame_bytes for frame in frames)
+        return self._write(SegmentWriter.append, frames, frame_bytes)
+
+    def _write(
+        self, append: Callable[[SegmentWriter, Written, int], None], written: Written, frame_bytes: int
+    ) -> int:
+        if self._failure is not None:
+            self._check_usable()
         now_us = self._clock.now_us()
         try:
-            if self._is_full(frames, now_us):
+            if self._is_full(frame_bytes, now_us):
                 self._roll()
-            base = self._writer.segment.end_offset
-            self._writer.append(frames, now_us)
+            writer = self._writer
+            base = writer.segment.end_offset
+            append(writer, written, now_us)
         except StorageFailed as error:
             self._failure = error
             raise
-        self._next_offset = self._writer.segment.end_offset
+        self._next_offset = writer.segment.end_offset
         if not self._sync_is_scheduled:
             self._sync_is_scheduled = True
             self._scheduler.schedule(self.settings.fsync_interval_ms / 1000, self._sync_due)
@@ -355,11 +398,10 @@ class Log(LogReader):
             if self._writer.segment.end_offset > before:
                 self._buffer = empty
 
-    def _is_full(self, incoming: Sequence[Frame], now_us: int) -> bool:
+    def _is_full(self, incoming_bytes: int, now_us: int) -> bool:
         segment, settings = self._writer.segment, self.settings
         if segment.end == 0:
             return False
-        incoming_bytes = sum(frame.header.frame_bytes for frame in incoming)
         opened_us = self._writer.first_append_time
         return (
             segment.end + incoming_bytes > settings.segment_bytes
@@ -418,6 +460,14 @@ class Log(LogReader):
             self._flush_buffer()
             return self._put(frames)
 
+    def _append_value(self, value: bytes) -> int:
+        """What `_append_frames` does, for a message that is just a value: only bytes are made of it."""
+        with self._lock:
+            if self._buffer.values:
+                self._check_usable()
+                self._flush_buffer()
+            return self._write(SegmentWriter.append_value, value, value_frame_bytes(value))
+
     def _commit_group(self, entries: list[Entry]) -> int:
         base = self._append_frames(self._frames(entries))
         with self._sync_lock:
@@ -427,11 +477,10 @@ class Log(LogReader):
         return base
 
     def _frames(self, entries: list[Entry]) -> list[Frame]:
-        if len(entries) == 1 and entries[0][1] is None:
-            limit = self.settings.frame_raw_bytes_max
-            now_us = self._clock.now_us()
-            return [encode([entries[0][0]], timestamp=now_us, codec=self._codec, raw_bytes_max=limit)]
-        return Gathered(entries).frames(self._clock.now_us(), self._codec, self.settings)
+        now_us, codec, settings = self._clock.now_us(), self._codec, self.settings
+        if len(entries) == 1:
+            return [lone_frame(entries[0], now_us, codec, settings)]
+        return Gathered(entries).frames(now_us, codec, settings)
 
     def _flush_due(self) -> None:
         self._flush_is_scheduled = False

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 from copy import copy
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from quivermq.disk import Disk
@@ -67,11 +67,10 @@ class LogReader:
         offset = self.start if start is None else start
         self._check_range(offset)
         while (segments := self._segments) and offset < segments[-1].end_offset:
-            segment = self._segment_of(offset)
+            segment, last = self._segment_of(offset), None
             try:
-                for _, frame in segment.frames(offset, mapped=mapped):
-                    yield frame
-                    offset = frame.header.end_offset
+                for _, last in segment.frames(offset, mapped=mapped):
+                    yield last
             except FileNotFoundError:
                 # Retention, here or in the writing process, was faster.
                 raise OffsetOutOfRange(offset, start=self.start, end=self.end) from None
@@ -80,6 +79,8 @@ class LogReader:
                 if segment in self._segments:
                     self._fence(error)
                     raise
+            if last is not None:
+                offset = last.header.end_offset
 
     def read(self, start: int, *, bytes_max: int = READ_BYTES) -> list[Frame]:
         """Frames from the one that holds `start`, up to `bytes_max`, but at least one if there is one."""
@@ -90,6 +91,8 @@ class LogReader:
             if frames and size > bytes_max:
                 break
             frames.append(frame)
+            if size >= bytes_max:
+                break
         return frames
 
     def bytes_from(self, offset: int) -> int:
@@ -107,9 +110,12 @@ class LogReader:
         return islice(self._records(start), limit)
 
     def _records(self, start: int | None) -> Iterator[Record]:
-        first = 0 if start is None else start
-        for frame in self.frames(start):
-            yield from frame.records()[max(0, first - frame.header.base_offset) :]
+        frames = self.frames(start)
+        for frame in islice(frames, 1):
+            # Only the first frame may begin before what is asked for.
+            skipped = 0 if start is None else start - frame.header.base_offset
+            yield from frame.records()[skipped:]
+        yield from chain.from_iterable(map(Frame.records, frames))
 
     def find_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than `timestamp` (µs); `end` when all are."""

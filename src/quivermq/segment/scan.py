@@ -10,24 +10,14 @@ from typing import NamedTuple, Protocol
 
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, UnsupportedFrame
-from quivermq.frame import HEADER_BYTES, Frame, Header, parse_header
+from quivermq.frame import HEADER_BYTES, Frame, Header, parse_header, usual_run
+from quivermq.frame import Found as Found
 from quivermq.segment.index import Index
 from quivermq.segment.resume import Place, Search
 
 # A look-up reads little; a walk reads more with every step, up to what one read does best.
 CHUNK_BYTES_MIN = 16 * 1024
 CHUNK_BYTES_MAX = 1024 * 1024
-
-
-class Found(NamedTuple):
-    """A whole frame and where it begins."""
-
-    position: int
-    frame: Frame
-
-    @property
-    def end(self) -> int:
-        return self.position + self.frame.header.frame_bytes
 
 
 class Damage(NamedTuple):
@@ -105,6 +95,19 @@ class Scan:
         UnsupportedFrame: what a later release wrote is neither readable nor damaged.
         """
         while position < self._end:
+            if not self._holds(position, HEADER_BYTES):
+                self._read(position, 0)
+            position, offset = yield from usual_run(
+                self._chunk,
+                self._chunk_position,
+                position,
+                offset,
+                end_offset=self._end_offset,
+                skip_to_offset=skip_to_offset,
+                raw_bytes_max=self._raw_bytes_max,
+            )
+            if position >= self._end:
+                return
             step: Found | Header | Damage
             try:
                 step = self._next(position, offset, skip_to_offset)

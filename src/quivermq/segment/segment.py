@@ -7,6 +7,7 @@ once held in whole frames.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from quivermq.disk import Disk, File
@@ -50,6 +51,8 @@ class Segment:
         self.path = log_path(directory, base_offset)
         self.is_active = index is not None
         self._index = index
+        # A position at which a frame begins, or will, and its offset: where somebody stopped reading.
+        self._read_to = (0, base_offset)
 
     @property
     def messages(self) -> int:
@@ -78,26 +81,42 @@ class Segment:
 
         Raises Corruption at the first that is damaged, and when the file ends before the segment.
         """
-        end_offset = self.end_offset
+        end_offset, last = self.end_offset, None
         file = self.disk.open(self.path)
         try:
             scan = self._scan(_mapped(file, self.end) if mapped else file, self.index)
-            position, offset = self.index.find_offset(start)
-            if not scan.begins(position, offset):
-                # The index file was whole but told of another log: an old copy, perhaps.
-                self._index = self._rebuilt_index()
-                position, offset = self.index.find_offset(start)
-            for found in scan.frames(position, offset, skip_to_offset=start):
+            offset, steps = self._steps(scan, start)
+            for found in steps:
                 if isinstance(found, Damage):
                     raise self.corruption(found)
-                offset = found.frame.header.end_offset
-                yield found.position, found.frame
+                last = found
+                yield found
+            if last is not None:
+                offset = last.frame.header.end_offset
             if start < end_offset and offset < end_offset:
                 missing = (max(offset, start), end_offset)
                 reason = "the file ends before the segment does"
                 raise self.corruption(Damage(self.end, self.end, missing, reason))
         finally:
+            if last is not None:
+                self._read_to = last.end, last.frame.header.end_offset
             file.close()
+
+    def _steps(self, scan: Scan, start: int) -> tuple[int, Iterator[Found | Damage]]:
+        """An offset not behind `start` at which a frame begins, and what the scan finds from `start` on."""
+        place = self.index.find_offset(start)
+        # Whoever reads little by little goes on where the last one stopped, which is nearer.
+        near = self._read_to if place[1] < self._read_to[1] <= start else place
+        steps = scan.frames(*near, skip_to_offset=start)
+        first = next(steps, None)
+        if isinstance(first, Found):
+            return near[1], chain((first,), steps)
+        # Nothing is there, or damage: then nobody is believed who may have sent us to a wrong place.
+        if not scan.begins(*place):
+            # The index file was whole but told of another log: an old copy, perhaps.
+            self._index = self._rebuilt_index()
+            place = self.index.find_offset(start)
+        return place[1], scan.frames(*place, skip_to_offset=start)
 
     def grow(self) -> bool:
         """Take in what another process has appended. False when what lies there does not follow on."""

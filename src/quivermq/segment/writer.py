@@ -11,7 +11,7 @@ from pathlib import Path
 
 from quivermq.disk import Buffer, Disk, File
 from quivermq.errors import DiskFull, OffsetOutOfRange, StorageFailed
-from quivermq.frame import OFFSET_MAX, Frame
+from quivermq.frame import OFFSET_MAX, Frame, encode_value
 from quivermq.segment.index import Index
 from quivermq.segment.names import index_path
 from quivermq.segment.recovery import Tail
@@ -99,24 +99,48 @@ class SegmentWriter:
         """
         segment = self.segment
         buffers: list[Buffer] = []
-        end, offset = segment.end, segment.end_offset
+        notes: list[tuple[int, int, int]] = []
+        offset, position = segment.end_offset, segment.end
         for frame in frames:
+            header = frame.header
             buffers += frame.buffers_at(offset, append_time)
-            offset += frame.header.message_count
-        if offset > OFFSET_MAX:
-            raise OffsetOutOfRange(offset, start=segment.base_offset, end=OFFSET_MAX)
+            notes.append((offset, header.timestamp_max, position))
+            offset += header.message_count
+            position += header.frame_bytes
+        self._write(buffers, notes, offset, append_time)
+
+    def append_value(self, value: bytes, append_time: int) -> None:
+        """As `append` with a frame of one message, which is only a value and came in at that time."""
+        segment = self.segment
+        offset = segment.end_offset
+        buffer = encode_value(value, offset, append_time)
+        self._write((buffer,), ((offset, append_time, segment.end),), offset + 1, append_time)
+
+    def _write(
+        self,
+        buffers: Sequence[Buffer],
+        notes: Sequence[tuple[int, int, int]],
+        end_offset: int,
+        append_time: int,
+    ) -> None:
+        """Write the buffers, and note for the index the offset, timestamp and position of each frame."""
+        segment = self.segment
+        if end_offset > OFFSET_MAX:
+            raise OffsetOutOfRange(end_offset, start=segment.base_offset, end=OFFSET_MAX)
+        end = segment.end
         try:
             written = self._log_file.append(buffers)
-            self._note_all(frames)
+            for note in notes:
+                self._note(*note)
             if self.first_append_time is None:
                 self.first_append_time = append_time
             # Readers ask for the offset first and for the bytes then, so the bytes must be there first.
             segment.end = end + written
-            segment.end_offset = offset
+            segment.end_offset = end_offset
         except BaseException:
             # Also when interrupted from the keyboard, wherever that was: either the frames are in the
             # log and everybody knows, or they are not.
-            if segment.end_offset != offset:
+            if segment.end_offset != end_offset:
                 segment.end = end
                 self._note.cut(end)
                 self._cut()
@@ -131,14 +155,6 @@ class SegmentWriter:
         if self._log_file.size() > self.segment.end:
             self._log_file.truncate(self.segment.end)
             self._log_file.sync()
-
-    def _note_all(self, frames: Sequence[Frame]) -> None:
-        offset, position = self.segment.end_offset, self.segment.end
-        for frame in frames:
-            header = frame.header
-            self._note(offset, header.timestamp_max, position)
-            offset += header.message_count
-            position += header.frame_bytes
 
     def sync(self) -> None:
         """Return once everything appended before the call survives power loss."""

@@ -1,11 +1,12 @@
 """The settings: one frozen, typed tree, and where each of its values came from."""
 
 from quivermq.settings.load import LoadedSettings, SettingValue, load_settings
-from quivermq.settings.tree import CodecName, Durability, Settings, StorageSettings
+from quivermq.settings.tree import CodecName, Durability, EngineSettings, Settings, StorageSettings
 
 __all__ = [
     "CodecName",
     "Durability",
+    "EngineSettings",
     "LoadedSettings",
     "SettingValue",
     "Settings",

@@ -1,12 +1,14 @@
 """What a single setting may be: its type, its range, how it is written as text, its line of doc.
 
-A section of the tree is a dataclass whose fields are declared with `choice` and `number`. Nothing
-here knows a particular setting or where a value came from.
+A section of the tree is a dataclass whose fields are declared with `choice`, `number`, `flag` and
+`weights`. Nothing here knows a particular setting or where a value came from.
 """
 
 import re
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
 from functools import cache
+from reprlib import Repr
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -22,6 +24,12 @@ _UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 # Nineteen digits are enough for 64 bits and too few for int() to be slow or to refuse.
 _NUMBER = re.compile(r"(-?[0-9]{1,19}) ?([A-Za-z]*)")
 
+# The word that stands for weights without a number: the next only once the one before has nothing.
+STRICT = "strict"
+
+_SHOWN = Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 80
+
 
 def choice(default: str, doc: str) -> Any:
     """A field whose type is a Literal of words."""
@@ -31,6 +39,21 @@ def choice(default: str, doc: str) -> Any:
 def number(default: int | None, doc: str, *, lowest: int = 1, highest: int = INT64_MAX) -> Any:
     """A field whose type is `int`, or `int | None` for a limit that need not be there."""
     return field(default=default, metadata={"doc": doc, "lowest": lowest, "highest": highest})
+
+
+def flag(default: bool, doc: str) -> Any:
+    """A field whose type is `bool`."""
+    return field(default=default, metadata={"doc": doc, "kind": FlagSetting})
+
+
+def weights(
+    default: tuple[int, ...], doc: str, *, parts: tuple[str, ...], lowest: int = 1, highest: int
+) -> Any:
+    """A field whose type is a tuple with one `int` for each part, or `Literal["strict"]`."""
+    return field(
+        default=default,
+        metadata={"doc": doc, "kind": WeightsSetting, "parts": parts, "lowest": lowest, "highest": highest},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +87,28 @@ class Setting:
             return None
         match = _NUMBER.fullmatch(text)
         if match is None or (match[2] and not self.is_size):
-            raise ValueError(f"{text!r} is not {self.expected}")
+            raise ValueError(f"{_shown(text)} is not {self.expected}")
         if match[2] not in _UNITS:
-            raise ValueError(f"{text!r} has an unknown unit: write KiB, MiB or GiB")
+            raise ValueError(f"{_shown(text)} has an unknown unit: write KiB, MiB or GiB")
         return int(match[1]) * _UNITS[match[2]]
 
     def check(self, value: object) -> None:
         """Raise ValueError, with the reason as a clause, unless `value` is allowed."""
         if self.choices:
-            if value not in self.choices:
-                raise ValueError(f"{value!r} is not {self.expected}")
+            # Only words, because what else is compared with one may have an opinion of its own.
+            if not isinstance(value, str) or value not in self.choices:
+                raise ValueError(f"{_shown(value)} is not {self.expected}")
             return
         if value is None and self.optional:
             return
+        self._check_number(value)
+
+    def _check_number(self, value: object) -> None:
         # To Python True is a 1, but whoever wrote it meant something else.
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{value!r} is not {self.expected}")
+            raise ValueError(f"{_shown(value)} is not {self.expected}")
         if not self.lowest <= value <= self.highest:
-            raise ValueError(f"{value} is not between {self.lowest} and {self.highest}")
+            raise ValueError(f"{_shown(value)} is not between {self.lowest} and {self.highest}")
 
     @property
     def expected(self) -> str:
@@ -101,19 +128,84 @@ class Setting:
         return str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class FlagSetting(Setting):
+    """A setting that is on or off."""
+
+    choices: tuple[str, ...] = ("true", "false")
+
+    def parse(self, raw: object) -> object:
+        value = raw == "true" if isinstance(raw, str) and raw in self.choices else raw
+        self.check(value)
+        return value
+
+    def check(self, value: object) -> None:
+        if not isinstance(value, bool):
+            raise ValueError(f"{_shown(value)} is not {self.expected}")
+
+    def text(self, value: object) -> str:
+        return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsSetting(Setting):
+    """How often each part has its turn, as a tuple in the order of the parts, or the word `strict`."""
+
+    parts: tuple[str, ...] = ()
+
+    def parse(self, raw: object) -> object:
+        value = self._parse_weights(raw)
+        self.check(value)
+        return value
+
+    def _parse_weights(self, raw: object) -> object:
+        if isinstance(raw, str):
+            if raw == STRICT:
+                return raw
+            matches = [_NUMBER.fullmatch(text) for text in raw.split(":")]
+            return tuple(int(match[1]) if match and not match[2] else raw for match in matches)
+        if isinstance(raw, Mapping) and set(raw) == set(self.parts):
+            return tuple(raw[part] for part in self.parts)
+        return tuple(raw) if isinstance(raw, list) else raw
+
+    def check(self, value: object) -> None:
+        if isinstance(value, str) and value == STRICT:
+            return
+        if not isinstance(value, tuple) or len(value) != len(self.parts):
+            raise ValueError(f"{_shown(value)} is not {self.expected}")
+        for weight in value:
+            self._check_number(weight)
+
+    @property
+    def expected(self) -> str:
+        return (
+            f"{STRICT} or a weight for each of {', '.join(self.parts)}, such as {self.text(self.default)}"
+        )
+
+    def text(self, value: object) -> str:
+        return ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 @cache
 def settings_of(section: type) -> MappingProxyType[str, Setting]:
     """The settings that a section declares, by name, in order of declaration."""
     types = get_type_hints(section)
-    return MappingProxyType(
-        {
-            each.name: Setting(
-                name=each.name,
-                default=each.default,
-                choices=get_args(types[each.name]) if get_origin(types[each.name]) is Literal else (),
-                optional=NoneType in get_args(types[each.name]),
-                **each.metadata,
-            )
-            for each in fields(section)
-        }
-    )
+    return MappingProxyType({each.name: _setting(each, types[each.name]) for each in fields(section)})
+
+
+def _setting(declared: Field[Any], allowed: Any) -> Setting:
+    """What the declaration of a field says, and its type."""
+    described = dict(declared.metadata)
+    kind: type[Setting] = described.pop("kind", Setting)
+    if get_origin(allowed) is Literal:
+        described["choices"] = get_args(allowed)
+    optional = NoneType in get_args(allowed)
+    return kind(name=declared.name, default=declared.default, optional=optional, **described)
+
+
+def _shown(value: object) -> str:
+    """A value in an error: short, and whatever it is, because an error must not fail itself."""
+    try:
+        return _SHOWN.repr(value)
+    except Exception:
+        return f"this {type(value).__name__}"

@@ -94,11 +94,36 @@ class StorageSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """How the queue as a whole looks after itself. Raises InvalidSettings."""
+
+    free_bytes_min: int = number(
+        32 * MIB,
+        "Messages are refused while the disk has less room, so that acks still have some.",
+        lowest=0,
+    )
+    maintenance_interval_ms: int = number(
+        500, "How often leases that ran out and the room on the disk are looked at.", highest=MS_MAX
+    )
+    retention_interval_ms: int = number(
+        30_000, "How often what is no longer kept is removed.", highest=MS_MAX
+    )
+
+    def __post_init__(self) -> None:
+        for name, setting in settings_of(EngineSettings).items():
+            try:
+                setting.check(getattr(self, name))
+            except ValueError as error:
+                raise _invalid(name, str(error), "engine") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings, one attribute a section."""
 
     storage: StorageSettings = field(default_factory=StorageSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
 
 
-def _invalid(name: str, reason: str) -> InvalidSettings:
-    return InvalidSettings(f"storage.{name}", reason, origin="arguments")
+def _invalid(name: str, reason: str, section: str = "storage") -> InvalidSettings:
+    return InvalidSettings(f"{section}.{name}", reason, origin="arguments")

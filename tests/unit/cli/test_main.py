@@ -8,7 +8,7 @@ import typer
 import quivermq.cli.app
 from quivermq.cli import main
 from quivermq.cli.output import JsonOption
-from quivermq.errors import Overloaded
+from quivermq.errors import Closing
 
 
 def run(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> int:
@@ -32,23 +32,23 @@ def run(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) 
 def test_an_error_is_one_line_and_the_exit_code_of_its_class(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, Overloaded("try later")) == Overloaded.exit_code
+    assert run(monkeypatch, Closing("try later")) == Closing.exit_code
     assert capsys.readouterr() == ("", "error: try later\n")
 
 
 def test_an_error_is_json_for_a_program(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, Overloaded("try later"), "--json") == Overloaded.exit_code
+    assert run(monkeypatch, Closing("try later"), "--json") == Closing.exit_code
     out, err = capsys.readouterr()
     assert out == ""
-    assert json.loads(err) == {"error": {"code": "overloaded", "message": "try later", "retryable": True}}
+    assert json.loads(err) == {"error": {"code": "closing", "message": "try later", "retryable": True}}
 
 
 def test_json_behind_the_end_of_options_is_only_a_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, Overloaded("try later"), "--", "--json") == Overloaded.exit_code
+    assert run(monkeypatch, Closing("try later"), "--", "--json") == Closing.exit_code
     assert capsys.readouterr().err == "error: try later\n"
 
 

@@ -1,0 +1,67 @@
+"""Giving messages up: to the dead-letter topic, exactly once, whatever dies in between.
+
+The intent is in the journal, durably, before the dead letter is written, and the dead letter is durable
+before the message is finished. See topic/transfer.py for how a crash in between is told.
+"""
+
+from collections.abc import Iterator
+
+from quivermq.delivery import journal
+from quivermq.delivery.dead_letters import Origin, Verdict, dead_letter_headers
+from quivermq.delivery.fresh import message_at
+from quivermq.frame import Record
+from quivermq.log import Log
+from quivermq.topic.offsets import runs
+from quivermq.topic.partition import LANE_NUMBERS, Partition
+from quivermq.topic.state_log import StateLog
+from quivermq.topic.transfer import new_transfer, transfer_producer
+
+_BATCH_MESSAGES = 500
+_BATCH_BYTES = 1024 * 1024
+
+
+def bury(
+    log: Log,
+    notes: StateLog,
+    graves: list[Partition],
+    origin: Origin,
+    verdicts: dict[int, Verdict],
+    now_us: int,
+) -> Iterator[list[int]]:
+    """Move messages to the dead letters, batch by batch; yields the offsets that are finished."""
+    grave_number = origin.partition % len(graves)
+    grave = graves[grave_number].log(LANE_NUMBERS["normal"])
+    for batch, lost in _batches(log, verdicts):
+        offsets = [record.offset for record in batch]
+        if batch:
+            transfer = new_transfer()
+            intent = journal.burying(origin.lane, transfer, (grave_number, grave.end), runs(offsets))
+            notes.sync(notes.append(intent))
+            grave.append_many(
+                [record.value for record in batch],
+                timestamp=now_us,
+                keys=[record.key for record in batch],
+                headers=[dead_letter_headers(r, origin, verdicts[r.offset], now_us) for r in batch],
+                producer=transfer_producer(transfer),
+                durability="fsync",
+            )
+        notes.sync(notes.append(journal.finished(origin.lane, runs(offsets + lost))))
+        yield offsets + lost
+
+
+def _batches(log: Log, verdicts: dict[int, Verdict]) -> Iterator[tuple[list[Record], list[int]]]:
+    """The messages in batches of one frame each, with those that retention has taken meanwhile."""
+    batch: list[Record] = []
+    lost: list[int] = []
+    size = 0
+    for offset in sorted(verdicts):
+        record = message_at(log, offset)
+        if record is None:
+            lost.append(offset)
+            continue
+        if batch and (len(batch) >= _BATCH_MESSAGES or size + len(record.value) > _BATCH_BYTES):
+            yield batch, lost
+            batch, lost, size = [], [], 0
+        batch.append(record)
+        size += len(record.value)
+    yield batch, lost

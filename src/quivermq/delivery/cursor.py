@@ -1,0 +1,626 @@
+"""The position of one group in one partition: what it hands out, and what becomes of it.
+
+Every change is in the journal before anybody is told of it: first the record is appended, under the
+lock, then the state changes, and outside of the lock the caller waits until the record is as durable as
+the topic asks for. Whoever crashes in between has promised nothing.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count as counter
+from itertools import repeat
+
+from quivermq.clock import Clock
+from quivermq.delivery import journal
+from quivermq.delivery.burial import bury
+from quivermq.delivery.dead_letters import Origin, Verdict
+from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.fresh import Fresh, fresh_messages, message_at
+from quivermq.delivery.journal import Replay
+from quivermq.delivery.lease import Lease, Receipt
+from quivermq.delivery.meter import DeliveryMeter
+from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.retry import Retry, backoff_us, is_last
+from quivermq.delivery.state import LaneState
+from quivermq.errors import Closing, InvalidRequest, LeaseExpired, QuiverError
+from quivermq.frame import Record
+from quivermq.log import Log
+from quivermq.topic.incoming import seconds_us
+from quivermq.topic.names import is_dead_letter_topic
+from quivermq.topic.offsets import runs
+from quivermq.topic.partition import LANES, Partition
+from quivermq.topic.records import unpack
+from quivermq.topic.settings import TopicSettings
+from quivermq.topic.state_log import StateLog, parts
+from quivermq.topic.transfer import find_transfer
+
+logger = logging.getLogger(__name__)
+
+# How long to wait before a dead letter that could not be written is tried again.
+_BURIAL_RETRY_US = 1_000_000
+
+Claim = tuple[int, int]  # An offset and the token of its lease.
+
+
+class Cursor:
+    """What a group has had of a partition. Thread-safe."""
+
+    def __init__(
+        self,
+        group: str,
+        partition: Partition,
+        log: StateLog,
+        settings: TopicSettings,
+        *,
+        clock: Clock,
+        graves: Callable[[bool], list[Partition]],
+        meter: DeliveryMeter,
+        on_ready: Callable[[int], None],
+    ) -> None:
+        self.group = group
+        self.topic = partition.topic
+        self.partition = partition.number
+        self.settings = settings
+        self._partition = partition
+        self._journal = log
+        self._clock = clock
+        self._graves = graves
+        self._meter = meter
+        self._on_ready = on_ready
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._keeps_dead = is_dead_letter_topic(self.topic)
+        self._number = counter()
+        # (deadline, number, lane, lease, offsets): leases that were settled stay until they are swept.
+        self._deadlines: list[tuple[int, int, int, Lease, Sequence[int]]] = []
+        self._order: KeyOrder | None = None
+        self.lanes = [LaneState() for _ in LANES]
+        self._recover()
+
+    # Handing out.
+
+    @property
+    def has_one_lane(self) -> bool:
+        """Whether nobody has used any priority but the normal one."""
+        high, _, low = self._partition.logs
+        return high is None and low is None
+
+    def ready(self, lane: int, now_us: int) -> int:
+        """About how many messages a lane could give now."""
+        state, log = self.lanes[lane], self._partition.logs[lane]
+        if log is None:
+            return 0
+        if self._deadlines and self._deadlines[0][0] <= now_us:
+            self.expire(now_us)
+        fresh = log.end - state.next
+        if state.ready and (due := state.next_ready()) is not None and due <= now_us:
+            return fresh + len(state.ready)
+        return fresh
+
+    def take(self, lane: int, count: int, lease_us: int, *, pop: bool = False) -> list[Delivery]:
+        """Lease up to `count` messages of a lane, those that failed before first.
+
+        With `pop` they are finished at once, and nobody has to settle them.
+        """
+        with self._lock:
+            self._check_open()
+            now_us = self._clock.now_us()
+            if self._deadlines and self._deadlines[0][0] <= now_us:
+                self._expire(now_us)
+            state, log = self.lanes[lane], self._partition.logs[lane]
+            if log is None:
+                return []
+            taken = state.take_ready(count, now_us) if state.ready else []
+            try:
+                batches, end = self._hand_out(state, log, lane, count, now_us, lease_us, taken, pop)
+            except BaseException:
+                state.put_back(taken)
+                state.forget_ahead()
+                if self._order is not None:
+                    self._build_order()
+                raise
+        if end:
+            self._sync(end)
+        if len(batches) == 1:
+            lease, records = batches[0]
+            return list(map(Delivery, records, repeat(lease), repeat(self), repeat(lane)))
+        return [Delivery(record, lease, self, lane) for lease, records in batches for record in records]
+
+    def _hand_out(
+        self,
+        state: LaneState,
+        log: Log,
+        lane: int,
+        count: int,
+        now_us: int,
+        lease_us: int,
+        taken: list[tuple[int, Retry]],
+        pop: bool,
+    ) -> tuple[list[tuple[Lease, list[Record]]], int]:
+        deadline = now_us + lease_us
+        batches: list[tuple[Lease, list[Record]]] = []
+        gone: list[int] = []
+        expired: list[tuple[int, int]] = []
+        if taken:
+            batches, gone, expired = self._again(log, lane, taken, now_us, deadline)
+            again = [record.offset for _, records in batches for record in records]
+            count -= len(again)
+            if pop:
+                gone += again
+        fresh = fresh_messages(
+            state, log, count, now_us, self._partition.removals.lanes[lane], self._order, lane
+        )
+        if fresh.records:
+            batches.append((Lease(1, deadline), fresh.records))
+        expired += [(offset, 0) for offset in fresh.expired]
+        end = self._note(state, lane, batches, gone, expired, fresh, pop)
+        self._meter.delivered.add(sum(len(records) for _, records in batches))
+        if expired:
+            self._drop_expired(lane, expired, now_us)
+        return batches, end
+
+    def _again(
+        self, log: Log, lane: int, taken: list[tuple[int, Retry]], now_us: int, deadline: int
+    ) -> tuple[list[tuple[Lease, list[Record]]], list[int], list[tuple[int, int]]]:
+        """The messages of an earlier attempt, those that are gone, and those that expired meanwhile."""
+        removed = self._partition.removals.lanes[lane]
+        by_attempt: dict[int, list[Record]] = {}
+        gone: list[int] = []
+        expired: list[tuple[int, int]] = []
+        for offset, retry in taken:
+            record = None if removed and offset in removed else message_at(log, offset)
+            if record is None:
+                gone.append(offset)
+            elif record.expires_at is not None and record.expires_at <= now_us:
+                expired.append((offset, retry.attempt))
+            else:
+                by_attempt.setdefault(retry.attempt + 1, []).append(record)
+        batches = [(Lease(attempt, deadline), records) for attempt, records in by_attempt.items()]
+        return batches, gone, expired
+
+    def _note(
+        self,
+        state: LaneState,
+        lane: int,
+        batches: list[tuple[Lease, list[Record]]],
+        gone: list[int],
+        expired: list[tuple[int, int]],
+        fresh: Fresh,
+        pop: bool,
+    ) -> int:
+        """Journal what is handed out, change the state, and return the end of the journal."""
+        changes: list[bytes] = []
+        leased: list[tuple[Lease, Sequence[int]]] = []
+        for lease, records in batches:
+            first, last = records[0].offset, records[-1].offset
+            offsets: Sequence[int]
+            if last - first + 1 == len(records):
+                offsets, flat = range(first, last + 1), [first, last + 1]
+            else:
+                offsets = [record.offset for record in records]
+                flat = runs(offsets)
+            leased.append((lease, offsets))
+            if not pop:
+                changes.append(journal.granted(lane, fresh.next, lease, flat))
+        if fresh.held:
+            changes.append(journal.waiting(lane, Retry(0, 0), runs(fresh.held)))
+        if self._buries_expired and expired:
+            changes += [journal.waiting(lane, Retry(attempt, 0), [o, o + 1]) for o, attempt in expired]
+        else:
+            gone += [offset for offset, _ in expired if offset in state.retries]
+        if gone:
+            changes.append(journal.finished(lane, runs(gone)))
+        if changes or pop:
+            if pop or not leased:
+                changes.append(journal.moved(lane, fresh.next))
+            end = self._journal.append(b"".join(changes), self.settings.durability)
+        else:
+            end = 0
+        state.next = fresh.next
+        state.place = fresh.place
+        for offset in fresh.held:
+            state.wait(offset, Retry(0, 0), is_its_turn=False)
+        for lease, offsets in leased:
+            if pop:
+                self._leave(lane, offsets)
+                continue
+            for offset in offsets if lease.attempt > 1 or state.retries else ():
+                state.retries.pop(offset, None)
+            state.grant(lease, offsets)
+            self._watch(lane, lease, offsets)
+        if gone:
+            self._finish(lane, gone)
+        if self._journal.wants_snapshot:
+            self._snapshot()
+        return end
+
+    @property
+    def _buries_expired(self) -> bool:
+        return self.settings.dead_letter_expired and not self._keeps_dead
+
+    def _drop_expired(self, lane: int, expired: list[tuple[int, int]], now_us: int) -> None:
+        self._meter.expired.add(len(expired))
+        if not self._buries_expired:
+            self._leave(lane, [offset for offset, _ in expired])
+            return
+        state = self.lanes[lane]
+        for offset, attempt in expired:
+            state.wait(offset, Retry(attempt, now_us + _BURIAL_RETRY_US))
+        verdicts = {offset: Verdict(attempt, "expired") for offset, attempt in expired}
+        try:
+            self._bury(lane, verdicts, now_us)
+        except QuiverError as error:
+            # They wait, and are found expired again.
+            logger.error("dead letters of %s wait: %s", self._journal.name, error)
+
+    # Settling.
+
+    def ack_one(self, lane: int, offset: int, token: int) -> None:
+        """A message is done with. Raises LeaseExpired."""
+        with self._lock:
+            self._check_open()
+            state = self.lanes[lane]
+            lease = state.leases.get(offset)
+            if lease is None or lease.token != token or lease.deadline <= self._clock.now_us():
+                raise self._refusal(lane, [(offset, token)])
+            record = journal.finished(lane, (offset, offset + 1))
+            end = self._journal.append(record, self.settings.durability)
+            del state.leases[offset]
+            if self._order is not None:
+                self._leave(lane, (offset,))
+            self._settled()
+        self._meter.acked.add(1)
+        self._sync(end)
+
+    def ack(self, lane: int, claims: Sequence[Claim]) -> list[Claim]:
+        """Messages are done with. Returns the claims that are no longer valid."""
+        with self._lock:
+            offsets, refused = self._valid(lane, claims)
+            if not offsets:
+                return refused
+            record = journal.finished(lane, runs(offsets))
+            end = self._journal.append(record, self.settings.durability)
+            self._finish(lane, offsets)
+            self._settled()
+        self._meter.acked.add(len(offsets))
+        self._sync(end)
+        return refused
+
+    def nack(
+        self,
+        lane: int,
+        claims: Sequence[Claim],
+        delay: float | None,
+        reason: str | None,
+        error: str | None,
+        *,
+        raises: bool = True,
+    ) -> list[Claim]:
+        """Messages failed: they wait for their next attempt, or become dead letters after the last."""
+        _check_texts(reason, error)
+        delay_us = None if delay is None else seconds_us("delay", delay, lowest=0)
+        with self._lock:
+            offsets, refused = self._valid(lane, claims)
+            now_us = self._clock.now_us()
+            state, settings = self.lanes[lane], self.settings
+            doomed: dict[int, Verdict] = {}
+            waits: dict[Retry, list[int]] = {}
+            for offset in offsets:
+                attempt = state.leases[offset].attempt
+                if not self._keeps_dead and is_last(attempt, settings):
+                    doomed[offset] = Verdict(attempt, reason or "attempts", error or "")
+                else:
+                    wait_us = backoff_us(attempt, settings) if delay_us is None else delay_us
+                    waits.setdefault(Retry(attempt, now_us + wait_us), []).append(offset)
+            end = self._wait(lane, waits) if waits else 0
+            if doomed:
+                self._bury(lane, doomed, now_us)
+        if waits and delay_us is not None:
+            self._on_ready(len(offsets))
+        self._meter.nacked.add(len(offsets))
+        self._sync(end)
+        if refused and raises:
+            raise self._refusal(lane, refused)
+        return refused
+
+    def reject(
+        self,
+        lane: int,
+        claims: Sequence[Claim],
+        reason: str | None,
+        error: str | None,
+        *,
+        raises: bool = True,
+    ) -> list[Claim]:
+        """Messages can never succeed: they become dead letters."""
+        _check_texts(reason, error)
+        if self._keeps_dead:
+            raise InvalidRequest(f"{self.topic} holds dead letters already: ack the message, or redrive it")
+        with self._lock:
+            offsets, refused = self._valid(lane, claims)
+            leases = self.lanes[lane].leases
+            verdicts = {o: Verdict(leases[o].attempt, reason or "rejected", error or "") for o in offsets}
+            if verdicts:
+                self._bury(lane, verdicts, self._clock.now_us())
+        if refused and raises:
+            raise self._refusal(lane, refused)
+        return refused
+
+    def extend(
+        self, lane: int, claims: Sequence[Claim], seconds: float, *, raises: bool = True
+    ) -> list[Claim]:
+        """Leases end so many seconds from now."""
+        lease_us = seconds_us("the lease", seconds, lowest=0.001)
+        with self._lock:
+            offsets, refused = self._valid(lane, claims)
+            deadline = self._clock.now_us() + lease_us
+            state = self.lanes[lane]
+            end = 0
+            if offsets:
+                leases = [Lease(state.leases[o].attempt, deadline, state.leases[o].token) for o in offsets]
+                record = b"".join(
+                    journal.extended(lane, lease, (offset, offset + 1))
+                    for offset, lease in zip(offsets, leases, strict=True)
+                )
+                end = self._journal.append(record, self.settings.durability)
+                for offset, lease in zip(offsets, leases, strict=True):
+                    state.leases[offset] = lease
+                    self._watch(lane, lease, (offset,))
+        self._sync(end)
+        if refused and raises:
+            raise self._refusal(lane, refused)
+        return refused
+
+    def seek(self, lane: int, position: int) -> None:
+        """Let everything from a position on be pending, and everything before it done."""
+        with self._lock:
+            self._check_open()
+            end = self._journal.append(journal.sought(lane, position), self.settings.durability)
+            self.lanes[lane].seek(position)
+            if self._order is not None:
+                self._build_order()
+        self._on_ready(1)
+        self._sync(end)
+
+    # Time.
+
+    def expire(self, now_us: int) -> None:
+        """Let go of the leases that have run out."""
+        with self._lock:
+            if not self._is_closed and self._deadlines and self._deadlines[0][0] <= now_us:
+                self._expire(now_us)
+
+    def next_event(self) -> int | None:
+        """When something here becomes ready by time alone: a lease that runs out, a retry that is due."""
+        with self._lock:
+            times = [state.next_ready() for state in self.lanes]
+            if self._deadlines:
+                times.append(self._deadlines[0][0])
+        return min((time for time in times if time is not None), default=None)
+
+    def _expire(self, now_us: int) -> None:
+        released = 0
+        doomed: dict[int, dict[int, Verdict]] = {}
+        while self._deadlines and self._deadlines[0][0] <= now_us:
+            _, _, lane, lease, offsets = heappop(self._deadlines)
+            state = self.lanes[lane]
+            held = [offset for offset in offsets if state.leases.get(offset) is lease]
+            if not held:
+                continue
+            self._meter.leases_expired.add(len(held))
+            if not self._keeps_dead and is_last(lease.attempt, self.settings):
+                verdict = Verdict(lease.attempt, "lease_expired")
+                doomed.setdefault(lane, {}).update(dict.fromkeys(held, verdict))
+                # Until the dead letter is written: it may take more than one attempt.
+                entry = (now_us + _BURIAL_RETRY_US, next(self._number), lane, lease, held)
+                heappush(self._deadlines, entry)
+                continue
+            for offset in held:
+                state.wait(offset, Retry(lease.attempt, lease.deadline))
+            released += len(held)
+        for lane, verdicts in doomed.items():
+            try:
+                self._bury(lane, verdicts, now_us)
+            except QuiverError as error:
+                logger.error("dead letters of %s wait: %s", self._journal.name, error)
+        if released:
+            self._on_ready(released)
+
+    def _watch(self, lane: int, lease: Lease, offsets: Sequence[int]) -> None:
+        heappush(self._deadlines, (lease.deadline, next(self._number), lane, lease, offsets))
+
+    def _settled(self) -> None:
+        """Sweep the leases that were settled long before their deadlines, once they are many."""
+        held = sum(len(state.leases) for state in self.lanes)
+        if len(self._deadlines) > 64 + 2 * held:
+            lanes = self.lanes
+            self._deadlines = [
+                entry
+                for entry in self._deadlines
+                if any(lanes[entry[2]].leases.get(o) is entry[3] for o in entry[4])
+            ]
+            heapify(self._deadlines)
+
+    # State.
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Go on with other settings."""
+        with self._lock:
+            self.settings = settings
+            if (settings.ordering == "key") != (self._order is not None):
+                self._build_order()
+
+    def floors(self) -> list[int]:
+        """For each lane, the first offset that is not finished."""
+        with self._lock:
+            return [state.floor for state in self.lanes]
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """For each lane: pending, in flight, waiting for another attempt or for their turn."""
+        with self._lock:
+            return [
+                ((log.end - state.next) if log else 0, len(state.leases), len(state.retries))
+                for state, log in zip(self.lanes, self._partition.logs, strict=True)
+            ]
+
+    def drop_to(self, lane: int, offset: int) -> None:
+        """Never hand out what lies before an offset and has not been handed out yet."""
+        with self._lock:
+            state = self.lanes[lane]
+            if state.next < offset:
+                self._journal.append(journal.moved(lane, offset), self.settings.durability)
+                state.next = offset
+                state.forget_ahead()
+
+    def compact(self) -> int:
+        """Put a snapshot in place of the journal. Returns how many bytes that freed."""
+        with self._lock:
+            return self._snapshot()
+
+    def close(self) -> None:
+        """Hand nothing out any more."""
+        with self._lock:
+            self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closing(f"group {self.group} of {self.topic} was closed or deleted")
+
+    def _sync(self, end: int) -> None:
+        if end and self.settings.durability == "fsync":
+            self._journal.sync(end)
+
+    def _valid(self, lane: int, claims: Sequence[Claim]) -> tuple[list[int], list[Claim]]:
+        """The offsets of the claims that hold, and the claims that do not."""
+        self._check_open()
+        leases, now_us = self.lanes[lane].leases, self._clock.now_us()
+        found = list(map(leases.get, [offset for offset, _ in claims]))
+        first = found[0] if found else None
+        if (
+            first is not None
+            and first.deadline > now_us
+            and found.count(first) == len(found)
+            and all(token == first.token for _, token in claims)
+        ):
+            offsets = [offset for offset, _ in claims]
+            if len(set(offsets)) == len(offsets):
+                return offsets, []
+        valid: dict[int, None] = {}
+        refused: list[Claim] = []
+        for claim, lease in zip(claims, found, strict=True):
+            if lease is None or lease.token != claim[1] or lease.deadline <= now_us:
+                refused.append(claim)
+            else:
+                valid[claim[0]] = None
+        return list(valid), refused
+
+    def _refusal(self, lane: int, claims: Sequence[Claim]) -> LeaseExpired:
+        self._meter.refused.add(len(claims))
+        receipts = [Receipt(self.topic, self.partition, lane, offset, token) for offset, token in claims]
+        return LeaseExpired(receipts=list(map(str, receipts)))
+
+    def _wait(self, lane: int, waits: dict[Retry, list[int]]) -> int:
+        record = b"".join(journal.waiting(lane, retry, runs(offsets)) for retry, offsets in waits.items())
+        end = self._journal.append(record, self.settings.durability)
+        state = self.lanes[lane]
+        for retry, offsets in waits.items():
+            for offset in offsets:
+                state.wait(offset, retry)
+        return end
+
+    def _finish(self, lane: int, offsets: Sequence[int]) -> None:
+        state = self.lanes[lane]
+        if state.retries:
+            state.finish(offsets)
+        else:
+            deque(map(state.leases.pop, offsets, repeat(None)), maxlen=0)
+        if self._order is not None:
+            self._leave(lane, offsets)
+
+    def _leave(self, lane: int, offsets: Iterable[int]) -> None:
+        """Let the next message of each key have its turn."""
+        if self._order is None:
+            return
+        now_us = self._clock.now_us()
+        for offset in offsets:
+            turn = self._order.leave(Place(lane, offset))
+            if turn is not None and (waits := self.lanes[turn.lane].retries.get(turn.offset)) is not None:
+                self.lanes[turn.lane].wait(turn.offset, Retry(waits.attempt, max(waits.due, now_us)))
+                self._on_ready(1)
+
+    def _bury(self, lane: int, verdicts: dict[int, Verdict], now_us: int) -> None:
+        origin = Origin(self.topic, self.partition, lane, self.group)
+        log = self._partition.log(lane)
+        for offsets in bury(log, self._journal, self._graves(True), origin, verdicts, now_us):
+            self._finish(lane, offsets)
+            self._meter.buried.add(len(offsets))
+
+    def _snapshot(self) -> int:
+        return self._journal.snapshot(parts(journal.snapshot(self.lanes)))
+
+    # Opening.
+
+    def _recover(self) -> None:
+        replay = Replay(self.lanes)
+        for record in self._journal.replay():
+            for change in unpack(record):
+                replay.apply(change)
+        self._forget_lost()
+        for burial in replay.burials:
+            self._finish_burial(burial)
+        for lane, state in enumerate(self.lanes):
+            state.forget_ahead()
+            state.rebuild_ready()
+            for lease, offsets in state.leases_by_identity():
+                self._watch(lane, lease, offsets)
+        self._build_order()
+
+    def _forget_lost(self) -> None:
+        """Where a power loss took the end of a lane, other messages will come there, and are pending."""
+        changes = b""
+        for lane, (state, log) in enumerate(zip(self.lanes, self._partition.logs, strict=True)):
+            end = log.end if log else 0
+            if state.reaches_behind(end):
+                changes += journal.cut(lane, end)
+                state.cut(end)
+        if changes:
+            # Before anything new can be appended there.
+            self._journal.sync(self._journal.append(changes))
+
+    def _finish_burial(self, burial: journal.Burial) -> None:
+        graves = self._graves(False)
+        if burial.target_partition < len(graves):
+            grave = graves[burial.target_partition].log(LANES.index("normal"))
+            if find_transfer(grave, burial.target_end, burial.transfer) is not None:
+                grave.sync()
+                self._journal.sync(
+                    self._journal.append(journal.finished(burial.lane, runs(burial.offsets)))
+                )
+                self.lanes[burial.lane].finish(burial.offsets)
+
+    def _build_order(self) -> None:
+        self._order = KeyOrder() if self.settings.ordering == "key" else None
+        for state in self.lanes:
+            state.rebuild_ready()
+        if self._order is None:
+            return
+        places = [Place(lane, o) for lane, state in enumerate(self.lanes) for o in sorted(state.leases)]
+        places += [Place(lane, o) for lane, state in enumerate(self.lanes) for o in sorted(state.retries)]
+        late = []
+        for place in places:
+            record = message_at(self._partition.log(place.lane), place.offset)
+            if record is not None and not self._order.enter(record.key, place):
+                late.append(place)
+        for place in late:
+            state = self.lanes[place.lane]
+            state.ready = [entry for entry in state.ready if entry[1] != place.offset]
+            heapify(state.ready)
+
+
+def _check_texts(*texts: object) -> None:
+    for text in texts:
+        if text is not None and not isinstance(text, str):
+            raise InvalidRequest(f"a reason and an error are texts, not a {type(text).__name__}")

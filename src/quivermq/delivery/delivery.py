@@ -1,0 +1,107 @@
+"""A message in a consumer's hands."""
+
+from typing import TYPE_CHECKING
+
+from quivermq.delivery.lease import Lease, Receipt
+from quivermq.frame import Record
+from quivermq.topic.partition import LANES
+
+if TYPE_CHECKING:
+    from quivermq.delivery.cursor import Cursor
+
+
+class Delivery:
+    """A message with a lease on it. Any thread may settle it, once: `ack`, `nack` or `reject`."""
+
+    __slots__ = ("_cursor", "_lane", "_lease", "_record", "is_settled")
+
+    def __init__(self, record: Record, lease: Lease, cursor: "Cursor", lane: int) -> None:
+        self._record = record
+        self._lease = lease
+        self._cursor = cursor
+        self._lane = lane
+        self.is_settled = False
+
+    @property
+    def value(self) -> bytes:
+        return self._record.value
+
+    @property
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        return self._record.headers
+
+    @property
+    def topic(self) -> str:
+        return self._cursor.topic
+
+    @property
+    def partition(self) -> int:
+        return self._cursor.partition
+
+    @property
+    def priority(self) -> str:
+        return LANES[self._lane]
+
+    @property
+    def offset(self) -> int:
+        """The message's number in its lane, that is among those of its partition and priority."""
+        return self._record.offset
+
+    @property
+    def timestamp(self) -> int:
+        """When it was put, in unix microseconds, unless the producer said otherwise."""
+        return self._record.timestamp
+
+    @property
+    def expires_at(self) -> int | None:
+        return self._record.expires_at
+
+    @property
+    def dedup_id(self) -> str | None:
+        return self._record.dedup_id
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery of this message to this group it is; 1 is the first."""
+        return self._lease.attempt
+
+    @property
+    def receipt(self) -> str:
+        """What `ack` and the others take in place of the delivery itself, also after a restart."""
+        cursor = self._cursor
+        receipt = Receipt(cursor.topic, cursor.partition, self._lane, self.offset, self._lease.token)
+        return str(receipt)
+
+    def ack(self) -> None:
+        """The message is done with. Raises LeaseExpired when it no longer was this consumer's."""
+        self._cursor.ack_one(self._lane, self._record.offset, self._lease.token)
+        self.is_settled = True
+
+    def nack(
+        self, delay: float | None = None, reason: str | None = None, *, error: str | None = None
+    ) -> None:
+        """It failed: try again after `delay` seconds, or after a growing wait when none is given.
+
+        After the last attempt it becomes a dead letter. Raises LeaseExpired.
+        """
+        self._cursor.nack(self._lane, [(self._record.offset, self._lease.token)], delay, reason, error)
+        self.is_settled = True
+
+    def reject(self, reason: str | None = None, *, error: str | None = None) -> None:
+        """It can never succeed: make it a dead letter at once. Raises LeaseExpired."""
+        self._cursor.reject(self._lane, [(self._record.offset, self._lease.token)], reason, error)
+        self.is_settled = True
+
+    def extend(self, seconds: float) -> None:
+        """Keep the lease for so many seconds from now. Raises LeaseExpired."""
+        self._cursor.extend(self._lane, [(self._record.offset, self._lease.token)], seconds)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Delivery {self.topic}/p{self.partition}/{self.priority} offset {self.offset},"
+            f" attempt {self.attempt}, {len(self.value)} bytes>"
+        )

@@ -1,0 +1,100 @@
+"""Reading what a group has not had yet: ahead, frame by frame, passing over what nobody may have."""
+
+from typing import NamedTuple
+
+from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.state import LaneState
+from quivermq.errors import OffsetOutOfRange
+from quivermq.frame import Column, Record
+from quivermq.log import Log
+from quivermq.topic.offsets import OffsetSet
+
+_AHEAD_BYTES = 128 * 1024
+# So many messages of keys that are taken may wait for their turn, before a lane gives nothing more.
+HELD_MAX = 10_000
+
+
+class Fresh(NamedTuple):
+    """Messages nobody had, what was passed over to find them, and where the lane goes on then."""
+
+    records: list[Record]
+    expired: list[int]
+    held: list[int]
+    next: int
+    place: int
+
+
+def fresh_messages(
+    state: LaneState,
+    log: Log,
+    count: int,
+    now_us: int,
+    removed: OffsetSet,
+    order: KeyOrder | None,
+    lane: int,
+) -> Fresh:
+    """Up to `count` messages from `state.next` on. Only what was read ahead is changed."""
+    records: list[Record] = []
+    expired: list[int] = []
+    held: list[int] = []
+    place, position = state.place, state.next
+    while len(records) < count:
+        if place >= len(state.ahead):
+            if not _read_ahead(state, log, max(position, state.ahead_end)):
+                break
+            place = 0
+            position = max(position, log.start)
+        chunk = state.ahead[place : place + count - len(records)]
+        if not chunk:
+            position = state.ahead_end
+            continue
+        place += len(chunk)
+        if removed or order is not None or state.has_conditions:
+            for index, record in enumerate(chunk):
+                if removed and record.offset in removed:
+                    continue
+                if record.expires_at is not None and record.expires_at <= now_us:
+                    expired.append(record.offset)
+                elif order is not None and len(order) >= HELD_MAX and record.key is not None:
+                    return Fresh(records, expired, held, record.offset, place - len(chunk) + index)
+                elif order is None or order.enter(record.key, Place(lane, record.offset)):
+                    records.append(record)
+                else:
+                    held.append(record.offset)
+        else:
+            records += chunk
+        position = chunk[-1].offset + 1 if place < len(state.ahead) else state.ahead_end
+    return Fresh(records, expired, held, position, place)
+
+
+def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
+    """Read the next frames into `state.ahead`. False when there are none."""
+    start = max(position, log.start)
+    if start >= log.end:
+        return False
+    try:
+        frames = log.read(start, bytes_max=_AHEAD_BYTES)
+    except OffsetOutOfRange:
+        # Retention was faster; the next time the log begins later.
+        return False
+    ahead: list[Record] = []
+    has_conditions = False
+    for frame in frames:
+        records = frame.records()
+        base = frame.header.base_offset
+        ahead += records[start - base :] if base < start else records
+        has_conditions = has_conditions or bool(frame.header.columns & Column.EXPIRES_AT)
+    state.ahead, state.place, state.has_conditions = ahead, 0, has_conditions
+    state.ahead_end = frames[-1].header.end_offset if frames else start
+    return bool(frames)
+
+
+def message_at(log: Log, offset: int) -> Record | None:
+    """One message; None when it is not there any more."""
+    try:
+        frame = next(log.frames(offset), None)
+    except OffsetOutOfRange:
+        return None
+    if frame is None or frame.is_control:
+        return None
+    return frame.records()[offset - frame.header.base_offset]

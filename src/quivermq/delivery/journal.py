@@ -1,0 +1,123 @@
+"""The delivery journal of one group in one partition: every change before it is answered, as a record.
+
+A record is a run of changes (see topic/records.py); numbers are offsets, tokens, attempts and times.
+Which leases have expired is not written down: their deadlines say so.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from quivermq.delivery.lease import Lease
+from quivermq.delivery.retry import Retry
+from quivermq.delivery.state import LaneState
+from quivermq.topic.offsets import offsets_of, runs
+from quivermq.topic.records import Change, pack
+
+GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, BURY, CUT = range(1, 9)
+
+
+def granted(lane: int, next_offset: int, lease: Lease, flat: Sequence[int]) -> bytes:
+    """Messages are with a consumer; `next_offset` is the first one that nobody ever had."""
+    return pack(GRANT, lane, [next_offset, lease.token, lease.attempt, lease.deadline, *flat])
+
+
+def finished(lane: int, flat: Sequence[int]) -> bytes:
+    """Messages are done with."""
+    return pack(FINISH, lane, flat)
+
+
+def waiting(lane: int, retry: Retry, flat: Sequence[int]) -> bytes:
+    """Messages wait for their next attempt, or, with no attempt yet, for their turn."""
+    return pack(RETRY, lane, [retry.attempt, retry.due, *flat])
+
+
+def extended(lane: int, lease: Lease, flat: Sequence[int]) -> bytes:
+    """A lease ends at another time for these messages."""
+    return pack(EXTEND, lane, [lease.token, lease.attempt, lease.deadline, *flat])
+
+
+def sought(lane: int, position: int) -> bytes:
+    """Everything from a position on is pending, everything before it done."""
+    return pack(SEEK, lane, [position])
+
+
+def moved(lane: int, next_offset: int) -> bytes:
+    """Nobody will get what lies before this offset for the first time."""
+    return pack(NEXT, lane, [next_offset])
+
+
+def burying(lane: int, transfer: int, target: tuple[int, int], flat: Sequence[int]) -> bytes:
+    """Messages are about to become dead letters: in that partition, behind that end."""
+    return pack(BURY, lane, [transfer, *target, *flat])
+
+
+def cut(lane: int, end: int) -> bytes:
+    """The log lost everything from this offset on."""
+    return pack(CUT, lane, [end])
+
+
+class Burial:
+    """Messages on their way to the dead letters when the process died."""
+
+    __slots__ = ("lane", "offsets", "target_end", "target_partition", "transfer")
+
+    def __init__(self, change: Change) -> None:
+        self.lane = change.lane
+        self.transfer, self.target_partition, self.target_end = change.numbers[:3]
+        self.offsets = set(offsets_of(change.numbers[3:]))
+
+
+class Replay:
+    """The state of all lanes, brought about by the changes of a journal one after the other."""
+
+    def __init__(self, lanes: list[LaneState]) -> None:
+        self.lanes = lanes
+        self.burials: list[Burial] = []
+
+    def apply(self, change: Change) -> None:
+        kind, lane, numbers, _ = change
+        state = self.lanes[lane]
+        if kind == GRANT:
+            next_offset, token, attempt, deadline = numbers[:4]
+            offsets = list(offsets_of(numbers[4:]))
+            for offset in offsets:
+                state.retries.pop(offset, None)
+            state.grant(Lease(attempt, deadline, token), offsets)
+            state.next = max(state.next, next_offset)
+        elif kind == FINISH:
+            state.finish(offsets_of(numbers))
+            for burial in self.burials:
+                if burial.lane == lane:
+                    burial.offsets.difference_update(offsets_of(numbers))
+            self.burials = [burial for burial in self.burials if burial.offsets]
+        elif kind == RETRY:
+            retry = Retry(numbers[0], numbers[1])
+            for offset in offsets_of(numbers[2:]):
+                state.leases.pop(offset, None)
+                state.retries[offset] = retry
+        elif kind == EXTEND:
+            token, attempt, deadline = numbers[:3]
+            state.grant(Lease(attempt, deadline, token), offsets_of(numbers[3:]))
+        elif kind == SEEK:
+            state.seek(numbers[0])
+        elif kind == NEXT:
+            state.next = max(state.next, numbers[0])
+        elif kind == BURY:
+            self.burials.append(Burial(change))
+        elif kind == CUT:
+            state.cut(numbers[0])
+
+
+def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:
+    """The changes that bring a state about from nothing."""
+    for lane, state in enumerate(lanes):
+        yield moved(lane, state.next)
+        for lease, offsets in state.leases_by_identity():
+            flat = runs(offsets)
+            for start in range(0, len(flat), 1024):
+                yield granted(lane, 0, lease, flat[start : start + 1024])
+        by_retry = sorted((retry, offset) for offset, retry in state.retries.items())
+        for retry, group in groupby(by_retry, key=lambda item: item[0]):
+            flat = runs(offset for _, offset in group)
+            for start in range(0, len(flat), 1024):
+                yield waiting(lane, retry, flat[start : start + 1024])

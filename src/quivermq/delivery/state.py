@@ -1,0 +1,116 @@
+"""What a group knows of one lane: pure state, changed live and by replay in the same way.
+
+Every offset before `next` that has neither a lease nor a retry is finished. So a million acks out of
+order cost nothing, and only what is unfinished takes memory.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+from quivermq.delivery.lease import Lease
+from quivermq.delivery.retry import Retry
+from quivermq.frame import Record
+
+
+class LaneState:
+    """One lane of a partition, as one group sees it."""
+
+    __slots__ = ("ahead", "ahead_end", "has_conditions", "leases", "next", "place", "ready", "retries")
+
+    def __init__(self, position: int = 0) -> None:
+        self.next = position
+        self.leases: dict[int, Lease] = {}
+        self.retries: dict[int, Retry] = {}
+        # (due, offset); an entry counts only while `retries` says the same.
+        self.ready: list[tuple[int, int]] = []
+        self.forget_ahead()
+
+    def forget_ahead(self) -> None:
+        """Forget the messages that were read ahead."""
+        self.ahead: list[Record] = []
+        self.place = 0
+        self.ahead_end = self.next
+        # Whether some of them may have to be passed over.
+        self.has_conditions = False
+
+    @property
+    def floor(self) -> int:
+        """The first offset that is not finished."""
+        return min(self.next, min(self.leases, default=self.next), min(self.retries, default=self.next))
+
+    @property
+    def unfinished(self) -> int:
+        """How many messages before `next` are not finished."""
+        return len(self.leases) + len(self.retries)
+
+    def grant(self, lease: Lease, offsets: Iterable[int]) -> None:
+        self.leases.update(dict.fromkeys(offsets, lease))
+
+    def wait(self, offset: int, retry: Retry, *, is_its_turn: bool = True) -> None:
+        """Let a message wait until it is due, and until it is its turn."""
+        self.leases.pop(offset, None)
+        self.retries[offset] = retry
+        if is_its_turn:
+            heappush(self.ready, (retry.due, offset))
+
+    def finish(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self.leases.pop(offset, None)
+            self.retries.pop(offset, None)
+
+    def seek(self, position: int) -> None:
+        self.leases.clear()
+        self.retries.clear()
+        self.ready.clear()
+        self.next = position
+        self.forget_ahead()
+
+    def cut(self, end: int) -> None:
+        """Forget what lies behind the end of the log: other messages will come there."""
+        self.next = min(self.next, end)
+        self.leases = {offset: lease for offset, lease in self.leases.items() if offset < end}
+        self.retries = {offset: retry for offset, retry in self.retries.items() if offset < end}
+        self.rebuild_ready()
+        self.forget_ahead()
+
+    def reaches_behind(self, end: int) -> bool:
+        """Whether anything here is about offsets that the log does not have."""
+        return max(self.next, max(self.leases, default=-1) + 1, max(self.retries, default=-1) + 1) > end
+
+    def rebuild_ready(self) -> None:
+        self.ready = [(retry.due, offset) for offset, retry in self.retries.items()]
+        heapify(self.ready)
+
+    def next_ready(self) -> int | None:
+        """When the next of those that wait is due."""
+        ready, retries = self.ready, self.retries
+        while ready:
+            due, offset = ready[0]
+            retry = retries.get(offset)
+            if retry is not None and retry.due == due:
+                return due
+            heappop(ready)
+        return None
+
+    def take_ready(self, count: int, now_us: int) -> list[tuple[int, Retry]]:
+        """The messages that are due, oldest first, no more than `count`. They stay where they are."""
+        taken: list[tuple[int, Retry]] = []
+        while len(taken) < count:
+            due = self.next_ready()
+            if due is None or due > now_us:
+                break
+            _, offset = heappop(self.ready)
+            taken.append((offset, self.retries[offset]))
+        return taken
+
+    def put_back(self, taken: Iterable[tuple[int, Retry]]) -> None:
+        """Undo `take_ready`."""
+        for offset, retry in taken:
+            heappush(self.ready, (retry.due, offset))
+
+    def leases_by_identity(self) -> Iterator[tuple[Lease, list[int]]]:
+        """Each lease with the offsets that have it."""
+        held: dict[Lease, list[int]] = {}
+        for offset, lease in self.leases.items():
+            held.setdefault(lease, []).append(offset)
+        yield from held.items()

@@ -1,0 +1,124 @@
+"""Looking through dead letters, and sending them back to where they came from.
+
+A dead letter that goes back is first written down as on its way, then appended to its topic, then taken
+out of the dead letters, each step durable before the next: whatever dies in between, it is in exactly
+one of the two when everything is open again.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from quivermq.delivery.dead_letters import DeadLetter, dead_letter
+from quivermq.engine.hosted import Hosted
+from quivermq.topic.names import DEAD_LETTER_SUFFIX
+from quivermq.topic.partition import LANE_NUMBERS, Partition
+from quivermq.topic.removals import Move
+from quivermq.topic.transfer import find_transfer, new_transfer, transfer_producer
+
+Filter = Callable[[DeadLetter], bool]
+Find = Callable[[str], Hosted]
+
+_BATCH_MESSAGES = 500
+_BATCH_BYTES = 1024 * 1024
+
+# Where a dead letter lies: its partition, lane and offset in the dead-letter topic.
+_Lying = tuple[Partition, int, int, DeadLetter]
+
+
+def count_dead_letters(graves: Hosted) -> int:
+    """How many there are."""
+    return sum(
+        graves.topic.partitions[partition].removals.lanes[lane].missing_before(log.end)
+        - max(0, log.start - graves.topic.partitions[partition].removals.lanes[lane].floor)
+        for (partition, lane), log in graves.topic.lanes().items()
+    )
+
+
+def dead_letters(graves: Hosted, limit: int | None) -> list[DeadLetter]:
+    """The dead letters, oldest first in each partition."""
+    return [letter for *_, letter in islice(_lying(graves), limit)]
+
+
+def redrive(graves: Hosted, wanted: Filter | None, limit: int | None, find: Find) -> int:
+    """Send dead letters back, and return how many. `find` gives the topic of a name."""
+    moved = 0
+    batches: dict[tuple[int, int, str, int, int], list[_Lying]] = {}
+    chosen = (item for item in _lying(graves) if wanted is None or wanted(item[3]))
+    # Chosen in full first: what goes back may fail and be back here before the end.
+    for item in list(islice(chosen, limit)):
+        partition, lane, _, letter = item
+        target = find(letter.topic)
+        number = letter.partition % len(target.topic.partitions)
+        place = (partition.number, lane, letter.topic, number, LANE_NUMBERS[letter.priority])
+        batch = batches.setdefault(place, [])
+        size = sum(len(lying[3].value) for lying in batch)
+        if batch and (len(batch) >= _BATCH_MESSAGES or size + len(letter.value) > _BATCH_BYTES):
+            moved += _send_back(target, place, batches.pop(place))
+            batch = batches.setdefault(place, [])
+        batch.append(item)
+    for place, batch in batches.items():
+        moved += _send_back(find(place[2]), place, batch)
+    return moved
+
+
+def discard(graves: Hosted, wanted: Filter | None, limit: int | None) -> int:
+    """Take dead letters out for good, and return how many."""
+    chosen = (item for item in _lying(graves) if wanted is None or wanted(item[3]))
+    gone: dict[tuple[Partition, int], list[int]] = {}
+    for partition, lane, offset, _ in islice(chosen, limit):
+        gone.setdefault((partition, lane), []).append(offset)
+    for (partition, lane), offsets in gone.items():
+        partition.removals.remove(lane, offsets)
+    return sum(map(len, gone.values()))
+
+
+def finish_moves(graves: Hosted, find: Find) -> None:
+    """After a crash: take out what had arrived already, and leave the rest where it is."""
+    for partition in graves.topic.partitions:
+        for move in list(partition.removals.unfinished.values()):
+            log = find(move.target).topic.partitions[move.target_partition].log(move.target_lane)
+            if find_transfer(log, move.target_end, move.transfer) is not None:
+                log.sync()
+                partition.removals.remove(move.lane, move.offsets)
+            else:
+                partition.removals.give_up(move)
+
+
+def _lying(graves: Hosted) -> Iterator[_Lying]:
+    fallback = graves.name.removesuffix(DEAD_LETTER_SUFFIX)
+    for partition in graves.topic.partitions:
+        for lane, log in enumerate(partition.logs):
+            if log is None:
+                continue
+            removed = partition.removals.lanes[lane]
+            start = max(log.start, removed.floor)
+            for record in log.records(start) if start < log.end else ():
+                if record.offset not in removed:
+                    letter = dead_letter(record, partition.number, lane, fallback)
+                    yield partition, lane, record.offset, letter
+
+
+def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: list[_Lying]) -> int:
+    _, lane, topic, target_partition, target_lane = place
+    removals = batch[0][0].removals
+    log = target.topic.partitions[target_partition].log(target_lane)
+    offsets = tuple(offset for _, _, offset, _ in batch)
+    letters = [letter for *_, letter in batch]
+    move = Move(new_transfer(), lane, offsets, topic, target_partition, target_lane, log.end)
+    removals.begin(move)
+    try:
+        log.append_many(
+            [letter.value for letter in letters],
+            timestamp=[letter.timestamp for letter in letters],
+            keys=[letter.key for letter in letters],
+            headers=[letter.original_headers for letter in letters],
+            producer=transfer_producer(move.transfer),
+            durability="fsync",
+        )
+    except Exception:
+        if find_transfer(log, move.target_end, move.transfer) is None:
+            removals.give_up(move)
+        raise
+    removals.remove(lane, offsets)
+    target.ring(len(letters))
+    return len(letters)

@@ -1,0 +1,384 @@
+"""The queue as a whole: its topics, their groups, and the thread that looks after them."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+from quivermq.clock import Clock, SteadyClock, SystemClock
+from quivermq.disk import Disk
+from quivermq.engine.dead_letters import count_dead_letters, finish_moves
+from quivermq.engine.hosted import Hosted, Space
+from quivermq.engine.queue import Queue
+from quivermq.engine.renewal import Renewer
+from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
+from quivermq.errors import Closing, DiskFull, QuiverError, TopicExists, TopicNotFound
+from quivermq.group.bell import Bell
+from quivermq.log import DataDirectory, Removed, Report, verify
+from quivermq.log.flusher import Flusher, Scheduler
+from quivermq.metrics import Metrics
+from quivermq.settings import Settings
+from quivermq.topic.names import check_group_name, check_topic_name, dead_letter_name, is_dead_letter_topic
+from quivermq.topic.partition import Partition
+from quivermq.topic.settings import TopicSettings
+from quivermq.topic.stored import StoredTopic, load_topic, store_topic
+from quivermq.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+# A clock that was set by less is not worth a word.
+_JUMP_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What was removed from the disk."""
+
+    segments: int
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic and how it is set."""
+
+    name: str
+    partitions: int
+    settings: TopicSettings
+
+
+def open_engine(
+    path: str | os.PathLike[str],
+    settings: Settings | None = None,
+    *,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    scheduler: Scheduler | None = None,
+) -> "Engine":
+    """Open a directory as a queue; it is created when it is new.
+
+    Raises DirectoryLocked while another process has it open, and InvalidRequest inside of another
+    queue's directory. `disk`, `clock` and `scheduler` are for tests.
+    """
+    return Engine(path, settings or Settings(), disk=disk, clock=clock, scheduler=scheduler)
+
+
+class Engine:
+    """An open queue. Thread-safe; close it, or use it in a `with` statement."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings: Settings,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        base = clock or SystemClock()
+        self.settings = settings
+        self.metrics = Metrics()
+        self.clock = SteadyClock(base)
+        self.topic_bell = Bell()
+        self._space = Space()
+        self._directory = DataDirectory(
+            path, settings.storage, disk=disk, clock=self.clock, scheduler=scheduler
+        )
+        self.path = self._directory.path
+        self._scheduler = scheduler or Flusher(self.clock)
+        self._owns_scheduler = scheduler is None
+        self.renewer = Renewer(self.clock, self._scheduler)
+        # Held only to look at and change the dict, and to open a topic; never while waiting for a cursor.
+        self._topics_lock = threading.RLock()
+        self._changing = threading.Lock()
+        self._hosted: dict[str, Hosted] = {}
+        self._retained_at = self.clock.monotonic()
+        self._jumped_us = 0
+        self._is_closed = False
+        try:
+            self._open_topics()
+        except BaseException:
+            self._directory.close()
+            raise
+        self._schedule_maintenance()
+
+    # Topics.
+
+    def create_topic(self, name: str, **settings: Any) -> None:
+        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings."""
+        check_topic_name(name)
+        made = TopicSettings.make(settings, self.settings.storage)
+        with self._topics_lock:
+            self.check_open()
+            if name in self._hosted:
+                raise TopicExists(f"the topic {name} exists already: use alter_topic to change it")
+            self._create(name, made)
+
+    def alter_topic(self, name: str, **settings: Any) -> None:
+        """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
+        hosted = self.hosted(name)
+        with self._changing:
+            changed = hosted.settings.changed(settings)
+            changed.storage(self.settings.storage)
+            stored = StoredTopic(settings=changed, created_us=self.clock.now_us())
+            store_topic(self._directory.disk, self._topic_path(name), stored)
+            hosted.configure(changed)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its messages and what its groups know. Its dead letters stay."""
+        hosted = self.hosted(name)
+        with self._changing:
+            stored = StoredTopic(settings=hosted.settings, created_us=self.clock.now_us(), deleted=True)
+            store_topic(self._directory.disk, self._topic_path(name), stored)
+            hosted.close()
+            with self._topics_lock:
+                self._hosted = {other: h for other, h in self._hosted.items() if other != name}
+                self._remove_files(name)
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        self.check_open()
+        return sorted(self._hosted)
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic. Raises TopicNotFound."""
+        settings = self.hosted(name).settings
+        return TopicInfo(name, settings.partitions, settings)
+
+    def groups(self, topic: str) -> list[str]:
+        """The groups of a topic. Raises TopicNotFound."""
+        return sorted(self.hosted(topic).groups)
+
+    def delete_group(self, topic: str, group: str) -> bool:
+        """Forget what a group knows of a topic. False when there is no such group."""
+        check_group_name(group)
+        return self.hosted(topic).delete_group(group)
+
+    def queue(self, topic: str, group: str = "default") -> Queue:
+        """A topic, or all topics of a pattern, as one group sees it. Nothing is created yet."""
+        self.check_open()
+        return Queue(self, topic, group)
+
+    # The whole.
+
+    def stats(self) -> EngineStats:
+        """What there is, and how far every group has come."""
+        self.check_open()
+        topics = {name: self.topic_stats(hosted) for name, hosted in sorted(self._hosted.items())}
+        return EngineStats(
+            topics=topics,
+            messages=sum(topic.messages for topic in topics.values()),
+            bytes=sum(topic.bytes for topic in topics.values()),
+            free_bytes=self._directory.disk.free_bytes(self.path),
+        )
+
+    def topic_stats(self, hosted: Hosted) -> TopicStats:
+        logs = hosted.topic.lanes().values()
+        return TopicStats(
+            topic=hosted.name,
+            partitions=hosted.settings.partitions,
+            messages=sum(log.end - log.start for log in logs),
+            bytes=sum(log.size_bytes for log in logs),
+            delayed=hosted.topic.delays.pending,
+            dead_letters=self.dead_letter_count(hosted.name),
+            groups={name: self.queue_stats(hosted, name) for name in sorted(hosted.groups)},
+        )
+
+    def queue_stats(self, hosted: Hosted, group: str) -> QueueStats:
+        hosted.release(self.clock.now_us())
+        delayed, dead = hosted.topic.delays.pending, self.dead_letter_count(hosted.name)
+        if group not in hosted.groups:
+            logs = hosted.topic.lanes().values()
+            pending = sum(log.end - log.start for log in logs)
+            return QueueStats(hosted.name, group, pending=pending, delayed=delayed, dead_letters=dead)
+        hosted.groups[group].expire(self.clock.now_us())
+        return QueueStats(
+            hosted.name, group, *hosted.groups[group].counts(), delayed=delayed, dead_letters=dead
+        )
+
+    def dead_letter_count(self, topic: str) -> int:
+        if is_dead_letter_topic(topic):
+            return 0
+        graves = self._hosted.get(dead_letter_name(topic))
+        return 0 if graves is None else count_dead_letters(graves)
+
+    def compact(self) -> Compacted:
+        """Remove now what the settings no longer keep, and shorten the journals."""
+        self.check_open()
+        removed = [hosted.compact() for hosted in list(self._hosted.values())]
+        return Compacted(*map(sum, zip(Removed(), *removed, strict=True)))
+
+    def verify(self) -> Report:
+        """Check every byte of every log, while the queue is in use."""
+        self.check_open()
+        return verify(self.path, self.settings.storage, disk=self._directory.disk)
+
+    def maintain(self) -> None:
+        """Do what is due by now. A thread does this all the time; calling it does no harm."""
+        if self._is_closed:
+            return
+        now_us = self.clock.now_us()
+        self._look_at_clock()
+        self._look_at_disk()
+        for hosted in list(self._hosted.values()):
+            self._guarded(hosted, partial(hosted.maintain, now_us))
+        if self.clock.monotonic() - self._retained_at >= self.settings.engine.retention_interval_ms / 1000:
+            self._retained_at = self.clock.monotonic()
+            for hosted in list(self._hosted.values()):
+                self._guarded(hosted, hosted.retain)
+
+    def close(self) -> None:
+        """Write and sync everything and let go of the directory. Closing twice is allowed.
+
+        Raises DiskFull when buffered messages cannot be written: call it again once there is room.
+        """
+        self._is_closed = True
+        if self._owns_scheduler:
+            self._scheduler.close()
+        for hosted in list(self._hosted.values()):
+            hosted.close()
+        self.topic_bell.ring(len(self.topic_bell.waiting))
+        self._directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def check_open(self) -> None:
+        """Raise Closing once the queue was closed."""
+        if self._is_closed:
+            raise Closing(f"{self.path} was closed: open it again")
+
+    # For queues.
+
+    def hosted(self, name: str) -> Hosted:
+        """The topic of that name. Raises TopicNotFound."""
+        self.check_open()
+        hosted = self._hosted.get(name)
+        if hosted is None:
+            check_topic_name(name)
+            raise TopicNotFound(f"there is no topic {name}: create it, or put something into it")
+        return hosted
+
+    def find(self, name: str) -> Hosted | None:
+        """The topic of that name, if there is one."""
+        return self._hosted.get(name)
+
+    def find_all(self, matches: Callable[[str], bool]) -> list[Hosted]:
+        """The topics whose names match."""
+        return [hosted for name, hosted in self._hosted.items() if matches(name)]
+
+    def hosted_or_new(self, name: str) -> Hosted:
+        """The topic of that name, created with the defaults when it is new."""
+        hosted = self._hosted.get(name)
+        if hosted is None:
+            check_topic_name(name)
+            with self._topics_lock:
+                self.check_open()
+                hosted = self._hosted.get(name)
+                if hosted is None:
+                    hosted = self._create(name, TopicSettings.make({}, self.settings.storage))
+        return hosted
+
+    # Opening and looking after.
+
+    def _open_topics(self) -> None:
+        disk, root = self._directory.disk, self.path / "topics"
+        for name in disk.names(root):
+            stored = load_topic(disk, root / name) if disk.is_directory(root / name) else None
+            if stored is None:
+                self._adopt(name)
+            elif stored.deleted:
+                self._remove_files(name)
+            else:
+                self._hosted[name] = self._host(name, stored.settings)
+        for hosted in list(self._hosted.values()):
+            for group in list(hosted.stored_groups()):
+                hosted.group(group)
+        for hosted in list(self._hosted.values()):
+            finish_moves(hosted, self.hosted_or_new)
+
+    def _adopt(self, name: str) -> None:
+        """A directory without `topic.json`: the file was lost, or its making was interrupted."""
+        disk, path = self._directory.disk, self.path / "topics" / name
+        if not disk.is_directory(path):
+            return
+        numbers = [int(part[1:]) for part in disk.names(path) if part[:1] == "p" and part[1:].isdigit()]
+        if not numbers:
+            return
+        settings = TopicSettings.make({"partitions": max(numbers) + 1}, self.settings.storage)
+        logger.warning("%s has messages but no topic.json: it is opened with the defaults", path)
+        self._create(name, settings)
+
+    def _create(self, name: str, settings: TopicSettings) -> Hosted:
+        stored = StoredTopic(settings=settings, created_us=self.clock.now_us())
+        store_topic(self._directory.disk, self._topic_path(name), stored)
+        hosted = self._host(name, settings)
+        self._hosted = {**self._hosted, name: hosted}
+        self.topic_bell.ring(len(self.topic_bell.waiting))
+        return hosted
+
+    def _host(self, name: str, settings: TopicSettings) -> Hosted:
+        topic = Topic(self._directory, name, settings, self.clock)
+        return Hosted(self._directory, topic, self.clock, self.metrics, self._space, self._graves)
+
+    def _graves(self, topic: str, create: bool) -> list[Partition]:
+        name = dead_letter_name(topic)
+        hosted = self.hosted_or_new(name) if create else self._hosted.get(name)
+        return hosted.topic.partitions if hosted else []
+
+    def _topic_path(self, name: str) -> Any:
+        return self.path / "topics" / name
+
+    def _remove_files(self, name: str) -> None:
+        """Take away what a deleted topic left; `topic.json`, which says so, goes last."""
+        disk = self._directory.disk
+        for group in disk.names(self.path / "groups"):
+            if disk.is_directory(self.path / "groups" / group / name):
+                self._directory.remove(f"groups/{group}/{name}")
+        for part in disk.names(self._topic_path(name)):
+            if disk.is_directory(self._topic_path(name) / part):
+                self._directory.remove(f"topics/{name}/{part}")
+        self._directory.remove(f"topics/{name}")
+
+    def _schedule_maintenance(self) -> None:
+        self._scheduler.schedule(self.settings.engine.maintenance_interval_ms / 1000, self._maintain)
+
+    def _maintain(self) -> None:
+        try:
+            self.maintain()
+        finally:
+            if not self._is_closed:
+                self._schedule_maintenance()
+
+    def _guarded(self, hosted: Hosted, act: Callable[[], object]) -> None:
+        """One topic in trouble must not keep the others from being looked after."""
+        try:
+            act()
+        except QuiverError as error:
+            if not (hosted.is_gone or self._is_closed):
+                logger.error("maintenance of %s failed: %s", hosted.name, error)
+
+    def _look_at_disk(self) -> None:
+        free = self._directory.disk.free_bytes(self.path)
+        wanted = self.settings.engine.free_bytes_min
+        if free >= wanted:
+            self._space.shortage = None
+        elif self._space.shortage is None:
+            logger.error("%s has only %d bytes left: messages are refused", self.path, free)
+            self._space.shortage = DiskFull(self.path, needed_bytes=wanted - free)
+
+    def _look_at_clock(self) -> None:
+        jumped_us = self.clock.jumped_us()
+        if abs(jumped_us - self._jumped_us) >= _JUMP_US:
+            logger.warning(
+                "the system's clock was set by %+.1f s: times here go on as before until the next opening",
+                (jumped_us - self._jumped_us) / 1_000_000,
+            )
+            self._jumped_us = jumped_us

@@ -1,0 +1,232 @@
+"""A topic together with its groups, as the engine has it open."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from quivermq.clock import SteadyClock
+from quivermq.delivery.cursor import Cursor
+from quivermq.delivery.meter import DeliveryMeter
+from quivermq.engine.backlog import Backlog
+from quivermq.errors import Closing, DiskFull, TopicNotFound
+from quivermq.group.group import Group
+from quivermq.log import DataDirectory, Log, Removed
+from quivermq.metrics import Metrics
+from quivermq.settings import Durability
+from quivermq.topic.incoming import Message
+from quivermq.topic.partition import Partition
+from quivermq.topic.put import Put
+from quivermq.topic.settings import TopicSettings
+from quivermq.topic.state_log import StateLog
+from quivermq.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+
+class Space:
+    """Whether there is room for messages. Looked at now and then; acks do not ask."""
+
+    def __init__(self) -> None:
+        self.shortage: DiskFull | None = None
+
+
+class Hosted:
+    """Puts to the topic and wakes its groups. Thread-safe."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        topic: Topic,
+        clock: SteadyClock,
+        metrics: Metrics,
+        space: Space,
+        graves: Callable[[str, bool], list[Partition]],
+    ) -> None:
+        self.topic = topic
+        self.name = topic.name
+        self._directory = directory
+        self._clock = clock
+        self._metrics = metrics
+        self._space = space
+        self._graves = graves
+        self._changing = threading.RLock()
+        self.groups: dict[str, Group] = {}
+        # Dead letters go back one after the other.
+        self.moving = threading.Lock()
+        self.is_gone = False
+        self._backlog = Backlog(topic, self.groups, metrics)
+        self._published = metrics.counter(
+            "quiver_messages_published_total", "Messages that were put.", topic=self.name
+        )
+        self._configure_fast_path()
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self.topic.settings
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Go on with other settings, here and in every group."""
+        with self._changing:
+            self.topic.configure(settings)
+            for group in self.groups.values():
+                group.configure(settings)
+            self._configure_fast_path()
+
+    def _configure_fast_path(self) -> None:
+        # A put that is just a value may go straight to its log when nothing has to be asked first.
+        self.is_simple = not self.topic.settings.is_bounded
+
+    # The way in.
+
+    def put_plain(self, value: bytes, durability: Durability | None) -> tuple[int, int]:
+        """Store a message that is just a value, where nothing limits the topic."""
+        if self._space.shortage is not None or self.is_gone:
+            self._check_usable()
+        place = self.topic.append_plain(value, durability)
+        self._published.add(1)
+        for group in self.groups.values():
+            if group.bell.waiting:
+                group.bell.ring()
+        return place
+
+    def put_many(
+        self, messages: Sequence[bytes | Message], durability: Durability | None = None
+    ) -> Sequence[Put]:
+        """Store messages, unless the backlog or the disk has no room for them."""
+        self._check_usable()
+        puts = self._backlog.put(messages, durability)
+        self._published.add(len(puts))
+        self.ring(len(puts))
+        return puts
+
+    def put_frame(
+        self, frame: bytes, partition: int | None, priority: str, durability: Durability | None
+    ) -> Put:
+        """Append a frame as it is."""
+        self._check_usable()
+        put = self.topic.put_frame(frame, partition=partition, priority=priority, durability=durability)
+        self.ring(1000)
+        return put
+
+    def ring(self, count: int) -> None:
+        """Wake as many consumers of each group as there are messages."""
+        for group in self.groups.values():
+            if group.bell.waiting:
+                group.bell.ring(count)
+
+    def _check_usable(self) -> None:
+        if self.is_gone:
+            raise TopicNotFound(f"the topic {self.name} was deleted")
+        if (shortage := self._space.shortage) is not None:
+            raise DiskFull(shortage.path, needed_bytes=shortage.needed_bytes)
+
+    # Groups.
+
+    def group(self, name: str) -> Group:
+        """The group of that name, which begins with the earliest message when it is new."""
+        group = self.groups.get(name)
+        if group is None:
+            with self._changing:
+                if self.is_gone:
+                    raise TopicNotFound(f"the topic {self.name} was deleted")
+                group = self.groups.get(name) or Group(
+                    name, self.topic.settings, self._clock, self._open_cursor
+                )
+                # Replaced as a whole, so that whoever walks over it needs no lock.
+                self.groups = {**self.groups, name: group}
+                self._backlog.groups = self.groups
+        return group
+
+    def _open_cursor(self, number: int, group: Group) -> Cursor:
+        labels = {"topic": self.name, "group": group.name}
+        counter = self._metrics.counter
+        return Cursor(
+            group.name,
+            self.topic.partitions[number],
+            StateLog(self._directory, f"groups/{group.name}/{self.name}/p{number}"),
+            self.topic.settings,
+            clock=self._clock,
+            graves=lambda create: self._graves(self.name, create),
+            meter=DeliveryMeter(
+                delivered=counter("quiver_messages_delivered_total", "Messages handed out.", **labels),
+                acked=counter("quiver_messages_acked_total", "Messages acknowledged.", **labels),
+                nacked=counter("quiver_messages_nacked_total", "Deliveries that failed.", **labels),
+                refused=counter("quiver_receipts_refused_total", "Receipts that came late.", **labels),
+                expired=counter("quiver_messages_expired_total", "Messages past their TTL.", **labels),
+                leases_expired=counter("quiver_leases_expired_total", "Leases that ran out.", **labels),
+                buried=counter("quiver_messages_dead_lettered_total", "Dead letters.", **labels),
+            ),
+            on_ready=group.bell.ring,
+        )
+
+    def delete_group(self, name: str) -> bool:
+        """Forget a group and everything it knows."""
+        with self._changing:
+            group = self.groups.get(name)
+            if group is None:
+                return False
+            self.groups = {other: g for other, g in self.groups.items() if other != name}
+            self._backlog.groups = self.groups
+            group.close()
+            self._directory.remove(f"groups/{name}/{self.name}")
+            return True
+
+    # Time.
+
+    def release(self, now_us: int) -> None:
+        """Append the delayed messages that are due."""
+        due = self.topic.delays.next_due
+        if due is not None and due <= now_us:
+            self.ring(sum(len(offsets) for _, _, offsets in self.topic.delays.release(now_us)))
+
+    def maintain(self, now_us: int) -> None:
+        """Do what is due: delayed messages, leases, checkpoints."""
+        self.release(now_us)
+        for group in self.groups.values():
+            group.expire(now_us)
+        self.topic.seen.checkpoint()
+
+    def retain(self) -> Removed:
+        """Remove the segments that nobody keeps any more."""
+        removed = Removed()
+        for partition in self.topic.partitions:
+            for lane, log in enumerate(partition.logs):
+                if log is not None:
+                    removed = Removed(
+                        *map(sum, zip(removed, self._retain(partition, lane, log), strict=True))
+                    )
+        return removed
+
+    def _retain(self, partition: Partition, lane: int, log: Log) -> Removed:
+        floors = [group.floors()[partition.number][lane] for group in self.groups.values()]
+        # What was taken out for everybody is not needed by anybody.
+        finished = partition.removals.lanes[lane].floor
+        if floors and self.settings.delete_finished:
+            finished = max(finished, min(floors))
+        is_kept = floors and not self.settings.retention_force
+        return log.retain(floor=max(finished, min(floors)) if is_kept else None, finished=finished)
+
+    def compact(self) -> Removed:
+        """Remove what nobody keeps any more, and shorten the journals."""
+        removed = self.retain()
+        freed = sum(cursor.compact() for group in self.groups.values() for cursor in group.cursors)
+        return removed._replace(bytes=removed.bytes + freed)
+
+    def check_open(self) -> None:
+        """Raise Closing once the topic is gone."""
+        if self.is_gone:
+            raise Closing(f"the topic {self.name} was deleted")
+
+    def close(self) -> None:
+        """Serve nobody any more."""
+        with self._changing:
+            self.is_gone = True
+            for group in self.groups.values():
+                group.close()
+
+    def stored_groups(self) -> Iterator[str]:
+        """The groups that have been here before."""
+        disk, root = self._directory.disk, self._directory.path / "groups"
+        for name in disk.names(root):
+            if disk.is_directory(root / name / self.name):
+                yield name

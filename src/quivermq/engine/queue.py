@@ -1,0 +1,454 @@
+"""A topic, or all topics of a pattern, as one group sees it: what producers and consumers hold in hand."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from quivermq.delivery.dead_letters import DeadLetter
+from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.lease import parse_receipt
+from quivermq.engine.dead_letters import Filter, dead_letters, discard, redrive
+from quivermq.engine.hosted import Hosted
+from quivermq.engine.positions import positions
+from quivermq.engine.settling import Settling, claims_of
+from quivermq.engine.stats import QueueStats
+from quivermq.engine.waiting import wait_for
+from quivermq.errors import InvalidName, InvalidRequest
+from quivermq.frame import OFFSET_MAX, Record
+from quivermq.group.group import Group
+from quivermq.settings import Durability
+from quivermq.topic.delay import Scheduled
+from quivermq.topic.incoming import Message, Moment, check_limit, check_number, check_partition, seconds_us
+from quivermq.topic.names import (
+    Pattern,
+    check_group_name,
+    check_topic_name,
+    dead_letter_name,
+    is_dead_letter_topic,
+    is_pattern,
+)
+from quivermq.topic.partition import lane_number
+from quivermq.topic.put import Put, plain_put
+
+if TYPE_CHECKING:
+    from quivermq.engine.engine import Engine
+
+_MANY_MAX = 100_000
+_READ_MAX = 100_000
+
+# What settles messages takes a delivery, its receipt, or many of either.
+Held = Delivery | str | Iterable[Delivery | str]
+
+
+class Queue:
+    """Made by `Engine.queue`. Cheap to make, and to share between threads."""
+
+    def __init__(self, engine: "Engine", topic: str, group: str) -> None:
+        check_group_name(group)
+        self._pattern: Pattern | None = None
+        if is_pattern(topic):
+            self._pattern = Pattern(topic)
+        else:
+            check_topic_name(topic)
+        self.topic = topic
+        self.group = group
+        self._engine = engine
+        self._hosted: Hosted | None = None
+        self._turn = 0
+
+    # In.
+
+    def put(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        priority: str = "normal",
+        ttl: float | None = None,
+        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        dedup_id: str | None = None,
+        timestamp: Moment | None = None,
+        partition: int | None = None,
+        durability: Durability | None = None,
+    ) -> Put:
+        """Put one message into the topic, which is created when it is new.
+
+        `ttl` and `delay` are seconds; `deliver_at` and `timestamp` are unix microseconds as an int, unix
+        seconds as a float, or a datetime. Raises InvalidRequest, Overloaded or DiskFull: then nothing was
+        stored. Raises StorageFailed: then only opening the queue again tells.
+        """
+        hosted = self._hosted
+        if hosted is None or hosted.is_gone:
+            hosted = self._target()
+        if (
+            key is None
+            and headers is None
+            and dedup_id is None
+            and ttl is None
+            and delay is None
+            and deliver_at is None
+            and timestamp is None
+            and partition is None
+            and priority == "normal"
+            and hosted.is_simple
+        ):
+            number, offset = hosted.put_plain(value, durability)
+            return plain_put((hosted.name, number, "normal", offset, False, None))
+        message = Message(
+            value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition
+        )
+        return hosted.put_many([message], durability)[0]
+
+    def put_many(
+        self, messages: Iterable[bytes | Message], *, durability: Durability | None = None
+    ) -> Sequence[Put]:
+        """Put messages, each just a value or a `Message`. All are checked before the first is stored.
+
+        Those of one lane are stored together or not at all. When the disk fails between two lanes, the
+        error says so, and the first one keeps its messages.
+        """
+        if isinstance(messages, bytes | bytearray | memoryview | str) or not isinstance(messages, Iterable):
+            raise InvalidRequest("put_many takes a list of messages: for a single one there is put")
+        if not isinstance(messages, list):
+            messages = list(messages)
+        return self._target().put_many(messages, durability)
+
+    def put_frame(
+        self,
+        frame: bytes,
+        *,
+        partition: int | None = None,
+        priority: str = "normal",
+        durability: Durability | None = None,
+    ) -> Put:
+        """Append a frame that was encoded elsewhere, as it is; the put is that of its first message.
+
+        One whose producer sent it before, as its id, epoch and sequence tell, is answered with the offset
+        it got then, and `duplicate`. Raises InvalidFrame, Conflict.
+        """
+        return self._target().put_frame(frame, partition, priority, durability)
+
+    # Out.
+
+    def get(self, timeout: float | None = 0, *, lease: float | None = None) -> Delivery | None:
+        """The next message, or None when there is none within `timeout` seconds; None waits for ever.
+
+        It is leased for `lease` seconds, by default as the topic is set: settle it before that.
+        """
+        found = self._take(1, timeout, lease)
+        return found[0] if found else None
+
+    def get_many(
+        self, count: int, timeout: float | None = 0, *, lease: float | None = None
+    ) -> list[Delivery]:
+        """Up to `count` messages: what is there, or, when nothing is, what comes first."""
+        check_number("count", count, 1, _MANY_MAX)
+        return self._take(count, timeout, lease)
+
+    def pop(self, timeout: float | None = 0) -> Delivery | None:
+        """The next message, acknowledged at once: if it is lost from here on, it is lost."""
+        found = self._take(1, timeout, None, pop=True)
+        if not found:
+            return None
+        found[0].is_settled = True
+        return found[0]
+
+    @contextmanager
+    def process(
+        self, timeout: float | None = 0, *, lease: float | None = None
+    ) -> Iterator[Delivery | None]:
+        """The next message for a `with` block: acked at its end, nacked when it raises.
+
+        The lease is renewed as long as the block runs. None when there is no message.
+        """
+        message = self.get(timeout, lease=lease)
+        if message is None:
+            yield None
+            return
+        self._hold(message, lease)
+        try:
+            yield message
+        except BaseException as error:
+            self._engine.renewer.release(message)
+            if not message.is_settled:
+                message.nack(reason=type(error).__name__, error=f"{type(error).__name__}: {error}")
+            raise
+        self._engine.renewer.release(message)
+        if not message.is_settled:
+            message.ack()
+
+    def stream(self, timeout: float | None = None, *, lease: float | None = None) -> Iterator[Delivery]:
+        """Message after message; each is acked when the next one is asked for.
+
+        Ends when none comes for `timeout` seconds, by default never. A message that the loop did not get
+        past, because of a `break` or an error, goes back at once.
+        """
+        while (message := self.get(timeout, lease=lease)) is not None:
+            self._hold(message, lease)
+            try:
+                yield message
+            except BaseException:
+                self._engine.renewer.release(message)
+                if not message.is_settled:
+                    message.nack(delay=0, reason="stream closed")
+                raise
+            self._engine.renewer.release(message)
+            if not message.is_settled:
+                message.ack()
+
+    # Settling.
+
+    def ack(self, held: Held) -> None:
+        """Messages are done with.
+
+        Those whose receipts still hold are settled in any case; then LeaseExpired tells of the others.
+        """
+        self._settle(held, lambda cursor, lane, claims: cursor.ack(lane, claims))
+
+    def nack(
+        self,
+        held: Held,
+        delay: float | None = None,
+        reason: str | None = None,
+        *,
+        error: str | None = None,
+    ) -> None:
+        """Messages failed and are tried again, after `delay` seconds or a growing wait."""
+        self._settle(
+            held,
+            lambda cursor, lane, claims: cursor.nack(lane, claims, delay, reason, error, raises=False),
+        )
+
+    def reject(self, held: Held, reason: str | None = None, *, error: str | None = None) -> None:
+        """Messages can never succeed: they become dead letters at once."""
+        self._settle(
+            held, lambda cursor, lane, claims: cursor.reject(lane, claims, reason, error, raises=False)
+        )
+
+    def extend(self, held: Held, seconds: float) -> None:
+        """Leases last for so many seconds from now."""
+        self._settle(held, lambda cursor, lane, claims: cursor.extend(lane, claims, seconds, raises=False))
+
+    def _settle(self, held: Held, settle: Settling) -> None:
+        claims_of(held, self._cursor_of).settle(settle)
+
+    # The log.
+
+    def seek(
+        self,
+        to: str | None = None,
+        *,
+        offset: int | None = None,
+        timestamp: Moment | None = None,
+        partition: int | None = None,
+        priority: str | None = None,
+    ) -> None:
+        """Let the group go on from elsewhere: "earliest", "latest", an offset, or a moment.
+
+        An offset counts in one lane, by default that of normal priority. What lies before is done with,
+        also what is in flight; what lies behind is pending again. Raises OffsetOutOfRange.
+        """
+        hosted = self._one("seek")
+        group = hosted.group(self.group)
+        found = positions(
+            hosted.topic, to, offset=offset, timestamp=timestamp, partition=partition, priority=priority
+        )
+        for (number, lane), position in found.items():
+            group.cursors[number].seek(lane, position)
+
+    def read(
+        self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
+    ) -> list[Record]:
+        """Messages of one lane from an offset on, by default the earliest, for looking only."""
+        hosted = self._one("read")
+        lane = lane_number(priority)
+        check_partition(partition, hosted.settings)
+        check_number("limit", limit, 0, _READ_MAX)
+        if start is not None:
+            check_number("start", start, 0, OFFSET_MAX)
+        owner = hosted.topic.partitions[partition]
+        log = owner.logs[lane] or owner.log(lane)
+        removed = owner.removals.lanes[lane]
+        if not removed:
+            return list(log.records(start, limit=limit))
+        found: list[Record] = []
+        for record in log.records(start):
+            if len(found) >= limit:
+                break
+            if record.offset not in removed:
+                found.append(record)
+        return found
+
+    def peek(self, limit: int = 1) -> list[Record]:
+        """The next messages that nobody in the group has had, without taking them."""
+        check_number("limit", limit, 0, _READ_MAX)
+        hosted = self._one("peek")
+        found: list[Record] = []
+        now_us = self._engine.clock.now_us()
+        hosted.release(now_us)
+        for (number, lane), log in hosted.topic.lanes().items():
+            group = hosted.groups.get(self.group)
+            start = log.start if group is None else max(log.start, group.cursors[number].lanes[lane].next)
+            removed = hosted.topic.partitions[number].removals.lanes[lane]
+            for record in log.records(start) if start < log.end else ():
+                if len(found) >= limit:
+                    return found
+                is_expired = record.expires_at is not None and record.expires_at <= now_us
+                if not is_expired and record.offset not in removed:
+                    found.append(record)
+        return found
+
+    # Looking after.
+
+    def stats(self) -> QueueStats:
+        """How much there is for the group, and how far it has come."""
+        self._engine.check_open()
+        hosted = self._engine.find(self.topic)
+        if self._pattern is None:
+            empty = QueueStats(self.topic, self.group)
+            return empty if hosted is None else self._engine.queue_stats(hosted, self.group)
+        each = [self._engine.queue_stats(hosted, self.group) for hosted in self._all()]
+        return QueueStats(
+            self.topic,
+            self.group,
+            pending=sum(stats.pending for stats in each),
+            in_flight=sum(stats.in_flight for stats in each),
+            retrying=sum(stats.retrying for stats in each),
+            delayed=sum(stats.delayed for stats in each),
+            dead_letters=sum(stats.dead_letters for stats in each),
+        )
+
+    def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
+        """The messages of this topic that were given up, by whichever group."""
+        check_limit(limit)
+        graves = self._graves()
+        return [] if graves is None else dead_letters(graves, limit)
+
+    def redrive(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - The contract's word.
+        limit: int | None = None,
+    ) -> int:
+        """Send dead letters back to where they came from, and return how many.
+
+        Each is at any time, also after a crash, in exactly one of the two topics. They come back as new
+        messages at the end of their lane, so every group sees them.
+        """
+        check_limit(limit)
+        graves = self._graves()
+        if graves is None:
+            return 0
+        with graves.moving:
+            return redrive(graves, filter, limit, self._engine.hosted)
+
+    def discard(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - As in redrive.
+        limit: int | None = None,
+    ) -> int:
+        """Take dead letters out for good, and return how many."""
+        check_limit(limit)
+        graves = self._graves()
+        if graves is None:
+            return 0
+        with graves.moving:
+            return discard(graves, filter, limit)
+
+    def scheduled(self, limit: int | None = None) -> list[Scheduled]:
+        """The delayed messages that wait, the next one first."""
+        check_limit(limit)
+        hosted = self._engine.find(self.topic)
+        if hosted is None:
+            return []
+        hosted.release(self._engine.clock.now_us())
+        return hosted.topic.delays.scheduled(limit)
+
+    def cancel(self, scheduled_id: str) -> bool:
+        """Call a delayed message off. False when it is not waiting any more, or never was."""
+        hosted = self._engine.find(self.topic)
+        if hosted is None or not isinstance(scheduled_id, str):
+            return False
+        hosted.release(self._engine.clock.now_us())
+        if not hosted.topic.delays.cancel(scheduled_id):
+            return False
+        hosted.topic.seen.forget_scheduled(scheduled_id)
+        return True
+
+    def _graves(self) -> Hosted | None:
+        self._engine.check_open()
+        topic = self.topic if is_dead_letter_topic(self.topic) else dead_letter_name(self.topic)
+        return self._engine.find(topic)
+
+    def _target(self) -> Hosted:
+        """The topic that messages go to."""
+        if self._pattern is not None:
+            raise InvalidName(f"{self.topic} stands for many topics: put into one of them")
+        self._engine.check_open()
+        self._hosted = self._engine.hosted_or_new(self.topic)
+        return self._hosted
+
+    def _one(self, act: str) -> Hosted:
+        if self._pattern is not None:
+            raise InvalidName(f"{self.topic} stands for many topics: {act} in one of them")
+        return self._engine.hosted(self.topic)
+
+    def _all(self) -> list[Hosted]:
+        if self._pattern is not None:
+            return self._engine.find_all(self._pattern.matches)
+        hosted = self._engine.find(self.topic)
+        return [] if hosted is None else [hosted]
+
+    def _cursor_of(self, receipt: str) -> tuple[Group, int, int, int, int]:
+        topic, partition, lane, offset, token = parse_receipt(receipt)
+        group = self._engine.hosted(topic).group(self.group)
+        if partition >= len(group.cursors):
+            raise InvalidRequest(f"{topic} has no partition {partition}: the receipt is from elsewhere")
+        return group, partition, lane, offset, token
+
+    def _take(
+        self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
+    ) -> list[Delivery]:
+        lease_us = None if lease is None else seconds_us("lease", lease, lowest=0.001)
+
+        def take() -> list[Delivery]:
+            return self._take_now(count, lease_us, pop)
+
+        if timeout == 0:
+            return take()
+        if timeout is not None:
+            seconds_us("timeout", timeout, lowest=0)
+        return wait_for(take, timeout, self._engine, self._groups)
+
+    def _take_now(self, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
+        hosted = self._hosted
+        if hosted is not None and not hosted.is_gone and self._pattern is None:
+            return self._take_from(hosted, count, lease_us, pop)
+        self._engine.check_open()
+        if self._pattern is None:
+            self._hosted = self._engine.find(self.topic)
+            return [] if self._hosted is None else self._take_from(self._hosted, count, lease_us, pop)
+        topics = self._all()
+        self._turn += 1
+        start = self._turn % len(topics) if topics else 0
+        taken: list[Delivery] = []
+        for topic in [*topics[start:], *topics[:start]]:
+            taken += self._take_from(topic, count - len(taken), lease_us, pop)
+            if len(taken) >= count:
+                break
+        return taken
+
+    def _take_from(self, hosted: Hosted, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
+        if hosted.topic.delays.next_due is not None:
+            hosted.release(self._engine.clock.now_us())
+        group = hosted.groups.get(self.group) or hosted.group(self.group)
+        return group.take(count, lease_us, pop=pop)
+
+    def _groups(self) -> list[tuple[Hosted, Group]]:
+        return [(hosted, hosted.group(self.group)) for hosted in self._all()]
+
+    def _hold(self, message: Delivery, lease: float | None) -> None:
+        if lease is None:
+            lease = self._engine.hosted(message.topic).settings.lease_ms / 1000
+        self._engine.renewer.hold(message, lease)

@@ -1,0 +1,82 @@
+"""From deliveries and receipts to what their cursors understand."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from quivermq.delivery.cursor import Claim, Cursor
+from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.lease import Receipt
+from quivermq.errors import InvalidRequest, LeaseExpired
+from quivermq.group.group import Group
+
+# Settles what can be settled, and returns the claims that do not hold.
+Settling = Callable[[Cursor, int, Sequence[Claim]], list[Claim]]
+
+
+class Claims:
+    """What is to be settled, by cursor and lane."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[tuple[Cursor, int], list[Claim]] = {}
+        self._deliveries: list[Delivery] = []
+
+    def add_delivery(self, delivery: Delivery) -> None:
+        claim = (delivery._record.offset, delivery._lease.token)
+        self._by_place.setdefault((delivery._cursor, delivery._lane), []).append(claim)
+        self._deliveries.append(delivery)
+
+    def add_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Many from one lane, as `get_many` returns them."""
+        first = deliveries[0]
+        claims = [(d._record.offset, d._lease.token) for d in deliveries]
+        self._by_place[first._cursor, first._lane] = claims
+        self._deliveries += deliveries
+
+    def add_receipt(self, cursor: Cursor, lane: int, claim: Claim) -> None:
+        self._by_place.setdefault((cursor, lane), []).append(claim)
+
+    def settle(self, settle: Settling) -> None:
+        """Settle all that hold; raise LeaseExpired for the others."""
+        refused = [
+            str(Receipt(cursor.topic, cursor.partition, lane, *claim))
+            for (cursor, lane), claims in self._by_place.items()
+            for claim in settle(cursor, lane, claims)
+        ]
+        late = set(refused)
+        for delivery in self._deliveries:
+            if not late or delivery.receipt not in late:
+                delivery.is_settled = True
+        if refused:
+            raise LeaseExpired(receipts=refused)
+
+
+def claims_of(held: object, cursor_of: Callable[[str], tuple[Group, int, int, int, int]]) -> Claims:
+    """The claims of deliveries and receipts, one or many. Raises InvalidRequest for anything else."""
+    claims = Claims()
+    if isinstance(held, Delivery | str):
+        held = [held]
+    if not isinstance(held, Iterable):
+        raise _wrong(held)
+    items = held if isinstance(held, list) else list(held)
+    if items and set(map(type, items)) == {Delivery} and _are_together(items):
+        claims.add_all(items)
+        return claims
+    for item in items:
+        if isinstance(item, Delivery):
+            claims.add_delivery(item)
+        elif isinstance(item, str):
+            group, partition, lane, offset, token = cursor_of(item)
+            claims.add_receipt(group.cursors[partition], lane, (offset, token))
+        else:
+            raise _wrong(item)
+    return claims
+
+
+def _are_together(deliveries: Sequence[Delivery]) -> bool:
+    cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
+    return all(d._cursor is cursor and d._lane == lane for d in deliveries)
+
+
+def _wrong(given: object) -> InvalidRequest:
+    return InvalidRequest(
+        f"a {type(given).__name__} cannot be settled: give a delivery, its receipt, or a list of them"
+    )

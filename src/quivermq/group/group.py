@@ -1,0 +1,126 @@
+"""A group in queue mode: any member gets any message of a topic, over all its partitions and lanes."""
+
+from collections.abc import Callable
+from itertools import count as counter
+from typing import NamedTuple
+
+from quivermq.clock import Clock
+from quivermq.delivery.cursor import Cursor
+from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.service import Service
+from quivermq.errors import StorageFailed
+from quivermq.group.bell import Bell
+from quivermq.topic.partition import LANES
+from quivermq.topic.settings import TopicSettings
+
+_NORMAL = LANES.index("normal")
+
+
+class GroupCounts(NamedTuple):
+    """How many messages of a topic a group still has to do with."""
+
+    pending: int
+    in_flight: int
+    waiting: int
+
+    @property
+    def unfinished(self) -> int:
+        return self.pending + self.in_flight + self.waiting
+
+
+class Group:
+    """The cursors of a group in the partitions of one topic. Thread-safe."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: TopicSettings,
+        clock: Clock,
+        open_cursor: Callable[[int, "Group"], Cursor],
+    ) -> None:
+        self.name = name
+        self.bell = Bell()
+        self._clock = clock
+        self._open_cursor = open_cursor
+        self._service = Service(settings.priority_weights)
+        self._turn = counter()
+        self.cursors: list[Cursor] = []
+        self.configure(settings)
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Go on with other settings, and with the partitions that were added."""
+        self._lease_us = settings.lease_ms * 1000
+        if self._service.weights != settings.priority_weights:
+            self._service = Service(settings.priority_weights)
+        for cursor in self.cursors:
+            cursor.configure(settings)
+        more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
+        self.cursors = [*self.cursors, *more]
+
+    def take(self, count: int, lease_us: int | None, *, pop: bool = False) -> list[Delivery]:
+        """Up to `count` messages, leased to the caller; with `pop` finished at once.
+
+        A partition that cannot be read keeps nobody from the others; when no other has anything, its
+        error is raised.
+        """
+        lease_us = self._lease_us if lease_us is None else lease_us
+        cursors = self.cursors
+        if len(cursors) == 1 and cursors[0].has_one_lane:
+            return cursors[0].take(_NORMAL, count, lease_us, pop=pop)
+        start = next(self._turn) % len(cursors)
+        taken: list[Delivery] = []
+        failures: list[StorageFailed] = []
+        while len(taken) < count:
+            more = self._round(
+                [*cursors[start:], *cursors[:start]], count - len(taken), lease_us, pop, failures
+            )
+            if not more:
+                break
+            taken += more
+        if not taken and failures:
+            raise failures[0]
+        return taken
+
+    def _round(
+        self, cursors: list[Cursor], count: int, lease_us: int, pop: bool, failures: list[StorageFailed]
+    ) -> list[Delivery]:
+        now_us = self._clock.now_us()
+        ready = [sum(cursor.ready(lane, now_us) for cursor in cursors) for lane in range(len(LANES))]
+        if not any(ready):
+            return []
+        taken: list[Delivery] = []
+        for lane, share in self._service.shares(count, ready):
+            end = len(taken) + share
+            for cursor in cursors:
+                if len(taken) >= end:
+                    break
+                try:
+                    taken += cursor.take(lane, end - len(taken), lease_us, pop=pop)
+                except StorageFailed as error:
+                    failures.append(error)
+        return taken
+
+    def counts(self) -> GroupCounts:
+        """What the group still has to do with."""
+        counts = [lane for cursor in self.cursors for lane in cursor.counts()]
+        return GroupCounts(*map(sum, zip(*counts, strict=True)))
+
+    def floors(self) -> list[list[int]]:
+        """By partition and lane, the first offset that is not finished."""
+        return [cursor.floors() for cursor in self.cursors]
+
+    def expire(self, now_us: int) -> None:
+        """Let go of the leases that have run out."""
+        for cursor in self.cursors:
+            cursor.expire(now_us)
+
+    def next_event(self) -> int | None:
+        """When something becomes ready by time alone."""
+        times = [time for cursor in self.cursors if (time := cursor.next_event()) is not None]
+        return min(times, default=None)
+
+    def close(self) -> None:
+        """Hand nothing out any more."""
+        for cursor in self.cursors:
+            cursor.close()
+        self.bell.ring(len(self.bell.waiting))

@@ -1,0 +1,99 @@
+"""Taking messages to their lanes, exactly once: the steps of an intent, also after a crash."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from quivermq.errors import Corruption
+from quivermq.log import Log
+from quivermq.topic.delay.batch import columns_of
+from quivermq.topic.delay.journal import Intent, Target
+from quivermq.topic.delay.message import Stored
+from quivermq.topic.partition import LANES
+from quivermq.topic.transfer import TRANSFER_EPOCH, transfer_producer
+
+logger = logging.getLogger(__name__)
+
+Lane = Callable[[int, str], Log]
+
+
+class Released(NamedTuple):
+    """Messages that are in their lane now."""
+
+    partition: int
+    priority: str
+    offsets: range
+
+
+def lanes_of(batch: list[Stored]) -> list[tuple[int, str]]:
+    """Where the messages go, in the order of the first one of each lane."""
+    return list(dict.fromkeys((message.partition, LANES[message.lane]) for message in batch))
+
+
+def locate(intents: Sequence[Intent], lane: Lane) -> None:
+    """Find out which messages are in their lanes already. Each lane is read once, as far as needed."""
+    by_lane: dict[tuple[int, int], dict[int, Target]] = {}
+    for intent in intents:
+        for target in intent.targets:
+            target.log = lane(target.partition, LANES[target.lane])
+            if target.log.start > target.end:
+                # They were there, if something behind them is gone already.
+                target.offsets = range(0)
+            else:
+                by_lane.setdefault((target.partition, target.lane), {})[intent.transfer] = target
+    for wanted in by_lane.values():
+        log = next(iter(wanted.values())).log
+        assert log is not None
+        _find(log, min(target.synced_end for target in wanted.values()), wanted)
+
+
+def _find(log: Log, start: int, wanted: dict[int, Target]) -> None:
+    for target in wanted.values():
+        target.offsets = None
+    try:
+        for frame in log.frames(max(start, log.start)) if start < log.end else ():
+            header = frame.header
+            if header.producer_epoch == TRANSFER_EPOCH and header.producer_id in wanted:
+                target = wanted.pop(header.producer_id)
+                target.offsets = range(header.base_offset, header.end_offset)
+                if not wanted:
+                    return
+    except Corruption as error:
+        logger.warning("delayed messages may come twice, because their lane cannot be read: %s", error)
+
+
+def finish(
+    intent: Intent,
+    lane: Lane,
+    messages_of: Callable[[Intent], list[Stored]],
+    released: list[Released],
+    *,
+    is_durable: bool,
+) -> None:
+    """Append what is not in its lane yet, and add it to `released`.
+
+    Raises DiskFull or StorageFailed; then the intent is not finished, and after `locate` this can be
+    called again.
+    """
+    missing = [target for target in intent.targets if target.offsets is None]
+    messages = messages_of(intent) if missing else []
+    for target in missing:
+        target.log = lane(target.partition, LANES[target.lane])
+        target.offsets = _append(target, target.log, messages, intent.transfer)
+        if target.offsets:
+            released.append(Released(target.partition, LANES[target.lane], target.offsets))
+    if is_durable:
+        for target in intent.targets:
+            target.sync()
+    intent.is_finished = True
+
+
+def _append(target: Target, log: Log, messages: list[Stored], transfer: int) -> range:
+    mine = [m for m in messages if m.partition == target.partition and m.lane == target.lane]
+    if not mine:
+        return range(0)
+    columns = columns_of(
+        mine, keys=[message.key for message in mine], times=[message.timestamp for message in mine]
+    )
+    base = log.append_many(**columns, producer=transfer_producer(transfer), durability="os")
+    return range(base, base + len(mine))

@@ -1,0 +1,139 @@
+"""What a producer hands over, checked in full before anything is written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from quivermq.clock import SteadyClock
+from quivermq.errors import InvalidRequest
+from quivermq.log.entries import Rest, checked_entry
+from quivermq.settings import StorageSettings
+from quivermq.topic.partition import lane_number
+from quivermq.topic.settings import TopicSettings
+
+Moment = int | float | datetime
+
+_INT64_MAX = 2**63 - 1
+_SECONDS_MAX = _INT64_MAX // 1_000_000 // 4
+# 1973 in microseconds: a smaller number was meant as seconds or milliseconds.
+_LATE_ENOUGH_US = 10**14
+_DEDUP_ID_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of `put_many`, with what it needs besides its value."""
+
+    value: bytes
+    key: bytes | None = None
+    headers: Mapping[str, bytes] | None = None
+    priority: str = "normal"
+    ttl: float | None = None
+    delay: float | None = None
+    deliver_at: Moment | None = None
+    dedup_id: str | None = None
+    timestamp: Moment | None = None
+    partition: int | None = None
+
+
+class Incoming(NamedTuple):
+    """A message that is certain to be storable."""
+
+    value: bytes
+    rest: Rest
+    lane: int
+    partition: int | None
+    due: int | None
+
+
+def check_message(
+    message: Message, settings: TopicSettings, storage: StorageSettings, clock: SteadyClock
+) -> Incoming:
+    """The message as it will be stored. Raises InvalidRequest."""
+    lane = lane_number(message.priority)
+    now_us = clock.now_us()
+    due = _due(message, clock, now_us)
+    value, rest = checked_entry(
+        message.value,
+        message.key,
+        message.headers or None,
+        None if message.timestamp is None else moment_us("timestamp", message.timestamp),
+        _expires_at(message, settings, now_us if due is None else due),
+        message.dedup_id,
+        storage,
+    )
+    if message.dedup_id is not None and not 0 < len(message.dedup_id.encode()) <= _DEDUP_ID_BYTES_MAX:
+        raise InvalidRequest(f"dedup_id has 1 to {_DEDUP_ID_BYTES_MAX} bytes")
+    check_partition(message.partition, settings)
+    assert rest is not None
+    return Incoming(value, rest, lane, message.partition, due)
+
+
+def check_partition(partition: object, settings: TopicSettings) -> None:
+    """Raise InvalidRequest for a partition that the topic does not have."""
+    if partition is None:
+        return
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        raise InvalidRequest(f"partition is a number, not {partition!r}")
+    if not 0 <= partition < settings.partitions:
+        raise InvalidRequest(f"there is no partition {partition}: the topic has {settings.partitions}")
+
+
+def check_number(what: str, given: object, lowest: int, highest: int) -> None:
+    """Raise InvalidRequest unless it is a whole number in that range."""
+    if not isinstance(given, int) or isinstance(given, bool) or not lowest <= given <= highest:
+        raise InvalidRequest(f"{what} is a whole number from {lowest} to {highest}, not {given!r}")
+
+
+def check_limit(limit: object) -> None:
+    """Raise InvalidRequest unless it is a number of messages, or None for all."""
+    if limit is not None:
+        check_number("limit", limit, 0, _INT64_MAX)
+
+
+def seconds_us(what: str, given: Any, *, lowest: float) -> int:
+    """Seconds as microseconds. Raises InvalidRequest for what is no sensible number of seconds."""
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not is_number or not lowest <= given <= _SECONDS_MAX:
+        raise InvalidRequest(f"{what} is a number of seconds, at least {lowest:g}, not {given!r}")
+    microseconds: int = round(given * 1_000_000)
+    return microseconds
+
+
+def moment_us(what: str, given: Any) -> int:
+    """A moment as unix microseconds: whole numbers are that, others are unix seconds."""
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise InvalidRequest(f"{what} needs a time zone: use datetime.now(timezone.utc) or like it")
+        return round(given.timestamp() * 1_000_000)
+    if isinstance(given, float) and -_SECONDS_MAX <= given <= _SECONDS_MAX:
+        return round(given * 1_000_000)
+    if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= _INT64_MAX // 2:
+        return given
+    raise InvalidRequest(
+        f"{what} is unix microseconds as an int, unix seconds as a float, or a datetime, not {given!r}"
+    )
+
+
+def _due(message: Message, clock: SteadyClock, now_us: int) -> int | None:
+    if message.delay is not None:
+        if message.deliver_at is not None:
+            raise InvalidRequest("a message has a delay or a deliver_at, not both")
+        delay_us = seconds_us("delay", message.delay, lowest=0)
+        return now_us + delay_us if delay_us else None
+    if message.deliver_at is None:
+        return None
+    moment = moment_us("deliver_at", message.deliver_at)
+    if isinstance(message.deliver_at, int) and moment < _LATE_ENOUGH_US:
+        raise InvalidRequest(
+            f"deliver_at {moment} looks like seconds: give unix seconds as a float, or unix microseconds"
+        )
+    due = clock.from_wall(moment)
+    return due if due > now_us else None
+
+
+def _expires_at(message: Message, settings: TopicSettings, start_us: int) -> int | None:
+    if message.ttl is not None:
+        return start_us + seconds_us("ttl", message.ttl, lowest=0.000_001)
+    return None if settings.ttl_ms is None else start_us + settings.ttl_ms * 1000

@@ -1,0 +1,128 @@
+"""What topics and groups may be called, and which topics a pattern stands for.
+
+A name becomes the name of a directory, so this check is also what keeps a name inside of its directory.
+"""
+
+import re
+from collections.abc import Sequence
+
+from quivermq.errors import InvalidName
+
+DEAD_LETTER_SUFFIX = ".dlq"
+
+NAME_LENGTH_MAX = 249
+
+_ONE_LEVEL = "*"
+_REST = ">"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_SHOWN_LENGTH_MAX = 80
+
+
+def check_topic_name(name: object) -> None:
+    """Raise InvalidName unless a topic may be called that."""
+    _check("a topic", name, _topic_length_max(name))
+
+
+def check_group_name(name: object) -> None:
+    """Raise InvalidName unless a group may be called that."""
+    _check("a group", name, NAME_LENGTH_MAX)
+
+
+def dead_letter_name(topic: str) -> str:
+    """The topic that takes the dead letters of a topic.
+
+    Raises InvalidName for a topic that holds dead letters itself: those go nowhere else.
+    """
+    if is_dead_letter_topic(topic):
+        raise InvalidName(f"{topic} holds dead letters itself and has no dead letters of its own")
+    return topic + DEAD_LETTER_SUFFIX
+
+
+def is_dead_letter_topic(name: str) -> bool:
+    return name.endswith(DEAD_LETTER_SUFFIX)
+
+
+def is_pattern(text: object) -> bool:
+    """Whether this asks for all topics of a kind rather than for one by its name."""
+    return isinstance(text, str) and (_ONE_LEVEL in text or _REST in text)
+
+
+class Pattern:
+    """The topics whose levels, which are separated by dots, look like those of the pattern.
+
+    `*` stands for exactly one level and `>`, which must be the last, for one or more. Dead letters are
+    taken only by a pattern that asks for them, by ending in `.dlq`. Raises InvalidName.
+    """
+
+    __slots__ = ("_head", "_takes_dead_letters", "_takes_rest", "text")
+
+    def __init__(self, text: str) -> None:
+        levels = _checked_levels(text)
+        self.text = text
+        self._takes_rest = levels[-1] == _REST
+        self._head = levels[:-1] if self._takes_rest else levels
+        self._takes_dead_letters = is_dead_letter_topic(text)
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def matches(self, topic: str) -> bool:
+        """Whether the pattern stands for this topic. Takes time in proportion to the name's length."""
+        if is_dead_letter_topic(topic) and not self._takes_dead_letters:
+            return False
+        levels = topic.split(".")
+        head = self._head
+        if not (len(levels) > len(head) if self._takes_rest else len(levels) == len(head)):
+            return False
+        # The rest of the name, if there is one, is what `>` stands for.
+        return all(want in (_ONE_LEVEL, have) for want, have in zip(head, levels, strict=False))
+
+
+def _checked_levels(text: object) -> Sequence[str]:
+    if not is_pattern(text):
+        check_topic_name(text)
+    assert isinstance(text, str)
+    # A wildcard takes the place of at least one character, so what is longer can match no topic.
+    if len(text) > _topic_length_max(text):
+        raise InvalidName(f"a pattern has at most {NAME_LENGTH_MAX} characters, not {len(text)}")
+    levels = text.split(".")
+    if _REST in levels[:-1]:
+        raise InvalidName(f"the pattern {text!r} goes on behind its `>`, which must be the last level")
+    for level in levels:
+        if level not in ("", _ONE_LEVEL, _REST) and not _NAME.fullmatch(level):
+            raise InvalidName(
+                f"the pattern {text!r} has a level {level!r}: a level is `*`, `>`,"
+                " or of letters, digits, `_` and `-`"
+            )
+    return levels
+
+
+def _topic_length_max(name: object) -> int:
+    # A topic of any allowed name must be able to have its dead letters.
+    has_suffix = isinstance(name, str) and is_dead_letter_topic(name)
+    return NAME_LENGTH_MAX + (len(DEAD_LETTER_SUFFIX) if has_suffix else 0)
+
+
+def _check(what: str, name: object, length_max: int) -> None:
+    if not isinstance(name, str):
+        raise InvalidName(f"the name of {what} is a str, not {type(name).__name__}")
+    if not name:
+        raise InvalidName(f"the name of {what} is empty")
+    if len(name) > length_max:
+        raise InvalidName(f"the name of {what} has at most {length_max} characters, not {len(name)}")
+    if not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"{_shown(name)} cannot be the name of {what}: use letters (A-Z, a-z), digits, `.`, `_` and `-`"
+        )
+    if not name.strip("."):
+        raise InvalidName(f"{_shown(name)} cannot be the name of {what}: it has nothing but dots")
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN_LENGTH_MAX else name[:_SHOWN_LENGTH_MAX] + "…")

@@ -1,0 +1,76 @@
+"""Sets of offsets, which mostly are one run from the beginning on."""
+
+from collections.abc import Iterable, Iterator
+
+
+def runs(offsets: Iterable[int]) -> list[int]:
+    """Offsets as a flat list of half-open ranges: start, end, start, end …"""
+    ordered = sorted(offsets)
+    if not ordered:
+        return []
+    first, last = ordered[0], ordered[-1]
+    if last - first + 1 == len(ordered):
+        return [first, last + 1]
+    flat = [first]
+    previous = first
+    for offset in ordered[1:]:
+        if offset != previous + 1:
+            flat += (previous + 1, offset)
+        previous = offset
+    flat.append(last + 1)
+    return flat
+
+
+def offsets_of(flat: Iterable[int]) -> Iterator[int]:
+    """The offsets that a flat list of ranges stands for."""
+    ends = iter(flat)
+    for start in ends:
+        yield from range(start, next(ends))
+
+
+class OffsetSet:
+    """Everything before `floor`, and some offsets behind it."""
+
+    __slots__ = ("_above", "floor")
+
+    def __init__(self, floor: int = 0) -> None:
+        self.floor = floor
+        self._above: set[int] = set()
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.floor or offset in self._above
+
+    def __bool__(self) -> bool:
+        return self.floor > 0 or bool(self._above)
+
+    def __len__(self) -> int:
+        return self.floor + len(self._above)
+
+    def add(self, offsets: Iterable[int]) -> None:
+        self._above.update(offset for offset in offsets if offset >= self.floor)
+        self._settle()
+
+    def raise_floor(self, floor: int) -> None:
+        """Take in everything before `floor`."""
+        if floor > self.floor:
+            self.floor = floor
+            self._above = {offset for offset in self._above if offset >= floor}
+            self._settle()
+
+    def cut(self, end: int) -> None:
+        """Forget everything from `end` on: those offsets will be other messages."""
+        self.floor = min(self.floor, end)
+        self._above = {offset for offset in self._above if offset < end}
+
+    def missing_before(self, end: int) -> int:
+        """How many offsets before `end` are not in the set."""
+        return max(0, end - self.floor) - sum(1 for offset in self._above if offset < end)
+
+    def runs(self) -> list[int]:
+        """What lies behind the floor, as a flat list of ranges."""
+        return runs(self._above)
+
+    def _settle(self) -> None:
+        while self.floor in self._above:
+            self._above.discard(self.floor)
+            self.floor += 1

@@ -1,0 +1,59 @@
+"""What a producer is told about where its messages are."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, overload
+
+from quivermq.topic.partition import LANES
+
+
+class Put(NamedTuple):
+    """Where a message is. A delayed one has no offset yet, but an id by which it can be cancelled."""
+
+    topic: str
+    partition: int
+    priority: str
+    offset: int | None
+    duplicate: bool = False
+    scheduled_id: str | None = None
+
+
+# Without the checks of the class's own constructor, which cost more than the rest of a plain put.
+plain_put = partial(tuple.__new__, Put)
+
+
+class Puts(Sequence[Put]):
+    """The puts of a batch that lies in whole runs, made only when somebody looks at them.
+
+    Message i is the (i // step)th of the run i % step.
+    """
+
+    __slots__ = ("_count", "_lane", "_runs", "_topic")
+
+    def __init__(self, topic: str, lane: int, runs: Sequence[tuple[int, int]], count: int) -> None:
+        self._topic = topic
+        self._lane = lane
+        self._runs = runs
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Put: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Put]: ...
+
+    def __getitem__(self, index: int | slice) -> Put | list[Put]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
+        if index < 0:
+            index += self._count
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        partition, base = self._runs[index % len(self._runs)]
+        return Put(self._topic, partition, LANES[self._lane], base + index // len(self._runs))
+
+    def __repr__(self) -> str:
+        return f"<Puts of {self._count} messages to {self._topic}>"

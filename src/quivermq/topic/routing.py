@@ -1,0 +1,67 @@
+"""Which partition a message goes to: the one of its key, or each in turn.
+
+The hash is part of the stored format: with another one, the messages of a key would continue in another
+partition, and their order would be lost.
+"""
+
+from functools import lru_cache
+from itertools import count
+from struct import Struct
+
+_MASK = 0xFFFFFFFF
+_WORD_BYTES = 4
+
+# Longer keys are hashed each time: what is remembered must stay small, and a key can be large.
+_SHORT_BYTES_MAX = 64
+_REMEMBERED_KEYS_MAX = 4096
+_UNPACK_WORDS = [Struct(f"<{words}I").unpack_from for words in range(_SHORT_BYTES_MAX // _WORD_BYTES + 1)]
+
+
+class Router:
+    """Spreads the messages of one topic over its partitions. Any thread may ask."""
+
+    __slots__ = ("_partitions", "_turns")
+
+    def __init__(self, partitions: int) -> None:
+        assert partitions > 0, partitions
+        self._partitions = partitions
+        # To take the next number is one step of the interpreter: no two threads get the same.
+        self._turns = count()
+
+    def partition_of(self, key: bytes | None) -> int:
+        """The partition of a key, always the same; without a key, each in turn."""
+        number = next(self._turns) if key is None else murmur3(key)
+        return number % self._partitions
+
+
+def murmur3(key: bytes) -> int:
+    """MurmurHash3, the variant of 32 bits for x86, with seed 0, without a sign."""
+    if len(key) <= _SHORT_BYTES_MAX:
+        return _murmur3_short(key)
+    words = len(key) // _WORD_BYTES
+    return _mix(key, Struct(f"<{words}I").unpack_from(key))
+
+
+@lru_cache(_REMEMBERED_KEYS_MAX)
+def _murmur3_short(key: bytes) -> int:
+    return _mix(key, _UNPACK_WORDS[len(key) // _WORD_BYTES](key))
+
+
+def _mix(key: bytes, words: tuple[int, ...]) -> int:
+    """The hash of a key, whose whole words are given; what is left of it is fewer than four bytes.
+
+    A rotation is not cut to 32 bits before it is multiplied: the bits above cannot reach those below.
+    """
+    result = 0
+    for word in words:
+        word = word * 0xCC9E2D51 & _MASK  # noqa: PLW2901  A second name would only cost time.
+        result ^= (word << 15 | word >> 17) * 0x1B873593 & _MASK
+        result = (result << 13 | result >> 19) * 5 + 0xE6546B64 & _MASK
+    length = len(key)
+    if length % _WORD_BYTES:
+        word = int.from_bytes(key[length & -_WORD_BYTES :], "little") * 0xCC9E2D51 & _MASK
+        result ^= (word << 15 | word >> 17) * 0x1B873593 & _MASK
+    result ^= length
+    result = (result ^ result >> 16) * 0x85EBCA6B & _MASK
+    result = (result ^ result >> 13) * 0xC2B2AE35 & _MASK
+    return result ^ result >> 16

@@ -1,0 +1,274 @@
+"""What a topic has seen already: deduplication ids within a window, and the batches of producers.
+
+Both are rebuilt at opening: from a state log that is written along, and from the frames that came in
+behind its last checkpoint. The state log comes to be, durably, before the first message that needs it.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from quivermq.errors import Conflict
+from quivermq.frame import Column, Frame, Header
+from quivermq.log import DataDirectory, Log
+from quivermq.topic.records import pack, unpack
+from quivermq.topic.state_log import StateLog, parts
+from quivermq.topic.transfer import TRANSFER_EPOCH
+
+_ID, _SCHEDULED, _FORGOTTEN, _BATCH, _CHECKPOINT = 1, 2, 3, 4, 5
+
+IDS_MAX = 250_000
+PRODUCERS_MAX = 10_000
+_BATCHES_MAX = 64
+_SEQUENCES = 2**32
+# So many messages may come in before a checkpoint spares the next opening from looking at them.
+_CHECKPOINT_MESSAGES = 5_000
+
+Lanes = dict[tuple[int, int], Log]
+
+
+class Sighting(NamedTuple):
+    """Where the first message of an id is, or is to come, and when it was seen."""
+
+    time: int
+    partition: int
+    lane: int
+    offset: int | None
+    scheduled_id: str | None = None
+
+
+class Batch(NamedTuple):
+    """One frame of a producer."""
+
+    base_sequence: int
+    messages: int
+    base_offset: int
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[Batch] = deque(maxlen=_BATCHES_MAX)
+
+
+class Seen:
+    """Whoever looks something up and then appends holds `lock` in between."""
+
+    def __init__(self, directory: DataDirectory, name: str, lanes: Callable[[], Lanes]) -> None:
+        self.lock = threading.Lock()
+        self._directory = directory
+        self._name = name
+        self._lanes = lanes
+        self._log: StateLog | None = None
+        self._ids: OrderedDict[str, Sighting] = OrderedDict()
+        self._producers: OrderedDict[tuple[int, int, int], _Producer] = OrderedDict()
+        self._checkpoint: dict[tuple[int, int], int] = {}
+        if directory.disk.is_directory(directory.path / name):
+            self._recover()
+
+    # Deduplication ids.
+
+    def find(self, dedup_id: str, oldest_us: int) -> Sighting | None:
+        """The first message of that id, if it came in after `oldest_us`."""
+        self._forget_older(oldest_us)
+        return self._ids.get(dedup_id)
+
+    def note_id(self, dedup_id: str, sighting: Sighting) -> None:
+        """Remember where the message of an id is."""
+        assert self._log is not None, "prepare() comes first"
+        self._log.append(_packed(dedup_id, sighting))
+        self._add(dedup_id, sighting)
+        self._keep_short()
+
+    def forget_scheduled(self, scheduled_id: str) -> None:
+        """A delayed message was cancelled: its id may come again."""
+        with self.lock:
+            gone = [i for i, sighting in self._ids.items() if sighting.scheduled_id == scheduled_id]
+            for dedup_id in gone:
+                assert self._log is not None, "an id was noted, so there is a log"
+                self._log.append(pack(_FORGOTTEN, 0, (), dedup_id.encode()))
+                del self._ids[dedup_id]
+
+    def restore_scheduled(self, scheduled: Iterable[tuple[str, int, str]]) -> None:
+        """Take in what the delay store knows: (dedup_id, time, scheduled id)."""
+        for dedup_id, time, scheduled_id in scheduled:
+            if dedup_id not in self._ids:
+                self._add(dedup_id, Sighting(time, 0, 1, None, scheduled_id))
+
+    # Producers.
+
+    def find_batch(self, partition: int, lane: int, header: Header) -> int | None:
+        """The offset of a batch that came in before; None when it is the next one.
+
+        Raises Conflict for one of an older epoch, one that leaves out some, and one so old that nobody
+        remembers where it is.
+        """
+        producer = self._producers.get((partition, lane, header.producer_id))
+        if producer is None or header.producer_epoch > producer.epoch:
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise Conflict(
+                f"producer {header.producer_id} has epoch {producer.epoch} by now, and this is from"
+                f" {header.producer_epoch}: start it anew"
+            )
+        for batch in producer.batches:
+            if (batch.base_sequence, batch.messages) == (header.base_sequence, header.message_count):
+                return batch.base_offset
+        last = producer.batches[-1]
+        expected = (last.base_sequence + last.messages) % _SEQUENCES
+        if header.base_sequence != expected:
+            raise Conflict(
+                f"producer {header.producer_id} goes on with sequence {expected}, not"
+                f" {header.base_sequence}: something is missing, or this is a very old repetition"
+            )
+        return None
+
+    def note_batch(self, partition: int, lane: int, header: Header, base_offset: int) -> None:
+        """Remember a batch that was appended."""
+        assert self._log is not None, "prepare() comes first"
+        record = _packed_batch(partition, lane, header, base_offset)
+        self._log.append(record)
+        self._apply(record)
+        self._keep_short()
+
+    # The log.
+
+    def prepare(self) -> None:
+        """Make sure that a crash from here on loses nothing that is noted: called before the append."""
+        if self._log is None:
+            log = StateLog(self._directory, self._name)
+            self._checkpoint = {lane: log.end for lane, log in self._lanes().items()}
+            log.sync(log.append(self._packed_checkpoint()))
+            self._log = log
+
+    def checkpoint(self) -> None:
+        """Spare the next opening from looking at what is known already."""
+        if self._log is None:
+            return
+        with self.lock:
+            ends = {lane: log.end for lane, log in self._lanes().items()}
+            grown = sum(end - self._checkpoint.get(lane, 0) for lane, end in ends.items())
+            if grown >= _CHECKPOINT_MESSAGES:
+                self._checkpoint = ends
+                self._log.append(self._packed_checkpoint())
+
+    def _recover(self) -> None:
+        self._log = StateLog(self._directory, self._name)
+        for record in self._log.replay():
+            self._apply(record)
+        lanes = self._lanes()
+        for (partition, lane), log in lanes.items():
+            self._look_at(partition, lane, log)
+        # A power loss may have taken messages that were noted: their ids and batches are free again.
+        ends = {lane: log.end for lane, log in lanes.items()}
+        for dedup_id, seen in list(self._ids.items()):
+            if seen.offset is not None and seen.offset >= ends.get((seen.partition, seen.lane), 0):
+                del self._ids[dedup_id]
+        for (partition, lane, _), producer in self._producers.items():
+            end = ends.get((partition, lane), 0)
+            kept = [batch for batch in producer.batches if batch.base_offset < end]
+            producer.batches = deque(kept, maxlen=_BATCHES_MAX)
+        for place in [place for place, producer in self._producers.items() if not producer.batches]:
+            del self._producers[place]
+        # Durable before new messages come to these offsets.
+        self._log.snapshot(parts(self._snapshot()))
+
+    def _look_at(self, partition: int, lane: int, log: Log) -> None:
+        start = max(self._checkpoint.get((partition, lane), 0), log.start)
+        for frame in log.frames(start) if start < log.end else ():
+            header = frame.header
+            if header.producer_id and header.producer_epoch != TRANSFER_EPOCH:
+                self._apply(_packed_batch(partition, lane, header, header.base_offset))
+            if header.columns & Column.DEDUP_ID:
+                self._look_into(partition, lane, frame)
+        self._checkpoint[partition, lane] = max(start, log.end)
+
+    def _look_into(self, partition: int, lane: int, frame: Frame) -> None:
+        for offset, dedup_id in enumerate(frame.dedup_ids(), frame.header.base_offset):
+            known = self._ids.get(dedup_id) if dedup_id is not None else None
+            if dedup_id is not None and (known is None or known.offset is None):
+                self._add(dedup_id, Sighting(frame.header.append_time, partition, lane, offset))
+
+    def _keep_short(self) -> None:
+        if self._log is not None and self._log.wants_snapshot:
+            self._checkpoint = {lane: log.end for lane, log in self._lanes().items()}
+            self._log.snapshot(parts(self._snapshot()))
+
+    def _snapshot(self) -> Iterator[bytes]:
+        yield self._packed_checkpoint()
+        for dedup_id, sighting in self._ids.items():
+            yield _packed(dedup_id, sighting)
+        for (partition, lane, producer_id), producer in self._producers.items():
+            for batch in producer.batches:
+                numbers = (partition, _signed(producer_id), producer.epoch, *batch)
+                yield pack(_BATCH, lane, numbers)
+
+    def _packed_checkpoint(self) -> bytes:
+        flat = (number for (p, lane), end in self._checkpoint.items() for number in (p, lane, end))
+        return pack(_CHECKPOINT, 0, flat)
+
+    def _apply(self, record: bytes) -> None:
+        for kind, lane, numbers, text in unpack(record):
+            if kind == _ID:
+                time, partition, offset = numbers
+                self._add(text.decode(), Sighting(time, partition, lane, offset))
+            elif kind == _SCHEDULED:
+                scheduled_id, _, dedup_id = text.partition(b"\0")
+                sighting = Sighting(numbers[0], numbers[1], lane, None, scheduled_id.decode())
+                self._add(dedup_id.decode(), sighting)
+            elif kind == _FORGOTTEN:
+                self._ids.pop(text.decode(), None)
+            elif kind == _BATCH:
+                partition, producer_id, epoch, *batch = numbers
+                self._add_batch((partition, lane, producer_id % 2**64), epoch, Batch(*batch))
+            elif kind == _CHECKPOINT:
+                places = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+                self._checkpoint.update(((p, lane), end) for p, lane, end in places)
+
+    def _add(self, dedup_id: str, sighting: Sighting) -> None:
+        self._ids.pop(dedup_id, None)
+        self._ids[dedup_id] = sighting
+        while len(self._ids) > IDS_MAX:
+            # Full means that the oldest go, never that a new one goes untracked.
+            self._ids.popitem(last=False)
+
+    def _forget_older(self, oldest_us: int) -> None:
+        ids = self._ids
+        while ids and next(iter(ids.values())).time < oldest_us:
+            ids.popitem(last=False)
+
+    def _add_batch(self, place: tuple[int, int, int], epoch: int, batch: Batch) -> None:
+        producer = self._producers.get(place)
+        if producer is None or producer.epoch < epoch:
+            producer = self._producers[place] = _Producer(epoch)
+        if producer.epoch == epoch and batch not in producer.batches:
+            producer.batches.append(batch)
+        self._producers.move_to_end(place)
+        while len(self._producers) > PRODUCERS_MAX:
+            self._producers.popitem(last=False)
+
+
+def _packed(dedup_id: str, seen: Sighting) -> bytes:
+    if seen.offset is not None:
+        return pack(_ID, seen.lane, (seen.time, seen.partition, seen.offset), dedup_id.encode())
+    text = (seen.scheduled_id or "").encode() + b"\0" + dedup_id.encode()
+    return pack(_SCHEDULED, seen.lane, (seen.time, seen.partition), text)
+
+
+def _packed_batch(partition: int, lane: int, header: Header, base_offset: int) -> bytes:
+    numbers = (
+        partition,
+        _signed(header.producer_id),
+        header.producer_epoch,
+        header.base_sequence,
+        header.message_count,
+        base_offset,
+    )
+    return pack(_BATCH, lane, numbers)
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number

@@ -1,0 +1,217 @@
+"""The settings of one topic: what may be set, what goes together, and how it is written as JSON.
+
+A topic has all of its settings from the moment it is made. What nobody named is copied from the storage
+settings of that moment, so that a topic does not change because somebody edits a file.
+"""
+
+# ruff: noqa: RUF009  (The calls return a dataclass field, which is meant to stand there.)
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from quivermq.errors import InvalidSettings
+from quivermq.settings import CodecName, Durability, StorageSettings
+from quivermq.settings.setting import MS_MAX, choice, flag, number, settings_of, weights
+
+Ordering = Literal["none", "key"]
+BacklogPolicy = Literal["reject", "drop_oldest"]
+Cleanup = Literal["delete", "compact"]
+PriorityWeights = tuple[int, int, int] | Literal["strict"]
+
+PARTITIONS_MAX = 1024
+
+# Added to the time of today, as microseconds, it still fits into 64 bits with a sign.
+_PERIOD_MS_MAX = MS_MAX // 2
+_KEY_LENGTH_MAX = 80
+
+# The first must not be larger than the second, if there is a second.
+_ORDERED = (("segments_min", "segments_max"), ("backoff_ms", "backoff_ms_max"))
+
+
+def _as_in_storage(name: str) -> Any:
+    """A field that has the default, the range and the doc of the storage setting of that name."""
+    declared = StorageSettings.__dataclass_fields__[name]
+    return field(default=declared.default, metadata=declared.metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """How a topic is divided, delivered and kept. Raises InvalidSettings."""
+
+    partitions: int = number(
+        1, "Into how many logs the topic is divided; can only grow.", highest=PARTITIONS_MAX
+    )
+    durability: Durability = _as_in_storage("durability")
+    ordering: Ordering = choice(
+        "none", "With `key`, a message waits for the earlier ones of its key to be finished."
+    )
+    lease_ms: int = number(
+        30_000,
+        "How long a consumer has a message to itself before it is delivered again.",
+        highest=_PERIOD_MS_MAX,
+    )
+    attempts_max: int | None = number(3, "After this many deliveries a message becomes a dead letter.")
+    backoff_ms: int = number(
+        1000,
+        "How long the second delivery waits at most; doubles with each attempt.",
+        lowest=0,
+        highest=_PERIOD_MS_MAX,
+    )
+    backoff_ms_max: int = number(
+        60_000, "Where the doubling of `backoff_ms` ends.", lowest=0, highest=_PERIOD_MS_MAX
+    )
+    dedup_window_ms: int = number(
+        300_000,
+        "How long a `dedup_id` is remembered; 0 switches that off.",
+        lowest=0,
+        highest=_PERIOD_MS_MAX,
+    )
+    backlog_messages_max: int | None = number(
+        None, "How many unfinished messages there may be before `backlog_policy` applies."
+    )
+    backlog_bytes_max: int | None = number(
+        None, "How large the unfinished messages may be before `backlog_policy` applies."
+    )
+    backlog_policy: BacklogPolicy = choice(
+        "reject", "What a full backlog does to a new message: refuse it, or make room for it."
+    )
+    message_bytes_max: int = _as_in_storage("message_bytes_max")
+    ttl_ms: int | None = number(
+        None, "A message without a ttl of its own expires after this.", highest=_PERIOD_MS_MAX
+    )
+    dead_letter_expired: bool = flag(False, "Whether an expired message becomes a dead letter.")
+    priority_weights: PriorityWeights = weights(
+        (8, 4, 1),
+        "How many turns high, normal and low get; with `strict` the higher always goes first.",
+        parts=("high", "normal", "low"),
+        highest=1000,
+    )
+    segment_bytes: int = _as_in_storage("segment_bytes")
+    segment_messages: int | None = _as_in_storage("segment_messages")
+    segment_ms: int | None = _as_in_storage("segment_ms")
+    retention_ms: int | None = _as_in_storage("retention_ms")
+    retention_bytes: int | None = _as_in_storage("retention_bytes")
+    retention_messages: int | None = _as_in_storage("retention_messages")
+    segments_max: int | None = _as_in_storage("segments_max")
+    segments_min: int = _as_in_storage("segments_min")
+    retention_force: bool = flag(False, "Whether retention also takes what a group has not finished with.")
+    delete_finished: bool = flag(
+        False, "Whether a segment goes as soon as every group has finished with it."
+    )
+    codec: CodecName = _as_in_storage("codec")
+    cleanup: Cleanup = choice(
+        "delete", "What happens to old messages: whole segments go, or the last of each key stays."
+    )
+
+    def __post_init__(self) -> None:
+        settings, values = settings_of(TopicSettings), self._values()
+        for name, setting in settings.items():
+            try:
+                setting.check(values[name])
+            except ValueError as error:
+                raise InvalidSettings(name, str(error), origin="arguments") from None
+        changed = {name for name, value in values.items() if value != settings[name].default}
+        _check_order(values, changed, origin="arguments")
+
+    @classmethod
+    def make(
+        cls, given: Mapping[str, object], defaults: StorageSettings, origin: str = "arguments"
+    ) -> "TopicSettings":
+        """The settings of a new topic: those given, which may be text, and `defaults` for the rest.
+
+        Raises InvalidSettings, also when the logs of the topic could not be kept with `defaults`.
+        """
+        values = {name: getattr(defaults, name) for name in storage_names()}
+        settings = cls()._with(values, values, origin)._with(_parse(given, origin), given, origin)
+        settings.storage(defaults, origin)
+        return settings
+
+    def changed(self, given: Mapping[str, object], origin: str = "arguments") -> "TopicSettings":
+        """These settings with some replaced. Raises InvalidSettings, also for fewer partitions.
+
+        Whether they go with the storage settings is for `storage` to say.
+        """
+        values = _parse(given, origin)
+        partitions = values.get("partitions", self.partitions)
+        if partitions < self.partitions:
+            reason = f"{partitions} is less than {self.partitions}: a topic cannot lose partitions"
+            raise InvalidSettings("partitions", reason, origin=origin)
+        return self._with(values, given, origin)
+
+    def storage(self, defaults: StorageSettings, origin: str = "arguments") -> StorageSettings:
+        """The settings of the topic's logs: its own, and `defaults` for what a topic cannot set.
+
+        Raises InvalidSettings for messages that are too large for the frames of `defaults`.
+        """
+        try:
+            return replace(defaults, **{name: getattr(self, name) for name in storage_names()})
+        except InvalidSettings as error:
+            # Both are valid in themselves, and this is all that they have to agree on.
+            raise InvalidSettings("message_bytes_max", error.reason, origin=origin) from None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the backlog has a limit."""
+        return self.backlog_messages_max is not None or self.backlog_bytes_max is not None
+
+    def to_json(self) -> dict[str, object]:
+        """Every setting, of the types that JSON has."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self._values().items()
+        }
+
+    @classmethod
+    def from_json(cls, document: object, origin: str = "arguments") -> "TopicSettings":
+        """What `to_json` made; a setting that is not there has its default. Raises InvalidSettings."""
+        values = _parse(document, origin)
+        return cls()._with(values, values, origin)
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in settings_of(TopicSettings)}
+
+    def _with(self, values: Mapping[str, Any], named: Container[str], origin: str) -> "TopicSettings":
+        _check_order({**self._values(), **values}, named, origin)
+        return replace(self, **values)
+
+
+def storage_names() -> list[str]:
+    """The settings that a topic has in common with the storage settings."""
+    return [name for name in settings_of(TopicSettings) if name in settings_of(StorageSettings)]
+
+
+def _parse(given: object, origin: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        reason = f"is a {type(given).__name__} and not a mapping of names to values"
+        raise InvalidSettings("settings", reason, origin=origin)
+    settings = settings_of(TopicSettings)
+    values = {}
+    for key, raw in given.items():
+        if not isinstance(key, str) or key not in settings:
+            raise _unknown(key, origin)
+        try:
+            values[key] = settings[key].parse(raw)
+        except ValueError as error:
+            raise InvalidSettings(key, str(error), origin=origin) from None
+    return values
+
+
+def _unknown(key: object, origin: str) -> InvalidSettings:
+    if not isinstance(key, str):
+        return InvalidSettings(type(key).__name__, "the name of a setting is a str", origin=origin)
+    shown = key[:_KEY_LENGTH_MAX]
+    close = get_close_matches(shown, settings_of(TopicSettings), n=1, cutoff=0.7)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return InvalidSettings(shown, f"topics have no such setting{hint}", origin=origin)
+
+
+def _check_order(values: Mapping[str, Any], changed: Container[str], origin: str) -> None:
+    for small, large in _ORDERED:
+        low, high = values[small], values[large]
+        if high is not None and low > high:
+            # Blame the one that was changed: that is the one somebody can look up.
+            blamed = large if large in changed else small
+            reason = f"{large} is {high} and must be at least {low}, that is {small}"
+            raise InvalidSettings(blamed, reason, origin=origin)

@@ -1,0 +1,118 @@
+"""A log of changes to some state, kept short by snapshots.
+
+What a change means is for its owner to know. A snapshot is a run of records that together bring the
+state about from nothing; once it is durable, everything before it is dropped.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from quivermq.log import DataDirectory, Log
+from quivermq.settings import Durability, StorageSettings
+
+_CHANGE, _BEGIN, _PART, _END = b"c", b"b", b"p", b"e"
+
+# A snapshot is due once this much was written since the last one, or twice as much as that one took.
+_SNAPSHOT_BYTES_MIN = 2 * 1024 * 1024
+_PART_BYTES = 512 * 1024
+# What a frame takes besides the record in it.
+_FRAME_BYTES = 96
+
+
+class StateLog:
+    """Whoever changes the state appends, one at a time; anybody may sync."""
+
+    def __init__(self, directory: DataDirectory, name: str) -> None:
+        self.name = name
+        self._directory = directory
+        self._settings = _settings(directory.settings)
+        self.log: Log = directory.log(name, self._settings)
+        self._grown_bytes = 0
+        self._snapshot_bytes = 0
+
+    def replay(self) -> list[bytes]:
+        """The records that bring the state about: the last whole snapshot and what follows it."""
+        records: list[bytes] = []
+        begun: int | None = None
+        for frame in self.log.frames():
+            for value in frame.values():
+                kind = value[:1]
+                if kind == _BEGIN:
+                    begun = len(records)
+                elif kind == _END and begun is not None:
+                    del records[:begun]
+                    begun = None
+                    self._grown_bytes, self._snapshot_bytes = 0, sum(map(len, records))
+                elif kind == _PART:
+                    records.append(value[1:])
+                elif kind == _CHANGE:
+                    if begun is not None:
+                        # The process died before the snapshot's end: the records before it still count.
+                        del records[begun:]
+                        begun = None
+                    records.append(value[1:])
+                    self._grown_bytes += len(value) + _FRAME_BYTES
+        if begun is not None:
+            del records[begun:]
+        return records
+
+    def append(self, record: bytes, durability: Durability = "os") -> int:
+        """Note a change and return the end of the log behind it, for `sync`.
+
+        With "fsync" it is only written here: the caller syncs when it holds no lock any more.
+        """
+        self._grown_bytes += len(record) + _FRAME_BYTES
+        return (
+            self.log.append(_CHANGE + record, durability="buffered" if durability == "buffered" else "os")
+            + 1
+        )
+
+    def sync(self, end: int | None = None) -> None:
+        """Return once every change before `end` survives power loss."""
+        self.log.sync(end)
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether so much was written that a snapshot would make the next opening quicker."""
+        return self._grown_bytes > max(_SNAPSHOT_BYTES_MIN, 2 * self._snapshot_bytes)
+
+    def snapshot(self, records: Iterable[bytes]) -> int:
+        """Put these records in place of everything so far. Returns how many bytes of files that freed."""
+        log = self.log
+        start = log.append(_BEGIN, durability="os")
+        size = 0
+        for record in records:
+            size += len(record)
+            log.append(_PART + record, durability="os")
+        end = log.append(_END, durability="os") + 1
+        log.sync(end)
+        self._grown_bytes, self._snapshot_bytes = 0, size
+        return log.retain(finished=start).bytes
+
+    def remove(self) -> None:
+        """Take the log's files away."""
+        self._directory.remove(self.name)
+
+
+def parts(items: Iterable[bytes]) -> Iterable[bytes]:
+    """Small records joined into larger ones, each of them still small enough for one message."""
+    gathered: list[bytes] = []
+    size = 0
+    for item in items:
+        if size + len(item) > _PART_BYTES and gathered:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+        gathered.append(item)
+        size += len(item)
+    if gathered:
+        yield b"".join(gathered)
+
+
+def _settings(defaults: StorageSettings) -> StorageSettings:
+    """State is small and read at every opening: never compressed, never dropped but by a snapshot."""
+    return replace(
+        StorageSettings(),
+        fsync_interval_ms=defaults.fsync_interval_ms,
+        linger_ms=defaults.linger_ms,
+        segment_bytes=4 * 1024 * 1024,
+    )
