@@ -6,6 +6,7 @@ from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.engine import Compacted, Engine, Queue
 from quivermq.engine import open_engine as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
+from quivermq.engine.looking import StoredMessage
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -75,6 +76,7 @@ __all__ = [
     "Settings",
     "StorageFailed",
     "StorageSettings",
+    "StoredMessage",
     "TopicExists",
     "TopicNotFound",
     "TopicSettings",

@@ -140,14 +140,13 @@ class QueueMachine(RuleBasedStateMachine):
     @contextmanager
     def dying(self, interrupted: Callable[[], object] = lambda: None) -> Iterator[None]:
         """If the process dies in this block, what it was about to do may have happened or not."""
+        self.has_failed = True
         try:
             yield
         except PowerCut:
             interrupted()
             self.restart()
-        except BaseException:
-            self.has_failed = True
-            raise
+        self.has_failed = False
 
     def restart(self) -> None:
         """Open what the dead process left, again if that dies as well."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from quivermq.delivery.dead_letters import DeadLetter
@@ -9,12 +10,13 @@ from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import parse_receipt
 from quivermq.engine.dead_letters import Filter, dead_letters, discard, redrive
 from quivermq.engine.hosted import Hosted
+from quivermq.engine.looking import StoredMessage, stored_message
 from quivermq.engine.positions import positions
 from quivermq.engine.settling import Settling, claims_of
 from quivermq.engine.stats import QueueStats
 from quivermq.engine.waiting import wait_for
 from quivermq.errors import InvalidName, InvalidRequest
-from quivermq.frame import OFFSET_MAX, Record
+from quivermq.frame import OFFSET_MAX
 from quivermq.group.group import Group
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled
@@ -260,7 +262,7 @@ class Queue:
 
     def read(
         self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
-    ) -> list[Record]:
+    ) -> list[StoredMessage]:
         """Messages of one lane from an offset on, by default the earliest, for looking only."""
         hosted = self._one("read")
         lane = lane_number(priority)
@@ -269,36 +271,34 @@ class Queue:
         if start is not None:
             check_number("start", start, 0, OFFSET_MAX)
         owner = hosted.topic.partitions[partition]
-        log = owner.logs[lane] or owner.log(lane)
+        log = owner.logs[lane]
+        if log is None:
+            return []
         removed = owner.removals.lanes[lane]
-        if not removed:
-            return list(log.records(start, limit=limit))
-        found: list[Record] = []
-        for record in log.records(start):
-            if len(found) >= limit:
-                break
-            if record.offset not in removed:
-                found.append(record)
-        return found
+        records = (record for record in log.records(start) if not removed or record.offset not in removed)
+        return [stored_message(record, owner, lane) for record in islice(records, limit)]
 
-    def peek(self, limit: int = 1) -> list[Record]:
+    def peek(self, limit: int = 1) -> list[StoredMessage]:
         """The next messages that nobody in the group has had, without taking them."""
         check_number("limit", limit, 0, _READ_MAX)
         hosted = self._one("peek")
-        found: list[Record] = []
         now_us = self._engine.clock.now_us()
         hosted.release(now_us)
-        for (number, lane), log in hosted.topic.lanes().items():
-            group = hosted.groups.get(self.group)
-            start = log.start if group is None else max(log.start, group.cursors[number].lanes[lane].next)
-            removed = hosted.topic.partitions[number].removals.lanes[lane]
-            for record in log.records(start) if start < log.end else ():
-                if len(found) >= limit:
-                    return found
-                is_expired = record.expires_at is not None and record.expires_at <= now_us
-                if not is_expired and record.offset not in removed:
-                    found.append(record)
-        return found
+        return list(islice(self._pending(hosted, now_us), limit))
+
+    def _pending(self, hosted: Hosted, now_us: int) -> Iterator[StoredMessage]:
+        group = hosted.groups.get(self.group)
+        for partition in hosted.topic.partitions:
+            for lane, log in enumerate(partition.logs):
+                if log is None:
+                    continue
+                had = 0 if group is None else group.cursors[partition.number].lanes[lane].next
+                start = max(log.start, had)
+                removed = partition.removals.lanes[lane]
+                for record in log.records(start) if start < log.end else ():
+                    is_expired = record.expires_at is not None and record.expires_at <= now_us
+                    if not is_expired and record.offset not in removed:
+                        yield stored_message(record, partition, lane)
 
     # Looking after.
 

@@ -104,9 +104,9 @@ class Segment:
 
     def _steps(self, scan: Scan, start: int) -> tuple[int, Iterator[Found | Damage]]:
         """An offset not behind `start` at which a frame begins, and what the scan finds from `start` on."""
-        place = self.index.find_offset(start)
+        place, read_to = self.index.find_offset(start), self._read_to
         # Whoever reads little by little goes on where the last one stopped, which is nearer.
-        near = self._read_to if place[1] < self._read_to[1] <= start else place
+        near = read_to if place[1] < read_to[1] <= start else place
         steps = scan.frames(*near, skip_to_offset=start)
         first = next(steps, None)
         if isinstance(first, Found):

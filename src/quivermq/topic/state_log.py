@@ -62,10 +62,8 @@ class StateLog:
         With "fsync" it is only written here: the caller syncs when it holds no lock any more.
         """
         self._grown_bytes += len(record) + _FRAME_BYTES
-        return (
-            self.log.append(_CHANGE + record, durability="buffered" if durability == "buffered" else "os")
-            + 1
-        )
+        word: Durability = "buffered" if durability == "buffered" else "os"
+        return self.log.append(_CHANGE + record, durability=word) + 1
 
     def sync(self, end: int | None = None) -> None:
         """Return once every change before `end` survives power loss."""

@@ -178,11 +178,11 @@ class GroupModel:
                     also.add(Finished())
             self._states[place] = self.states(place) | also
 
-    def forget(self, gone: Iterable[Place]) -> None:
+    def forget(self, gone: Iterable[Place], now: int) -> None:
         """Retention removed these messages, which it may do once the group has finished with them."""
         for place in gone:
-            if self.exists:
-                assert self.may_have_finished(place), f"{self.name}: removed unfinished: {place}"
+            is_over = self.may_have_finished(place) or self._log[place].is_expired(now)
+            assert is_over or not self.exists, f"{self.name}: removed unfinished: {place}"
             self._states.pop(place, None)
 
     def lost_certainty(self) -> None:

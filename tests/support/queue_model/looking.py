@@ -22,6 +22,8 @@ _ALL = 100_000
 def look(engine: Any, topic: str, model: TopicModel, *, everything: bool = False) -> Shown:
     """The lanes behind what the model has seen, or from their beginnings; what waits; and what died."""
     queue = engine.queue(topic)
+    # First, because what is due goes to its lane when somebody asks for what is not.
+    scheduled = {waiting.id: number_in(waiting.value) for waiting in queue.scheduled()}
     starts, records = {}, []
     for partition in range(engine.topic(topic).partitions):
         for priority in PRIORITIES:
@@ -29,7 +31,6 @@ def look(engine: Any, topic: str, model: TopicModel, *, everything: bool = False
             seen = 0 if everything else model.ends.get((partition, priority), 0)
             starts[partition, priority] = found[0].offset if found else seen
             records += [_lane_record(partition, priority, each) for each in found if each.offset >= seen]
-    scheduled = {waiting.id: number_in(waiting.value) for waiting in queue.scheduled()}
     return Shown(starts, records, scheduled, _dead(engine, topic))
 
 

@@ -135,7 +135,7 @@ class TopicModel:
         self._check_batches(arrived)
         self._maybe.clear()
         self._see_dead(shown, now, is_settled=is_settled)
-        self._see_starts(shown)
+        self._see_starts(shown, now)
 
     def _see_redriven(self, shown: Shown) -> Counter[int]:
         there = {record.name for record in shown.dead}
@@ -222,11 +222,12 @@ class TopicModel:
             for group in self.groups.values():
                 group.nothing_else_died(now)
 
-    def _see_starts(self, shown: Shown) -> None:
+    def _see_starts(self, shown: Shown, now: int) -> None:
         self.starts = shown.starts
         gone = [place for place in self.log if place.offset < shown.starts.get(place.lane, 0)]
+        assert not gone or any(group.exists for group in self.groups.values()), "removed before anybody came"
         for group in self.groups.values():
-            group.forget(gone)
+            group.forget(gone, now)
         for place in gone:
             del self.log[place]
 
@@ -253,6 +254,8 @@ class TopicModel:
             self.ends[record.place.lane] = record.place.offset + 1
         self.delayed = {name: self.sent[number] for name, number in shown.scheduled.items()}
         self.dead = {record.name: record for record in shown.dead}
+        for sent in self._maybe.values():
+            self._remember(sent, self._interrupted_at)
         self._maybe.clear()
         self._maybe_cancelled.clear()
         for remembered in self._dedup.values():

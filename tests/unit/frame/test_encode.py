@@ -18,7 +18,9 @@ from quivermq.frame import (
     Producer,
     encode,
     encode_control,
+    encode_value,
     first_messages,
+    value_frame_bytes,
 )
 
 TIME = 1_700_000_000_000_000
@@ -363,3 +365,13 @@ class TestFirstMessages:
         frame = Frame.parse(forged(int32s(0, 9) + padded(b"v")))
         with pytest.raises(InvalidFrame):
             first_messages(frame, 1)
+
+
+class TestOneValue:
+    @pytest.mark.parametrize("length", [*range(17), 100, 4096, 70_000])
+    def test_its_bytes_are_those_of_a_frame_that_is_stamped(self, length: int) -> None:
+        value = bytes(place % 255 + 1 for place in range(length))
+        data = encode_value(value, 2**40, TIME)
+        assert data == bytes(encode([value], timestamp=TIME).stamped(2**40, TIME))
+        assert len(data) == value_frame_bytes(value)
+        assert Frame.parse(data).values() == [value]

@@ -95,6 +95,49 @@ def test_of_a_name_that_is_given_twice_the_last_counts() -> None:
     assert list(frame.headers()) == [{"n": b"2"}]
 
 
+class TestOneValue:
+    """A frame of one message that is just a value is read a shorter way, which must lead to the same."""
+
+    @pytest.mark.parametrize("length", [*range(17), 100])
+    @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+    def test_it_is_read_as_any_other(self, length: int, kind: Callable[[bytes], Buffer]) -> None:
+        value = b"\xff" * length
+        encoded = encode([value], timestamp=TIME).stamped(7, TIME)
+        parsed = Frame.parse(kind(bytes(encoded)))
+        for frame in (encoded, parsed):
+            assert frame.values() == frame.layout.value.values() == [value]
+            assert frame.records() == [Record(7, TIME, None, value, {}, None, None)]
+            assert all(type(given) is bytes for given in frame.values())
+
+    @pytest.mark.parametrize(
+        ("body", "fields"),
+        [
+            (int32s(0, -1) + bytes(8), {}),
+            (int32s(1, 8) + bytes(8), {}),
+            (int32s(-1, 8) + bytes(8), {}),
+            (int32s(0, 9) + bytes(8), {}),
+            (int32s(0, 2**31 - 1) + bytes(8), {}),
+            (int32s(0, 0) + bytes(8), {}),
+            (int32s(0, 8) + bytes(16), {}),
+            (int32s(0, 3) + b"abc\0\0\0\0\1", {}),
+            (int32s(0, 3) + b"abc\0\0", {}),
+            (int32s(0, 5) + b"abcde", {}),
+            (int32s(0, 8) + bytes(8), {"timestamp_min": 0}),
+        ],
+    )
+    def test_one_that_is_wrong_is_refused(self, body: bytes, fields: dict[str, int]) -> None:
+        for read in (Frame.values, Frame.records):
+            with pytest.raises(InvalidFrame):
+                read(Frame.parse(forged(body, **fields)))
+
+    def test_the_limit_counts(self) -> None:
+        data = bytes(encode([b"x" * 100], timestamp=TIME))
+        assert Frame.parse(data, raw_bytes_max=112).values() == [b"x" * 100]
+        for read in (Frame.values, Frame.records):
+            with pytest.raises(InvalidFrame, match="the limit is 111"):
+                read(Frame.parse(data, raw_bytes_max=111))
+
+
 class TestBytes:
     @pytest.mark.parametrize("codec", Codec)
     def test_what_is_written_is_header_body_and_padding(self, codec: Codec) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from quivermq.errors import MessageTooLarge
 from quivermq.frame import Codec, Frame
-from quivermq.log.entries import Gathered, checked_entry
+from quivermq.log.entries import Gathered, checked_entry, lone_frame
 from quivermq.settings import StorageSettings
 
 # The narrowest that the settings allow: a full batch and 4 KiB for everything else.
@@ -95,3 +95,30 @@ def test_a_message_of_too_many_headers_is_refused_before_it_is_taken() -> None:
     fewer = dict.fromkeys(list(headers)[:8600], b"")
     taken = checked_entry(b"", None, fewer, None, None, None, settings)
     assert len(encoded(taken, settings=settings)) == 1
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"key": b"k"},
+        {"headers": {"n": b"v"}},
+        {"headers": {}},
+        {"timestamp": 3},
+        {"expires_at": 9},
+        {"dedup_id": "x"},
+        {"key": b"", "headers": {"n": b"v"}, "timestamp": -3, "expires_at": 0, "dedup_id": ""},
+    ],
+    ids=repr,
+)
+def test_a_message_alone_is_what_it_would_be_among_others(columns: dict[str, Any], codec: Codec) -> None:
+    alone = lone_frame(entry(b"value" * 20, **columns), 7, codec, NARROW)
+    (gathered,) = Gathered([entry(b"value" * 20, **columns)]).frames(7, codec, NARROW)
+    alone.validate()
+    assert alone.records() == gathered.records()
+
+
+def test_a_value_alone_has_the_time_of_its_frame() -> None:
+    (record,) = lone_frame((b"a", None), 7, Codec.NONE, NARROW).records()
+    assert (record.value, record.timestamp) == (b"a", 7)

@@ -17,7 +17,7 @@ from quivermq.log import Log, repair, verify
 from quivermq.log.flusher import Flusher
 from quivermq.segment import log_path
 from quivermq.segment.segment import Noter
-from quivermq.settings import StorageSettings
+from quivermq.settings import Durability, StorageSettings
 
 OS = StorageSettings(durability="os")
 COLUMNS_OF_999_BYTES: list[dict[str, Any]] = [
@@ -32,9 +32,20 @@ def _append_and_flush(log: Log, value: bytes) -> None:
     log.flush()
 
 
-@pytest.mark.parametrize("durability", ["os", "buffered"])
+@pytest.mark.parametrize(
+    ("durability", "append"),
+    [
+        ("os", lambda log, value: log.append_many([value])),
+        ("os", Log.append),
+        ("buffered", _append_and_flush),
+    ],
+    ids=["a batch", "a message", "the buffer"],
+)
 def test_an_interruption_behind_the_write_leaves_no_frame_behind_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    durability: Durability,
+    append: Callable[[Log, bytes], object],
 ) -> None:
     real: Callable[..., None] = Noter.__call__
 
@@ -42,12 +53,12 @@ def test_an_interruption_behind_the_write_leaves_no_frame_behind_the_end(
         real(*arguments)
         raise KeyboardInterrupt
 
-    with Log(tmp_path, StorageSettings(durability=durability)) as log:  # type: ignore[arg-type]  # Parametrized.
+    with Log(tmp_path, StorageSettings(durability=durability)) as log:
         log.append(b"first")
         log.flush()
         monkeypatch.setattr(Noter, "__call__", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            log.append_many([b"second"]) if durability == "os" else _append_and_flush(log, b"second")
+            append(log, b"second")
         monkeypatch.undo()
         log.append(b"third")
         log.flush()

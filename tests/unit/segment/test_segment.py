@@ -16,6 +16,7 @@ from quivermq.errors import Corruption
 from quivermq.frame import HEADER_BYTES, Codec, Flag, Frame, encode, encode_control
 from quivermq.segment import Damage, Found, Segment, SegmentWriter, index_path, load_index, log_path
 from quivermq.segment.index import TIMESTAMP_NONE, Index
+from quivermq.segment.scan import Scan
 from quivermq.settings import StorageSettings
 
 DISK = SystemDisk()
@@ -59,6 +60,35 @@ def test_frames_begin_with_the_one_that_holds_the_offset(tmp_path: Path, start: 
     read = list(segment.frames(start, mapped=mapped))
     assert [position for position, _ in read] == STARTS[first:-1]
     assert [frame.values() for _, frame in read] == BATCHES[first:]
+
+
+@pytest.mark.parametrize("interval_bytes", [1, 10**6])
+def test_whoever_reads_little_by_little_is_not_led_over_everything_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval_bytes: int
+) -> None:
+    segment = sealed(tmp_path, index_interval_bytes=interval_bytes)
+    begun = []
+    scan_frames = Scan.frames
+
+    def frames(self: Scan, position: int, offset: int, skip_to_offset: int = 0) -> Any:
+        begun.append((position, offset))
+        return scan_frames(self, position, offset, skip_to_offset)
+
+    monkeypatch.setattr(Scan, "frames", frames)
+    for number, offset in enumerate(OFFSETS[:-1]):
+        assert next(segment.frames(offset))[0] == STARTS[number]
+    assert begun[-len(FRAMES) :] == list(zip(STARTS, OFFSETS, strict=True))[:-1]
+    # And backwards, where nobody has stopped before.
+    assert [next(segment.frames(offset))[0] for offset in reversed(OFFSETS[:-1])] == STARTS[-2::-1]
+
+
+@pytest.mark.parametrize("wrong", [(8, 3), (STARTS[1], 3), (STARTS[2], 2), (STARTS[-1] + 8, 3)])
+def test_a_reader_who_stopped_at_a_wrong_place_misleads_nobody(
+    tmp_path: Path, wrong: tuple[int, int]
+) -> None:
+    segment = sealed(tmp_path, index_interval_bytes=10**6)
+    segment._read_to = wrong
+    assert [position for position, _ in segment.frames(3)] == STARTS[2:-1]
 
 
 def test_an_empty_segment_has_no_frames(tmp_path: Path) -> None:

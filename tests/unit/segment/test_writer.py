@@ -73,6 +73,21 @@ def test_several_frames_at_once_are_one_write(disk: FaultyDisk) -> None:
     assert marks(disk) == list(zip(OFFSETS, STARTS, strict=True))[1:]
 
 
+def test_a_value_is_appended_as_its_frame_would_be(disk: FaultyDisk) -> None:
+    values = [b"", b"a", b"seven b", b"eight by", b"x" * 100]
+    writer = new_segment(DIRECTORY, disk=disk, **EVERY)
+    for value in values:
+        before = disk.steps
+        writer.append_value(value, NOON_US)
+        assert [step.operation for step in disk.history[before:]] == ["append"]
+    frames = frames_from(0, *([value] for value in values))
+    assert disk.files()[LOG] == joined(frames)
+    assert (writer.segment.end, writer.segment.end_offset) == (len(joined(frames)), len(values))
+    assert writer.first_append_time == NOON_US
+    writer.close()
+    assert marks(disk) == list(zip(range(1, len(values) + 1), ends(frames), strict=True))
+
+
 def test_the_first_append_time_is_that_of_the_first_frame(disk: FaultyDisk) -> None:
     writer = new_segment(DIRECTORY, disk=disk, **EVERY)
     assert writer.first_append_time is None
@@ -114,6 +129,23 @@ def test_a_full_disk_leaves_nothing_of_the_write(disk: FaultyDisk, room_bytes: i
         assert (writer.segment.end, writer.segment.end_offset) == (STARTS[2], 3)
     disk.fill_after(None)
     put(writer, *BATCHES[2:])
+    assert disk.files()[LOG] == DATA
+    writer.close()
+    assert marks(disk) == list(zip(OFFSETS, STARTS, strict=True))[1:]
+
+
+@pytest.mark.parametrize("room_bytes", [0, 1, 79, 80, 95])
+def test_a_full_disk_leaves_nothing_of_a_value(disk: FaultyDisk, room_bytes: int) -> None:
+    writer = new_segment(DIRECTORY, disk=disk, **EVERY)
+    writer.append_value(b"a", NOON_US)
+    disk.fill_after(room_bytes)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            writer.append_value(b"dddd", NOON_US)
+        assert disk.files()[LOG] == DATA[: STARTS[1]]
+        assert (writer.segment.end, writer.segment.end_offset) == (STARTS[1], 1)
+    disk.fill_after(None)
+    put(writer, *BATCHES[1:])
     assert disk.files()[LOG] == DATA
     writer.close()
     assert marks(disk) == list(zip(OFFSETS, STARTS, strict=True))[1:]

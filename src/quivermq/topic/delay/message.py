@@ -115,7 +115,7 @@ def stored_key(message: Delayed, lane: int) -> bytes:
 
 
 def columns_in(frame: Frame) -> Layout:
-    """Where the columns of a frame lie, without a look at each message: few of them are wanted at a time."""
+    """Where the columns of a frame lie, without a look at each message: only few of them are wanted."""
     header = frame.header
     return layout(frame.raw, header.columns, header.message_count, deep=False)
 

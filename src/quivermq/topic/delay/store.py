@@ -444,7 +444,7 @@ class DelayStore:
         return bucket.end_us <= now_us or self._buckets.log(bucket).size_bytes >= _EMPTY_BYTES_MAX
 
     def _settle(self) -> None:
-        """Spare the next opening the search for what is in its lane: whatever this fails of, it finds out."""
+        """Spare the next opening the search for what is in its lane."""
         self._make_safe()
         if self._unsafe and all(intent.is_safe for intent in self._unsafe):
             self._journal.settle()
