@@ -94,12 +94,12 @@ class Cursor:
         state, log = self.lanes[lane], self._partition.logs[lane]
         if log is None:
             return 0
-        if self._deadlines and self._deadlines[0][0] <= now_us:
-            self.expire(now_us)
-        fresh = log.end - state.next
-        if state.ready and (due := state.next_ready()) is not None and due <= now_us:
-            return fresh + len(state.ready)
-        return fresh
+        with self._lock:
+            if self._deadlines and self._deadlines[0][0] <= now_us:
+                self._expire(now_us)
+            fresh = max(0, log.end - state.next)
+            due = state.next_ready()
+        return fresh + (len(state.ready) if due is not None and due <= now_us else 0)
 
     def take(self, lane: int, count: int, lease_us: int, *, pop: bool = False) -> list[Delivery]:
         """Lease up to `count` messages of a lane, those that failed before first.
@@ -189,7 +189,9 @@ class Cursor:
             batches.append((Lease(1, deadline), fresh.records))
         expired += [(offset, 0) for offset in fresh.expired]
         end = self._note(state, lane, batches, gone, expired, fresh, pop)
-        self._meter.delivered.add(sum(len(records) for _, records in batches))
+        for _, records in batches:
+            self._meter.delivered.add(len(records))
+            self._meter.age.observe(max(0, now_us - records[0].timestamp) / 1_000_000)
         if expired:
             self._drop_expired(lane, expired, now_us)
         return batches, end
@@ -493,8 +495,14 @@ class Cursor:
         """For each lane: pending, in flight, waiting for another attempt or for their turn."""
         with self._lock:
             return [
-                ((log.end - state.next) if log else 0, len(state.leases), len(state.retries))
-                for state, log in zip(self.lanes, self._partition.logs, strict=True)
+                (
+                    removed.missing_between(max(state.next, log.start), log.end) if log else 0,
+                    len(state.leases),
+                    len(state.retries),
+                )
+                for state, log, removed in zip(
+                    self.lanes, self._partition.logs, self._partition.removals.lanes, strict=True
+                )
             ]
 
     def drop_to(self, lane: int, offset: int) -> None:
@@ -588,6 +596,17 @@ class Cursor:
         for offsets in bury(log, self._journal, self._graves(True), origin, verdicts, now_us):
             self._finish(lane, offsets)
             self._meter.buried.add(len(offsets))
+            logger.warning(
+                "%d messages of %s became dead letters",
+                len(offsets),
+                self.topic,
+                extra={
+                    "topic": self.topic,
+                    "partition": self.partition,
+                    "group": self.group,
+                    "offsets": offsets[:100],
+                },
+            )
 
     def _snapshot(self) -> int:
         return self._journal.snapshot(parts(journal.snapshot(self.lanes)))

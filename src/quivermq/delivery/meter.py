@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from quivermq.metrics import Counter
+from quivermq.metrics import Counter, Histogram
 
 
 class DeliveryMeter(NamedTuple):
@@ -15,3 +15,4 @@ class DeliveryMeter(NamedTuple):
     expired: Counter
     leases_expired: Counter
     buried: Counter
+    age: Histogram

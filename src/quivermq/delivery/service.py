@@ -16,6 +16,8 @@ class Service:
     def shares(self, count: int, ready: Sequence[int]) -> list[tuple[int, int]]:
         """How many of `count` messages each lane gives, highest first, when `ready` are there."""
         lanes = [lane for lane, there in enumerate(ready) if there > 0]
+        if not lanes:
+            return []
         if len(lanes) == 1:
             return [(lanes[0], min(count, ready[lanes[0]]))]
         if self.weights == "strict":

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
+from quivermq.disk import Buffer
 from quivermq.errors import Overloaded
 from quivermq.group.group import Group
 from quivermq.log import Log
@@ -36,13 +37,34 @@ class Backlog:
         if not topic.settings.is_bounded or not messages:
             return topic.put_many(messages, durability)
         word = durability or topic.settings.durability
+        # A message that is wrong in itself is refused as such, and makes no room.
+        topic.check(messages)
         # Looked at and stored in one step, or many producers at once would go over the limit together.
         with self._lock:
-            self._make_room(messages)
+            size = sum(len(m.value if isinstance(m, Message) else m) for m in messages)
+            self._make_room(len(messages), size)
             puts = topic.put_many(messages, "os" if word == "fsync" else word)
         if word == "fsync":
             topic.sync(puts)
         return puts
+
+    def put_frame(
+        self, frame: Buffer, partition: int | None, priority: str, durability: Durability | None
+    ) -> tuple[Put, int]:
+        """Store a frame likewise; how many messages it has is told, too."""
+        topic = self._topic
+        parsed = topic.parse(frame)
+        if not topic.settings.is_bounded:
+            put = topic.put_frame(parsed, partition=partition, priority=priority, durability=durability)
+            return put, len(parsed)
+        word = durability or topic.settings.durability
+        with self._lock:
+            self._make_room(len(parsed), parsed.header.raw_bytes)
+            early: Durability = "os" if word == "fsync" else word
+            put = topic.put_frame(parsed, partition=partition, priority=priority, durability=early)
+        if word == "fsync":
+            topic.sync([put._replace(offset=(put.offset or 0) + len(parsed) - 1)])
+        return put, len(parsed)
 
     def messages(self) -> int:
         """How many messages are unfinished for the group that is farthest behind."""
@@ -59,7 +81,7 @@ class Backlog:
         if group is not None:
             return group.counts().unfinished
         return sum(
-            log.end - max(log.start, self._topic.partitions[partition].removals.lanes[lane].floor)
+            self._topic.partitions[partition].removals.lanes[lane].missing_between(log.start, log.end)
             for (partition, lane), log in self._topic.lanes().items()
         )
 
@@ -75,27 +97,32 @@ class Backlog:
             size += log.bytes_from(position)
         return size
 
-    def _make_room(self, messages: Sequence[bytes | Message]) -> None:
+    def _make_room(self, count: int, incoming: int) -> None:
         settings = self._topic.settings
         if settings.backlog_messages_max is not None:
-            excess = self.messages() + len(messages) - settings.backlog_messages_max
+            excess = self.messages() + count - settings.backlog_messages_max
             if excess > 0:
-                self._free(excess, len(messages), "backlog_messages_max", settings.backlog_messages_max)
+                self._free(excess, count, "backlog_messages_max", settings.backlog_messages_max)
         if settings.backlog_bytes_max is not None:
-            incoming = sum(len(m if isinstance(m, bytes) else m.value) for m in messages)
             while (excess := self.size_bytes() + incoming - settings.backlog_bytes_max) > 0:
                 average = max(1, self.size_bytes() // max(1, self.messages()))
-                self._free(
-                    -(-excess // average), len(messages), "backlog_bytes_max", settings.backlog_bytes_max
-                )
+                self._free(-(-excess // average), count, "backlog_bytes_max", settings.backlog_bytes_max)
 
     def _free(self, excess: int, incoming: int, setting: str, limit: int) -> None:
-        """Drop the oldest messages that nobody has had yet, or refuse the new ones."""
-        if self._topic.settings.backlog_policy == "drop_oldest":
+        """Drop the oldest messages that nobody has had yet, or refuse the new ones.
+
+        More than the limit at once never fit: then nothing is dropped for them in vain.
+        """
+        if self._topic.settings.backlog_policy == "drop_oldest" and incoming <= limit:
             dropped = sum([self._drop(group, excess) for group in self._groups()])
             if dropped:
                 self._dropped.add(dropped)
-                logger.warning("dropped %d messages of %s for newer ones", dropped, self._topic.name)
+                logger.warning(
+                    "dropped %d messages of %s for newer ones",
+                    dropped,
+                    self._topic.name,
+                    extra={"topic": self._topic.name, "messages": dropped},
+                )
                 return
         self._refused.add(incoming)
         raise Overloaded(self._topic.name, setting=setting, limit=limit)

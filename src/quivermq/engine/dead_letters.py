@@ -28,8 +28,7 @@ _Lying = tuple[Partition, int, int, DeadLetter]
 def count_dead_letters(graves: Hosted) -> int:
     """How many there are."""
     return sum(
-        graves.topic.partitions[partition].removals.lanes[lane].missing_before(log.end)
-        - max(0, log.start - graves.topic.partitions[partition].removals.lanes[lane].floor)
+        graves.topic.partitions[partition].removals.lanes[lane].missing_between(log.start, log.end)
         for (partition, lane), log in graves.topic.lanes().items()
     )
 

@@ -4,8 +4,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
@@ -15,7 +17,15 @@ from quivermq.engine.hosted import Hosted, Space
 from quivermq.engine.queue import Queue
 from quivermq.engine.renewal import Renewer
 from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
-from quivermq.errors import Closing, DiskFull, QuiverError, TopicExists, TopicNotFound
+from quivermq.errors import (
+    Closing,
+    DiskFull,
+    InvalidSettings,
+    QuiverError,
+    StorageFailed,
+    TopicExists,
+    TopicNotFound,
+)
 from quivermq.group.bell import Bell
 from quivermq.log import DataDirectory, Removed, Report, verify
 from quivermq.log.flusher import Flusher, Scheduler
@@ -96,6 +106,7 @@ class Engine:
         self._topics_lock = threading.RLock()
         self._changing = threading.Lock()
         self._hosted: dict[str, Hosted] = {}
+        self._broken: dict[str, QuiverError] = {}
         self._retained_at = self.clock.monotonic()
         self._jumped_us = 0
         self._is_closed = False
@@ -114,6 +125,7 @@ class Engine:
         made = TopicSettings.make(settings, self.settings.storage)
         with self._topics_lock:
             self.check_open()
+            self._check_whole(name)
             if name in self._hosted:
                 raise TopicExists(f"the topic {name} exists already: use alter_topic to change it")
             self._create(name, made)
@@ -124,20 +136,20 @@ class Engine:
         with self._changing:
             changed = hosted.settings.changed(settings)
             changed.storage(self.settings.storage)
-            stored = StoredTopic(settings=changed, created_us=self.clock.now_us())
-            store_topic(self._directory.disk, self._topic_path(name), stored)
+            self._store(name, changed)
             hosted.configure(changed)
+        logger.info("altered topic %s", name, extra={"topic": name, "settings": settings})
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its messages and what its groups know. Its dead letters stay."""
         hosted = self.hosted(name)
         with self._changing:
-            stored = StoredTopic(settings=hosted.settings, created_us=self.clock.now_us(), deleted=True)
-            store_topic(self._directory.disk, self._topic_path(name), stored)
+            self._store(name, hosted.settings, deleted=True)
             hosted.close()
             with self._topics_lock:
                 self._hosted = {other: h for other, h in self._hosted.items() if other != name}
                 self._remove_files(name)
+        logger.info("deleted topic %s", name, extra={"topic": name})
 
     def topics(self) -> list[str]:
         """The names of all topics."""
@@ -263,6 +275,7 @@ class Engine:
         hosted = self._hosted.get(name)
         if hosted is None:
             check_topic_name(name)
+            self._check_whole(name)
             raise TopicNotFound(f"there is no topic {name}: create it, or put something into it")
         return hosted
 
@@ -283,6 +296,7 @@ class Engine:
                 self.check_open()
                 hosted = self._hosted.get(name)
                 if hosted is None:
+                    self._check_whole(name)
                     hosted = self._create(name, TopicSettings.make({}, self.settings.storage))
         return hosted
 
@@ -291,24 +305,34 @@ class Engine:
     def _open_topics(self) -> None:
         disk, root = self._directory.disk, self.path / "topics"
         for name in disk.names(root):
-            stored = load_topic(disk, root / name) if disk.is_directory(root / name) else None
-            if stored is None:
-                self._adopt(name)
-            elif stored.deleted:
-                self._remove_files(name)
-            else:
-                self._hosted[name] = self._host(name, stored.settings)
+            if disk.is_directory(root / name):
+                try:
+                    self._open_topic(name)
+                except (StorageFailed, InvalidSettings) as error:
+                    logger.error("topic %s cannot be opened: %s", name, error, extra={"topic": name})
+                    self._broken[name] = error
         for hosted in list(self._hosted.values()):
-            for group in list(hosted.stored_groups()):
-                hosted.group(group)
+            hosted.open_groups()
         for hosted in list(self._hosted.values()):
-            finish_moves(hosted, self.hosted_or_new)
+            self._guarded(hosted, partial(finish_moves, hosted, self.hosted_or_new))
+
+    def _open_topic(self, name: str) -> None:
+        stored = load_topic(self._directory.disk, self._topic_path(name))
+        if stored is None:
+            self._adopt(name)
+        elif stored.deleted:
+            self._remove_files(name)
+        else:
+            self._hosted[name] = self._host(name, stored.settings)
+
+    def _check_whole(self, name: str) -> None:
+        """Raise what keeps a topic from being opened; the others go on."""
+        if name in self._broken:
+            raise copy(self._broken[name])
 
     def _adopt(self, name: str) -> None:
         """A directory without `topic.json`: the file was lost, or its making was interrupted."""
-        disk, path = self._directory.disk, self.path / "topics" / name
-        if not disk.is_directory(path):
-            return
+        disk, path = self._directory.disk, self._topic_path(name)
         numbers = [int(part[1:]) for part in disk.names(path) if part[:1] == "p" and part[1:].isdigit()]
         if not numbers:
             return
@@ -317,8 +341,8 @@ class Engine:
         self._create(name, settings)
 
     def _create(self, name: str, settings: TopicSettings) -> Hosted:
-        stored = StoredTopic(settings=settings, created_us=self.clock.now_us())
-        store_topic(self._directory.disk, self._topic_path(name), stored)
+        self._store(name, settings)
+        logger.info("created topic %s", name, extra={"topic": name})
         hosted = self._host(name, settings)
         self._hosted = {**self._hosted, name: hosted}
         self.topic_bell.ring(len(self.topic_bell.waiting))
@@ -333,8 +357,14 @@ class Engine:
         hosted = self.hosted_or_new(name) if create else self._hosted.get(name)
         return hosted.topic.partitions if hosted else []
 
-    def _topic_path(self, name: str) -> Any:
+    def _topic_path(self, name: str) -> Path:
         return self.path / "topics" / name
+
+    def _store(self, name: str, settings: TopicSettings, *, deleted: bool = False) -> None:
+        disk, path = self._directory.disk, self._topic_path(name)
+        before = load_topic(disk, path)
+        created_us = self.clock.now_us() if before is None else before.created_us
+        store_topic(disk, path, StoredTopic(settings=settings, created_us=created_us, deleted=deleted))
 
     def _remove_files(self, name: str) -> None:
         """Take away what a deleted topic left; `topic.json`, which says so, goes last."""

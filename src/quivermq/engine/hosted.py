@@ -3,12 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 
 from quivermq.clock import SteadyClock
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.engine.backlog import Backlog
-from quivermq.errors import Closing, DiskFull, TopicNotFound
+from quivermq.errors import DiskFull, StorageFailed, TopicNotFound
 from quivermq.group.group import Group
 from quivermq.log import DataDirectory, Log, Removed
 from quivermq.metrics import Metrics
@@ -53,10 +54,14 @@ class Hosted:
         self.groups: dict[str, Group] = {}
         # Dead letters go back one after the other.
         self.moving = threading.Lock()
+        self._broken_groups: dict[str, StorageFailed] = {}
         self.is_gone = False
         self._backlog = Backlog(topic, self.groups, metrics)
         self._published = metrics.counter(
             "quiver_messages_published_total", "Messages that were put.", topic=self.name
+        )
+        self._put_time = metrics.histogram(
+            "quiver_put_seconds", "How long a put of anything but a plain value took.", topic=self.name
         )
         self._configure_fast_path()
 
@@ -94,7 +99,9 @@ class Hosted:
     ) -> Sequence[Put]:
         """Store messages, unless the backlog or the disk has no room for them."""
         self._check_usable()
+        start = self._clock.monotonic()
         puts = self._backlog.put(messages, durability)
+        self._put_time.observe(self._clock.monotonic() - start)
         self._published.add(len(puts))
         self.ring(len(puts))
         return puts
@@ -104,8 +111,10 @@ class Hosted:
     ) -> Put:
         """Append a frame as it is."""
         self._check_usable()
-        put = self.topic.put_frame(frame, partition=partition, priority=priority, durability=durability)
-        self.ring(1000)
+        put, count = self._backlog.put_frame(frame, partition, priority, durability)
+        if not put.duplicate:
+            self._published.add(count)
+            self.ring(count)
         return put
 
     def ring(self, count: int) -> None:
@@ -122,6 +131,15 @@ class Hosted:
 
     # Groups.
 
+    def open_groups(self) -> None:
+        """Open the groups that have been here before. One that cannot be read stops only itself."""
+        for name in list(self.stored_groups()):
+            try:
+                self.group(name)
+            except StorageFailed as error:
+                logger.error("group %s of %s cannot be opened: %s", name, self.name, error)
+                self._broken_groups[name] = error
+
     def group(self, name: str) -> Group:
         """The group of that name, which begins with the earliest message when it is new."""
         group = self.groups.get(name)
@@ -129,6 +147,8 @@ class Hosted:
             with self._changing:
                 if self.is_gone:
                     raise TopicNotFound(f"the topic {self.name} was deleted")
+                if name in self._broken_groups:
+                    raise copy(self._broken_groups[name])
                 group = self.groups.get(name) or Group(
                     name, self.topic.settings, self._clock, self._open_cursor
                 )
@@ -154,6 +174,11 @@ class Hosted:
                 refused=counter("quiver_receipts_refused_total", "Receipts that came late.", **labels),
                 expired=counter("quiver_messages_expired_total", "Messages past their TTL.", **labels),
                 leases_expired=counter("quiver_leases_expired_total", "Leases that ran out.", **labels),
+                age=self._metrics.histogram(
+                    "quiver_delivery_age_seconds",
+                    "How old the first message of a batch was when handed out.",
+                    **labels,
+                ),
                 buried=counter("quiver_messages_dead_lettered_total", "Dead letters.", **labels),
             ),
             on_ready=group.bell.ring,
@@ -163,8 +188,11 @@ class Hosted:
         """Forget a group and everything it knows."""
         with self._changing:
             group = self.groups.get(name)
+            is_broken = self._broken_groups.pop(name, None) is not None
             if group is None:
-                return False
+                if is_broken:
+                    self._directory.remove(f"groups/{name}/{self.name}")
+                return is_broken
             self.groups = {other: g for other, g in self.groups.items() if other != name}
             self._backlog.groups = self.groups
             group.close()
@@ -199,6 +227,8 @@ class Hosted:
 
     def _retain(self, partition: Partition, lane: int, log: Log) -> Removed:
         floors = [group.floors()[partition.number][lane] for group in self.groups.values()]
+        # Nobody knows what a group that cannot be read still needs.
+        floors += [log.start] * bool(self._broken_groups)
         # What was taken out for everybody is not needed by anybody.
         finished = partition.removals.lanes[lane].floor
         if floors and self.settings.delete_finished:
@@ -211,11 +241,6 @@ class Hosted:
         removed = self.retain()
         freed = sum(cursor.compact() for group in self.groups.values() for cursor in group.cursors)
         return removed._replace(bytes=removed.bytes + freed)
-
-    def check_open(self) -> None:
-        """Raise Closing once the topic is gone."""
-        if self.is_gone:
-            raise Closing(f"the topic {self.name} was deleted")
 
     def close(self) -> None:
         """Serve nobody any more."""

@@ -1,7 +1,7 @@
 """A topic, or all topics of a pattern, as one group sees it: what producers and consumers hold in hand."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from quivermq.engine.positions import positions
 from quivermq.engine.settling import Settling, claims_of
 from quivermq.engine.stats import QueueStats
 from quivermq.engine.waiting import wait_for
-from quivermq.errors import InvalidName, InvalidRequest
+from quivermq.errors import Closing, InvalidName, InvalidRequest, LeaseExpired, TopicNotFound
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.group import Group
 from quivermq.settings import Durability
@@ -174,8 +174,10 @@ class Queue:
             yield message
         except BaseException as error:
             self._engine.renewer.release(message)
-            if not message.is_settled:
-                message.nack(reason=type(error).__name__, error=f"{type(error).__name__}: {error}")
+            # What the handler raised is what the caller has to know.
+            with suppress(LeaseExpired, Closing):
+                if not message.is_settled:
+                    message.nack(reason=type(error).__name__, error=f"{type(error).__name__}: {error}")
             raise
         self._engine.renewer.release(message)
         if not message.is_settled:
@@ -193,8 +195,10 @@ class Queue:
                 yield message
             except BaseException:
                 self._engine.renewer.release(message)
-                if not message.is_settled:
-                    message.nack(delay=0, reason="stream closed")
+                # A lease that is lost needs no giving back.
+                with suppress(LeaseExpired, Closing):
+                    if not message.is_settled:
+                        message.nack(delay=0, reason="stream closed")
                 raise
             self._engine.renewer.release(message)
             if not message.is_settled:
@@ -442,8 +446,15 @@ class Queue:
     def _take_from(self, hosted: Hosted, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
         if hosted.topic.delays.next_due is not None:
             hosted.release(self._engine.clock.now_us())
-        group = hosted.groups.get(self.group) or hosted.group(self.group)
-        return group.take(count, lease_us, pop=pop)
+        try:
+            group = hosted.groups.get(self.group) or hosted.group(self.group)
+            return group.take(count, lease_us, pop=pop)
+        except (Closing, TopicNotFound):
+            # The topic was deleted meanwhile: then it has no messages.
+            self._engine.check_open()
+            if hosted.is_gone:
+                return []
+            raise
 
     def _groups(self) -> list[tuple[Hosted, Group]]:
         return [(hosted, hosted.group(self.group)) for hosted in self._all()]

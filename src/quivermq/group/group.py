@@ -68,37 +68,30 @@ class Group:
         if len(cursors) == 1 and cursors[0].has_one_lane:
             return cursors[0].take(_NORMAL, count, lease_us, pop=pop)
         start = next(self._turn) % len(cursors)
+        cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Delivery] = []
         failures: list[StorageFailed] = []
+        # A lane may give less than it seemed to have: what has expired, or waits for its turn, counts.
+        spent: set[int] = set()
         while len(taken) < count:
-            more = self._round(
-                [*cursors[start:], *cursors[:start]], count - len(taken), lease_us, pop, failures
-            )
-            if not more:
+            shares = self._service.shares(count - len(taken), self._ready(cursors, spent))
+            if not shares:
                 break
-            taken += more
+            for lane, share in shares:
+                given = _take(cursors, lane, share, lease_us, pop, failures)
+                if len(given) < share:
+                    spent.add(lane)
+                taken += given
         if not taken and failures:
             raise failures[0]
         return taken
 
-    def _round(
-        self, cursors: list[Cursor], count: int, lease_us: int, pop: bool, failures: list[StorageFailed]
-    ) -> list[Delivery]:
+    def _ready(self, cursors: list[Cursor], spent: set[int]) -> list[int]:
         now_us = self._clock.now_us()
-        ready = [sum(cursor.ready(lane, now_us) for cursor in cursors) for lane in range(len(LANES))]
-        if not any(ready):
-            return []
-        taken: list[Delivery] = []
-        for lane, share in self._service.shares(count, ready):
-            end = len(taken) + share
-            for cursor in cursors:
-                if len(taken) >= end:
-                    break
-                try:
-                    taken += cursor.take(lane, end - len(taken), lease_us, pop=pop)
-                except StorageFailed as error:
-                    failures.append(error)
-        return taken
+        return [
+            0 if lane in spent else sum(cursor.ready(lane, now_us) for cursor in cursors)
+            for lane in range(len(LANES))
+        ]
 
     def counts(self) -> GroupCounts:
         """What the group still has to do with."""
@@ -124,3 +117,18 @@ class Group:
         for cursor in self.cursors:
             cursor.close()
         self.bell.ring(len(self.bell.waiting))
+
+
+def _take(
+    cursors: list[Cursor], lane: int, count: int, lease_us: int, pop: bool, failures: list[StorageFailed]
+) -> list[Delivery]:
+    """Up to `count` messages of one lane, from one partition after the other."""
+    taken: list[Delivery] = []
+    for cursor in cursors:
+        if len(taken) >= count:
+            break
+        try:
+            taken += cursor.take(lane, count - len(taken), lease_us, pop=pop)
+        except StorageFailed as error:
+            failures.append(error)
+    return taken

@@ -62,9 +62,10 @@ class OffsetSet:
         self.floor = min(self.floor, end)
         self._above = {offset for offset in self._above if offset < end}
 
-    def missing_before(self, end: int) -> int:
-        """How many offsets before `end` are not in the set."""
-        return max(0, end - self.floor) - sum(1 for offset in self._above if offset < end)
+    def missing_between(self, start: int, end: int) -> int:
+        """How many offsets of a range are not in the set."""
+        start = max(start, self.floor)
+        return max(0, end - start) - sum(start <= offset < end for offset in self._above)
 
     def runs(self) -> list[int]:
         """What lies behind the floor, as a flat list of ranges."""

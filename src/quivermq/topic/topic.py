@@ -104,22 +104,35 @@ class Topic:
         self._put_all(checked, places, range(len(checked)), results, word)
         return [put for put in results if put is not None]
 
+    def check(self, messages: Sequence[bytes | Message]) -> None:
+        """Raise InvalidRequest when one of the messages could not be stored."""
+        for message in messages:
+            self._checked(message)
+
+    def parse(self, frame: Buffer) -> Frame:
+        """The frame that the bytes are, checked in full. Raises InvalidFrame, MessageTooLarge."""
+        if not isinstance(frame, bytes | bytearray | memoryview):
+            raise InvalidRequest(f"a frame is bytes, not a {type(frame).__name__}")
+        parsed = parse_only(frame, self._limits)
+        check_foreign_frame(parsed, self._limits)
+        return parsed
+
     def put_frame(
         self,
-        frame: Buffer | Frame,
+        frame: Frame,
         *,
         partition: int | None = None,
         priority: str = "normal",
         durability: Durability | None = None,
     ) -> Put:
-        """Append a frame as it is. One that its producer sent before is answered as it was then."""
+        """Append a frame, which `parse` has checked, as it is.
+
+        One that its producer sent before is answered as it was then. Raises Conflict.
+        """
         lane = lane_number(priority)
         word = durability or self.settings.durability
         check_durability(word)
         check_partition(partition, self.settings)
-        if not isinstance(frame, Frame):
-            frame = parse_only(frame, self._limits)
-        check_foreign_frame(frame, self._limits)
         header = frame.header
         if header.producer_id and partition is None:
             raise InvalidRequest("a producer with an id says which partition its frames are for")
