@@ -13,6 +13,7 @@ from typing import Any, Self
 from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.disk import Disk
 from quivermq.engine.dead_letters import count_dead_letters, finish_moves
+from quivermq.engine.gauges import update_gauges
 from quivermq.engine.hosted import Hosted, Space
 from quivermq.engine.queue import Queue
 from quivermq.engine.renewal import Renewer
@@ -29,7 +30,7 @@ from quivermq.errors import (
 from quivermq.group.bell import Bell
 from quivermq.log import DataDirectory, Removed, Report, verify
 from quivermq.log.flusher import Flusher, Scheduler
-from quivermq.metrics import Metrics
+from quivermq.metrics import Metrics, Sample
 from quivermq.settings import Settings
 from quivermq.topic.names import check_group_name, check_topic_name, dead_letter_name, is_dead_letter_topic
 from quivermq.topic.partition import Partition
@@ -187,6 +188,11 @@ class Engine:
             bytes=sum(topic.bytes for topic in topics.values()),
             free_bytes=self._directory.disk.free_bytes(self.path),
         )
+
+    def collect_metrics(self) -> list[Sample]:
+        """Every metric as it is now, as plain data."""
+        update_gauges(self.metrics, self.stats())
+        return self.metrics.collect()
 
     def topic_stats(self, hosted: Hosted) -> TopicStats:
         logs = hosted.topic.lanes().values()

@@ -15,7 +15,6 @@ class QueueStats:
     retrying: int = 0
     delayed: int = 0
     dead_letters: int = 0
-    oldest_unfinished_us: int | None = None
 
     @property
     def backlog(self) -> int:
