@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from fnmatch import fnmatch
 
 import pytest
 from support.crash import DATA, Model, every, seeds, told
@@ -13,6 +14,7 @@ from support.logs import assert_sound
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 
+from quivermq.errors import FsyncFailed
 from quivermq.log import DataDirectory, Log, verify
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.delay import Delayed, DelayStore
@@ -222,7 +224,7 @@ def test_a_crash_at_every_step_of_the_recovery_after_a_crash(name: str, model: M
         if files in seen:
             continue
         seen.add(files)
-        if len(seen) % every(5) != 0:
+        if len(seen) % every(20) != 0:
             continue
         for disk, _ in every_crash(recover, model=model, seeds=[len(seen)], start=crashed):
             disk.story += f"; in a recovery {crashed.story}"
@@ -236,11 +238,14 @@ def test_a_failed_sync_loses_nothing(path: str) -> None:
     """Wherever a sync fails, whoever opens the store next finds everything that was acknowledged."""
     rehearsal = FaultyDisk()
     work(Process(rehearsal, Promises(), FSYNC))
-    for step in [s for s in rehearsal.history if s.operation == "sync" and Path(s.path).match(path)]:
+    steps = [s.number for s in rehearsal.history if s.operation == "sync" and fnmatch(str(s.path), path)]
+    assert len(steps) > 3
+    for step in steps:
         disk, promises = FaultyDisk(), Promises()
-        disk.fail_sync(at=step.number)
+        disk.fail_sync(at=step)
         process = Process(disk, promises, FSYNC)
-        with pytest.raises(Exception, match="sync"):
+        # What was done before it failed may have to be told first.
+        with suppress(FsyncFailed):
             work(process)
         for after in (disk.after_kill(), disk.after_power_loss(keep="nothing")):
             with told(after):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from quivermq.delivery import journal
 from quivermq.delivery.dead_letters import Origin, Verdict, dead_letter_headers
-from quivermq.delivery.fresh import message_at
+from quivermq.delivery.fresh import messages_at
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic.offsets import runs
@@ -54,11 +54,9 @@ def _batches(log: Log, verdicts: dict[int, Verdict]) -> Iterator[tuple[list[Reco
     batch: list[Record] = []
     lost: list[int] = []
     size = 0
-    for offset in sorted(verdicts):
-        record = message_at(log, offset)
-        if record is None:
-            lost.append(offset)
-            continue
+    records = {record.offset: record for record in messages_at(log, verdicts.keys())}
+    lost += [offset for offset in verdicts if offset not in records]
+    for record in records.values():
         if batch and (len(batch) >= _BATCH_MESSAGES or size + len(record.value) > _BATCH_BYTES):
             yield batch, lost
             batch, lost, size = [], [], 0

@@ -18,7 +18,7 @@ from quivermq.delivery import journal
 from quivermq.delivery.burial import bury
 from quivermq.delivery.dead_letters import Origin, Verdict
 from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.fresh import Fresh, fresh_messages, message_at
+from quivermq.delivery.fresh import Fresh, fresh_messages, messages_at
 from quivermq.delivery.journal import Replay
 from quivermq.delivery.lease import Lease, Receipt
 from quivermq.delivery.meter import DeliveryMeter
@@ -97,7 +97,7 @@ class Cursor:
         with self._lock:
             if self._deadlines and self._deadlines[0][0] <= now_us:
                 self._expire(now_us)
-            fresh = max(0, log.end - state.next)
+            fresh = max(0, log.end - max(state.next, log.start))
             due = state.next_ready()
         return fresh + (len(state.ready) if due is not None and due <= now_us else 0)
 
@@ -157,7 +157,7 @@ class Cursor:
         state.leases[offset] = lease
         heappush(self._deadlines, (deadline, next(self._number), lane, lease, (offset,)))
         if self._journal.wants_snapshot:
-            self._snapshot()
+            self._keep_short()
         self._meter.delivered.add(1)
         return Delivery(record, lease, self, lane)
 
@@ -204,9 +204,10 @@ class Cursor:
         by_attempt: dict[int, list[Record]] = {}
         gone: list[int] = []
         expired: list[tuple[int, int]] = []
+        records = {record.offset: record for record in messages_at(log, {offset for offset, _ in taken})}
         for offset, retry in taken:
-            record = None if removed and offset in removed else message_at(log, offset)
-            if record is None:
+            record = records.get(offset)
+            if record is None or offset in removed:
                 gone.append(offset)
             elif record.expires_at is not None and record.expires_at <= now_us:
                 expired.append((offset, retry.attempt))
@@ -267,8 +268,7 @@ class Cursor:
             self._watch(lane, lease, offsets)
         if gone:
             self._finish(lane, gone)
-        if self._journal.wants_snapshot:
-            self._snapshot()
+        self._keep_short()
         return end
 
     @property
@@ -517,7 +517,8 @@ class Cursor:
     def compact(self) -> int:
         """Put a snapshot in place of the journal. Returns how many bytes that freed."""
         with self._lock:
-            return self._snapshot()
+            self._check_open()
+            return self._journal.snapshot(parts(journal.snapshot(self.lanes)))
 
     def close(self) -> None:
         """Hand nothing out any more."""
@@ -608,8 +609,9 @@ class Cursor:
                 },
             )
 
-    def _snapshot(self) -> int:
-        return self._journal.snapshot(parts(journal.snapshot(self.lanes)))
+    def _keep_short(self) -> None:
+        if self._journal.wants_snapshot:
+            self._journal.try_snapshot(parts(journal.snapshot(self.lanes)))
 
     # Opening.
 
@@ -659,11 +661,12 @@ class Cursor:
             return
         places = [Place(lane, o) for lane, state in enumerate(self.lanes) for o in sorted(state.leases)]
         places += [Place(lane, o) for lane, state in enumerate(self.lanes) for o in sorted(state.retries)]
-        late = []
-        for place in places:
-            record = message_at(self._partition.log(place.lane), place.offset)
-            if record is not None and not self._order.enter(record.key, place):
-                late.append(place)
+        keys = {
+            Place(lane, record.offset): record.key
+            for lane, state in enumerate(self.lanes)
+            for record in messages_at(self._partition.logs[lane], {*state.leases, *state.retries})
+        }
+        late = [place for place in places if not self._order.enter(keys.get(place), place)]
         for place in late:
             state = self.lanes[place.lane]
             state.ready = [entry for entry in state.ready if entry[1] != place.offset]

@@ -1,11 +1,12 @@
 """Reading what a group has not had yet: ahead, frame by frame, passing over what nobody may have."""
 
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.state import LaneState
 from quivermq.errors import OffsetOutOfRange
-from quivermq.frame import Column, Record
+from quivermq.frame import Column, Frame, Record
 from quivermq.log import Log
 from quivermq.topic.offsets import OffsetSet
 
@@ -89,12 +90,22 @@ def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
     return bool(frames)
 
 
-def message_at(log: Log, offset: int) -> Record | None:
-    """One message; None when it is not there any more."""
+def messages_at(log: Log | None, offsets: Set[int]) -> Iterator[Record]:
+    """The messages at some offsets, in order, each frame read once; without those that are gone."""
+    end = 0
+    records: list[Record] = []
+    for offset in sorted(offsets):
+        if offset >= end:
+            frame = _frame_at(log, offset)
+            if frame is None:
+                continue
+            records, end = frame.records(), frame.header.end_offset
+        if records:
+            yield records[offset - records[0].offset]
+
+
+def _frame_at(log: Log | None, offset: int) -> Frame | None:
     try:
-        frame = next(log.frames(offset), None)
+        return next(log.frames(offset), None) if log is not None else None
     except OffsetOutOfRange:
         return None
-    if frame is None or frame.is_control:
-        return None
-    return frame.records()[offset - frame.header.base_offset]

@@ -78,7 +78,7 @@ class Removals:
             self._log.sync(end)
             self._apply(record)
             if self._log.wants_snapshot:
-                self._log.snapshot(parts(self._snapshot()))
+                self._log.try_snapshot(parts(self._snapshot()))
 
     def _replay(self) -> None:
         self._log = StateLog(self._directory, self._name)

@@ -195,7 +195,7 @@ class Seen:
     def _keep_short(self) -> None:
         if self._log is not None and self._log.wants_snapshot:
             self._checkpoint = {lane: log.end for lane, log in self._lanes().items()}
-            self._log.snapshot(parts(self._snapshot()))
+            self._log.try_snapshot(parts(self._snapshot()))
 
     def _snapshot(self) -> Iterator[bytes]:
         yield self._packed_checkpoint()

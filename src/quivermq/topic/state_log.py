@@ -4,11 +4,15 @@ What a change means is for its owner to know. A snapshot is a run of records tha
 state about from nothing; once it is durable, everything before it is dropped.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
+from quivermq.errors import QuiverError
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import Durability, StorageSettings
+
+logger = logging.getLogger(__name__)
 
 _CHANGE, _BEGIN, _PART, _END = b"c", b"b", b"p", b"e"
 
@@ -73,6 +77,15 @@ class StateLog:
     def wants_snapshot(self) -> bool:
         """Whether so much was written that a snapshot would make the next opening quicker."""
         return self._grown_bytes > max(_SNAPSHOT_BYTES_MIN, 2 * self._snapshot_bytes)
+
+    def try_snapshot(self, records: Iterable[bytes]) -> None:
+        """As `snapshot`, but a failure is no reason for the caller to fail, whose change is written."""
+        try:
+            self.snapshot(records)
+        except QuiverError as error:
+            logger.warning("no snapshot of %s: %s", self.name, error)
+            # Not again with the very next change.
+            self._grown_bytes = 0
 
     def snapshot(self, records: Iterable[bytes]) -> int:
         """Put these records in place of everything so far. Returns how many bytes of files that freed."""
