@@ -16,8 +16,8 @@ FUZZER := .venv-fuzz/.installed
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(INSTALLED) ## run the first example: write a log and read it back
-	$(BIN)/python examples/first_log.py
+run: $(INSTALLED) ## run the first examples: a queue, and the log below it
+	$(BIN)/python examples/first_queue.py && $(BIN)/python examples/first_log.py
 
 test: $(INSTALLED) ## run the tests
 	$(BIN)/python -m pytest $(ARGS)

@@ -12,10 +12,13 @@ from benchmarks import source
 from benchmarks.append_many import append_many, sustained
 from benchmarks.append_one import append_one
 from benchmarks.arrow_scan import arrow
+from benchmarks.backlog import backlog
 from benchmarks.codec import codec
 from benchmarks.durable import fsync_many, fsync_one
 from benchmarks.memory import memory
 from benchmarks.opening import opening
+from benchmarks.queue_get import queue_get
+from benchmarks.queue_put import queue_put
 from benchmarks.reading import read
 from benchmarks.report import WIDTH, as_json, print_group, print_heading
 from benchmarks.row import Row, Skipped
@@ -36,6 +39,9 @@ GROUPS: dict[str, Callable[[Bench], Iterable[Row | Skipped]]] = {
     "arrow": arrow,
     "memory": memory,
     "codec": codec,
+    "queue_put": queue_put,
+    "queue_get": queue_get,
+    "backlog": backlog,
 }
 
 

@@ -1,7 +1,6 @@
 """How much memory a reader takes for a log that is far larger."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -12,12 +11,10 @@ from benchmarks.measure import Usage, limited_by
 from benchmarks.memory_reader import STATUS
 from benchmarks.row import Goal, Row, Skipped
 from benchmarks.scale import MIB
-from benchmarks.workload import MESSAGE_BYTES, Bench, filled_log
+from benchmarks.workload import MESSAGE_BYTES, Bench, filled_log, free_space_obstacle
 
 _ROOT = Path(__file__).parents[1]
 _FLAT = Goal("below", 64 * MIB)
-# Enough for the log itself and for whatever else this machine is doing meanwhile.
-_FREE_FACTOR = 5
 
 
 def memory(bench: Bench) -> Iterable[Row | Skipped]:
@@ -32,10 +29,7 @@ def memory(bench: Bench) -> Iterable[Row | Skipped]:
 def _obstacle(place: Path, size: int) -> str | None:
     if not STATUS.exists():
         return f"there is no {STATUS} on this system"
-    free = shutil.disk_usage(place).free
-    if free >= _FREE_FACTOR * size:
-        return None
-    return f"{free // MIB} MiB are free on the disk, {_FREE_FACTOR * size // MIB} MiB would be needed"
+    return free_space_obstacle(place, size)
 
 
 def _rows(path: Path, size: int, reader: str, plain_reader: str) -> Iterable[Row]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.measure import Prepare, Work, alternate, counted
 from benchmarks.row import Goal, Row, first_row
-from benchmarks.workload import CHUNK_BYTES, LOG, Bench, chunks_of, fresh_directory, log_files
+from benchmarks.workload import CHUNK_BYTES, LOG, Bench, chunks_of, fresh_directory, log_files, short_number
 from quivermq.disk import SystemDisk
 from quivermq.log import DataDirectory
 from quivermq.segment import load_index
@@ -31,7 +31,7 @@ def opening(bench: Bench) -> Iterable[Row]:
 
 def _rows(bench: Bench, path: Path, batch: int, messages: int) -> Iterable[Row]:
     """One log in three states, each made from the one before."""
-    shape = f"{_short(messages)} in frames of {batch}"
+    shape = f"{short_number(messages)} in frames of {batch}"
     _write_and_kill(path, messages, batch)
     yield _row(bench, path, f"{shape}, killed", _unsynced_tails(path))
     _write_and_kill(path, batch, batch, is_synced=True)
@@ -106,7 +106,3 @@ def _rewrite(tails: Tails) -> None:
             os.pwrite(descriptor, chunk, position)
         os.fdatasync(descriptor)
         os.close(descriptor)
-
-
-def _short(messages: int) -> str:
-    return f"{messages / 1e6:g} M" if messages >= 1_000_000 else f"{messages / 1e3:g} k"

@@ -28,6 +28,24 @@ class Scale:
     arrow_rounds: int
     memory_bytes: int
     codec_batches: int
+    queue_rounds: int
+    queue_buffered: int
+    queue_single: int
+    queue_many: int
+    queue_synced: int
+    """One by one at `fsync`, for the peers as well."""
+    peer_messages: int
+    """Other queues get fewer, which is no disadvantage: some slow down with every message that is done."""
+    peer_thread_messages: int
+    """A thread."""
+    backlogs: tuple[int, ...]
+    peer_backlogs: tuple[int, ...]
+    backlog_rounds: int
+    backlog_taken: int
+    """A round."""
+    delayed: int
+    reopened: int
+    reopen_rounds: int
 
 
 FULL = Scale(
@@ -48,6 +66,20 @@ FULL = Scale(
     arrow_rounds=4,
     memory_bytes=2048 * MIB,
     codec_batches=100,
+    queue_rounds=5,
+    queue_buffered=200_000,
+    queue_single=20_000,
+    queue_many=200_000,
+    queue_synced=200,
+    peer_messages=2_000,
+    peer_thread_messages=10,
+    backlogs=(1_000, 100_000, 1_000_000, 10_000_000),
+    peer_backlogs=(1_000, 100_000),
+    backlog_rounds=20,
+    backlog_taken=500,
+    delayed=1_000_000,
+    reopened=1_000_000,
+    reopen_rounds=5,
 )
 QUICK = Scale(
     name="quick",
@@ -67,6 +99,20 @@ QUICK = Scale(
     arrow_rounds=2,
     memory_bytes=256 * MIB,
     codec_batches=20,
+    queue_rounds=2,
+    queue_buffered=60_000,
+    queue_single=6_000,
+    queue_many=40_000,
+    queue_synced=20,
+    peer_messages=200,
+    peer_thread_messages=1,
+    backlogs=(1_000, 100_000, 1_000_000),
+    peer_backlogs=(1_000, 10_000),
+    backlog_rounds=5,
+    backlog_taken=300,
+    delayed=100_000,
+    reopened=1_000_000,
+    reopen_rounds=2,
 )
 TINY = Scale(
     name="tiny",
@@ -86,4 +132,18 @@ TINY = Scale(
     arrow_rounds=1,
     memory_bytes=MIB,
     codec_batches=1,
+    queue_rounds=1,
+    queue_buffered=1_500,
+    queue_single=100,
+    queue_many=1_000,
+    queue_synced=2,
+    peer_messages=20,
+    peer_thread_messages=1,
+    backlogs=(20, 200),
+    peer_backlogs=(20, 200),
+    backlog_rounds=1,
+    backlog_taken=10,
+    delayed=500,
+    reopened=500,
+    reopen_rounds=1,
 )

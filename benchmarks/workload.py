@@ -13,7 +13,7 @@ from random import Random
 
 from crc32c import crc32c
 
-from benchmarks.scale import Scale
+from benchmarks.scale import MIB, Scale
 from quivermq.disk import Disk
 from quivermq.frame import encode
 from quivermq.log import DataDirectory, Log
@@ -26,6 +26,8 @@ LOG = "bench"
 # Any fixed moment will do: a plain limit writes the bytes of a frame, it does not make one.
 _TIME_US = 1_700_000_000_000_000
 _SEED = 20
+# Enough for the log itself and for whatever else this machine is doing meanwhile.
+_FREE_FACTOR = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,20 @@ class Bench:
 
     place: Path
     scale: Scale
+
+
+def short_number(messages: int) -> str:
+    if messages >= 1_000_000:
+        return f"{messages / 1e6:g} M"
+    return f"{messages / 1e3:g} k" if messages >= 1000 else str(messages)
+
+
+def free_space_obstacle(place: Path, size: int) -> str | None:
+    """Why so many bytes cannot be written here; None when they can, with room for what others do."""
+    free = shutil.disk_usage(place).free
+    if free >= _FREE_FACTOR * size:
+        return None
+    return f"{free // MIB} MiB are free on the disk, {_FREE_FACTOR * size // MIB} MiB would be needed"
 
 
 def random_messages(number: int) -> list[bytes]:

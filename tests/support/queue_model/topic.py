@@ -41,6 +41,7 @@ class TopicModel:
         self.is_redriving = False
         self._dedup: dict[str, Remembered] = {}
         self._promised: dict[Place, Sent] = {}
+        self._endless: set[tuple[int, Priority]] = set()
         self._maybe: dict[int, Sent] = {}
         self._interrupted_at = 0
         self._maybe_cancelled: set[str] = set()
@@ -145,6 +146,9 @@ class TopicModel:
 
     def _see_record(self, record: LaneRecord, redriven: Counter[int], now: int) -> tuple[Place, Sent]:
         place, number = record.place, number_in(record.value)
+        if place.lane in self._endless:
+            self._endless.remove(place.lane)
+            self.ends[place.lane] = place.offset
         assert place.offset == self.ends[place.lane], f"{place} does not follow on the one before"
         sent = self.sent[number]
         sent.check(record.value, record.key, record.headers)
@@ -245,6 +249,8 @@ class TopicModel:
     def lost_certainty(self, shown: Shown) -> None:
         """The power went, and with it what was not synced: take what is left, if it is ours."""
         self.log.clear()
+        # Where nothing is left, nobody knows how much there was.
+        self._endless |= set(self.ends)
         self.ends.clear()
         self._promised.clear()
         for record in shown.records:
@@ -252,6 +258,7 @@ class TopicModel:
             sent.check(record.value, record.key, record.headers)
             self.log[record.place] = sent
             self.ends[record.place.lane] = record.place.offset + 1
+            self._endless.discard(record.place.lane)
         self.delayed = {name: self.sent[number] for name, number in shown.scheduled.items()}
         self.dead = {record.name: record for record in shown.dead}
         for sent in self._maybe.values():

@@ -1,6 +1,6 @@
 """A queue of one test: on a disk in memory, with time that passes when the test says so."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +100,21 @@ def drain(queue: quivermq.Queue) -> list[bytes]:
         queue.ack(batch)
         taken += values(batch)
     return taken
+
+
+def accepted(
+    store: Store,
+    calls: Iterable[tuple[object, Callable[[], object]]],
+    *kinds: type[quivermq.QuiverError],
+) -> list[str]:
+    """Those of many bad calls that are not refused as they should be: by such an error, before any write."""
+    complaints = []
+    for name, call in calls:
+        try:
+            error = refused(store, call)
+        except Exception as problem:
+            complaints.append(f"{name}: {type(problem).__name__}: {problem}")
+        else:
+            if kinds and not isinstance(error, kinds):
+                complaints.append(f"{name}: {error!r}")
+    return complaints

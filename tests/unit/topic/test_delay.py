@@ -494,12 +494,12 @@ def test_more_than_memory_is_meant_for(place: Place, monkeypatch: pytest.MonkeyP
     dues_ = [NOW + rng.randrange(1, 5 * HOUR) for _ in range(1000)]
     for first in range(0, 1000, 20):
         place.put(*dues_[first : first + 20])
-        assert len(place.store._agenda.heap) <= 100
+        assert len(place.store._waiting.agenda.heap) <= 100
     assert dues(place, 100) == sorted(dues_)[:100]
     place.reopen()
     for now in (NOW + HOUR, NOW + 2 * HOUR, NOW + 6 * HOUR):
         place.store.release(now)
-        assert len(place.store._agenda.heap) <= 100
+        assert len(place.store._waiting.agenda.heap) <= 100
         assert numbers(place.values()) == sorted(due for due in dues_ if due <= now)
     assert place.store.pending == 0
 

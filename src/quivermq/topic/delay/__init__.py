@@ -6,6 +6,7 @@
 - `reading`: finding ranks and messages in them.
 - `agenda`: the ranks that come next, in memory.
 - `journal`: what was released and cancelled, and what is on its way to a lane.
+- `waiting`: the buckets and the agenda, and how far each epoch is released.
 - `release`: taking messages to their lanes.
 - `store`: all of it together.
 """

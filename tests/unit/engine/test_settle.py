@@ -1,0 +1,279 @@
+"""Settling: ack, nack, reject, extend, and what an expired receipt is told."""
+
+from typing import Any
+
+import pytest
+from unit.engine.store import Store, drain, values
+
+import quivermq
+
+
+def get(queue: quivermq.Queue) -> quivermq.Delivery:
+    message = queue.get()
+    assert message is not None
+    return message
+
+
+def test_an_acked_message_never_comes_back(store: Store) -> None:
+    queue = store.queue()
+    queue.put(b"x")
+    get(queue).ack()
+    store.pass_time(1000)
+    assert queue.get() is None
+    assert store.reopen().queue("orders").get() is None
+
+
+@pytest.mark.parametrize("how", ["delivery", "receipt", "list", "receipts", "tuple", "generator", "queue"])
+def test_every_way_to_ack(store: Store, how: str) -> None:
+    queue = store.queue(partitions=2)
+    queue.put_many([b"a", b"b", b"c", b"d"])
+    messages = queue.get_many(4)
+    if how == "delivery":
+        for message in messages:
+            message.ack()
+    elif how in {"receipt", "queue"}:
+        for message in messages:
+            queue.ack(message.receipt if how == "receipt" else message)
+    else:
+        held: Any = {
+            "list": messages,
+            "receipts": [message.receipt for message in messages],
+            "tuple": (messages[0], *[message.receipt for message in messages[1:]]),
+            "generator": iter(messages),
+        }[how]
+        queue.ack(held)
+    assert queue.stats().in_flight == 0
+    store.pass_time(100)
+    assert queue.get() is None
+
+
+@pytest.mark.parametrize("again", ["ack", "nack", "reject"])
+@pytest.mark.parametrize("first", ["ack", "nack", "reject"])
+def test_a_message_is_settled_once(store: Store, first: str, again: str) -> None:
+    queue = store.queue()
+    queue.put(b"x")
+    message = get(queue)
+    getattr(message, first)()
+    with pytest.raises(quivermq.LeaseExpired) as caught:
+        getattr(message, again)()
+    assert caught.value.receipts == (message.receipt,)
+    with pytest.raises(quivermq.LeaseExpired):
+        getattr(queue, again)(message.receipt)
+
+
+def test_nothing_is_settled_by_an_empty_list(store: Store) -> None:
+    queue = store.queue()
+    queue.put(b"x")
+    get(queue)
+    for settle in (queue.ack, queue.nack, queue.reject):
+        settle([])
+    queue.extend([], 5)
+    assert queue.stats().in_flight == 1
+
+
+def test_the_same_message_twice_in_one_call_is_settled_once(store: Store) -> None:
+    queue = store.queue()
+    queue.put_many([b"a", b"b"])
+    messages = queue.get_many(2)
+    queue.ack([*messages, *messages, messages[0].receipt])
+    assert queue.stats().in_flight == 0
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject", "extend"])
+def test_an_expired_receipt_is_refused(store: Store, settle: str) -> None:
+    queue = store.queue(lease_ms=1000)
+    queue.put(b"x")
+    message = get(queue)
+    store.clock.advance(1)
+    arguments = [5] if settle == "extend" else []
+    with pytest.raises(quivermq.LeaseExpired):
+        getattr(message, settle)(*arguments)
+    with pytest.raises(quivermq.LeaseExpired) as caught:
+        getattr(queue, settle)([message.receipt], *arguments)
+    assert caught.value.receipts == (message.receipt,)
+    again = get(queue)
+    assert (again.value, again.attempt) == (b"x", 2)
+    assert again.receipt != message.receipt
+    with pytest.raises(quivermq.LeaseExpired):
+        getattr(message, settle)(*arguments)
+    again.ack()
+
+
+def test_a_lease_lasts_until_its_last_moment(store: Store) -> None:
+    queue = store.queue(lease_ms=1000)
+    queue.put(b"x")
+    message = get(queue)
+    store.clock.advance(0.999_999)
+    assert queue.get() is None
+    message.ack()
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject", "extend"])
+@pytest.mark.parametrize("as_receipts", [True, False])
+def test_those_that_hold_are_settled_and_the_others_named(
+    store: Store, settle: str, as_receipts: bool
+) -> None:
+    queue = store.queue(partitions=2)
+    queue.put_many([quivermq.Message(b"x", partition=n % 2, priority=p) for n in range(4) for p in ("high", "low")])
+    late = queue.get_many(3, lease=1)
+    store.clock.advance(1)
+    good = queue.get_many(5)
+    assert {m.receipt for m in good}.isdisjoint(m.receipt for m in late)
+    held: list[Any] = [*late[:2], *good, late[2]]
+    if as_receipts:
+        held = [message.receipt for message in held]
+    arguments = [60] if settle == "extend" else []
+    with pytest.raises(quivermq.LeaseExpired) as caught:
+        getattr(queue, settle)(held, *arguments)
+    assert sorted(caught.value.receipts) == sorted(message.receipt for message in late)
+    stats = queue.stats()
+    if settle == "ack":
+        assert (stats.in_flight, stats.pending + stats.retrying) == (0, 3)
+    elif settle == "nack":
+        assert stats.in_flight == 0
+    elif settle == "reject":
+        assert stats.dead_letters == 5
+    else:
+        store.clock.advance(40)
+        queue.ack(good)
+
+
+def test_an_expired_lease_counts_as_an_attempt(store: Store) -> None:
+    queue = store.queue(lease_ms=1000)
+    queue.put(b"x")
+    for attempt in (1, 2, 3):
+        message = get(queue)
+        assert message.attempt == attempt
+        store.pass_time(1)
+    assert queue.get() is None
+    [letter] = queue.dead_letters()
+    assert (letter.attempts, letter.reason, letter.error) == (3, "lease_expired", "")
+
+
+def test_a_nacked_message_waits_for_its_delay(store: Store) -> None:
+    queue = store.queue()
+    queue.put_many([b"x", b"y"])
+    get(queue).nack(delay=5)
+    assert get(queue).value == b"y"
+    store.clock.advance(4.999_999)
+    assert queue.get() is None
+    store.clock.advance(0.000_001)
+    again = get(queue)
+    assert (again.value, again.attempt) == (b"x", 2)
+
+
+def test_a_nack_without_a_delay_backs_off_with_jitter(store: Store) -> None:
+    queue = store.queue(backoff_ms=1000, backoff_ms_max=4000, attempts_max=10)
+    count = 200
+    queue.put_many([b"%d" % n for n in range(count)])
+    for attempt, most in ((1, 1), (2, 2), (3, 4), (4, 4), (5, 4)):
+        messages = queue.get_many(1000)
+        assert [m.attempt for m in messages] == [attempt] * count
+        for message in messages:
+            message.nack()
+        store.clock.advance(most * 0.499)
+        assert queue.get_many(1000) == []
+        store.clock.advance(most * 0.251)
+        early = queue.get_many(1000)
+        assert 40 < len(early) < 160
+        store.clock.advance(most * 0.25)
+        rest = queue.get_many(1000)
+        assert len(early) + len(rest) == count
+        queue.nack([*early, *rest], delay=0)
+        # The attempt that only measured is not to count.
+        assert {m.attempt for m in early + rest} == {attempt + 1}
+        if attempt + 2 > 5:
+            break
+        queue.seek("earliest")
+        for _ in range(attempt):
+            queue.nack(queue.get_many(1000), delay=0)
+
+
+def test_a_nack_without_delay_of_zero_comes_back_at_once(store: Store) -> None:
+    queue = store.queue()
+    queue.put(b"x")
+    get(queue).nack(delay=0)
+    assert get(queue).attempt == 2
+
+
+def test_a_message_that_failed_goes_before_those_that_nobody_had(store: Store) -> None:
+    queue = store.queue()
+    queue.put_many([b"1", b"2", b"3"])
+    get(queue).nack(delay=0)
+    assert drain(queue) == [b"1", b"2", b"3"]
+
+
+def test_an_extension_counts_from_now(store: Store) -> None:
+    queue = store.queue(lease_ms=10_000)
+    queue.put(b"x")
+    message = get(queue)
+    store.pass_time(8)
+    message.extend(10)
+    store.pass_time(9)
+    assert queue.get() is None
+    message.extend(1)
+    store.pass_time(1)
+    assert get(queue).attempt == 2
+    with pytest.raises(quivermq.LeaseExpired):
+        message.extend(10)
+
+
+def test_an_extension_by_receipt_of_many(store: Store) -> None:
+    queue = store.queue(lease_ms=1000, partitions=2)
+    queue.put_many([b"a", b"b", b"c"])
+    messages = queue.get_many(3)
+    queue.extend([message.receipt for message in messages], 100)
+    store.pass_time(99)
+    queue.ack(messages)
+    assert queue.stats().backlog == 0
+
+
+def test_attempts_without_a_limit(store: Store) -> None:
+    queue = store.queue(attempts_max=None)
+    queue.put(b"x")
+    for attempt in range(1, 20):
+        message = get(queue)
+        assert message.attempt == attempt
+        message.nack(delay=0)
+    assert queue.dead_letters() == []
+
+
+def test_a_single_attempt(store: Store) -> None:
+    queue = store.queue(attempts_max=1)
+    queue.put(b"x")
+    get(queue).nack()
+    assert values(queue.dead_letters()) == [b"x"]
+
+
+def test_a_pattern_queue_settles_what_it_got(store: Store) -> None:
+    store.queue("a.b").put(b"1")
+    store.queue("a.c").put(b"2")
+    queue = store.queue("a.*")
+    messages = queue.get_many(5)
+    assert sorted(m.topic for m in messages) == ["a.b", "a.c"]
+    queue.ack([messages[0], messages[1].receipt])
+    assert queue.stats().backlog == 0
+
+
+def test_a_million_acks_out_of_order_take_little_memory(store: Store) -> None:
+    # Written once and read often: a frame of many small messages.
+    import tracemalloc
+
+    queue = store.queue(durability="buffered")
+    for _ in range(10):
+        queue.put_many([b"x"] * 100_000)
+    kept = []
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            messages = queue.get_many(100_000)
+            kept.append(messages[0])
+            queue.ack(messages[:0:-1])
+            del messages
+        held_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert queue.stats().in_flight == len(kept)
+    assert held_bytes < 8_000_000
+    queue.ack(kept)
+    assert queue.stats().backlog == 0

@@ -1,0 +1,176 @@
+"""Messages of producers, checked before anything is written."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from support.manual_clock import ManualClock
+
+from quivermq.clock import SteadyClock
+from quivermq.errors import InvalidRequest, MessageTooLarge
+from quivermq.settings import StorageSettings
+from quivermq.topic.incoming import (
+    Incoming,
+    Message,
+    check_limit,
+    check_message,
+    check_number,
+    check_partition,
+    moment_us,
+    seconds_us,
+)
+from quivermq.topic.settings import TopicSettings
+
+NOW = 1_700_000_000_000_000
+SECOND = 1_000_000
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def check(
+    message: Message, clock: SteadyClock | None = None, *, message_bytes_max: int = 1000, **settings: Any
+) -> Incoming:
+    storage = StorageSettings(message_bytes_max=message_bytes_max)
+    made = TopicSettings.make(settings, storage)
+    return check_message(message, made, storage, clock or SteadyClock(ManualClock(NOW)))
+
+
+def test_a_plain_message_needs_nothing() -> None:
+    assert check(Message(b"a")) == Incoming(b"a", (None, None, None, None, None), 1, None, None)
+
+
+def test_everything_that_was_said_arrives() -> None:
+    message = Message(
+        b"a", b"k", {"h": b"1"}, "low", ttl=5, delay=2, dedup_id="é", timestamp=NOW - 1, partition=1
+    )
+    found = check(message, partitions=2)
+    rest = (b"k", {"h": b"1"}, NOW - 1, NOW + 7 * SECOND, "é")
+    assert found == Incoming(b"a", rest, 2, 1, NOW + 2 * SECOND)
+
+
+def test_no_headers_are_none() -> None:
+    assert check(Message(b"a", headers={})).rest[1] is None
+
+
+def test_a_ttl_counts_from_when_the_message_can_first_be_delivered() -> None:
+    assert check(Message(b"a", ttl=0.5)).rest[3] == NOW + SECOND // 2
+    assert check(Message(b"a", ttl=5, delay=10)).rest[3] == NOW + 15 * SECOND
+    assert check(Message(b"a", delay=10), ttl_ms=3000).rest[3] == NOW + 13 * SECOND
+    assert check(Message(b"a", ttl=5), ttl_ms=3000).rest[3] == NOW + 5 * SECOND
+
+
+def test_a_delay_of_nothing_is_none() -> None:
+    assert check(Message(b"a", delay=0)).due is None
+    assert check(Message(b"a", delay=0.0)).due is None
+
+
+@pytest.mark.parametrize(
+    ("deliver_at", "due"),
+    [
+        (NOW + 5, NOW + 5),
+        (NOW / SECOND + 2.5, NOW + 2_500_000),
+        (datetime.fromtimestamp(NOW // SECOND + 3, UTC), NOW + 3 * SECOND),
+        (datetime.fromtimestamp(NOW // SECOND + 3, timezone(timedelta(hours=5))), NOW + 3 * SECOND),
+        (NOW, None),
+        (NOW - 1, None),
+        (1.0, None),
+    ],
+)
+def test_a_moment_of_delivery(deliver_at: int | float | datetime, due: int | None) -> None:
+    assert check(Message(b"a", deliver_at=deliver_at)).due == due
+
+
+def test_a_moment_of_delivery_is_what_the_clock_on_the_wall_says() -> None:
+    wall = ManualClock(NOW)
+    clock = SteadyClock(wall)
+    wall.jump(3600)
+    # In ten seconds, by the clock that everybody sees.
+    found = check(Message(b"a", deliver_at=wall.now_us() + 10 * SECOND), clock)
+    assert found.due == NOW + 10 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"value": "text"}, "value"),
+        ({"value": None}, "value"),
+        ({"key": "text"}, "key"),
+        ({"headers": {"a": "text"}}, "header"),
+        ({"headers": {b"a": b""}}, "header"),
+        ({"headers": [("a", b"")]}, "header"),
+        ({"priority": "urgent"}, "priority"),
+        ({"ttl": 0}, "ttl"),
+        ({"ttl": -1}, "ttl"),
+        ({"ttl": NAN}, "ttl"),
+        ({"ttl": "5"}, "ttl"),
+        ({"ttl": True}, "ttl"),
+        ({"delay": -0.1}, "delay"),
+        ({"delay": INFINITE}, "delay"),
+        ({"delay": 10**30}, "delay"),
+        ({"deliver_at": 1_700_000_000}, "deliver_at"),
+        ({"deliver_at": 1_700_000_000_000}, "deliver_at"),
+        ({"deliver_at": "soon"}, "deliver_at"),
+        ({"deliver_at": NAN}, "deliver_at"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "deliver_at"),  # noqa: DTZ001 - What is refused.
+        ({"deliver_at": NOW, "delay": 5}, "not both"),
+        ({"timestamp": "now"}, "timestamp"),
+        ({"timestamp": 2**63}, "timestamp"),
+        ({"dedup_id": ""}, "dedup_id"),
+        ({"dedup_id": "é" * 513}, "dedup_id"),
+        ({"dedup_id": b"x"}, "dedup_id"),
+        ({"dedup_id": "\ud800"}, "dedup_id"),
+        ({"partition": 2}, "partition"),
+        ({"partition": -1}, "partition"),
+        ({"partition": "0"}, "partition"),
+        ({"partition": True}, "partition"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_its_name(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidRequest, match=named):
+        # Room for the ids that are too long only in themselves.
+        check(Message(**{"value": b"", **wrong}), partitions=2, message_bytes_max=5000)
+
+
+def test_a_message_that_is_too_large_is_refused() -> None:
+    check(Message(bytes(990), key=b"0123456789"))
+    with pytest.raises(MessageTooLarge):
+        check(Message(bytes(990), key=b"0123456789a"))
+
+
+@pytest.mark.parametrize("partition", [None, 0, 2])
+def test_partitions_that_are_there(partition: int | None) -> None:
+    check_partition(partition, TopicSettings(partitions=3))
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 2**62])
+def test_limits(limit: int | None) -> None:
+    check_limit(limit)
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "1", True, 2**63])
+def test_no_limits(limit: object) -> None:
+    with pytest.raises(InvalidRequest, match="limit"):
+        check_limit(limit)
+
+
+@pytest.mark.parametrize("number", [0, 11, None, 5.0, False])
+def test_a_number_has_a_range(number: object) -> None:
+    check_number("count", 1, 1, 10)
+    check_number("count", 10, 1, 10)
+    with pytest.raises(InvalidRequest, match="count is a whole number from 1 to 10"):
+        check_number("count", number, 1, 10)
+
+
+def test_seconds_are_rounded_to_microseconds() -> None:
+    assert seconds_us("x", 0.1 + 0.2, lowest=0) == 300_000
+    assert seconds_us("x", 3, lowest=0) == 3_000_000
+    with pytest.raises(InvalidRequest, match=r"at least 0\.001"):
+        seconds_us("x", 0.0009, lowest=0.001)
+
+
+def test_moments() -> None:
+    assert moment_us("x", -5) == -5
+    assert moment_us("x", 1.5) == 1_500_000
+    assert moment_us("x", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == SECOND
+    for wrong in (None, True, INFINITE, NAN, 2**62 + 1, "1"):
+        with pytest.raises(InvalidRequest, match="x is unix microseconds"):
+            moment_us("x", wrong)
