@@ -14,12 +14,14 @@ from benchmarks.append_one import append_one
 from benchmarks.arrow_scan import arrow
 from benchmarks.backlog import backlog
 from benchmarks.codec import codec
+from benchmarks.delayed import delayed
 from benchmarks.durable import fsync_many, fsync_one
 from benchmarks.memory import memory
 from benchmarks.opening import opening
 from benchmarks.queue_get import queue_get
 from benchmarks.queue_put import queue_put
 from benchmarks.reading import read
+from benchmarks.reopening import reopening
 from benchmarks.report import WIDTH, as_json, print_group, print_heading
 from benchmarks.row import Row, Skipped
 from benchmarks.scale import FULL, QUICK, TINY
@@ -42,6 +44,8 @@ GROUPS: dict[str, Callable[[Bench], Iterable[Row | Skipped]]] = {
     "queue_put": queue_put,
     "queue_get": queue_get,
     "backlog": backlog,
+    "delayed": delayed,
+    "reopen": reopening,
 }
 
 

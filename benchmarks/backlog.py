@@ -13,8 +13,6 @@ from benchmarks.workload import Bench, batches_of, free_space_obstacle, fresh_di
 _BATCH = 1000
 # A message with its share of a frame.
 _STORED_BYTES = 120
-# Other queues take this much less in a round: some need milliseconds for each.
-_PEERS_TAKE_LESS = 10
 
 
 class _Backlog:
@@ -29,7 +27,8 @@ class _Backlog:
 
     @contextmanager
     def round(self, count: int) -> Iterator[Work]:
-        """Take that many; afterwards, see that they were the next ones, and put as many."""
+        """Take that many, or all; afterwards, see that they were the next ones, and put as many."""
+        count = min(count, self._size)
         taken: list[bytes] = []
 
         def work() -> int:
@@ -71,9 +70,7 @@ def backlog(bench: Bench) -> Iterable[Row | Skipped]:
     opens = partial(Quiver, durability="os")
     ours = _measured(bench, {_name(size): (opens, size) for size in sizes}, scale.backlog_taken)
     theirs = {
-        (size, name): other
-        for size in scale.peer_backlogs
-        for name, other in _peers(bench, size).items()
+        (size, name): other for size in scale.peer_backlogs for name, other in _peers(bench, size).items()
     }
     least = _name(sizes[0])
     for size in sizes:
@@ -91,8 +88,8 @@ def _peers(bench: Bench, size: int) -> dict[str, Measured]:
     others = {**peers.with_acks("os"), **peers.without_acks("os")}
     # Filling it would take minutes.
     others.pop(peers.FILES)
-    taken = max(1, bench.scale.backlog_taken // _PEERS_TAKE_LESS)
-    return _measured(bench, {name: (opens, size) for name, opens in others.items()}, taken)
+    contenders = {name: (opens, size) for name, opens in others.items()}
+    return _measured(bench, contenders, bench.scale.peer_backlog_taken)
 
 
 def _measured(bench: Bench, contenders: Mapping[str, tuple[Open, int]], taken: int) -> dict[str, Measured]:
@@ -102,9 +99,7 @@ def _measured(bench: Bench, contenders: Mapping[str, tuple[Open, int]], taken: i
             store = opens(stack.enter_context(fresh_directory(bench.place)))
             stack.callback(store.close)
             backlogs[name] = _Backlog(store, size)
-        # A small backlog allows only small rounds, so all have them, and many.
-        count = min([taken, *(size // 2 for _, size in contenders.values())])
-        rounds = {name: partial(each.round, count) for name, each in backlogs.items()}
+        rounds = {name: partial(each.round, taken) for name, each in backlogs.items()}
         measured = alternate(rounds, bench.scale.backlog_rounds)
         for each in backlogs.values():
             each.check()

@@ -101,7 +101,9 @@ def threads_round(bench: Bench, opens: Open, values: Sequence[bytes], threads: i
         except BaseException as error:
             failures.append(error)
 
-    running = [threading.Thread(target=run, args=(values[n::threads],), daemon=True) for n in range(threads)]
+    running = [
+        threading.Thread(target=run, args=(values[n::threads],), daemon=True) for n in range(threads)
+    ]
     for thread in running:
         thread.start()
 

@@ -1,8 +1,9 @@
 """The queues of other projects, each as durable as ours in the same row.
 
-All but one keep their messages in SQLite, in WAL mode. `synchronous=FULL` syncs every commit, as our `fsync`
-does. With `NORMAL` a commit is with the operating system, and the file is synced at checkpoints: that is our
-`os`. `OFF` never syncs; nothing is as quick as our `buffered` may be, because a commit is always written.
+All but one keep their messages in SQLite, in WAL mode. With `synchronous=FULL` each commit is synced, as with
+our `fsync`. With `NORMAL` a commit is with the operating system, and checkpoints are synced, as with our `os`.
+With `OFF` nothing is ever synced. That is the least they offer, and still more than our `buffered` promises:
+every commit is written before it returns.
 """
 
 import sqlite3
@@ -78,6 +79,7 @@ class PersistAck(Store):
     def __init__(self, path: Path, synchronous: str, *, is_threaded: bool = False) -> None:
         self._queue = persistqueue.SQLiteAckQueue(str(path), multithreading=is_threaded)
         for connection in (self._queue._getter, self._queue._putter):
+            assert isinstance(connection, sqlite3.Connection)
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             _is_synchronous(connection, synchronous)
 
@@ -196,9 +198,7 @@ class DiskCache(Store):
 
     def __init__(self, path: Path, synchronous: str) -> None:
         # As `Deque` itself makes it, but for the pragma.
-        cache = diskcache.Cache(
-            str(path), eviction_policy="none", sqlite_synchronous=_LEVELS[synchronous]
-        )
+        cache = diskcache.Cache(str(path), eviction_policy="none", sqlite_synchronous=_LEVELS[synchronous])
         self._deque = diskcache.Deque.fromcache(cache)
         _is_synchronous(cache._con, synchronous)
 

@@ -42,7 +42,8 @@ class Scale:
     peer_backlogs: tuple[int, ...]
     backlog_rounds: int
     backlog_taken: int
-    """A round."""
+    """A round. Enough for several frames, which are read ahead as a whole."""
+    peer_backlog_taken: int
     delayed: int
     reopened: int
     reopen_rounds: int
@@ -75,8 +76,9 @@ FULL = Scale(
     peer_thread_messages=10,
     backlogs=(1_000, 100_000, 1_000_000, 10_000_000),
     peer_backlogs=(1_000, 100_000),
-    backlog_rounds=20,
-    backlog_taken=500,
+    backlog_rounds=8,
+    backlog_taken=4_000,
+    peer_backlog_taken=100,
     delayed=1_000_000,
     reopened=1_000_000,
     reopen_rounds=5,
@@ -100,18 +102,19 @@ QUICK = Scale(
     memory_bytes=256 * MIB,
     codec_batches=20,
     queue_rounds=2,
-    queue_buffered=60_000,
-    queue_single=6_000,
-    queue_many=40_000,
-    queue_synced=20,
-    peer_messages=200,
+    queue_buffered=40_000,
+    queue_single=4_000,
+    queue_many=20_000,
+    queue_synced=15,
+    peer_messages=100,
     peer_thread_messages=1,
     backlogs=(1_000, 100_000, 1_000_000),
-    peer_backlogs=(1_000, 10_000),
-    backlog_rounds=5,
-    backlog_taken=300,
-    delayed=100_000,
-    reopened=1_000_000,
+    peer_backlogs=(1_000,),
+    backlog_rounds=4,
+    backlog_taken=3_000,
+    peer_backlog_taken=100,
+    delayed=50_000,
+    reopened=200_000,
     reopen_rounds=2,
 )
 TINY = Scale(
@@ -143,6 +146,7 @@ TINY = Scale(
     peer_backlogs=(20, 200),
     backlog_rounds=1,
     backlog_taken=10,
+    peer_backlog_taken=5,
     delayed=500,
     reopened=500,
     reopen_rounds=1,

@@ -79,7 +79,8 @@ class Quiver(Store):
         return values
 
     def take_batches(self, count: int, size: int) -> list[bytes]:
-        queue, values = self.queue, []
+        queue = self.queue
+        values: list[bytes] = []
         while len(values) < count:
             messages = queue.get_many(size)
             assert messages

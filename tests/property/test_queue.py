@@ -472,9 +472,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 2, 5, 30, 700]), is_maintained=st.booleans())
     def advance(self, seconds: int, is_maintained: bool) -> None:
         self.clock.advance(seconds)
-        with self.dying():
-            self.scheduler.run_due()
-            if is_maintained:
+        # The queue's own thread may be late: whoever comes first has to notice what has expired.
+        if is_maintained:
+            with self.dying():
+                self.scheduler.run_due()
                 self.settle()
 
     @rule(hours=st.sampled_from([1, -1]))

@@ -4,7 +4,6 @@
 - `Parts`: what an engine is made of, one by one: partitions, topics, cursors.
 """
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -22,7 +21,7 @@ from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import StateLog
 from quivermq.topic.topic import Topic
-from support.faulty_disk import FaultyDisk, Keep, PowerCut
+from support.faulty_disk import FaultyDisk, Keep
 from support.logs import assert_sound
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
@@ -115,9 +114,9 @@ def drain(life: Life, topic: str = TOPIC, group: str = GROUP) -> list[bytes]:
 def fail_until_dead(life: Life, topic: str = TOPIC, group: str = GROUP) -> None:
     """Let every message fail, again and again, until none comes any more."""
     queue = life.queue(topic, group)
-    for _ in range(10):
-        while message := queue.get():
-            message.nack(delay=0)
+    for _ in range(2):
+        while batch := queue.get_many(100):
+            queue.nack(batch, delay=0)
         life.wait(LONG_S)
     assert queue.get() is None
 
@@ -133,12 +132,20 @@ def life_to_judge(disk: FaultyDisk, *, start_s: float = 0) -> Iterator[Life]:
         raise
 
 
-def is_alive(disk: FaultyDisk) -> bool:
-    try:
-        disk.names(DATA)
-    except PowerCut:
-        return False
-    return True
+class Judged:
+    """Which crashes were looked at already: many leave the same files, and the same promises."""
+
+    def __init__(self) -> None:
+        self._seen: set[object] = set()
+
+    def is_new(self, disk: FaultyDisk, promised: object = None) -> bool:
+        found = (promised, tuple(disk.files().items()))
+        is_new = found not in self._seen
+        self._seen.add(found)
+        return is_new
+
+    def __len__(self) -> int:
+        return len(self._seen)
 
 
 def meter() -> DeliveryMeter:
@@ -210,15 +217,3 @@ class Parts:
     def close(self) -> None:
         self.directory.close()
         assert_sound(verify(DATA, self.storage, disk=self.disk))
-
-
-@contextmanager
-def silenced(logger: str = "quivermq") -> Iterator[None]:
-    """Let errors be logged nowhere: thousands of crashes would fill the report."""
-    found = logging.getLogger(logger)
-    before = found.level
-    found.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        found.setLevel(before)

@@ -11,6 +11,7 @@ from quivermq.delivery.dead_letters import Origin, Verdict, dead_letter_headers
 from quivermq.delivery.fresh import messages_at
 from quivermq.frame import Record
 from quivermq.log import Log
+from quivermq.topic.incoming import message_bytes
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS, Partition
 from quivermq.topic.state_log import StateLog
@@ -57,9 +58,10 @@ def _batches(log: Log, verdicts: dict[int, Verdict]) -> Iterator[tuple[list[Reco
     records = {record.offset: record for record in messages_at(log, verdicts.keys())}
     lost += [offset for offset in verdicts if offset not in records]
     for record in records.values():
-        if batch and (len(batch) >= _BATCH_MESSAGES or size + len(record.value) > _BATCH_BYTES):
+        own = message_bytes(record.value, record.key, record.headers)
+        if batch and (len(batch) >= _BATCH_MESSAGES or size + own > _BATCH_BYTES):
             yield batch, lost
             batch, lost, size = [], [], 0
         batch.append(record)
-        size += len(record.value)
+        size += own
     yield batch, lost

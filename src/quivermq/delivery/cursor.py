@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 # How long to wait before a dead letter that could not be written is tried again.
 _BURIAL_RETRY_US = 1_000_000
+# Of messages that are handed out one by one, every so many'th tells its age.
+_AGE_SAMPLED = 16
 
 Claim = tuple[int, int]  # An offset and the token of its lease.
 
@@ -115,7 +117,7 @@ class Cursor:
             if log is None:
                 return []
             if count == 1 and self._is_plain(state, lane) and not pop:
-                return [self._hand_out_next(state, lane, now_us + lease_us)]
+                return [self._hand_out_next(state, lane, now_us, lease_us)]
             taken = state.take_ready(count, now_us) if state.ready else []
             try:
                 batches, end = self._hand_out(state, log, lane, count, now_us, lease_us, taken, pop)
@@ -143,8 +145,9 @@ class Cursor:
             and self.settings.durability != "fsync"
         )
 
-    def _hand_out_next(self, state: LaneState, lane: int, deadline: int) -> Delivery:
+    def _hand_out_next(self, state: LaneState, lane: int, now_us: int, lease_us: int) -> Delivery:
         """What `_hand_out` does, for a single message of the plainest kind: the hot path of `get`."""
+        deadline = now_us + lease_us
         place = state.place + 1
         record = state.ahead[place - 1]
         offset = record.offset
@@ -159,6 +162,8 @@ class Cursor:
         if self._journal.wants_snapshot:
             self._keep_short()
         self._meter.delivered.add(1)
+        if not offset % _AGE_SAMPLED:
+            self._meter.age.observe(max(0, now_us - record.timestamp) / 1_000_000)
         return Delivery(record, lease, self, lane)
 
     def _hand_out(
@@ -188,7 +193,7 @@ class Cursor:
         if fresh.records:
             batches.append((Lease(1, deadline), fresh.records))
         expired += [(offset, 0) for offset in fresh.expired]
-        end = self._note(state, lane, batches, gone, expired, fresh, pop)
+        end = self._note(state, lane, batches, gone, expired, fresh, pop, now_us)
         for _, records in batches:
             self._meter.delivered.add(len(records))
             self._meter.age.observe(max(0, now_us - records[0].timestamp) / 1_000_000)
@@ -225,6 +230,7 @@ class Cursor:
         expired: list[tuple[int, int]],
         fresh: Fresh,
         pop: bool,
+        now_us: int,
     ) -> int:
         """Journal what is handed out, change the state, and return the end of the journal."""
         changes: list[bytes] = []
@@ -248,7 +254,7 @@ class Cursor:
             gone += [offset for offset, _ in expired if offset in state.retries]
         if gone:
             changes.append(journal.finished(lane, runs(gone)))
-        if changes or pop:
+        if changes or leased:
             if pop or not leased:
                 changes.append(journal.moved(lane, fresh.next))
             end = self._journal.append(b"".join(changes), self.settings.durability)
@@ -268,6 +274,10 @@ class Cursor:
             self._watch(lane, lease, offsets)
         if gone:
             self._finish(lane, gone)
+        if self._buries_expired:
+            # Until they are dead letters, which may take more than one attempt.
+            for offset, attempt in expired:
+                state.wait(offset, Retry(attempt, now_us + _BURIAL_RETRY_US))
         self._keep_short()
         return end
 
@@ -280,9 +290,6 @@ class Cursor:
         if not self._buries_expired:
             self._leave(lane, [offset for offset, _ in expired])
             return
-        state = self.lanes[lane]
-        for offset, attempt in expired:
-            state.wait(offset, Retry(attempt, now_us + _BURIAL_RETRY_US))
         verdicts = {offset: Verdict(attempt, "expired") for offset, attempt in expired}
         try:
             self._bury(lane, verdicts, now_us)
@@ -299,6 +306,7 @@ class Cursor:
             state = self.lanes[lane]
             lease = state.leases.get(offset)
             if lease is None or lease.token != token or lease.deadline <= self._clock.now_us():
+                self._meter.refused.add(1)
                 raise self._refusal(lane, [(offset, token)])
             end = self._journal.append(journal.finished_one(lane, offset), self.settings.durability)
             del state.leases[offset]
@@ -555,10 +563,10 @@ class Cursor:
                 refused.append(claim)
             else:
                 valid[claim[0]] = None
+        self._meter.refused.add(len(refused))
         return list(valid), refused
 
     def _refusal(self, lane: int, claims: Sequence[Claim]) -> LeaseExpired:
-        self._meter.refused.add(len(claims))
         receipts = [Receipt(self.topic, self.partition, lane, offset, token) for offset, token in claims]
         return LeaseExpired(receipts=list(map(str, receipts)))
 
@@ -660,7 +668,13 @@ class Cursor:
         if self._order is None:
             return
         places = [Place(lane, o) for lane, state in enumerate(self.lanes) for o in sorted(state.leases)]
-        places += [Place(lane, o) for lane, state in enumerate(self.lanes) for o in sorted(state.retries)]
+        # Those that failed had their turn; those without an attempt still wait for it.
+        waiting = [
+            (retry.attempt == 0, lane, offset)
+            for lane, state in enumerate(self.lanes)
+            for offset, retry in state.retries.items()
+        ]
+        places += [Place(lane, offset) for _, lane, offset in sorted(waiting)]
         keys = {
             Place(lane, record.offset): record.key
             for lane, state in enumerate(self.lanes)

@@ -1,5 +1,6 @@
 """Dead letters: what a message says about its end, written into and read from its headers."""
 
+import re
 from typing import NamedTuple
 
 from quivermq.frame import Record
@@ -20,6 +21,9 @@ _NAMES = (
 )
 _REASON_CHARACTERS_MAX = 256
 _ERROR_CHARACTERS_MAX = 4096
+
+
+_NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
 class Verdict(NamedTuple):
@@ -114,4 +118,4 @@ def dead_letter(record: Record, partition: int, lane: int, fallback_topic: str) 
 
 
 def _number(text: bytes, fallback: int) -> int:
-    return int(text) if text.isdigit() and len(text) < 20 else fallback
+    return int(text) if _NUMBER.fullmatch(text) else fallback

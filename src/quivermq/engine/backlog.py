@@ -4,13 +4,13 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from quivermq.disk import Buffer
 from quivermq.errors import Overloaded
+from quivermq.frame import Frame
 from quivermq.group.group import Group
 from quivermq.log import Log
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
-from quivermq.topic.incoming import Message
+from quivermq.topic.incoming import Message, message_bytes
 from quivermq.topic.put import Put
 from quivermq.topic.topic import Topic
 
@@ -36,43 +36,34 @@ class Backlog:
         topic = self._topic
         if not topic.settings.is_bounded or not messages:
             return topic.put_many(messages, durability)
-        word = durability or topic.settings.durability
         # A message that is wrong in itself is refused as such, and makes no room.
         topic.check(messages)
+        word = topic.settings.durability if durability is None else durability
         # Looked at and stored in one step, or many producers at once would go over the limit together.
         with self._lock:
-            size = sum(len(m.value if isinstance(m, Message) else m) for m in messages)
-            self._make_room(len(messages), size)
+            new = [message for message in messages if not topic.is_known(message)]
+            self._make_room(len(new), sum(map(_size, new)))
             puts = topic.put_many(messages, "os" if word == "fsync" else word)
         if word == "fsync":
             topic.sync(puts)
         return puts
 
     def put_frame(
-        self, frame: Buffer, partition: int | None, priority: str, durability: Durability | None
-    ) -> tuple[Put, int]:
-        """Store a frame likewise; how many messages it has is told, too."""
+        self, frame: Frame, partition: int | None, priority: str, durability: Durability | None
+    ) -> Put:
+        """Store a frame likewise."""
         topic = self._topic
-        parsed = topic.parse(frame)
         if not topic.settings.is_bounded:
-            put = topic.put_frame(parsed, partition=partition, priority=priority, durability=durability)
-            return put, len(parsed)
-        word = durability or topic.settings.durability
+            return topic.put_frame(frame, partition=partition, priority=priority, durability=durability)
+        word = topic.settings.durability if durability is None else durability
+        early: Durability = "os" if word == "fsync" else word
         with self._lock:
-            self._make_room(len(parsed), parsed.header.raw_bytes)
-            early: Durability = "os" if word == "fsync" else word
-            put = topic.put_frame(parsed, partition=partition, priority=priority, durability=early)
-        if word == "fsync":
-            topic.sync([put._replace(offset=(put.offset or 0) + len(parsed) - 1)])
-        return put, len(parsed)
-
-    def messages(self) -> int:
-        """How many messages are unfinished for the group that is farthest behind."""
-        return self._topic.delays.pending + max(map(self._unfinished, self._groups()))
-
-    def size_bytes(self) -> int:
-        """About how many bytes those are."""
-        return max(map(self._unfinished_bytes, self._groups()))
+            if not topic.is_known_batch(frame, partition, priority):
+                self._make_room(len(frame), frame.header.raw_bytes)
+            put = topic.put_frame(frame, partition=partition, priority=priority, durability=early)
+        if word == "fsync" and put.offset is not None:
+            topic.sync([put._replace(offset=put.offset + len(frame) - 1)])
+        return put
 
     def _groups(self) -> list[Group | None]:
         return list(self.groups.values()) or [None]
@@ -80,10 +71,7 @@ class Backlog:
     def _unfinished(self, group: Group | None) -> int:
         if group is not None:
             return group.counts().unfinished
-        return sum(
-            self._topic.partitions[partition].removals.lanes[lane].missing_between(log.start, log.end)
-            for (partition, lane), log in self._topic.lanes().items()
-        )
+        return self._topic.messages
 
     def _unfinished_bytes(self, group: Group | None) -> int:
         size = 0
@@ -97,37 +85,50 @@ class Backlog:
             size += log.bytes_from(position)
         return size
 
-    def _make_room(self, count: int, incoming: int) -> None:
+    def _make_room(self, count: int, size: int) -> None:
+        """Let so many messages in, of so many bytes, or refuse them."""
         settings = self._topic.settings
         if settings.backlog_messages_max is not None:
-            excess = self.messages() + count - settings.backlog_messages_max
-            if excess > 0:
-                self._free(excess, count, "backlog_messages_max", settings.backlog_messages_max)
+            delayed = self._topic.delays.pending
+            limit = settings.backlog_messages_max
+            over = {g: delayed + self._unfinished(g) + count - limit for g in self._groups()}
+            self._free(over, count, "backlog_messages_max", limit)
         if settings.backlog_bytes_max is not None:
-            while (excess := self.size_bytes() + incoming - settings.backlog_bytes_max) > 0:
-                average = max(1, self.size_bytes() // max(1, self.messages()))
-                self._free(-(-excess // average), count, "backlog_bytes_max", settings.backlog_bytes_max)
+            limit = settings.backlog_bytes_max
+            over = {}
+            for group in self._groups():
+                there = self._unfinished_bytes(group)
+                average = max(1, there // max(1, self._unfinished(group)))
+                over[group] = -(-(there + size - limit) // average)
+            self._free(over, count, "backlog_bytes_max", limit)
 
-    def _free(self, excess: int, incoming: int, setting: str, limit: int) -> None:
-        """Drop the oldest messages that nobody has had yet, or refuse the new ones.
+    def _free(self, over: dict[Group | None, int], incoming: int, setting: str, limit: int) -> None:
+        """Drop, of each group that is over the limit, the oldest messages that it has not had yet.
 
-        More than the limit at once never fit: then nothing is dropped for them in vain.
+        When that is not enough, or not wanted, nothing is dropped, and the new ones are refused.
         """
-        if self._topic.settings.backlog_policy == "drop_oldest" and incoming <= limit:
-            dropped = sum([self._drop(group, excess) for group in self._groups()])
-            if dropped:
-                self._dropped.add(dropped)
-                logger.warning(
-                    "dropped %d messages of %s for newer ones",
-                    dropped,
-                    self._topic.name,
-                    extra={"topic": self._topic.name, "messages": dropped},
-                )
-                return
-        self._refused.add(incoming)
-        raise Overloaded(self._topic.name, setting=setting, limit=limit)
+        over = {group: excess for group, excess in over.items() if excess > 0}
+        if not over:
+            return
+        is_droppable = all(excess <= self._pending(group) for group, excess in over.items())
+        if self._topic.settings.backlog_policy != "drop_oldest" or not is_droppable:
+            self._refused.add(incoming)
+            raise Overloaded(self._topic.name, setting=setting, limit=limit)
+        for group, excess in over.items():
+            self._drop(group, excess)
+        dropped = sum(over.values())
+        self._dropped.add(dropped)
+        logger.warning(
+            "dropped %d messages of %s for newer ones",
+            dropped,
+            self._topic.name,
+            extra={"topic": self._topic.name, "messages": dropped},
+        )
 
-    def _drop(self, group: Group | None, excess: int) -> int:
+    def _pending(self, group: Group | None) -> int:
+        return self._unfinished(None) if group is None else group.counts().pending
+
+    def _drop(self, group: Group | None, excess: int) -> None:
         heads = []
         for (partition, lane), log in self._topic.lanes().items():
             removed = self._topic.partitions[partition].removals.lanes[lane].floor
@@ -145,9 +146,14 @@ class Backlog:
             left -= count
             if not left:
                 break
-        return excess - left
 
 
 def _time_at(log: Log, offset: int) -> int:
     frame = next(log.frames(offset), None)
     return 0 if frame is None else frame.header.append_time
+
+
+def _size(message: bytes | Message) -> int:
+    if isinstance(message, Message):
+        return message_bytes(message.value, message.key, message.headers)
+    return len(message)

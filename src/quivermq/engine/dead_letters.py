@@ -10,6 +10,8 @@ from itertools import islice
 
 from quivermq.delivery.dead_letters import DeadLetter, dead_letter
 from quivermq.engine.hosted import Hosted
+from quivermq.log import Log
+from quivermq.topic.incoming import message_bytes
 from quivermq.topic.names import DEAD_LETTER_SUFFIX
 from quivermq.topic.partition import LANE_NUMBERS, Partition
 from quivermq.topic.removals import Move
@@ -23,14 +25,6 @@ _BATCH_BYTES = 1024 * 1024
 
 # Where a dead letter lies: its partition, lane and offset in the dead-letter topic.
 _Lying = tuple[Partition, int, int, DeadLetter]
-
-
-def count_dead_letters(graves: Hosted) -> int:
-    """How many there are."""
-    return sum(
-        graves.topic.partitions[partition].removals.lanes[lane].missing_between(log.start, log.end)
-        for (partition, lane), log in graves.topic.lanes().items()
-    )
 
 
 def dead_letters(graves: Hosted, limit: int | None) -> list[DeadLetter]:
@@ -50,14 +44,18 @@ def redrive(graves: Hosted, wanted: Filter | None, limit: int | None, find: Find
         number = letter.partition % len(target.topic.partitions)
         place = (partition.number, lane, letter.topic, number, LANE_NUMBERS[letter.priority])
         batch = batches.setdefault(place, [])
-        size = sum(len(lying[3].value) for lying in batch)
-        if batch and (len(batch) >= _BATCH_MESSAGES or size + len(letter.value) > _BATCH_BYTES):
+        size = sum(_size(lying[3]) for lying in [*batch, item])
+        if batch and (len(batch) >= _BATCH_MESSAGES or size > _BATCH_BYTES):
             moved += _send_back(target, place, batches.pop(place))
             batch = batches.setdefault(place, [])
         batch.append(item)
     for place, batch in batches.items():
         moved += _send_back(find(place[2]), place, batch)
     return moved
+
+
+def _size(letter: DeadLetter) -> int:
+    return message_bytes(letter.value, letter.key, letter.headers)
 
 
 def discard(graves: Hosted, wanted: Filter | None, limit: int | None) -> int:
@@ -71,16 +69,23 @@ def discard(graves: Hosted, wanted: Filter | None, limit: int | None) -> int:
     return sum(map(len, gone.values()))
 
 
-def finish_moves(graves: Hosted, find: Find) -> None:
+def finish_moves(graves: Hosted, find: Callable[[str], Hosted | None]) -> None:
     """After a crash: take out what had arrived already, and leave the rest where it is."""
     for partition in graves.topic.partitions:
         for move in list(partition.removals.unfinished.values()):
-            log = find(move.target).topic.partitions[move.target_partition].log(move.target_lane)
-            if find_transfer(log, move.target_end, move.transfer) is not None:
+            log = _target_of(move, find(move.target))
+            if log is not None and find_transfer(log, move.target_end, move.transfer) is not None:
                 log.sync()
                 partition.removals.remove(move.lane, move.offsets)
             else:
                 partition.removals.give_up(move)
+
+
+def _target_of(move: Move, target: Hosted | None) -> Log | None:
+    """Where a move went; None when the topic is gone, or is another one of the same name."""
+    if target is None or move.target_partition >= len(target.topic.partitions):
+        return None
+    return target.topic.partitions[move.target_partition].logs[move.target_lane]
 
 
 def _lying(graves: Hosted) -> Iterator[_Lying]:

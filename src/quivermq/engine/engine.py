@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.disk import Disk
-from quivermq.engine.dead_letters import count_dead_letters, finish_moves
+from quivermq.engine.dead_letters import finish_moves
 from quivermq.engine.gauges import update_gauges
 from quivermq.engine.hosted import Hosted, Space
 from quivermq.engine.queue import Queue
@@ -21,6 +21,7 @@ from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
 from quivermq.errors import (
     Closing,
     DiskFull,
+    InvalidRequest,
     InvalidSettings,
     QuiverError,
     StorageFailed,
@@ -32,6 +33,7 @@ from quivermq.log import DataDirectory, Removed, Report, verify
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics, Sample
 from quivermq.settings import Settings
+from quivermq.topic.draft import Draft
 from quivermq.topic.names import check_group_name, check_topic_name, dead_letter_name, is_dead_letter_topic
 from quivermq.topic.partition import Partition
 from quivermq.topic.settings import TopicSettings
@@ -75,7 +77,15 @@ def open_engine(
     Raises DirectoryLocked while another process has it open, and InvalidRequest inside of another
     queue's directory. `disk`, `clock` and `scheduler` are for tests.
     """
+    _check_arguments(path, settings)
     return Engine(path, settings or Settings(), disk=disk, clock=clock, scheduler=scheduler)
+
+
+def _check_arguments(path: object, settings: object) -> None:
+    if not isinstance(path, str | os.PathLike) or "\0" in str(os.fspath(path)):
+        raise InvalidRequest(f"a queue is opened by the path of its directory, not by {path!r}")
+    if settings is not None and not isinstance(settings, Settings):
+        raise InvalidRequest(f"settings are quivermq.Settings, not a {type(settings).__name__}")
 
 
 class Engine:
@@ -210,8 +220,7 @@ class Engine:
         hosted.release(self.clock.now_us())
         delayed, dead = hosted.topic.delays.pending, self.dead_letter_count(hosted.name)
         if group not in hosted.groups:
-            logs = hosted.topic.lanes().values()
-            pending = sum(log.end - log.start for log in logs)
+            pending = hosted.topic.messages
             return QueueStats(hosted.name, group, pending=pending, delayed=delayed, dead_letters=dead)
         hosted.groups[group].expire(self.clock.now_us())
         return QueueStats(
@@ -222,7 +231,7 @@ class Engine:
         if is_dead_letter_topic(topic):
             return 0
         graves = self._hosted.get(dead_letter_name(topic))
-        return 0 if graves is None else count_dead_letters(graves)
+        return 0 if graves is None else graves.topic.messages
 
     def compact(self) -> Compacted:
         """Remove now what the settings no longer keep, and shorten the journals."""
@@ -276,11 +285,12 @@ class Engine:
     # For queues.
 
     def hosted(self, name: str) -> Hosted:
-        """The topic of that name. Raises TopicNotFound."""
+        """The topic of that name. Raises TopicNotFound, InvalidName."""
         self.check_open()
+        # Before anything is looked up: a name may be of any type.
+        check_topic_name(name)
         hosted = self._hosted.get(name)
         if hosted is None:
-            check_topic_name(name)
             self._check_whole(name)
             raise TopicNotFound(f"there is no topic {name}: create it, or put something into it")
         return hosted
@@ -292,6 +302,11 @@ class Engine:
     def find_all(self, matches: Callable[[str], bool]) -> list[Hosted]:
         """The topics whose names match."""
         return [hosted for name, hosted in self._hosted.items() if matches(name)]
+
+    def draft(self) -> Draft:
+        """What a topic with the defaults would let in."""
+        settings = TopicSettings.make({}, self.settings.storage)
+        return Draft(settings, settings.storage(self.settings.storage), self.clock)
 
     def hosted_or_new(self, name: str) -> Hosted:
         """The topic of that name, created with the defaults when it is new."""
@@ -315,12 +330,16 @@ class Engine:
                 try:
                     self._open_topic(name)
                 except (StorageFailed, InvalidSettings) as error:
-                    logger.error("topic %s cannot be opened: %s", name, error, extra={"topic": name})
-                    self._broken[name] = error
+                    self._set_aside(name, error)
         for hosted in list(self._hosted.values()):
             hosted.open_groups()
+        for name, hosted in list(self._hosted.items()):
+            try:
+                hosted.topic.open_delays()
+            except StorageFailed as error:
+                self._set_aside(name, error)
         for hosted in list(self._hosted.values()):
-            self._guarded(hosted, partial(finish_moves, hosted, self.hosted_or_new))
+            self._guarded(hosted, partial(finish_moves, hosted, self.find))
 
     def _open_topic(self, name: str) -> None:
         stored = load_topic(self._directory.disk, self._topic_path(name))
@@ -330,6 +349,12 @@ class Engine:
             self._remove_files(name)
         else:
             self._hosted[name] = self._host(name, stored.settings)
+
+    def _set_aside(self, name: str, error: QuiverError) -> None:
+        """Go on without a topic that cannot be opened; whoever asks for it is told."""
+        logger.error("topic %s cannot be opened: %s", name, error, extra={"topic": name})
+        self._hosted.pop(name, None)
+        self._broken[name] = error
 
     def _check_whole(self, name: str) -> None:
         """Raise what keeps a topic from being opened; the others go on."""
@@ -350,6 +375,7 @@ class Engine:
         self._store(name, settings)
         logger.info("created topic %s", name, extra={"topic": name})
         hosted = self._host(name, settings)
+        hosted.topic.open_delays()
         self._hosted = {**self._hosted, name: hosted}
         self.topic_bell.ring(len(self.topic_bell.waiting))
         return hosted

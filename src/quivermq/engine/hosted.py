@@ -8,6 +8,7 @@ from copy import copy
 from quivermq.clock import SteadyClock
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.meter import DeliveryMeter
+from quivermq.disk import Buffer
 from quivermq.engine.backlog import Backlog
 from quivermq.errors import DiskFull, StorageFailed, TopicNotFound
 from quivermq.group.group import Group
@@ -16,7 +17,7 @@ from quivermq.metrics import Metrics
 from quivermq.settings import Durability
 from quivermq.topic.incoming import Message
 from quivermq.topic.partition import Partition
-from quivermq.topic.put import Put
+from quivermq.topic.put import Put, Puts
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import StateLog
 from quivermq.topic.topic import Topic
@@ -102,19 +103,21 @@ class Hosted:
         start = self._clock.monotonic()
         puts = self._backlog.put(messages, durability)
         self._put_time.observe(self._clock.monotonic() - start)
-        self._published.add(len(puts))
-        self.ring(len(puts))
+        new = len(puts) if isinstance(puts, Puts) else sum(not put.duplicate for put in puts)
+        self._published.add(new)
+        self.ring(new)
         return puts
 
     def put_frame(
-        self, frame: bytes, partition: int | None, priority: str, durability: Durability | None
+        self, frame: Buffer, partition: int | None, priority: str, durability: Durability | None
     ) -> Put:
         """Append a frame as it is."""
         self._check_usable()
-        put, count = self._backlog.put_frame(frame, partition, priority, durability)
+        parsed = self.topic.parse(frame)
+        put = self._backlog.put_frame(parsed, partition, priority, durability)
         if not put.duplicate:
-            self._published.add(count)
-            self.ring(count)
+            self._published.add(len(parsed))
+            self.ring(len(parsed))
         return put
 
     def ring(self, count: int) -> None:
@@ -203,9 +206,8 @@ class Hosted:
 
     def release(self, now_us: int) -> None:
         """Append the delayed messages that are due."""
-        due = self.topic.delays.next_due
-        if due is not None and due <= now_us:
-            self.ring(sum(len(offsets) for _, _, offsets in self.topic.delays.release(now_us)))
+        if released := self.topic.release(now_us):
+            self.ring(released)
 
     def maintain(self, now_us: int) -> None:
         """Do what is due: delayed messages, leases, checkpoints."""

@@ -1,7 +1,6 @@
 """Where a seek leads, in every lane that it moves."""
 
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
-from quivermq.log import Log
 from quivermq.topic.incoming import Moment, check_partition, moment_us
 from quivermq.topic.partition import lane_number
 from quivermq.topic.topic import Topic
@@ -43,12 +42,9 @@ def _by_offset(
     if not isinstance(offset, int) or isinstance(offset, bool):
         raise InvalidRequest(f"offset is a number, not {offset!r}")
     numbers = range(len(topic.partitions)) if partition is None else [partition]
-    logs = {number: topic.partitions[number].log(lane) for number in numbers}
-    if not any(log.start <= offset <= log.end for log in logs.values()):
-        widest = max(logs.values(), key=lambda log: log.end)
-        raise OffsetOutOfRange(offset, start=widest.start, end=widest.end)
-    return {(number, lane): _nearest(offset, log) for number, log in logs.items()}
-
-
-def _nearest(offset: int, log: Log) -> int:
-    return min(max(offset, log.start), log.end)
+    logs = {number: topic.partitions[number].logs[lane] for number in numbers}
+    ranges = {number: (log.start, log.end) if log else (0, 0) for number, log in logs.items()}
+    if not any(start <= offset <= end for start, end in ranges.values()):
+        start, end = max(ranges.values(), key=lambda bounds: bounds[1])
+        raise OffsetOutOfRange(offset, start=start, end=end)
+    return {(n, lane): min(max(offset, start), end) for n, (start, end) in ranges.items() if logs[n]}

@@ -1,10 +1,11 @@
 """A topic, or all topics of a pattern, as one group sees it: what producers and consumers hold in hand."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import parse_receipt
@@ -18,9 +19,11 @@ from quivermq.engine.waiting import wait_for
 from quivermq.errors import Closing, InvalidName, InvalidRequest, LeaseExpired, TopicNotFound
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.group import Group
+from quivermq.log.limits import check_durability
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled
-from quivermq.topic.incoming import Message, Moment, check_limit, check_number, check_partition, seconds_us
+from quivermq.topic.draft import Draft
+from quivermq.topic.incoming import Message, Moment, check_limit, check_number, seconds_us
 from quivermq.topic.names import (
     Pattern,
     check_group_name,
@@ -81,9 +84,14 @@ class Queue:
         seconds as a float, or a datetime. Raises InvalidRequest, Overloaded or DiskFull: then nothing was
         stored. Raises StorageFailed: then only opening the queue again tells.
         """
+        if durability is not None:
+            check_durability(durability)
         hosted = self._hosted
         if hosted is None or hosted.is_gone:
-            hosted = self._target()
+            message = Message(
+                value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition
+            )
+            hosted = self._target(lambda topic: topic.check([message]))
         if (
             key is None
             and headers is None
@@ -115,7 +123,10 @@ class Queue:
             raise InvalidRequest("put_many takes a list of messages: for a single one there is put")
         if not isinstance(messages, list):
             messages = list(messages)
-        return self._target().put_many(messages, durability)
+        if durability is not None:
+            check_durability(durability)
+        given = messages
+        return self._target(lambda topic: topic.check(given)).put_many(messages, durability)
 
     def put_frame(
         self,
@@ -130,7 +141,11 @@ class Queue:
         One whose producer sent it before, as its id, epoch and sequence tell, is answered with the offset
         it got then, and `duplicate`. Raises InvalidFrame, Conflict.
         """
-        return self._target().put_frame(frame, partition, priority, durability)
+        if durability is not None:
+            check_durability(durability)
+        lane_number(priority)
+        hosted = self._target(lambda topic: topic.check_frame(frame, partition))
+        return hosted.put_frame(frame, partition, priority, durability)
 
     # Out.
 
@@ -238,7 +253,8 @@ class Queue:
         self._settle(held, lambda cursor, lane, claims: cursor.extend(lane, claims, seconds, raises=False))
 
     def _settle(self, held: Held, settle: Settling) -> None:
-        claims_of(held, self._cursor_of).settle(settle)
+        self._engine.check_open()
+        claims_of(held, self._cursor_of, self._check_cursor).settle(settle)
 
     # The log.
 
@@ -256,11 +272,11 @@ class Queue:
         An offset counts in one lane, by default that of normal priority. What lies before is done with,
         also what is in flight; what lies behind is pending again. Raises OffsetOutOfRange.
         """
-        hosted = self._one("seek")
-        group = hosted.group(self.group)
+        hosted = self._one("seek in")
         found = positions(
             hosted.topic, to, offset=offset, timestamp=timestamp, partition=partition, priority=priority
         )
+        group = hosted.group(self.group)
         for (number, lane), position in found.items():
             group.cursors[number].seek(lane, position)
 
@@ -270,7 +286,7 @@ class Queue:
         """Messages of one lane from an offset on, by default the earliest, for looking only."""
         hosted = self._one("read")
         lane = lane_number(priority)
-        check_partition(partition, hosted.settings)
+        check_number("partition", partition, 0, hosted.settings.partitions - 1)
         check_number("limit", limit, 0, _READ_MAX)
         if start is not None:
             check_number("start", start, 0, OFFSET_MAX)
@@ -285,7 +301,7 @@ class Queue:
     def peek(self, limit: int = 1) -> list[StoredMessage]:
         """The next messages that nobody in the group has had, without taking them."""
         check_number("limit", limit, 0, _READ_MAX)
-        hosted = self._one("peek")
+        hosted = self._one("peek into")
         now_us = self._engine.clock.now_us()
         hosted.release(now_us)
         return list(islice(self._pending(hosted, now_us), limit))
@@ -341,6 +357,7 @@ class Queue:
         messages at the end of their lane, so every group sees them.
         """
         check_limit(limit)
+        _check_filter(filter)
         graves = self._graves()
         if graves is None:
             return 0
@@ -354,6 +371,7 @@ class Queue:
     ) -> int:
         """Take dead letters out for good, and return how many."""
         check_limit(limit)
+        _check_filter(filter)
         graves = self._graves()
         if graves is None:
             return 0
@@ -363,6 +381,7 @@ class Queue:
     def scheduled(self, limit: int | None = None) -> list[Scheduled]:
         """The delayed messages that wait, the next one first."""
         check_limit(limit)
+        self._check_single("ask for the delayed messages of")
         hosted = self._engine.find(self.topic)
         if hosted is None:
             return []
@@ -371,6 +390,7 @@ class Queue:
 
     def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""
+        self._check_single("cancel in")
         hosted = self._engine.find(self.topic)
         if hosted is None or not isinstance(scheduled_id, str):
             return False
@@ -381,21 +401,27 @@ class Queue:
         return True
 
     def _graves(self) -> Hosted | None:
-        self._engine.check_open()
+        self._check_single("ask for the dead letters of")
         topic = self.topic if is_dead_letter_topic(self.topic) else dead_letter_name(self.topic)
         return self._engine.find(topic)
 
-    def _target(self) -> Hosted:
-        """The topic that messages go to."""
-        if self._pattern is not None:
-            raise InvalidName(f"{self.topic} stands for many topics: put into one of them")
+    def _target(self, check: Callable[[Draft], None]) -> Hosted:
+        """The topic that messages go to. One that is new is made only if `check` lets them in."""
+        self._check_single("put into")
+        hosted = self._engine.find(self.topic)
+        if hosted is None:
+            check(self._engine.draft())
+            hosted = self._engine.hosted_or_new(self.topic)
+        self._hosted = hosted
+        return hosted
+
+    def _check_single(self, act: str) -> None:
         self._engine.check_open()
-        self._hosted = self._engine.hosted_or_new(self.topic)
-        return self._hosted
+        if self._pattern is not None:
+            raise InvalidName(f"{self.topic} stands for many topics: {act} one of them")
 
     def _one(self, act: str) -> Hosted:
-        if self._pattern is not None:
-            raise InvalidName(f"{self.topic} stands for many topics: {act} in one of them")
+        self._check_single(act)
         return self._engine.hosted(self.topic)
 
     def _all(self) -> list[Hosted]:
@@ -404,12 +430,26 @@ class Queue:
         hosted = self._engine.find(self.topic)
         return [] if hosted is None else [hosted]
 
-    def _cursor_of(self, receipt: str) -> tuple[Group, int, int, int, int]:
+    def _cursor_of(self, receipt: str) -> tuple[Cursor, int, int, int]:
         topic, partition, lane, offset, token = parse_receipt(receipt)
-        group = self._engine.hosted(topic).group(self.group)
-        if partition >= len(group.cursors):
-            raise InvalidRequest(f"{topic} has no partition {partition}: the receipt is from elsewhere")
-        return group, partition, lane, offset, token
+        self._check_topic(topic)
+        group = self._engine.hosted(topic).groups.get(self.group)
+        if group is None or partition >= len(group.cursors):
+            # A group that has had nothing cannot have a receipt.
+            raise LeaseExpired(receipts=[receipt])
+        return group.cursors[partition], lane, offset, token
+
+    def _check_cursor(self, cursor: Cursor) -> None:
+        self._check_topic(cursor.topic)
+        if cursor.group != self.group:
+            raise InvalidRequest(
+                f"the message was delivered to group {cursor.group}, and this is {self.group}"
+            )
+
+    def _check_topic(self, topic: str) -> None:
+        is_ours = topic == self.topic if self._pattern is None else self._pattern.matches(topic)
+        if not is_ours:
+            raise InvalidRequest(f"the message is one of {topic}, not of {self.topic}")
 
     def _take(
         self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
@@ -463,3 +503,10 @@ class Queue:
         if lease is None:
             lease = self._engine.hosted(message.topic).settings.lease_ms / 1000
         self._engine.renewer.hold(message, lease)
+
+
+def _check_filter(wanted: object) -> None:
+    if wanted is not None and not callable(wanted):
+        raise InvalidRequest(
+            f"filter is a function that takes a dead letter, not a {type(wanted).__name__}"
+        )

@@ -6,7 +6,6 @@ from quivermq.delivery.cursor import Claim, Cursor
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import Receipt
 from quivermq.errors import InvalidRequest, LeaseExpired
-from quivermq.group.group import Group
 
 # Settles what can be settled, and returns the claims that do not hold.
 Settling = Callable[[Cursor, int, Sequence[Claim]], list[Claim]]
@@ -49,7 +48,11 @@ class Claims:
             raise LeaseExpired(receipts=refused)
 
 
-def claims_of(held: object, cursor_of: Callable[[str], tuple[Group, int, int, int, int]]) -> Claims:
+def claims_of(
+    held: object,
+    cursor_of: Callable[[str], tuple[Cursor, int, int, int]],
+    check_cursor: Callable[[Cursor], None],
+) -> Claims:
     """The claims of deliveries and receipts, one or many. Raises InvalidRequest for anything else."""
     claims = Claims()
     if isinstance(held, Delivery | str):
@@ -58,14 +61,16 @@ def claims_of(held: object, cursor_of: Callable[[str], tuple[Group, int, int, in
         raise _wrong(held)
     items = held if isinstance(held, list) else list(held)
     if items and set(map(type, items)) == {Delivery} and _are_together(items):
+        check_cursor(items[0]._cursor)
         claims.add_all(items)
         return claims
     for item in items:
         if isinstance(item, Delivery):
+            check_cursor(item._cursor)
             claims.add_delivery(item)
         elif isinstance(item, str):
-            group, partition, lane, offset, token = cursor_of(item)
-            claims.add_receipt(group.cursors[partition], lane, (offset, token))
+            cursor, lane, offset, token = cursor_of(item)
+            claims.add_receipt(cursor, lane, (offset, token))
         else:
             raise _wrong(item)
     return claims

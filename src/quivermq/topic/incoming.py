@@ -80,6 +80,12 @@ def check_partition(partition: object, settings: TopicSettings) -> None:
         raise InvalidRequest(f"there is no partition {partition}: the topic has {settings.partitions}")
 
 
+def message_bytes(value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> int:
+    """About how much room a message takes."""
+    size = len(value) + len(key or b"")
+    return size + sum(4 * len(name) + len(content) + 8 for name, content in (headers or {}).items())
+
+
 def check_number(what: str, given: object, lowest: int, highest: int) -> None:
     """Raise InvalidRequest unless it is a whole number in that range."""
     if not isinstance(given, int) or isinstance(given, bool) or not lowest <= given <= highest:

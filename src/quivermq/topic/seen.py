@@ -4,17 +4,20 @@ Both are rebuilt at opening: from a state log that is written along, and from th
 behind its last checkpoint. The state log comes to be, durably, before the first message that needs it.
 """
 
+import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from quivermq.errors import Conflict
+from quivermq.errors import Conflict, DiskFull
 from quivermq.frame import Column, Frame, Header
 from quivermq.log import DataDirectory, Log
 from quivermq.topic.records import pack, unpack
 from quivermq.topic.state_log import StateLog, parts
 from quivermq.topic.transfer import TRANSFER_EPOCH
+
+logger = logging.getLogger(__name__)
 
 _ID, _SCHEDULED, _FORGOTTEN, _BATCH, _CHECKPOINT = 1, 2, 3, 4, 5
 
@@ -64,6 +67,8 @@ class Seen:
         self._lanes = lanes
         self._log: StateLog | None = None
         self._ids: OrderedDict[str, Sighting] = OrderedDict()
+        # The ids of messages that are delayed.
+        self._scheduled: set[str] = set()
         self._producers: OrderedDict[tuple[int, int, int], _Producer] = OrderedDict()
         self._checkpoint: dict[tuple[int, int], int] = {}
         if directory.disk.is_directory(directory.path / name):
@@ -74,14 +79,13 @@ class Seen:
     def find(self, dedup_id: str, oldest_us: int) -> Sighting | None:
         """The first message of that id, if it came in after `oldest_us`."""
         self._forget_older(oldest_us)
-        return self._ids.get(dedup_id)
+        seen = self._ids.get(dedup_id)
+        return seen if seen is not None and seen.time >= oldest_us else None
 
     def note_id(self, dedup_id: str, sighting: Sighting) -> None:
         """Remember where the message of an id is."""
-        assert self._log is not None, "prepare() comes first"
-        self._log.append(_packed(dedup_id, sighting))
         self._add(dedup_id, sighting)
-        self._keep_short()
+        self._write(_packed(dedup_id, sighting))
 
     def forget_scheduled(self, scheduled_id: str) -> None:
         """A delayed message was cancelled: its id may come again."""
@@ -90,13 +94,36 @@ class Seen:
             for dedup_id in gone:
                 assert self._log is not None, "an id was noted, so there is a log"
                 self._log.append(pack(_FORGOTTEN, 0, (), dedup_id.encode()))
-                del self._ids[dedup_id]
+                self._drop(dedup_id)
+
+    @property
+    def has_scheduled(self) -> bool:
+        """Whether an id belongs to a message that is delayed."""
+        return bool(self._scheduled)
 
     def restore_scheduled(self, scheduled: Iterable[tuple[str, int, str]]) -> None:
-        """Take in what the delay store knows: (dedup_id, time, scheduled id)."""
-        for dedup_id, time, scheduled_id in scheduled:
+        """Take in what the delay store knows: (dedup_id, time, scheduled id).
+
+        What it does not know was cancelled: what it released is in a lane, and was found there.
+        """
+        waiting = {scheduled_id: (dedup_id, time) for dedup_id, time, scheduled_id in scheduled}
+        for dedup_id, seen in list(self._ids.items()):
+            if seen.offset is None and waiting.pop(seen.scheduled_id or "", None) is None:
+                self._drop(dedup_id)
+        for scheduled_id, (dedup_id, time) in waiting.items():
             if dedup_id not in self._ids:
                 self._add(dedup_id, Sighting(time, 0, 1, None, scheduled_id))
+
+    def note_released(self, partition: int, lane: int, log: Log, offsets: range) -> None:
+        """Delayed messages are in their lane now: their ids lead there."""
+        for frame in log.frames(offsets.start):
+            if frame.header.base_offset >= offsets.stop:
+                return
+            if frame.header.columns & Column.DEDUP_ID:
+                for offset, dedup_id in enumerate(frame.dedup_ids(), frame.header.base_offset):
+                    seen = self._ids.get(dedup_id or "")
+                    if dedup_id is not None and seen is not None and seen.offset is None:
+                        self.note_id(dedup_id, Sighting(seen.time, partition, lane, offset))
 
     # Producers.
 
@@ -128,11 +155,9 @@ class Seen:
 
     def note_batch(self, partition: int, lane: int, header: Header, base_offset: int) -> None:
         """Remember a batch that was appended."""
-        assert self._log is not None, "prepare() comes first"
         record = _packed_batch(partition, lane, header, base_offset)
-        self._log.append(record)
         self._apply(record)
-        self._keep_short()
+        self._write(record)
 
     # The log.
 
@@ -155,6 +180,16 @@ class Seen:
                 self._checkpoint = ends
                 self._log.append(self._packed_checkpoint())
 
+    def _write(self, record: bytes) -> None:
+        """Write along what is known. On a full disk, the next opening finds it in the lane itself."""
+        assert self._log is not None, "prepare() comes first"
+        try:
+            self._log.append(record)
+        except DiskFull as error:
+            logger.warning("%s is not written along: %s", self._name, error)
+            return
+        self._keep_short()
+
     def _recover(self) -> None:
         self._log = StateLog(self._directory, self._name)
         for record in self._log.replay():
@@ -166,31 +201,36 @@ class Seen:
         ends = {lane: log.end for lane, log in lanes.items()}
         for dedup_id, seen in list(self._ids.items()):
             if seen.offset is not None and seen.offset >= ends.get((seen.partition, seen.lane), 0):
-                del self._ids[dedup_id]
+                self._drop(dedup_id)
         for (partition, lane, _), producer in self._producers.items():
             end = ends.get((partition, lane), 0)
             kept = [batch for batch in producer.batches if batch.base_offset < end]
             producer.batches = deque(kept, maxlen=_BATCHES_MAX)
         for place in [place for place, producer in self._producers.items() if not producer.batches]:
             del self._producers[place]
+        self._ids = OrderedDict(sorted(self._ids.items(), key=lambda item: item[1].time))
         # Durable before new messages come to these offsets.
         self._log.snapshot(parts(self._snapshot()))
 
     def _look_at(self, partition: int, lane: int, log: Log) -> None:
-        start = max(self._checkpoint.get((partition, lane), 0), log.start)
+        # A power loss may have taken the end: then the checkpoint is about messages that are gone.
+        start = max(min(self._checkpoint.get((partition, lane), 0), log.end), log.start)
         for frame in log.frames(start) if start < log.end else ():
             header = frame.header
             if header.producer_id and header.producer_epoch != TRANSFER_EPOCH:
                 self._apply(_packed_batch(partition, lane, header, header.base_offset))
             if header.columns & Column.DEDUP_ID:
                 self._look_into(partition, lane, frame)
-        self._checkpoint[partition, lane] = max(start, log.end)
+        self._checkpoint[partition, lane] = log.end
 
     def _look_into(self, partition: int, lane: int, frame: Frame) -> None:
         for offset, dedup_id in enumerate(frame.dedup_ids(), frame.header.base_offset):
-            known = self._ids.get(dedup_id) if dedup_id is not None else None
-            if dedup_id is not None and (known is None or known.offset is None):
-                self._add(dedup_id, Sighting(frame.header.append_time, partition, lane, offset))
+            if dedup_id is None:
+                continue
+            # Of two of an id, the later one was let in because the window of the earlier one was over.
+            known, time = self._ids.get(dedup_id), frame.header.append_time
+            if known is None or known.offset is None or known.time <= time:
+                self._add(dedup_id, Sighting(time, partition, lane, offset))
 
     def _keep_short(self) -> None:
         if self._log is not None and self._log.wants_snapshot:
@@ -220,7 +260,7 @@ class Seen:
                 sighting = Sighting(numbers[0], numbers[1], lane, None, scheduled_id.decode())
                 self._add(dedup_id.decode(), sighting)
             elif kind == _FORGOTTEN:
-                self._ids.pop(text.decode(), None)
+                self._drop(text.decode())
             elif kind == _BATCH:
                 partition, producer_id, epoch, *batch = numbers
                 self._add_batch((partition, lane, producer_id % 2**64), epoch, Batch(*batch))
@@ -229,16 +269,22 @@ class Seen:
                 self._checkpoint.update(((p, lane), end) for p, lane, end in places)
 
     def _add(self, dedup_id: str, sighting: Sighting) -> None:
-        self._ids.pop(dedup_id, None)
+        self._drop(dedup_id)
         self._ids[dedup_id] = sighting
+        if sighting.offset is None:
+            self._scheduled.add(dedup_id)
         while len(self._ids) > IDS_MAX:
             # Full means that the oldest go, never that a new one goes untracked.
-            self._ids.popitem(last=False)
+            self._drop(next(iter(self._ids)))
+
+    def _drop(self, dedup_id: str) -> None:
+        self._ids.pop(dedup_id, None)
+        self._scheduled.discard(dedup_id)
 
     def _forget_older(self, oldest_us: int) -> None:
         ids = self._ids
         while ids and next(iter(ids.values())).time < oldest_us:
-            ids.popitem(last=False)
+            self._drop(next(iter(ids)))
 
     def _add_batch(self, place: tuple[int, int, int], epoch: int, batch: Batch) -> None:
         producer = self._producers.get(place)

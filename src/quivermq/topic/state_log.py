@@ -42,6 +42,8 @@ class StateLog:
             for value in frame.values():
                 kind = value[:1]
                 if kind == _BEGIN:
+                    if begun is not None:
+                        del records[begun:]
                     begun = len(records)
                 elif kind == _END and begun is not None:
                     del records[:begun]

@@ -1,17 +1,18 @@
 """A topic: its partitions and lanes, and the way of a message into one of them."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from quivermq.clock import SteadyClock
 from quivermq.disk import Buffer
-from quivermq.errors import InvalidRequest
-from quivermq.frame import Frame
+from quivermq.frame import Column, Frame, Record
 from quivermq.log import DataDirectory, Log
-from quivermq.log.limits import check_durability, check_foreign_frame, parse_only
+from quivermq.log.limits import check_durability
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.delay import Delayed, DelayStore
-from quivermq.topic.incoming import Incoming, Message, check_message, check_partition
+from quivermq.topic.draft import Draft
+from quivermq.topic.incoming import Incoming, Message
 from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.partition import LANES, Partition, lane_number
 from quivermq.topic.put import Put, Puts
@@ -38,13 +39,32 @@ class Topic:
         self._directory = directory
         self._clock = clock
         self.settings = settings
-        self._limits = settings.storage(directory.settings)
-        self._storage = self._storage_of(self._limits)
+        self._draft = Draft(settings, settings.storage(directory.settings), clock)
+        self._storage = self._storage_of(self._draft.limits)
         self.partitions = self._opened(0, settings.partitions)
         self._router = Router(settings.partitions)
-        self.delays = DelayStore(directory, f"topics/{name}/delayed", self._storage, self._lane_log)
         self.seen = Seen(directory, f"topics/{name}/seen", self.lanes)
+
+    def open_delays(self) -> None:
+        """Open the delay store, which may append at once what was on its way when the process died.
+
+        So everybody who knows something of the lanes' ends, the groups too, has to be open already.
+        """
+        name = f"topics/{self.name}/delayed"
+        self.delays = DelayStore(self._directory, name, self._storage, self._lane_log)
         self.seen.restore_scheduled(self.delays.dedup_ids())
+
+    def release(self, now_us: int) -> int:
+        """Append the delayed messages that are due, and return how many."""
+        due = self.delays.next_due
+        if due is None or due > now_us:
+            return 0
+        with self.seen.lock if self.seen.has_scheduled else nullcontext():
+            released = self.delays.release(now_us)
+            for partition, priority, offsets in released if self.seen.has_scheduled else ():
+                lane = lane_number(priority)
+                self.seen.note_released(partition, lane, self.partitions[partition].log(lane), offsets)
+        return sum(len(offsets) for _, _, offsets in released)
 
     def lanes(self) -> Lanes:
         """Every lane that is in use, by partition and number."""
@@ -55,15 +75,23 @@ class Topic:
             if log is not None
         }
 
+    @property
+    def messages(self) -> int:
+        """How many messages there are that were not taken out."""
+        return sum(
+            self.partitions[partition].removals.lanes[lane].missing_between(log.start, log.end)
+            for (partition, lane), log in self.lanes().items()
+        )
+
     def configure(self, settings: TopicSettings) -> None:
         """Go on with other settings; new partitions are opened at once."""
-        limits = settings.storage(self._directory.settings)
-        storage = self._storage_of(limits)
+        draft = Draft(settings, settings.storage(self._directory.settings), self._clock)
+        storage = self._storage_of(draft.limits)
         more = self._opened(len(self.partitions), settings.partitions)
         for partition in self.partitions:
             partition.configure(storage)
         self.delays.configure(storage)
-        self._limits, self._storage = limits, storage
+        self._draft, self._storage = draft, storage
         self.partitions = [*self.partitions, *more]
         if more:
             self._router = Router(settings.partitions)
@@ -79,8 +107,11 @@ class Topic:
         """Store a message that is just a value: the partition and the offset it got."""
         partitions = self.partitions
         number = self._router.partition_of(None) if len(partitions) > 1 else 0
-        partition = partitions[number]
-        log = partition.logs[NORMAL] or partition.log(NORMAL)
+        log = partitions[number].logs[NORMAL]
+        if log is None:
+            # Nothing is made for a message that cannot be stored.
+            self._draft.checked(value)
+            log = partitions[number].log(NORMAL)
         if self.settings.ttl_ms is not None:
             expires_at = self._clock.now_us() + self.settings.ttl_ms * 1000
             return number, log.append(value, expires_at=expires_at, durability=durability)
@@ -90,13 +121,13 @@ class Topic:
         self, messages: Sequence[bytes | Message], durability: Durability | None = None
     ) -> Sequence[Put]:
         """Store messages, those of one lane in one frame. All are checked before the first is stored."""
-        word = durability or self.settings.durability
+        word = self.settings.durability if durability is None else durability
         check_durability(word)
         if not messages:
             return []
         if set(map(type, messages)) == {bytes} and self.settings.ttl_ms is None:
             return self._put_values(messages, word)  # type: ignore[arg-type]  # All are bytes.
-        checked = [self._checked(message) for message in messages]
+        checked = [self._draft.checked(message) for message in messages]
         places = [self._partition_of(message) for message in checked]
         if self.settings.dedup_window_ms and any(message.rest[4] is not None for message in checked):
             return self._put_once(checked, places, word)
@@ -106,16 +137,11 @@ class Topic:
 
     def check(self, messages: Sequence[bytes | Message]) -> None:
         """Raise InvalidRequest when one of the messages could not be stored."""
-        for message in messages:
-            self._checked(message)
+        self._draft.check(messages)
 
     def parse(self, frame: Buffer) -> Frame:
         """The frame that the bytes are, checked in full. Raises InvalidFrame, MessageTooLarge."""
-        if not isinstance(frame, bytes | bytearray | memoryview):
-            raise InvalidRequest(f"a frame is bytes, not a {type(frame).__name__}")
-        parsed = parse_only(frame, self._limits)
-        check_foreign_frame(parsed, self._limits)
-        return parsed
+        return self._draft.parse(frame)
 
     def put_frame(
         self,
@@ -130,13 +156,15 @@ class Topic:
         One that its producer sent before is answered as it was then. Raises Conflict.
         """
         lane = lane_number(priority)
-        word = durability or self.settings.durability
+        word = self.settings.durability if durability is None else durability
         check_durability(word)
-        check_partition(partition, self.settings)
+        self._draft.check_producer(frame.header, partition)
         header = frame.header
-        if header.producer_id and partition is None:
-            raise InvalidRequest("a producer with an id says which partition its frames are for")
         number = self._router.partition_of(None) if partition is None else partition
+        if header.columns & Column.DEDUP_ID and self.settings.dedup_window_ms and not header.producer_id:
+            # Ids are looked at one by one, so here the messages are taken out of their frame.
+            messages = [_incoming(record, lane, number) for record in frame.records()]
+            return self._put_once(messages, [number] * len(messages), word)[0]
         log = self.partitions[number].log(lane)
         if not header.producer_id:
             return Put(self.name, number, priority, log.append_frame(frame, durability=word))
@@ -150,13 +178,31 @@ class Topic:
             log.sync(offset + len(frame))
         return Put(self.name, number, priority, offset, duplicate=found is not None)
 
+    def is_known(self, message: bytes | Message) -> bool:
+        """Whether a message would be a duplicate now."""
+        if not isinstance(message, Message) or message.dedup_id is None:
+            return False
+        with self.seen.lock:
+            return self.seen.find(message.dedup_id, self._oldest_us()) is not None
+
+    def is_known_batch(self, frame: Frame, partition: int | None, priority: str) -> bool:
+        """Whether a producer sent this batch before."""
+        self._draft.check_producer(frame.header, partition)
+        if not frame.header.producer_id or partition is None:
+            return False
+        with self.seen.lock:
+            return self.seen.find_batch(partition, lane_number(priority), frame.header) is not None
+
+    def _oldest_us(self) -> int:
+        return self._clock.now_us() - self.settings.dedup_window_ms * 1000
+
     def _put_values(self, values: Sequence[bytes], word: Durability) -> Sequence[Put]:
         if not isinstance(values, list):
             values = list(values)
         # Before the first is stored.
         longest = max(map(len, values))
-        if longest > self._limits.message_bytes_max:
-            self._checked(max(values, key=len))
+        if longest > self._draft.limits.message_bytes_max:
+            self._draft.checked(max(values, key=len))
         step = len(self.partitions)
         if step == 1:
             return Puts(self.name, NORMAL, [(0, self._append_values(0, values, word))], len(values))
@@ -184,8 +230,7 @@ class Topic:
         new: list[int] = []
         with self.seen.lock:
             self.seen.prepare()
-            now_us = self._clock.now_us()
-            oldest_us = now_us - self.settings.dedup_window_ms * 1000
+            now_us, oldest_us = self._clock.now_us(), self._oldest_us()
             for index, message in enumerate(checked):
                 dedup_id = message.rest[4]
                 if dedup_id is None or first_of.setdefault(dedup_id, index) == index:
@@ -194,14 +239,11 @@ class Topic:
                         new.append(index)
                     else:
                         results[index] = self._seen_put(seen)
-            self._put_all(checked, places, new, results, "os")
-            for index in new:
-                dedup_id, put = checked[index].rest[4], results[index]
-                assert put is not None
-                if dedup_id is not None:
-                    lane = lane_number(put.priority)
-                    sighting = Sighting(now_us, put.partition, lane, put.offset, put.scheduled_id)
-                    self.seen.note_id(dedup_id, sighting)
+            try:
+                self._put_all(checked, places, new, results, "os")
+            finally:
+                # Also when one lane has no room: what the others took must not come again.
+                self._note_ids(checked, new, results, now_us)
         for index, message in enumerate(checked):
             if results[index] is None:
                 first = results[first_of[message.rest[4] or ""]]
@@ -211,6 +253,16 @@ class Topic:
         if word == "fsync":
             self.sync(puts)
         return puts
+
+    def _note_ids(
+        self, checked: list[Incoming], new: list[int], results: list[Put | None], now_us: int
+    ) -> None:
+        for index in new:
+            dedup_id, put = checked[index].rest[4], results[index]
+            if dedup_id is not None and put is not None:
+                lane = lane_number(put.priority)
+                sighting = Sighting(now_us, put.partition, lane, put.offset, put.scheduled_id)
+                self.seen.note_id(dedup_id, sighting)
 
     def _seen_put(self, seen: Sighting) -> Put:
         return Put(self.name, seen.partition, LANES[seen.lane], seen.offset, True, seen.scheduled_id)
@@ -286,11 +338,6 @@ class Topic:
             dedup_id=dedup_id,
         )
 
-    def _checked(self, message: bytes | Message) -> Incoming:
-        if not isinstance(message, Message):
-            message = Message(message)
-        return check_message(message, self.settings, self._limits, self._clock)
-
     def _partition_of(self, message: Incoming) -> int:
         if message.partition is not None:
             return message.partition
@@ -309,6 +356,11 @@ class Topic:
             return limits
         # A message that was not too large must not become so by being given up.
         return replace(limits, message_bytes_max=limits.frame_bytes_max - _FRAME_OVERHEAD_BYTES)
+
+
+def _incoming(record: Record, lane: int, partition: int) -> Incoming:
+    rest = (record.key, record.headers, record.timestamp, record.expires_at, record.dedup_id)
+    return Incoming(record.value, rest, lane, partition, None)
 
 
 def _split(values: list[bytes]) -> Iterator[list[bytes]]:
