@@ -1,9 +1,9 @@
 """The queues of other projects, each as durable as ours in the same row.
 
-All but one keep their messages in SQLite, in WAL mode. With `synchronous=FULL` each commit is synced, as with
-our `fsync`. With `NORMAL` a commit is with the operating system, and checkpoints are synced, as with our `os`.
-With `OFF` nothing is ever synced. That is the least they offer, and still more than our `buffered` promises:
-every commit is written before it returns.
+All but one keep their messages in SQLite, in WAL mode. With `synchronous=FULL` each commit is synced, as
+with our `fsync`. With `NORMAL` a commit is with the operating system, and checkpoints are synced, as with
+our `os`. With `OFF` nothing is ever synced. That is the least they offer, and more than our `buffered`
+promises: every commit is written before it returns.
 """
 
 import sqlite3

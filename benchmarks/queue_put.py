@@ -12,7 +12,6 @@ from benchmarks.stores import Open, Quiver
 from benchmarks.workload import Bench, fresh_log, random_messages
 from quivermq.settings import Durability, StorageSettings
 
-_THREADS = 64
 _BATCH = 100
 _GOALS = {"buffered": Goal("at least", 500e3), "os": Goal("at least", 100e3), "fsync": None}
 
@@ -46,15 +45,16 @@ def _one_by_one(bench: Bench, durability: Durability, number: int) -> Row:
 
 def _from_threads(bench: Bench) -> Row:
     scale = bench.scale
-    values = random_messages(_THREADS * scale.thread_appends)
-    theirs = values[: _THREADS * scale.peer_thread_messages]
+    threads = scale.queue_threads
+    values = random_messages(threads * scale.thread_appends)
+    theirs = values[: threads * scale.peer_thread_messages]
     contenders: dict[str, Prepare] = {
-        "put": partial(threads_round, bench, _quiver("fsync"), values, _THREADS),
+        "put": partial(threads_round, bench, _quiver("fsync"), values, threads),
     }
     for name, opens in peers.in_threads("fsync").items():
-        contenders[name] = partial(threads_round, bench, opens, theirs, _THREADS)
+        contenders[name] = partial(threads_round, bench, opens, theirs, threads)
     measured = alternate(contenders, scale.queue_rounds)
-    return first_row(f"put at fsync, {_THREADS} threads", measured, goal=Goal("at least", 20e3))
+    return first_row(f"put at fsync, {threads} threads", measured, goal=Goal("at least", 20e3))
 
 
 def _in_batches(bench: Bench) -> Row:

@@ -36,6 +36,7 @@ class Scale:
     """One by one at `fsync`, for the peers as well."""
     peer_messages: int
     """Other queues get fewer, which is no disadvantage: some slow down with every message that is done."""
+    queue_threads: int
     peer_thread_messages: int
     """A thread."""
     backlogs: tuple[int, ...]
@@ -73,6 +74,7 @@ FULL = Scale(
     queue_many=200_000,
     queue_synced=200,
     peer_messages=2_000,
+    queue_threads=64,
     peer_thread_messages=10,
     backlogs=(1_000, 100_000, 1_000_000, 10_000_000),
     peer_backlogs=(1_000, 100_000),
@@ -85,9 +87,9 @@ FULL = Scale(
 )
 QUICK = Scale(
     name="quick",
-    rounds=4,
+    rounds=3,
     many=200_000,
-    sustained=4_000_000,
+    sustained=2_000_000,
     buffered=100_000,
     single=8_000,
     sync_rounds=80,
@@ -107,14 +109,15 @@ QUICK = Scale(
     queue_many=20_000,
     queue_synced=15,
     peer_messages=100,
+    queue_threads=64,
     peer_thread_messages=1,
     backlogs=(1_000, 100_000, 1_000_000),
     peer_backlogs=(1_000,),
     backlog_rounds=4,
     backlog_taken=3_000,
     peer_backlog_taken=100,
-    delayed=50_000,
-    reopened=200_000,
+    delayed=30_000,
+    reopened=100_000,
     reopen_rounds=2,
 )
 TINY = Scale(
@@ -141,6 +144,7 @@ TINY = Scale(
     queue_many=1_000,
     queue_synced=2,
     peer_messages=20,
+    queue_threads=4,
     peer_thread_messages=1,
     backlogs=(20, 200),
     peer_backlogs=(20, 200),

@@ -354,6 +354,27 @@ class QueueMachine(RuleBasedStateMachine):
         )
         self.in_hand.append((group, receipt))
 
+    @rule(group=groups, outcomes=st.lists(st.integers(0, 4), min_size=1, max_size=6))
+    def work(self, group: int, outcomes: list[int]) -> None:
+        """Take one message after the other and settle it: most of what a queue does all day."""
+        for outcome in outcomes:
+            before = len(self.in_hand)
+            self.get(group, 0)
+            if len(self.in_hand) == before:
+                return
+            match outcome:
+                case 0:
+                    self.ack(before)
+                case 1:
+                    self.nack(before, 0, False)
+                case 2:
+                    self.nack(before, None, True)
+                    self.advance(5, True)
+                case 3:
+                    self.advance(30, False)
+                case 4:
+                    self.reject(before, True)
+
     @has_receipt
     @rule(group=groups)
     def ack_all(self, group: int) -> None:
@@ -493,17 +514,22 @@ class QueueMachine(RuleBasedStateMachine):
             self.settle()
 
     @rule(
-        steps=st.integers(1, 25),
+        steps=st.integers(0, 15),
         keep=st.sampled_from([None, *KEEPS]),
         seed=st.integers(0, 3),
         second_stop=st.sampled_from([0, 0, 1, 4, 9]),
     )
-    def crash_soon(self, steps: int, keep: Keep | None, seed: int, second_stop: int) -> None:
-        """Let the process die at one of the next steps of its disk, by a kill or a loss of power."""
+    def crash(self, steps: int, keep: Keep | None, seed: int, second_stop: int) -> None:
+        """Let the process die now or at one of the next steps of its disk, by a kill or a power loss."""
         self.disk.seed = seed
-        self.disk.stop_at(self.disk.steps + steps)
         self.power = None if keep is None else (keep, seed)
         self.second_stop = second_stop
+        if steps:
+            self.disk.stop_at(self.disk.steps + steps)
+            return
+        self.disk.stop()
+        with self.dying():
+            raise PowerCut("between two steps")
 
     def teardown(self) -> None:
         if not hasattr(self, "engine") or self.has_failed:

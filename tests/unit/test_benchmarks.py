@@ -3,7 +3,18 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+
+import pytest
+
+from benchmarks import peers
+from benchmarks.contest import Taking, put_each, put_round, take_each, take_round
+from benchmarks.scale import TINY
+from benchmarks.stores import Open, Quiver, QuiverPop, Store
+from benchmarks.workload import Bench
+from quivermq.settings import Durability
 
 ROOT = Path(__file__).parents[2]
 GROUPS = [
@@ -17,6 +28,11 @@ GROUPS = [
     "arrow",
     "memory",
     "codec",
+    "queue_put",
+    "queue_get",
+    "backlog",
+    "delayed",
+    "reopen",
 ]
 
 
@@ -59,3 +75,109 @@ def test_an_unknown_group_is_refused_with_those_there_are() -> None:
     result = benchmarks("--only", "nonsense")
     assert result.returncode == 2
     assert all(name in result.stderr for name in GROUPS)
+
+
+DURABILITIES: list[Durability] = ["fsync", "os", "buffered"]
+
+
+def stores(durability: Durability) -> dict[str, Open]:
+    return {
+        "Quiver": partial(Quiver, durability=durability),
+        "Quiver's pop": partial(QuiverPop, durability=durability),
+        **peers.with_acks(durability),
+        **peers.without_acks(durability),
+    }
+
+
+STORES = {
+    f"{name} at {durability}": opens
+    for durability in DURABILITIES
+    for name, opens in stores(durability).items()
+}
+VALUES = [b"a" * 100, b"b" * 100, b"c" * 100, b"d" * 100]
+
+
+@pytest.mark.parametrize("opens", STORES.values(), ids=STORES)
+def test_every_store_keeps_what_it_is_given_until_it_is_taken(opens: Open, tmp_path: Path) -> None:
+    store = opens(tmp_path)
+    store.put(VALUES)
+    assert store.take(1) == VALUES[:1]
+    store.close()
+    store = opens(tmp_path)
+    assert store.values() == VALUES[1:]
+    store.close()
+
+
+@pytest.mark.parametrize("opens", [STORES["Quiver at os"], *peers.in_batches("os").values()])
+def test_a_store_puts_batches(opens: Open, tmp_path: Path) -> None:
+    store = opens(tmp_path)
+    store.put_batches([VALUES[:2], VALUES[2:]])
+    assert store.values() == VALUES
+    store.close()
+
+
+class Forgetful(Store):
+    """Keeps its messages in a list for as long as the test runs, and fails in one way."""
+
+    def __init__(self, path: Path, kept: list[bytes], keep: Callable[[Sequence[bytes]], None]) -> None:
+        self._kept = kept
+        self._keep = keep
+
+    def put(self, values: Sequence[bytes]) -> None:
+        self._keep(values)
+
+    def take(self, count: int) -> list[bytes]:
+        taken = self._kept[:count]
+        del self._kept[:count]
+        return taken
+
+    def values(self) -> list[bytes]:
+        return list(self._kept)
+
+    def close(self) -> None:
+        pass
+
+
+def forgetful(change: Callable[[list[bytes]], Sequence[bytes]]) -> Open:
+    """A store that changes whatever comes after the message that every store is opened with."""
+    kept: list[bytes] = []
+
+    def keep(values: Sequence[bytes]) -> None:
+        kept.extend(values if len(values) == 1 else change(list(values)))
+
+    return lambda path: Forgetful(path, kept, keep)
+
+
+LIES: dict[str, Callable[[list[bytes]], Sequence[bytes]]] = {
+    "one is missing": lambda values: values[:-1],
+    "one is there twice": lambda values: [*values, values[-1]],
+    "one has another value": lambda values: [*values[:-1], b"x" * 100],
+    "two changed places": lambda values: [values[1], values[0], *values[2:]],
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_figure_is_not_told_of_a_store_that_did_something_else(
+    lie: Callable[[list[bytes]], Sequence[bytes]], tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path, TINY)
+    with pytest.raises(RuntimeError), put_round(bench, forgetful(lie), VALUES, put_each) as work:
+        assert work() == len(VALUES)
+    with (
+        pytest.raises(RuntimeError),
+        take_round(bench, forgetful(lie), VALUES, put_each, take_each) as work,
+    ):
+        work()
+
+
+def test_a_figure_is_not_told_of_a_taker_that_settles_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, TINY)
+    peek: Taking = lambda store, count: store.values()[:count]  # noqa: E731 - It stands for a call.
+    with pytest.raises(RuntimeError), take_round(bench, forgetful(list), VALUES, put_each, peek) as work:
+        work()
+
+
+def test_an_honest_store_gets_its_figure(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, TINY)
+    with take_round(bench, forgetful(list), VALUES, put_each, take_each) as work:
+        assert work() == len(VALUES) // 2

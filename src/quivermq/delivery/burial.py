@@ -29,7 +29,10 @@ def bury(
     verdicts: dict[int, Verdict],
     now_us: int,
 ) -> Iterator[list[int]]:
-    """Move messages to the dead letters, batch by batch; yields the offsets that are finished."""
+    """Move messages to the dead letters, batch by batch; yields the offsets that are finished.
+
+    The caller notes that they are, before it does anything else with them.
+    """
     grave_number = origin.partition % len(graves)
     grave = graves[grave_number].log(LANE_NUMBERS["normal"])
     for batch, lost in _batches(log, verdicts):
@@ -46,7 +49,6 @@ def bury(
                 producer=transfer_producer(transfer),
                 durability="fsync",
             )
-        notes.sync(notes.append(journal.finished(origin.lane, runs(offsets + lost))))
         yield offsets + lost
 
 

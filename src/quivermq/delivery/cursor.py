@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count as counter
 from itertools import repeat
@@ -25,7 +26,7 @@ from quivermq.delivery.meter import DeliveryMeter
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.retry import Retry, backoff_us, is_last
 from quivermq.delivery.state import LaneState
-from quivermq.errors import Closing, InvalidRequest, LeaseExpired, QuiverError
+from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired, QuiverError
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic.incoming import seconds_us
@@ -79,6 +80,7 @@ class Cursor:
         # (deadline, number, lane, lease, offsets): leases that were settled stay until they are swept.
         self._deadlines: list[tuple[int, int, int, Lease, Sequence[int]]] = []
         self._sweep_at = 1000
+        self._owed = b""
         self._order: KeyOrder | None = None
         self.lanes = [LaneState() for _ in LANES]
         self._recover()
@@ -118,6 +120,22 @@ class Cursor:
                 return []
             if count == 1 and self._is_plain(state, lane) and not pop:
                 return [self._hand_out_next(state, lane, now_us, lease_us)]
+            batches, end = self._take(state, log, lane, count, now_us, lease_us, pop)
+        if end:
+            self._sync(end)
+        if len(batches) == 1:
+            lease, records = batches[0]
+            return list(map(Delivery, records, repeat(lease), repeat(self), repeat(lane)))
+        return [Delivery(record, lease, self, lane) for lease, records in batches for record in records]
+
+    def _take(
+        self, state: LaneState, log: Log, lane: int, count: int, now_us: int, lease_us: int, pop: bool
+    ) -> tuple[list[tuple[Lease, list[Record]]], int]:
+        """Batches of messages, and the end of the journal that has them.
+
+        Passing over a message may make another one of its key ready, so that has to be looked at, too.
+        """
+        while True:
             taken = state.take_ready(count, now_us) if state.ready else []
             try:
                 batches, end = self._hand_out(state, log, lane, count, now_us, lease_us, taken, pop)
@@ -127,12 +145,8 @@ class Cursor:
                 if self._order is not None:
                     self._build_order()
                 raise
-        if end:
-            self._sync(end)
-        if len(batches) == 1:
-            lease, records = batches[0]
-            return list(map(Delivery, records, repeat(lease), repeat(self), repeat(lane)))
-        return [Delivery(record, lease, self, lane) for lease, records in batches for record in records]
+            if batches or not taken:
+                return batches, end
 
     def _is_plain(self, state: LaneState, lane: int) -> bool:
         """Whether the next message is in memory, and nothing has to be asked before it is handed out."""
@@ -153,9 +167,7 @@ class Cursor:
         offset = record.offset
         next_offset = offset + 1 if place < len(state.ahead) else state.ahead_end
         lease = Lease(1, deadline)
-        self._journal.append(
-            journal.granted_one(lane, next_offset, lease.token, deadline, offset), self.settings.durability
-        )
+        self._append(journal.granted_one(lane, next_offset, lease.token, deadline, offset))
         state.place, state.next = place, next_offset
         state.leases[offset] = lease
         heappush(self._deadlines, (deadline, next(self._number), lane, lease, (offset,)))
@@ -257,7 +269,7 @@ class Cursor:
         if changes or leased:
             if pop or not leased:
                 changes.append(journal.moved(lane, fresh.next))
-            end = self._journal.append(b"".join(changes), self.settings.durability)
+            end = self._append(b"".join(changes))
         else:
             end = 0
         state.next = fresh.next
@@ -308,7 +320,7 @@ class Cursor:
             if lease is None or lease.token != token or lease.deadline <= self._clock.now_us():
                 self._meter.refused.add(1)
                 raise self._refusal(lane, [(offset, token)])
-            end = self._journal.append(journal.finished_one(lane, offset), self.settings.durability)
+            end = self._append(journal.finished_one(lane, offset))
             del state.leases[offset]
             if self._order is not None:
                 self._leave(lane, (offset,))
@@ -323,7 +335,7 @@ class Cursor:
             if not offsets:
                 return refused
             record = journal.finished(lane, runs(offsets))
-            end = self._journal.append(record, self.settings.durability)
+            end = self._append(record)
             self._finish(lane, offsets)
             self._settled()
         self._meter.acked.add(len(offsets))
@@ -406,7 +418,7 @@ class Cursor:
                     journal.extended(lane, lease, (offset, offset + 1))
                     for offset, lease in zip(offsets, leases, strict=True)
                 )
-                end = self._journal.append(record, self.settings.durability)
+                end = self._append(record)
                 for offset, lease in zip(offsets, leases, strict=True):
                     state.leases[offset] = lease
                     self._watch(lane, lease, (offset,))
@@ -419,7 +431,7 @@ class Cursor:
         """Let everything from a position on be pending, and everything before it done."""
         with self._lock:
             self._check_open()
-            end = self._journal.append(journal.sought(lane, position), self.settings.durability)
+            end = self._append(journal.sought(lane, position))
             self.lanes[lane].seek(position)
             if self._order is not None:
                 self._build_order()
@@ -460,7 +472,8 @@ class Cursor:
                 heappush(self._deadlines, entry)
                 continue
             for offset in held:
-                state.wait(offset, Retry(lease.attempt, lease.deadline))
+                is_its_turn = self._is_first(lane, offset)
+                state.wait(offset, Retry(lease.attempt, lease.deadline), is_its_turn=is_its_turn)
             released += len(held)
         for lane, verdicts in doomed.items():
             try:
@@ -518,7 +531,7 @@ class Cursor:
         with self._lock:
             state = self.lanes[lane]
             if state.next < offset:
-                self._journal.append(journal.moved(lane, offset), self.settings.durability)
+                self._append(journal.moved(lane, offset))
                 state.next = offset
                 state.forget_ahead()
 
@@ -526,6 +539,7 @@ class Cursor:
         """Put a snapshot in place of the journal. Returns how many bytes that freed."""
         with self._lock:
             self._check_open()
+            self._pay()
             return self._journal.snapshot(parts(journal.snapshot(self.lanes)))
 
     def close(self) -> None:
@@ -572,12 +586,15 @@ class Cursor:
 
     def _wait(self, lane: int, waits: dict[Retry, list[int]]) -> int:
         record = b"".join(journal.waiting(lane, retry, runs(offsets)) for retry, offsets in waits.items())
-        end = self._journal.append(record, self.settings.durability)
+        end = self._append(record)
         state = self.lanes[lane]
         for retry, offsets in waits.items():
             for offset in offsets:
-                state.wait(offset, retry)
+                state.wait(offset, retry, is_its_turn=self._is_first(lane, offset))
         return end
+
+    def _is_first(self, lane: int, offset: int) -> bool:
+        return self._order is None or self._order.is_first(Place(lane, offset))
 
     def _finish(self, lane: int, offsets: Sequence[int]) -> None:
         state = self.lanes[lane]
@@ -602,8 +619,13 @@ class Cursor:
     def _bury(self, lane: int, verdicts: dict[int, Verdict], now_us: int) -> None:
         origin = Origin(self.topic, self.partition, lane, self.group)
         log = self._partition.log(lane)
+        self._pay()
         for offsets in bury(log, self._journal, self._graves(True), origin, verdicts, now_us):
+            # They are dead letters now, also when there is no room for the note of it.
+            self._owed += journal.finished(lane, runs(offsets))
             self._finish(lane, offsets)
+            with suppress(DiskFull):
+                self._pay()
             self._meter.buried.add(len(offsets))
             logger.warning(
                 "%d messages of %s became dead letters",
@@ -616,6 +638,20 @@ class Cursor:
                     "offsets": offsets[:100],
                 },
             )
+
+    def _pay(self) -> None:
+        """Write down what is done already. Until then nothing else may be written.
+
+        When the process dies before, the intent of the burial in the journal leads to the dead letters.
+        """
+        if self._owed:
+            self._journal.sync(self._journal.append(self._owed))
+            self._owed = b""
+
+    def _append(self, record: bytes) -> int:
+        if self._owed:
+            self._pay()
+        return self._journal.append(record, self.settings.durability)
 
     def _keep_short(self) -> None:
         if self._journal.wants_snapshot:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from quivermq.errors import Overloaded
 from quivermq.frame import Frame
@@ -97,8 +98,8 @@ class Backlog:
             limit = settings.backlog_bytes_max
             over = {}
             for group in self._groups():
-                there = self._unfinished_bytes(group)
-                average = max(1, there // max(1, self._unfinished(group)))
+                there = self._topic.delays.size_bytes + self._unfinished_bytes(group)
+                average = max(1, there // max(1, self._topic.delays.pending + self._unfinished(group)))
                 over[group] = -(-(there + size - limit) // average)
             self._free(over, count, "backlog_bytes_max", limit)
 
@@ -129,28 +130,35 @@ class Backlog:
         return self._unfinished(None) if group is None else group.counts().pending
 
     def _drop(self, group: Group | None, excess: int) -> None:
-        heads = []
+        """Drop frame after frame, the oldest of all lanes first."""
+        ends: dict[tuple[int, int], int] = {}
+        heads: list[tuple[int, int, int, int, int]] = []
         for (partition, lane), log in self._topic.lanes().items():
             removed = self._topic.partitions[partition].removals.lanes[lane].floor
             position = removed if group is None else group.cursors[partition].lanes[lane].next
-            position = max(position, log.start)
-            if position < log.end:
-                heads.append((_time_at(log, position), partition, lane, position, log.end))
-        left = excess
-        for _, partition, lane, position, end in sorted(heads):
-            count = min(left, end - position)
+            _add_head(heads, log, partition, lane, max(position, log.start))
+        while excess and heads:
+            _, partition, lane, position, end = heappop(heads)
+            dropped = min(excess, end - position)
+            excess -= dropped
+            ends[partition, lane] = position + dropped
+            _add_head(
+                heads, self._topic.partitions[partition].log(lane), partition, lane, position + dropped
+            )
+        for (partition, lane), end in ends.items():
             if group is None:
-                self._topic.partitions[partition].removals.raise_floor(lane, position + count)
+                self._topic.partitions[partition].removals.raise_floor(lane, end)
             else:
-                group.cursors[partition].drop_to(lane, position + count)
-            left -= count
-            if not left:
-                break
+                group.cursors[partition].drop_to(lane, end)
 
 
-def _time_at(log: Log, offset: int) -> int:
-    frame = next(log.frames(offset), None)
-    return 0 if frame is None else frame.header.append_time
+def _add_head(
+    heads: list[tuple[int, int, int, int, int]], log: Log, partition: int, lane: int, position: int
+) -> None:
+    """Note when the message at a position came in, and where its frame ends."""
+    frame = next(log.frames(position), None) if position < log.end else None
+    if frame is not None:
+        heappush(heads, (frame.header.append_time, partition, lane, position, frame.header.end_offset))
 
 
 def _size(message: bytes | Message) -> int:

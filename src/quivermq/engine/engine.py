@@ -296,8 +296,11 @@ class Engine:
         return hosted
 
     def find(self, name: str) -> Hosted | None:
-        """The topic of that name, if there is one."""
-        return self._hosted.get(name)
+        """The topic of that name, if there is one. Raises what keeps it from being opened."""
+        hosted = self._hosted.get(name)
+        if hosted is None:
+            self._check_whole(name)
+        return hosted
 
     def find_all(self, matches: Callable[[str], bool]) -> list[Hosted]:
         """The topics whose names match."""

@@ -247,6 +247,14 @@ class Log(LogReader):
             if self._synced_end < end:
                 self._sync()
 
+    def roll(self) -> None:
+        """Begin a new segment, unless the last one is empty, so that what came before can go as a whole."""
+        with self._lock:
+            self._check_usable()
+            self._flush_buffer()
+            if self._writer.segment.end:
+                self._roll()
+
     def configure(self, settings: StorageSettings) -> None:
         """Go on with other settings. What is written already stays as it is."""
         with self._sync_lock, self._lock:

@@ -102,7 +102,7 @@ class TopicSettings:
     )
     codec: CodecName = _as_in_storage("codec")
     cleanup: Cleanup = choice(
-        "delete", "What happens to old messages: whole segments go, or the last of each key stays."
+        "delete", "What happens to old messages: whole segments go; `compact` is kept for a later release."
     )
 
     def __post_init__(self) -> None:

@@ -92,6 +92,7 @@ class StateLog:
     def snapshot(self, records: Iterable[bytes]) -> int:
         """Put these records in place of everything so far. Returns how many bytes of files that freed."""
         log = self.log
+        log.roll()
         start = log.append(_BEGIN, durability="os")
         size = 0
         for record in records:

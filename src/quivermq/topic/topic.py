@@ -87,11 +87,11 @@ class Topic:
         """Go on with other settings; new partitions are opened at once."""
         draft = Draft(settings, settings.storage(self._directory.settings), self._clock)
         storage = self._storage_of(draft.limits)
+        self._draft, self._storage = draft, storage
         more = self._opened(len(self.partitions), settings.partitions)
         for partition in self.partitions:
             partition.configure(storage)
         self.delays.configure(storage)
-        self._draft, self._storage = draft, storage
         self.partitions = [*self.partitions, *more]
         if more:
             self._router = Router(settings.partitions)

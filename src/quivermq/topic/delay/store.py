@@ -158,6 +158,15 @@ class DelayStore:
             with suppress(NotFound):
                 yield from dedup_ids(source)
 
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes the messages that wait take."""
+        with self._lock:
+            self._check_open()
+            buckets = self._waiting.buckets
+            waiting = [(bucket.pending, buckets.log(bucket)) for bucket in buckets if bucket.pending]
+        return sum(log.size_bytes * pending // max(1, log.end - log.start) for pending, log in waiting)
+
     def sync(self) -> None:
         """Return once everything that was put survives power loss."""
         with self._lock:

@@ -1,0 +1,175 @@
+"""Deduplication ids: within the window, across kills, bounded, and with delays."""
+
+import pytest
+from support.threads import start
+from unit.engine.store import Store, drain
+
+import quivermq
+from quivermq.topic import seen
+
+
+def test_the_second_of_an_id_is_answered_with_the_first(store: Store) -> None:
+    queue = store.queue(partitions=3)
+    first = queue.put(b"first", dedup_id="x", priority="low")
+    again = queue.put(b"second", dedup_id="x", priority="high", key=b"k")
+    assert again == first._replace(duplicate=True)
+    assert drain(queue) == [b"first"]
+
+
+def test_ids_are_told_apart(store: Store) -> None:
+    queue = store.queue()
+    ids = ["x", "X", "x ", "é", "e\u0301", "0", "x\0", "a" * 1024]
+    assert not any(queue.put(b"x", dedup_id=dedup_id).duplicate for dedup_id in ids)
+    assert all(queue.put(b"x", dedup_id=dedup_id).duplicate for dedup_id in ids)
+    assert all(put.duplicate for put in [store.kill().queue("orders").put(b"x", dedup_id=i) for i in ids[:1]])
+    assert all(store.queue().put(b"x", dedup_id=dedup_id).duplicate for dedup_id in ids)
+
+
+def test_topics_have_their_own_ids(store: Store) -> None:
+    assert not store.queue("a").put(b"x", dedup_id="x").duplicate
+    assert not store.queue("b").put(b"x", dedup_id="x").duplicate
+
+
+def test_an_id_is_free_again_after_the_window(store: Store) -> None:
+    queue = store.queue(dedup_window_ms=10_000)
+    queue.put(b"1", dedup_id="x")
+    store.clock.advance(10)
+    assert queue.put(b"2", dedup_id="x").duplicate
+    store.clock.advance(0.001)
+    put = queue.put(b"3", dedup_id="x")
+    assert (put.duplicate, put.offset) == (False, 1)
+    store.clock.advance(9)
+    assert queue.put(b"4", dedup_id="x").offset == 1
+
+
+def test_the_window_changes_while_running(store: Store) -> None:
+    queue = store.queue()
+    queue.put(b"1", dedup_id="x")
+    store.clock.advance(100)
+    store.engine.alter_topic("orders", dedup_window_ms=50_000)
+    assert not queue.put(b"2", dedup_id="x").duplicate
+    store.engine.alter_topic("orders", dedup_window_ms=0)
+    assert not queue.put(b"3", dedup_id="x").duplicate
+    assert drain(queue) == [b"1", b"2", b"3"]
+
+
+def test_a_batch_has_each_id_once(store: Store) -> None:
+    queue = store.queue(partitions=2)
+    queue.put(b"old", dedup_id="old")
+    message = quivermq.Message
+    puts = queue.put_many(
+        [message(b"a", dedup_id="1"), b"plain", message(b"b", dedup_id="1"), message(b"c", dedup_id="old")]
+    )
+    assert [put.duplicate for put in puts] == [False, False, True, True]
+    assert puts[2] == puts[0]._replace(duplicate=True)
+    assert sorted(drain(queue)) == [b"a", b"old", b"plain"]
+
+
+@pytest.mark.parametrize("way", ["reopen", "kill"])
+def test_ids_survive(store: Store, way: str) -> None:
+    queue = store.queue(partitions=2)
+    first = [queue.put(b"%d" % n, dedup_id=str(n)) for n in range(20)]
+    queue.ack(queue.get_many(20))
+    getattr(store, way)()
+    again = [store.queue().put(b"again", dedup_id=str(n)) for n in range(20)]
+    assert again == [put._replace(duplicate=True) for put in first]
+
+
+def test_ids_are_bounded_and_the_oldest_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen, "IDS_MAX", 10)
+    queue = store.queue(durability="os")
+    for n in range(15):
+        queue.put(b"x", dedup_id=str(n))
+    assert queue.put(b"x", dedup_id="14").duplicate
+    assert queue.put(b"x", dedup_id="5").duplicate
+    assert not queue.put(b"x", dedup_id="0").duplicate
+    assert queue.put(b"x", dedup_id="0").duplicate
+
+
+def test_a_delayed_message_has_its_id_at_once(store: Store) -> None:
+    queue = store.queue()
+    first = queue.put(b"1", dedup_id="x", delay=5)
+    again = queue.put(b"2", dedup_id="x")
+    assert (again.duplicate, again.scheduled_id) == (True, first.scheduled_id)
+    store.kill()
+    again = store.queue().put(b"2", dedup_id="x")
+    assert (again.duplicate, again.scheduled_id) == (True, first.scheduled_id)
+    store.pass_time(5)
+    assert drain(store.queue()) == [b"1"]
+
+
+@pytest.mark.parametrize("way", ["go on", "reopen", "kill"])
+def test_a_released_message_is_answered_with_its_offset(store: Store, way: str) -> None:
+    queue = store.queue()
+    queue.put(b"before")
+    queue.put(b"1", dedup_id="x", delay=5)
+    store.pass_time(5)
+    if way != "go on":
+        getattr(store, way)()
+    again = store.queue().put(b"2", dedup_id="x")
+    assert (again.duplicate, again.offset) == (True, 1)
+
+
+def test_a_cancelled_message_frees_its_id(store: Store) -> None:
+    queue = store.queue()
+    put = queue.put(b"1", dedup_id="x", delay=5)
+    assert put.scheduled_id
+    queue.cancel(put.scheduled_id)
+    assert not queue.put(b"2", dedup_id="x").duplicate
+    store.kill()
+    assert store.queue().put(b"3", dedup_id="x").duplicate
+
+
+def test_a_refused_put_does_not_take_the_id(store: Store) -> None:
+    queue = store.queue(durability="os")
+    queue.put(b"first", dedup_id="first")
+    store.disk.fill_after(20)
+    with pytest.raises(quivermq.DiskFull):
+        queue.put(bytes(1000), dedup_id="x")
+    store.disk.fill_after(None)
+    assert not queue.put(b"x", dedup_id="x").duplicate
+
+
+def test_a_deleted_topic_takes_its_ids_along(store: Store) -> None:
+    store.queue().put(b"x", dedup_id="x")
+    store.engine.delete_topic("orders")
+    assert not store.queue().put(b"y", dedup_id="x").duplicate
+
+
+def test_an_id_outlives_its_message(store: Store) -> None:
+    queue = store.queue(segment_messages=1, delete_finished=True)
+    queue.put(b"1", dedup_id="x")
+    queue.put(b"2")
+    drain(queue)
+    store.engine.compact()
+    assert queue.put(b"3", dedup_id="x").duplicate
+    store.reopen()
+    assert store.queue().put(b"3", dedup_id="x").duplicate
+
+
+def test_of_many_threads_with_one_id_one_wins(mq: quivermq.Engine) -> None:
+    queue = mq.queue("orders")
+    futures = [start(lambda: queue.put(b"x", dedup_id="x")) for _ in range(8)]
+    puts = [future.result(60) for future in futures]
+    assert sorted(put.duplicate for put in puts) == [False] + [True] * 7
+    assert {put.offset for put in puts} == {0}
+    assert drain(queue) == [b"x"]
+
+
+def test_a_delivery_tells_its_id(store: Store) -> None:
+    queue = store.queue()
+    queue.put(b"x", dedup_id="é")
+    message = queue.get()
+    assert message is not None
+    assert message.dedup_id == "é"
+
+
+def test_a_redriven_message_is_no_duplicate(store: Store) -> None:
+    queue = store.queue()
+    queue.put(b"x", dedup_id="x")
+    message = queue.get()
+    assert message is not None
+    message.reject()
+    assert queue.redrive() == 1
+    assert drain(queue) == [b"x"]
+    assert queue.put(b"y", dedup_id="x").duplicate
