@@ -6,10 +6,11 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 from support.crash import DATA, Model, every, seeds, told
-from support.faulty_disk import FaultyDisk, every_crash
+from support.faulty_disk import FaultyDisk, PowerCut, every_crash
 from support.logs import assert_sound
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
@@ -250,3 +251,24 @@ def test_a_failed_sync_loses_nothing(path: str) -> None:
         for after in (disk.after_kill(), disk.after_power_loss(keep="nothing")):
             with told(after):
                 judge(after, promises, "fsync", "kill")
+
+
+def test_messages_that_a_lane_only_had_in_its_buffer_do_not_hide_what_was_released() -> None:
+    """The lane is shorter after the kill than it was when the intent was written."""
+    disk, promises = FaultyDisk(), Promises()
+    process = Process(disk, promises, OS)
+    process.put(NOW + 1)
+    lane = process.lane(*LANES[0])
+    for _ in range(5):
+        lane.append(b"in the buffer", durability="buffered")
+
+    def die(operation: str, path: Path) -> None:
+        if operation == "append" and path.parent.name == "high":
+            disk.stop()
+
+    disk.before_step = die
+    with pytest.raises(PowerCut):
+        process.release(NOW + 1)
+    for _ in range(3):
+        disk = disk.after_kill()
+        assert list(Process(disk, promises, OS).in_lanes()) == [(0, NOW + 1)]

@@ -81,6 +81,7 @@ class Hosted:
     def _configure_fast_path(self) -> None:
         # A put that is just a value may go straight to its log when nothing has to be asked first.
         self.is_simple = not self.topic.settings.is_bounded
+        self._only_log: Log | None = None
 
     # The way in.
 
@@ -88,7 +89,12 @@ class Hosted:
         """Store a message that is just a value, where nothing limits the topic."""
         if self._space.shortage is not None or self.is_gone:
             self._check_usable()
-        place = self.topic.append_plain(value, durability)
+        log = self._only_log
+        if log is None:
+            place = self.topic.append_plain(value, durability)
+            self._only_log = self.topic.only_log
+        else:
+            place = 0, log.append(value, durability=durability)
         self._published.add(1)
         for group in self.groups.values():
             if group.bell.waiting:
@@ -236,7 +242,11 @@ class Hosted:
         if floors and self.settings.delete_finished:
             finished = max(finished, min(floors))
         is_kept = floors and not self.settings.retention_force
-        return log.retain(floor=max(finished, min(floors)) if is_kept else None, finished=finished)
+        gone = log.retain(floor=max(finished, min(floors)) if is_kept else None, finished=finished)
+        for group in self.groups.values() if gone.segments else ():
+            # What was read ahead is not handed out any more.
+            group.cursors[partition.number].drop_to(lane, log.start)
+        return gone
 
     def compact(self) -> Removed:
         """Remove what nobody keeps any more, and shorten the journals."""

@@ -154,7 +154,8 @@ class Queue:
 
         It is leased for `lease` seconds, by default as the topic is set: settle it before that.
         """
-        found = self._take(1, timeout, lease)
+        is_plain = timeout == 0 and lease is None
+        found = self._take_now(1, None, False) if is_plain else self._take(1, timeout, lease)
         return found[0] if found else None
 
     def get_many(

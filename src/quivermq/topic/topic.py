@@ -117,6 +117,13 @@ class Topic:
             return number, log.append(value, expires_at=expires_at, durability=durability)
         return number, log.append(value, durability=durability)
 
+    @property
+    def only_log(self) -> Log | None:
+        """The log of every plain value, when there is just one and nothing is to be added to them."""
+        if len(self.partitions) > 1 or self.settings.ttl_ms is not None:
+            return None
+        return self.partitions[0].logs[NORMAL]
+
     def put_many(
         self, messages: Sequence[bytes | Message], durability: Durability | None = None
     ) -> Sequence[Put]:

@@ -94,7 +94,7 @@ def test_nothing_of_a_deleted_topic_comes_back(store: Store, way: str) -> None:
     if way != "go on":
         getattr(store, way)()
         queue = store.queue()
-    store.engine.create_topic("orders", partitions=1)
+    store.engine.create_topic("orders", partitions=2)
     assert store.engine.groups("orders") == []
     assert store.engine.topic("orders").settings.lease_ms == 30_000
     store.pass_time(10)
