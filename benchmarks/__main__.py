@@ -76,9 +76,13 @@ def _run(console: Console, bench: Bench, names: Iterable[str]) -> dict[str, list
 
 def _options() -> argparse.Namespace:
     known = ", ".join(GROUPS)
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the storage.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure the storage and the queue."
+    )
     scale = parser.add_mutually_exclusive_group()
-    scale.add_argument("--quick", dest="scale", action="store_const", const=QUICK, help="about 30 seconds")
+    scale.add_argument(
+        "--quick", dest="scale", action="store_const", const=QUICK, help="less than a minute"
+    )
     scale.add_argument("--tiny", dest="scale", action="store_const", const=TINY, help=argparse.SUPPRESS)
     parser.add_argument(
         "--only", action="append", metavar="NAME", help=f"only groups whose name begins so: {known}"

@@ -230,7 +230,6 @@ def test_expired_messages_become_dead_letters_once(durability: str, model: Model
             assert {letter.reason for letter in letters} == {"expired"}
 
 
-@pytest.mark.xfail(reason="bug U1", raises=AssertionError)
 @both_models
 def test_expired_messages_become_dead_letters_beside_a_snapshot(
     model: Model, monkeypatch: pytest.MonkeyPatch
@@ -272,7 +271,6 @@ def test_a_crash_beside_snapshots(model: Model, monkeypatch: pytest.MonkeyPatch)
             judge(disk, is_certain=bool(acknowledged))
 
 
-@pytest.mark.xfail(reason="bug U18", raises=AssertionError)
 def test_a_disk_that_is_full_delays_a_dead_letter_and_loses_none() -> None:
     failures = 0
     for room_bytes in range(0, 2000, 100):

@@ -85,7 +85,7 @@ def judge(disk: FaultyDisk, told: list[tuple[str, list[quivermq.Put]]], *, are_k
         ("fsync", "kill"),
         ("fsync", "power"),
         ("os", "kill"),
-        pytest.param("os", "power", marks=pytest.mark.xfail(reason="bug U6", raises=AssertionError)),
+        ("os", "power"),
     ],
 )
 def test_a_crash_at_every_step(durability: str, model: Model) -> None:
@@ -152,7 +152,6 @@ def test_what_power_took_may_be_put_again() -> None:
     life.close()
 
 
-@pytest.mark.xfail(reason="bug U3", raises=AssertionError)
 def test_durable_ids_are_known_also_after_a_lane_was_lost_before_them() -> None:
     life = Life()
     queue = life.create(durability="os")
@@ -165,7 +164,6 @@ def test_durable_ids_are_known_also_after_a_lane_was_lost_before_them() -> None:
     life.close()
 
 
-@pytest.mark.xfail(reason="bug U4", raises=AssertionError)
 @both_models
 def test_an_id_that_comes_again_after_the_window_is_known_from_then_on(model: Model) -> None:
     start = Life()
@@ -182,7 +180,6 @@ def test_an_id_that_comes_again_after_the_window_is_known_from_then_on(model: Mo
             assert [record.value for record in life.queue().read()] == [b"old", b"new"]
 
 
-@pytest.mark.xfail(reason="bug U5", raises=AssertionError)
 def test_an_id_is_forgotten_after_the_window_also_after_a_crash() -> None:
     life = Life()
     queue = life.create(dedup_window_ms=300_000)
@@ -196,7 +193,6 @@ def test_an_id_is_forgotten_after_the_window_also_after_a_crash() -> None:
     life.close()
 
 
-@pytest.mark.xfail(reason="bug U6", raises=AssertionError)
 @both_models
 def test_the_id_of_a_message_that_was_cancelled_is_free(model: Model) -> None:
     start = Life()

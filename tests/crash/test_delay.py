@@ -259,7 +259,7 @@ def test_messages_that_a_lane_only_had_in_its_buffer_do_not_hide_what_was_releas
     process = Process(disk, promises, OS)
     process.put(NOW + 1)
     lane = process.lane(*LANES[0])
-    for _ in range(5):
+    for _ in range(2):
         lane.append(b"in the buffer", durability="buffered")
 
     def die(operation: str, path: Path) -> None:

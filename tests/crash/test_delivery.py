@@ -296,7 +296,6 @@ def test_a_journal_that_is_ahead_of_its_lane_forgets_what_it_knows() -> None:
     life.close()
 
 
-@pytest.mark.xfail(reason="bug U2", raises=AssertionError)
 def test_a_durable_delayed_message_comes_also_when_its_lane_was_lost() -> None:
     life = Life()
     queue = life.create(durability="os")

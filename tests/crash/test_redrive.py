@@ -156,7 +156,6 @@ def test_dead_letters_of_messages_that_power_took_can_go_back() -> None:
     life.close()
 
 
-@pytest.mark.xfail(reason="bug U10", raises=IndexError)
 def test_a_move_that_came_to_nothing_does_not_keep_a_queue_from_opening() -> None:
     disk = prepared().after_kill()
 
@@ -178,7 +177,6 @@ def test_a_move_that_came_to_nothing_does_not_keep_a_queue_from_opening() -> Non
     life.close()
 
 
-@pytest.mark.xfail(reason="bug U19", raises=AssertionError)
 def test_a_full_disk_leaves_each_in_one_of_the_topics() -> None:
     failures = 0
     for room_bytes in range(0, 1500, 50):

@@ -239,11 +239,11 @@ class QueueMachine(RuleBasedStateMachine):
         self, group: int, take: Callable[[Any], list[Any]], lease_s: int, *, pops: bool = False
     ) -> None:
         model, lease = self.group(group), lease_s * SECOND or self.rules_.lease
-        model.exists = True
         with self.dying(lambda: model.interrupted_delivery(self.now, lease, finished=pops)):
             # First, so that the model knows what fell due, and what died, before this.
             self.settle()
             taken = take(self.queue(group))
+            model.exists = True
             # A message that fell due, or was appended, in the same call is in the log by now.
             self.look()
             for delivery in taken:
@@ -404,13 +404,13 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(group=groups, to=st.sampled_from(["earliest", "latest"]))
     def seek(self, group: int, to: str) -> None:
         model = self.group(group)
-        model.exists = True
         lanes = set(self.model.ends)
         offset = 0 if to == "earliest" else None
         with self.dying(lambda: self.maybe_sought(model, lanes, offset)):
             self.settle()
             lanes = set(self.model.ends)
             self.queue(group).seek(to)
+            model.exists = True
             model.sought(lanes, offset)
 
     @rule(group=groups, lane=choices, offset=st.integers(0, 8))
@@ -419,13 +419,13 @@ class QueueMachine(RuleBasedStateMachine):
         lanes = sorted(self.model.ends)
         if not lanes:
             return
-        model.exists = True
         partition, priority = lanes[lane % len(lanes)]
         place = offset % (self.model.ends[partition, priority] + 1)
         place = max(self.model.starts[partition, priority], place)
         with self.dying(lambda: self.maybe_sought(model, {(partition, priority)}, place)):
             self.settle()
             self.queue(group).seek(offset=place, partition=partition, priority=priority)
+            model.exists = True
             model.sought({(partition, priority)}, place)
 
     def maybe_sought(self, model: Any, lanes: Any, offset: int | None) -> None:

@@ -184,7 +184,9 @@ class Parts:
 
     def topic(self, name: str = TOPIC, **settings: Any) -> Topic:
         made = TopicSettings.make({"durability": "os", **settings}, self.storage)
-        return Topic(self.directory, name, made, self.clock)
+        topic = Topic(self.directory, name, made, self.clock)
+        topic.open_delays()
+        return topic
 
     def cursor(self, partition: Partition | None = None, group: str = GROUP, **settings: Any) -> Cursor:
         """A cursor whose dead letters go to the partition 0 of the topic's dead letters."""

@@ -4,7 +4,8 @@ The intent is in the journal, durably, before the dead letter is written, and th
 before the message is finished. See topic/transfer.py for how a crash in between is told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from quivermq.delivery import journal
 from quivermq.delivery.dead_letters import Origin, Verdict, dead_letter_headers
@@ -21,10 +22,17 @@ _BATCH_MESSAGES = 500
 _BATCH_BYTES = 1024 * 1024
 
 
+class Graves(NamedTuple):
+    """Where dead letters go, and how to wake those who wait for them."""
+
+    partitions: list[Partition]
+    ring: Callable[[int], None]
+
+
 def bury(
     log: Log,
     notes: StateLog,
-    graves: list[Partition],
+    graves: Graves,
     origin: Origin,
     verdicts: dict[int, Verdict],
     now_us: int,
@@ -33,8 +41,8 @@ def bury(
 
     The caller notes that they are, before it does anything else with them.
     """
-    grave_number = origin.partition % len(graves)
-    grave = graves[grave_number].log(LANE_NUMBERS["normal"])
+    grave_number = origin.partition % len(graves.partitions)
+    grave = graves.partitions[grave_number].log(LANE_NUMBERS["normal"])
     for batch, lost in _batches(log, verdicts):
         offsets = [record.offset for record in batch]
         if batch:
@@ -49,6 +57,7 @@ def bury(
                 producer=transfer_producer(transfer),
                 durability="fsync",
             )
+            graves.ring(len(batch))
         yield offsets + lost
 
 

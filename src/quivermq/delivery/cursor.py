@@ -16,7 +16,7 @@ from itertools import repeat
 
 from quivermq.clock import Clock
 from quivermq.delivery import journal
-from quivermq.delivery.burial import bury
+from quivermq.delivery.burial import Graves, bury
 from quivermq.delivery.dead_letters import Origin, Verdict
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.fresh import Fresh, fresh_messages, messages_at
@@ -59,7 +59,7 @@ class Cursor:
         settings: TopicSettings,
         *,
         clock: Clock,
-        graves: Callable[[bool], list[Partition]],
+        graves: Callable[[bool], Graves | None],
         meter: DeliveryMeter,
         on_ready: Callable[[int], None],
     ) -> None:
@@ -371,7 +371,8 @@ class Cursor:
             end = self._wait(lane, waits) if waits else 0
             if doomed:
                 self._bury(lane, doomed, now_us)
-        if waits and delay_us is not None:
+        if waits:
+            # Also for one that is not due yet: whoever waits has to know when to look again.
             self._on_ready(len(offsets))
         self._meter.nacked.add(len(offsets))
         self._sync(end)
@@ -441,10 +442,13 @@ class Cursor:
     # Time.
 
     def expire(self, now_us: int) -> None:
-        """Let go of the leases that have run out."""
+        """Let go of the leases that have run out, and wake somebody for what is due by now."""
         with self._lock:
             if not self._is_closed and self._deadlines and self._deadlines[0][0] <= now_us:
                 self._expire(now_us)
+            due = [time for state in self.lanes if (time := state.next_ready()) is not None]
+        if due and min(due) <= now_us:
+            self._on_ready(1)
 
     def next_event(self) -> int | None:
         """When something here becomes ready by time alone: a lease that runs out, a retry that is due."""
@@ -620,7 +624,9 @@ class Cursor:
         origin = Origin(self.topic, self.partition, lane, self.group)
         log = self._partition.log(lane)
         self._pay()
-        for offsets in bury(log, self._journal, self._graves(True), origin, verdicts, now_us):
+        graves = self._graves(True)
+        assert graves is not None, "they were to be made"
+        for offsets in bury(log, self._journal, graves, origin, verdicts, now_us):
             # They are dead letters now, also when there is no room for the note of it.
             self._owed += journal.finished(lane, runs(offsets))
             self._finish(lane, offsets)
@@ -688,8 +694,8 @@ class Cursor:
 
     def _finish_burial(self, burial: journal.Burial) -> None:
         graves = self._graves(False)
-        if burial.target_partition < len(graves):
-            grave = graves[burial.target_partition].log(LANES.index("normal"))
+        if graves is not None and burial.target_partition < len(graves.partitions):
+            grave = graves.partitions[burial.target_partition].log(LANES.index("normal"))
             if find_transfer(grave, burial.target_end, burial.transfer) is not None:
                 grave.sync()
                 self._journal.sync(

@@ -76,7 +76,7 @@ def finish_moves(graves: Hosted, find: Callable[[str], Hosted | None]) -> None:
             log = _target_of(move, find(move.target))
             if log is not None and find_transfer(log, move.target_end, move.transfer) is not None:
                 log.sync()
-                partition.removals.remove(move.lane, move.offsets)
+                partition.removals.finish(move)
             else:
                 partition.removals.give_up(move)
 
@@ -123,6 +123,6 @@ def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: lis
         if find_transfer(log, move.target_end, move.transfer) is None:
             removals.give_up(move)
         raise
-    removals.remove(lane, offsets)
+    removals.finish(move)
     target.ring(len(letters))
     return len(letters)

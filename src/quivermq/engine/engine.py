@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
+from quivermq.delivery.burial import Graves
 from quivermq.disk import Disk
 from quivermq.engine.dead_letters import finish_moves
 from quivermq.engine.gauges import update_gauges
@@ -35,7 +36,6 @@ from quivermq.metrics import Metrics, Sample
 from quivermq.settings import Settings
 from quivermq.topic.draft import Draft
 from quivermq.topic.names import check_group_name, check_topic_name, dead_letter_name, is_dead_letter_topic
-from quivermq.topic.partition import Partition
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.stored import StoredTopic, load_topic, store_topic
 from quivermq.topic.topic import Topic
@@ -345,7 +345,10 @@ class Engine:
             self._guarded(hosted, partial(finish_moves, hosted, self.find))
 
     def _open_topic(self, name: str) -> None:
-        stored = load_topic(self._directory.disk, self._topic_path(name))
+        disk, path = self._directory.disk, self._topic_path(name)
+        # Whoever changed the settings last may have died before their file's name was durable.
+        disk.sync_directory(path)
+        stored = load_topic(disk, path)
         if stored is None:
             self._adopt(name)
         elif stored.deleted:
@@ -387,10 +390,10 @@ class Engine:
         topic = Topic(self._directory, name, settings, self.clock)
         return Hosted(self._directory, topic, self.clock, self.metrics, self._space, self._graves)
 
-    def _graves(self, topic: str, create: bool) -> list[Partition]:
+    def _graves(self, topic: str, create: bool) -> Graves | None:
         name = dead_letter_name(topic)
         hosted = self.hosted_or_new(name) if create else self._hosted.get(name)
-        return hosted.topic.partitions if hosted else []
+        return None if hosted is None else Graves(hosted.topic.partitions, hosted.ring)
 
     def _topic_path(self, name: str) -> Path:
         return self.path / "topics" / name

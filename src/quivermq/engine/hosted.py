@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 
 from quivermq.clock import SteadyClock
+from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.disk import Buffer
@@ -42,7 +43,7 @@ class Hosted:
         clock: SteadyClock,
         metrics: Metrics,
         space: Space,
-        graves: Callable[[str, bool], list[Partition]],
+        graves: Callable[[str, bool], Graves | None],
     ) -> None:
         self.topic = topic
         self.name = topic.name

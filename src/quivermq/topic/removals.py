@@ -4,14 +4,18 @@ A log only grows, so a message is removed by noting that it is. The note is a st
 which comes to be with the first removal.
 """
 
+import logging
 import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from quivermq.errors import DiskFull
 from quivermq.log import DataDirectory
 from quivermq.topic.offsets import OffsetSet, offsets_of, runs
 from quivermq.topic.records import pack, unpack
 from quivermq.topic.state_log import StateLog, parts
+
+logger = logging.getLogger(__name__)
 
 _REMOVED, _FLOOR, _MOVING, _CUT = 1, 2, 3, 4
 _LANES = 3
@@ -57,6 +61,19 @@ class Removals:
         """Write down that messages are about to be appended to another log."""
         numbers = [move.transfer, move.target_partition, move.target_lane, move.target_end]
         self._note(pack(_MOVING, move.lane, [*numbers, *runs(move.offsets)], move.target.encode()))
+
+    def finish(self, move: Move) -> None:
+        """The messages have arrived, durably, so they are gone here, also on a disk that is full.
+
+        Without the note, the next opening finds the move unfinished, and the messages at its target.
+        """
+        record = pack(_REMOVED, move.lane, runs(move.offsets))
+        with self._lock:
+            self._apply(record)
+        try:
+            self._note(record)
+        except DiskFull as error:
+            logger.warning("%s is not written: %s", self._name, error)
 
     def give_up(self, move: Move) -> None:
         """Forget a move that did not get as far as the other log."""

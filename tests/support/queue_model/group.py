@@ -171,9 +171,12 @@ class GroupModel:
         for place, sent in self._log.items():
             also: set[State] = set()
             for state in self.states(place):
-                attempt = self._attempt(state, then)
-                if attempt is not None:
-                    also.add(Waiting(attempt - 1))
+                # Pending again at that moment, or only once the moment comes a second time.
+                match state:
+                    case Leased(attempts, deadline) if self._attempt(state, then) is not None:
+                        also.add(Waiting(attempts, 0, deadline))
+                    case Waiting(attempts, earliest, latest) if earliest <= then:
+                        also.add(Waiting(attempts, 0, latest))
                 if sent.is_expired(then):
                     also.add(Finished())
             self._states[place] = self.states(place) | also

@@ -229,7 +229,9 @@ class TopicModel:
     def _see_starts(self, shown: Shown, now: int) -> None:
         self.starts = shown.starts
         gone = [place for place in self.log if place.offset < shown.starts.get(place.lane, 0)]
-        assert not gone or any(group.exists for group in self.groups.values()), "removed before anybody came"
+        assert not gone or any(group.exists for group in self.groups.values()), (
+            "removed before anybody came"
+        )
         for group in self.groups.values():
             group.forget(gone, now)
         for place in gone:
@@ -248,6 +250,7 @@ class TopicModel:
 
     def lost_certainty(self, shown: Shown) -> None:
         """The power went, and with it what was not synced: take what is left, if it is ours."""
+        known = dict(self.log)
         self.log.clear()
         # Where nothing is left, nobody knows how much there was.
         self._endless |= set(self.ends)
@@ -256,7 +259,10 @@ class TopicModel:
         for record in shown.records:
             sent = self.sent[number_in(record.value)]
             sent.check(record.value, record.key, record.headers)
-            self.log[record.place] = sent
+            if self.is_redriving and record.place not in known:
+                sent = self._as_redriven(sent)
+            self.log[record.place] = known.get(record.place, sent)
+            assert self.log[record.place].number == sent.number, f"{record.place} has changed"
             self.ends[record.place.lane] = record.place.offset + 1
             self._endless.discard(record.place.lane)
         self.delayed = {name: self.sent[number] for name, number in shown.scheduled.items()}

@@ -461,7 +461,7 @@ def test_a_filter_that_fails_moves_nothing(settled: Store) -> None:
     message.reject()
     before = settled.files()
     with pytest.raises(ZeroDivisionError):
-        settled.queue().redrive(lambda letter: 1 // 0 > letter.attempts)
+        settled.queue().redrive(lambda letter: letter.attempts < 1 // 0)
     assert settled.files() == before
 
 

@@ -21,7 +21,9 @@ def test_ids_are_told_apart(store: Store) -> None:
     ids = ["x", "X", "x ", "é", "e\u0301", "0", "x\0", "a" * 1024]
     assert not any(queue.put(b"x", dedup_id=dedup_id).duplicate for dedup_id in ids)
     assert all(queue.put(b"x", dedup_id=dedup_id).duplicate for dedup_id in ids)
-    assert all(put.duplicate for put in [store.kill().queue("orders").put(b"x", dedup_id=i) for i in ids[:1]])
+    assert all(
+        put.duplicate for put in [store.kill().queue("orders").put(b"x", dedup_id=i) for i in ids[:1]]
+    )
     assert all(store.queue().put(b"x", dedup_id=dedup_id).duplicate for dedup_id in ids)
 
 

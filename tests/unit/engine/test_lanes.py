@@ -91,7 +91,9 @@ def test_the_turns_of_an_empty_lane_go_to_the_others(store: Store) -> None:
 
 def test_a_lane_that_was_empty_for_long_has_not_saved_up_turns(store: Store) -> None:
     queue = store.queue()
-    queue.put_many([quivermq.Message(b"x", priority=lane) for lane in ("normal", "low") for _ in range(500)])
+    queue.put_many(
+        [quivermq.Message(b"x", priority=lane) for lane in ("normal", "low") for _ in range(500)]
+    )
     served(queue, 500, 1)
     queue.put_many([quivermq.Message(b"x", priority="high")] * 200)
     counts = served(queue, 130, 1)

@@ -27,7 +27,9 @@ def test_a_frame_wakes_and_counts_like_other_messages(store: Store) -> None:
     queue = store.queue()
     queue.put_frame(frame(b"a", b"b", producer=0))
     assert queue.stats().pending == 2
-    published = [s for s in store.engine.metrics.collect() if s["name"] == "quiver_messages_published_total"]
+    published = [
+        s for s in store.engine.metrics.collect() if s["name"] == "quiver_messages_published_total"
+    ]
     assert sum(sample["value"] for sample in published) == 2
 
 
@@ -75,7 +77,9 @@ def test_producers_partitions_and_lanes_are_told_apart(store: Store) -> None:
     for producer in (7, 2**64 - 1):
         for partition in (0, 1):
             for priority in ("high", "low"):
-                put = queue.put_frame(frame(b"x", producer=producer), partition=partition, priority=priority)
+                put = queue.put_frame(
+                    frame(b"x", producer=producer), partition=partition, priority=priority
+                )
                 assert not put.duplicate
     assert len(drain(queue)) == 8
 

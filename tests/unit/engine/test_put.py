@@ -52,9 +52,7 @@ def test_an_explicit_partition_wins_over_the_key(store: Store) -> None:
 
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("count", [1, 2, 10, 25_000])
-def test_the_puts_of_a_batch_tell_where_each_message_is(
-    store: Store, partitions: int, count: int
-) -> None:
+def test_the_puts_of_a_batch_tell_where_each_message_is(store: Store, partitions: int, count: int) -> None:
     queue = store.queue(partitions=partitions, durability="os")
     puts = queue.put_many([b"%d" % n for n in range(count)])
     assert len(puts) == count

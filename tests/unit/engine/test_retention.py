@@ -18,7 +18,9 @@ def offsets(queue: quivermq.Queue) -> list[int]:
 
 
 def log_bytes(store: Store) -> int:
-    return sum(len(data) for path, data in store.files().items() if path.suffix == ".log" and "topics" in str(path))
+    return sum(
+        len(data) for path, data in store.files().items() if path.suffix == ".log" and "topics" in str(path)
+    )
 
 
 def test_compact_frees_what_is_finished_and_tells(store: Store) -> None:

@@ -115,7 +115,9 @@ def test_those_that_hold_are_settled_and_the_others_named(
     store: Store, settle: str, as_receipts: bool
 ) -> None:
     queue = store.queue(partitions=2)
-    queue.put_many([quivermq.Message(b"x", partition=n % 2, priority=p) for n in range(4) for p in ("high", "low")])
+    queue.put_many(
+        [quivermq.Message(b"x", partition=n % 2, priority=p) for n in range(4) for p in ("high", "low")]
+    )
     late = queue.get_many(3, lease=1)
     store.clock.advance(1)
     good = queue.get_many(5)

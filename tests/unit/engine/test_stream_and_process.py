@@ -68,7 +68,11 @@ def test_what_the_block_settled_itself_stays_so(store: Store, settle: str) -> No
         assert message is not None
         getattr(message, settle)()
     stats = queue.stats()
-    assert (stats.in_flight, stats.retrying, stats.dead_letters) == (0, settle == "nack", settle == "reject")
+    assert (stats.in_flight, stats.retrying, stats.dead_letters) == (
+        0,
+        settle == "nack",
+        settle == "reject",
+    )
 
 
 def test_what_the_block_settled_through_the_queue_stays_so(store: Store) -> None:
@@ -245,7 +249,7 @@ def test_a_stream_goes_on_after_settling_by_hand(store: Store) -> None:
         if message.value == b"2":
             message.reject("no")
         elif message.value == b"3":
-            queue.ack(message.receipt)
+            queue.ack([message])
     assert queue.stats().backlog == 0
     assert len(queue.dead_letters()) == 1
 

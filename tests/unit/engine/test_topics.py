@@ -76,7 +76,12 @@ def test_a_deleted_topic_is_gone(store: Store) -> None:
     for settle in (message.ack, message.nack, message.reject, lambda: message.extend(5)):
         with pytest.raises(quivermq.QuiverError):
             settle()
-    for call in (queue.read, queue.peek, lambda: queue.seek("earliest"), lambda: queue.ack(message.receipt)):
+    for call in (
+        queue.read,
+        queue.peek,
+        lambda: queue.seek("earliest"),
+        lambda: queue.ack(message.receipt),
+    ):
         with pytest.raises(quivermq.QuiverError):
             call()
     assert store.engine.topics() == []

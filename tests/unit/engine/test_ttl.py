@@ -169,3 +169,13 @@ def test_the_smallest_and_the_greatest_ttl(store: Store) -> None:
     queue.put(b"b", ttl=10**9)
     store.clock.advance(0.001)
     assert drain(queue) == [b"b"]
+
+
+def test_an_expired_retry_hides_no_other(store: Store) -> None:
+    queue = store.queue()
+    queue.put_many([quivermq.Message(b"mortal", ttl=5), b"other"])
+    queue.nack(queue.get_many(2), delay=6)
+    store.clock.advance(6)
+    message = queue.get()
+    assert message is not None, "there is a message that is due, but it was not found"
+    assert message.value == b"other"

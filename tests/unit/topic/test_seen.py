@@ -156,7 +156,6 @@ def test_a_lane_that_is_gone_was_never_seen(place: Place) -> None:
     assert after.offset("a") is None
 
 
-@pytest.mark.xfail(reason="bug U3", raises=AssertionError)
 def test_a_checkpoint_behind_the_end_of_a_lane_is_moved_back(place: Place) -> None:
     for _ in range(3):
         place.partition.log(1).append(b"lost")
@@ -166,7 +165,6 @@ def test_a_checkpoint_behind_the_end_of_a_lane_is_moved_back(place: Place) -> No
     assert after.killed().offset("a") == 0
 
 
-@pytest.mark.xfail(reason="bug U4", raises=AssertionError)
 def test_a_later_message_of_the_id_counts_also_when_only_the_earlier_was_noted(place: Place) -> None:
     place.put("a")
     place.parts.wall.advance(10)
@@ -174,7 +172,6 @@ def test_a_later_message_of_the_id_counts_also_when_only_the_earlier_was_noted(p
     assert place.killed().offset("a", START_US + 1) == 1
 
 
-@pytest.mark.xfail(reason="bug U5", raises=AssertionError)
 def test_an_id_is_forgotten_after_the_window_whichever_was_noted_first(place: Place) -> None:
     place.put("young")
     place.seen.note_id("old", Sighting(START_US - 10, 0, 1, 0))

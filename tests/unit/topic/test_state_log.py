@@ -56,7 +56,6 @@ def test_a_snapshot_without_an_end_counts_for_nothing(place: Parts) -> None:
     assert place.state_log().replay() == [b"AB"]
 
 
-@pytest.mark.xfail(reason="bug U15", raises=AssertionError)
 def test_two_snapshots_without_an_end_count_for_nothing_either(place: Parts) -> None:
     log = place.state_log()
     log.append(b"a")

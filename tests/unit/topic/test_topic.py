@@ -259,7 +259,6 @@ def test_a_repeated_id_of_a_delayed_message(parts: Parts) -> None:
     assert opened.put(Message(b"a", dedup_id="x")) == first._replace(duplicate=True)
 
 
-@pytest.mark.xfail(reason="bug U7", raises=AssertionError)
 def test_a_repeated_id_of_a_delayed_message_that_has_come(parts: Parts) -> None:
     topic = parts.topic()
     topic.put(Message(b"a", dedup_id="x", delay=5))
@@ -283,7 +282,6 @@ def test_only_one_of_many_threads_puts_an_id(parts: Parts) -> None:
     assert values(topic) == [b"a"]
 
 
-@pytest.mark.xfail(reason="bug U8", raises=AssertionError)
 def test_a_full_disk_stores_nothing_and_a_retry_stores_it_once() -> None:
     failures = 0
     for room_bytes in range(0, 300, 40):
@@ -354,7 +352,6 @@ def test_a_repeated_frame_is_answered_with_its_first_offset(parts: Parts) -> Non
     assert values(topic) == [b"before", b"a", b"b", b"c"]
 
 
-@pytest.mark.xfail(reason="bug U13", raises=pytest.fail.Exception)
 def test_the_epoch_of_transfers_is_for_nobody_else(parts: Parts) -> None:
     topic = parts.topic()
     with pytest.raises(InvalidRequest):
@@ -401,7 +398,6 @@ def test_other_settings_hold_from_now_on(parts: Parts) -> None:
     assert {topic.append_plain(b"a", None)[0] for _ in range(3)} == {0, 1, 2}
 
 
-@pytest.mark.xfail(reason="bug U16", raises=MessageTooLarge)
 def test_other_settings_hold_in_new_partitions(parts: Parts) -> None:
     topic = parts.topic(message_bytes_max=10)
     topic.configure(changed(topic, message_bytes_max=20, partitions=2))

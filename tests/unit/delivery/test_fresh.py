@@ -1,0 +1,152 @@
+"""Reading what a group has not had yet."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.queues import START_US, Parts
+
+from quivermq.delivery import fresh as fresh_module
+from quivermq.delivery.fresh import Fresh, fresh_messages, messages_at
+from quivermq.delivery.order import KeyOrder
+from quivermq.delivery.state import LaneState
+from quivermq.log import Log
+from quivermq.topic.offsets import OffsetSet
+
+
+@pytest.fixture
+def parts() -> Iterator[Parts]:
+    parts = Parts()
+    yield parts
+    parts.close()
+
+
+@pytest.fixture
+def log(parts: Parts) -> Log:
+    """Two frames of five messages each."""
+    log = parts.partition(segment_messages=5).log(1)
+    log.append_many([b"%d" % number for number in range(5)])
+    log.append_many([b"%d" % number for number in range(5, 10)])
+    return log
+
+
+def read(
+    state: LaneState,
+    log: Log,
+    count: int,
+    *,
+    now_us: int = START_US,
+    removed: OffsetSet | None = None,
+    order: KeyOrder | None = None,
+) -> Fresh:
+    """The next messages; the state goes on behind them, as a cursor would."""
+    found = fresh_messages(state, log, count, now_us, removed or OffsetSet(), order, 1)
+    state.next, state.place = found.next, found.place
+    return found
+
+
+def offsets(found: Fresh) -> list[int]:
+    return [record.offset for record in found.records]
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 7, 10, 100])
+def test_messages_come_in_order_and_once(log: Log, count: int) -> None:
+    state = LaneState()
+    found: list[int] = []
+    while more := offsets(read(state, log, count)):
+        assert len(more) <= count
+        found += more
+        assert state.next == found[-1] + 1
+    assert found == list(range(10))
+
+
+def test_a_lane_goes_on_in_the_middle_of_a_frame(log: Log) -> None:
+    assert offsets(read(LaneState(7), log, 10)) == [7, 8, 9]
+
+
+def test_what_comes_later_is_read_later(log: Log) -> None:
+    state = LaneState()
+    read(state, log, 100)
+    assert offsets(read(state, log, 1)) == []
+    log.append(b"10")
+    assert offsets(read(state, log, 5)) == [10]
+
+
+def test_only_some_is_read_ahead(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh_module, "_AHEAD_BYTES", 1)
+    state = LaneState()
+    read(state, log, 1)
+    assert [record.offset for record in state.ahead] == [0, 1, 2, 3, 4]
+    assert offsets(read(state, log, 9)) == list(range(1, 10))
+
+
+def test_what_retention_took_is_passed_over(log: Log) -> None:
+    log.retain(finished=5)
+    found = read(LaneState(), log, 2)
+    assert offsets(found) == [5, 6]
+    assert found.next == 7
+
+
+def test_what_was_removed_is_passed_over(log: Log) -> None:
+    removed = OffsetSet(2)
+    removed.add([4, 9])
+    state = LaneState()
+    found = read(state, log, 3, removed=removed)
+    assert offsets(found) == [2, 3, 5]
+    assert (found.expired, found.held) == ([], [])
+    assert offsets(read(state, log, 9, removed=removed)) == [6, 7, 8]
+    assert state.next == 10
+
+
+def test_what_has_expired_is_told_and_passed_over(parts: Parts) -> None:
+    log = parts.partition().log(1)
+    for wait_us in (10, 20, None, 5):
+        log.append(b"m", expires_at=None if wait_us is None else START_US + wait_us)
+    found = read(LaneState(), log, 9, now_us=START_US + 10)
+    assert offsets(found) == [1, 2]
+    assert found.expired == [0, 3]
+    assert found.next == 4
+
+
+def test_of_each_key_only_the_first_comes(parts: Parts) -> None:
+    log = parts.partition().log(1)
+    for key in (b"a", b"b", b"a", None, b"b", None):
+        log.append(b"m", key=key)
+    found = read(LaneState(), log, 9, order=KeyOrder())
+    assert offsets(found) == [0, 1, 3, 5]
+    assert found.held == [2, 4]
+
+
+def test_a_lane_stops_when_too_many_wait_for_their_turn(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fresh_module, "HELD_MAX", 3)
+    log = parts.partition().log(1)
+    log.append_many([b"m"] * 6, keys=[b"a", None, b"a", b"a", b"a", b"b"])
+    state, order = LaneState(), KeyOrder()
+    found = read(state, log, 9, order=order)
+    assert (offsets(found), found.held, found.next) == ([0, 1], [2, 3], 4)
+    assert offsets(read(state, log, 9, order=order)) == []
+    for offset in (0, 2, 3):
+        order.leave(fresh_module.Place(1, offset))
+    found = read(state, log, 9, order=order)
+    assert (offsets(found), found.next) == ([4, 5], 6)
+
+
+def test_a_gap_that_a_repair_left_is_passed_over(parts: Parts) -> None:
+    """Its frame has offsets, and no messages."""
+    log = parts.partition().log(1)
+    log.append(b"0")
+    log.skip_to(5) if hasattr(log, "skip_to") else log.append(b"1")
+    log.append(b"2")
+    assert len(offsets(read(LaneState(), log, 9))) == log.end
+
+
+def test_messages_are_found_by_their_offsets(log: Log) -> None:
+    assert [record.value for record in messages_at(log, {8, 1, 3})] == [b"1", b"3", b"8"]
+    assert list(messages_at(log, set())) == []
+    assert list(messages_at(None, {1})) == []
+
+
+def test_messages_that_are_gone_are_left_out(log: Log) -> None:
+    log.retain(finished=5)
+    assert [record.offset for record in messages_at(log, {1, 4, 6, 9, 10, 77})] == [6, 9]

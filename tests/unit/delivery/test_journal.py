@@ -1,0 +1,117 @@
+"""The delivery journal: what each change means, and that a snapshot means the same."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quivermq.delivery import journal
+from quivermq.delivery.journal import Replay
+from quivermq.delivery.lease import Lease
+from quivermq.delivery.retry import Retry
+from quivermq.delivery.state import LaneState
+from quivermq.topic.offsets import runs
+from quivermq.topic.records import unpack
+
+Told = tuple[int, dict[int, tuple[int, int, int]], dict[int, Retry]]
+
+
+def replayed(*records: bytes) -> Replay:
+    replay = Replay([LaneState() for _ in range(3)])
+    for change in unpack(b"".join(records)):
+        replay.apply(change)
+    return replay
+
+
+def told(state: LaneState) -> Told:
+    leases = {o: (lease.attempt, lease.deadline, lease.token) for o, lease in state.leases.items()}
+    return state.next, leases, state.retries
+
+
+LEASE = Lease(1, 100, 77)
+
+
+def test_messages_are_granted_and_finished() -> None:
+    state = replayed(journal.granted(1, 5, LEASE, [0, 2, 3, 5]), journal.finished(1, [1, 2, 4, 5])).lanes[1]
+    assert told(state) == (5, {0: (1, 100, 77), 3: (1, 100, 77)}, {})
+
+
+def test_the_short_forms_are_the_same_bytes() -> None:
+    assert journal.granted_one(2, 8, 77, 100, 7) == journal.granted(2, 8, LEASE, [7, 8])
+    assert journal.finished_one(2, 7) == journal.finished(2, [7, 8])
+
+
+def test_every_lane_is_on_its_own() -> None:
+    replay = replayed(journal.granted(0, 1, LEASE, [0, 1]), journal.moved(2, 7))
+    assert [state.next for state in replay.lanes] == [1, 0, 7]
+
+
+def test_a_message_that_waits_is_not_leased_and_one_that_is_leased_does_not_wait() -> None:
+    records = [journal.granted(1, 2, LEASE, [0, 2]), journal.waiting(1, Retry(1, 50), [0, 1])]
+    assert told(replayed(*records).lanes[1]) == (2, {1: (1, 100, 77)}, {0: Retry(1, 50)})
+    records.append(journal.granted(1, 2, Lease(2, 200, 78), [0, 1]))
+    assert told(replayed(*records).lanes[1]) == (2, {0: (2, 200, 78), 1: (1, 100, 77)}, {})
+
+
+def test_a_lease_is_extended_for_some() -> None:
+    records = [journal.granted(1, 2, LEASE, [0, 2]), journal.extended(1, Lease(1, 900, 77), [1, 2])]
+    assert told(replayed(*records).lanes[1])[1] == {0: (1, 100, 77), 1: (1, 900, 77)}
+
+
+def test_the_next_message_moves_only_forwards_but_for_a_seek() -> None:
+    moved = [journal.moved(1, 5), journal.moved(1, 3), journal.granted(1, 2, LEASE, [1, 2])]
+    assert replayed(*moved).lanes[1].next == 5
+    assert told(replayed(*moved, journal.sought(1, 2)).lanes[1]) == (2, {}, {})
+
+
+def test_a_cut_takes_what_lies_behind_it() -> None:
+    records = [journal.granted(1, 5, LEASE, [0, 5]), journal.waiting(1, Retry(1, 0), [4, 5])]
+    assert told(replayed(*records, journal.cut(1, 2)).lanes[1]) == (
+        2,
+        {0: (1, 100, 77), 1: (1, 100, 77)},
+        {},
+    )
+
+
+def test_a_burial_is_unfinished_until_all_its_messages_are() -> None:
+    begun = journal.burying(1, 77, (3, 12), [0, 2, 4, 5])
+    [burial] = replayed(begun).burials
+    assert (burial.lane, burial.transfer, burial.target_partition, burial.target_end) == (1, 77, 3, 12)
+    assert burial.offsets == {0, 1, 4}
+    [burial] = replayed(begun, journal.finished(1, [0, 2]), journal.finished(0, [4, 5])).burials
+    assert burial.offsets == {4}
+    assert replayed(begun, journal.finished(1, [0, 5])).burials == []
+
+
+@st.composite
+def states(draw: st.DrawFn) -> list[LaneState]:
+    lanes = []
+    for _ in range(3):
+        state = LaneState()
+        state.next = draw(st.integers(0, 10_000))
+        pool = list(range(state.next))
+        free = draw(st.permutations(pool)) if len(pool) < 50 else pool
+        for token in range(draw(st.integers(0, 3))):
+            count = draw(st.integers(0, 20))
+            taken, free = free[:count], free[count:]
+            state.grant(Lease(draw(st.integers(1, 9)), draw(st.integers(0, 2**60)), token), taken)
+        for offset in free[: draw(st.integers(0, 20))]:
+            state.retries[offset] = Retry(draw(st.integers(0, 3)), draw(st.integers(0, 3)))
+        lanes.append(state)
+    return lanes
+
+
+@given(states())
+def test_a_snapshot_brings_the_same_state_about(lanes: list[LaneState]) -> None:
+    replay = replayed(*journal.snapshot(lanes))
+    assert [told(state) for state in replay.lanes] == [told(state) for state in lanes]
+
+
+def test_a_snapshot_of_many_runs_is_in_small_changes() -> None:
+    state = LaneState()
+    state.next = 20_000
+    state.grant(LEASE, range(0, 10_000, 2))
+    for offset in range(10_000, 20_000, 2):
+        state.retries[offset] = Retry(1, 5)
+    changes = list(journal.snapshot([state]))
+    assert max(map(len, changes)) < 10_000
+    assert told(replayed(*changes).lanes[0]) == told(state)
+    assert len(runs(state.leases)) == 10_000
