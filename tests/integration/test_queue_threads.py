@@ -18,7 +18,7 @@ PRIORITIES = ("high", "normal", "low")
 PARTITIONS = 3
 PRODUCERS = 8
 CONSUMERS_PER_GROUP = 4
-MESSAGES_PER_PRODUCER = 150
+MESSAGES_PER_PRODUCER = 500
 ATTEMPTS_MAX = 5
 # After this long something hangs: the test itself takes a few seconds.
 PATIENCE_S = 60

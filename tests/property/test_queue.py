@@ -230,7 +230,8 @@ class QueueMachine(RuleBasedStateMachine):
         place = None if put.offset is None else Place(put.partition, put.priority, put.offset)
         if put.duplicate:
             assert first is not None, f"taken for a duplicate of nothing: {sent}"
-            self.model.was_duplicate(first, place, put.scheduled_id)
+            if is_certain:
+                self.model.was_duplicate(first, place, put.scheduled_id)
         else:
             assert first is None or not is_certain, f"not taken for a duplicate of {first}: {sent}"
             self.model.was_put(sent, self.now, place, put.scheduled_id)

@@ -6,12 +6,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 import quivermq
 from quivermq.clock import SteadyClock
+from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.log import DataDirectory, verify
@@ -168,8 +168,9 @@ class Parts:
         self.directory = DataDirectory(
             DATA, self.storage, disk=self.disk, clock=self.clock, scheduler=self.scheduler
         )
+        # How many messages were said to be ready, and how many dead letters to be written.
         self.rings: list[int] = []
-        self._journals = count()
+        self.letters: list[int] = []
 
     @property
     def now(self) -> int:
@@ -189,7 +190,7 @@ class Parts:
         return topic
 
     def cursor(self, partition: Partition | None = None, group: str = GROUP, **settings: Any) -> Cursor:
-        """A cursor whose dead letters go to the partition 0 of the topic's dead letters."""
+        """A cursor whose dead letters go to partition 0 of the topic's dead letters."""
         partition = partition or self.partition()
         return Cursor(
             group,
@@ -197,7 +198,7 @@ class Parts:
             self.state_log(f"groups/{group}/{partition.topic}/p{partition.number}"),
             TopicSettings.make({"durability": "os", **settings}, self.storage),
             clock=self.clock,
-            graves=lambda _: [self.grave(partition.topic)],
+            graves=lambda _: Graves([self.grave(partition.topic)], self.letters.append),
             meter=meter(),
             on_ready=self.rings.append,
         )

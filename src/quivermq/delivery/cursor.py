@@ -33,12 +33,14 @@ from quivermq.topic.incoming import seconds_us
 from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANES, Partition
-from quivermq.topic.records import unpack
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import StateLog, parts
 from quivermq.topic.transfer import find_transfer
 
 logger = logging.getLogger(__name__)
+
+# More than ever wait at a bell.
+EVERYBODY = 2**31
 
 # How long to wait before a dead letter that could not be written is tried again.
 _BURIAL_RETRY_US = 1_000_000
@@ -118,8 +120,8 @@ class Cursor:
             state, log = self.lanes[lane], self._partition.logs[lane]
             if log is None:
                 return []
-            if count == 1 and self._is_plain(state, lane) and not pop:
-                return [self._hand_out_next(state, lane, now_us, lease_us)]
+            if count == 1 and self._is_plain(state, lane):
+                return [self._hand_out_next(state, lane, now_us, lease_us, pop)]
             batches, end = self._take(state, log, lane, count, now_us, lease_us, pop)
         if end:
             self._sync(end)
@@ -159,7 +161,9 @@ class Cursor:
             and self.settings.durability != "fsync"
         )
 
-    def _hand_out_next(self, state: LaneState, lane: int, now_us: int, lease_us: int) -> Delivery:
+    def _hand_out_next(
+        self, state: LaneState, lane: int, now_us: int, lease_us: int, pop: bool
+    ) -> Delivery:
         """What `_hand_out` does, for a single message of the plainest kind: the hot path of `get`."""
         deadline = now_us + lease_us
         place = state.place + 1
@@ -167,10 +171,14 @@ class Cursor:
         offset = record.offset
         next_offset = offset + 1 if place < len(state.ahead) else state.ahead_end
         lease = Lease(1, deadline)
-        self._append(journal.granted_one(lane, next_offset, lease.token, deadline, offset))
+        if pop:
+            self._append(journal.moved(lane, next_offset))
+        else:
+            self._append(journal.granted_one(lane, next_offset, lease.token, deadline, offset))
         state.place, state.next = place, next_offset
-        state.leases[offset] = lease
-        heappush(self._deadlines, (deadline, next(self._number), lane, lease, (offset,)))
+        if not pop:
+            state.leases[offset] = lease
+            heappush(self._deadlines, (deadline, next(self._number), lane, lease, (offset,)))
         if self._journal.wants_snapshot:
             self._keep_short()
         self._meter.delivered.add(1)
@@ -328,6 +336,26 @@ class Cursor:
         self._meter.acked.add(1)
         self._sync(end)
 
+    def ack_batch(self, lane: int, lease: Lease, offsets: list[int]) -> bool:
+        """Messages of one lease are done with, if it holds for all of them; otherwise nothing is done."""
+        with self._lock:
+            self._check_open()
+            state = self.lanes[lane]
+            held = list(map(state.leases.get, offsets))
+            if held.count(lease) < len(held) or lease.deadline <= self._clock.now_us():
+                return False
+            first, behind = offsets[0], offsets[-1] + 1
+            is_run = behind - first == len(offsets) and offsets == list(range(first, behind))
+            if not is_run and len(set(offsets)) < len(offsets):
+                return False
+            end = self._append(journal.finished(lane, (first, behind) if is_run else runs(offsets)))
+            deque(map(state.leases.pop, offsets), maxlen=0)
+            self._leave(lane, offsets)
+            self._settled()
+        self._meter.acked.add(len(offsets))
+        self._sync(end)
+        return True
+
     def ack(self, lane: int, claims: Sequence[Claim]) -> list[Claim]:
         """Messages are done with. Returns the claims that are no longer valid."""
         with self._lock:
@@ -436,7 +464,7 @@ class Cursor:
             self.lanes[lane].seek(position)
             if self._order is not None:
                 self._build_order()
-        self._on_ready(1)
+        self._on_ready(EVERYBODY)
         self._sync(end)
 
     # Time.
@@ -668,8 +696,7 @@ class Cursor:
     def _recover(self) -> None:
         replay = Replay(self.lanes)
         for record in self._journal.replay():
-            for change in unpack(record):
-                replay.apply(change)
+            replay.apply_record(record)
         self._forget_lost()
         for burial in replay.burials:
             self._finish_burial(burial)

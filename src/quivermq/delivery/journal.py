@@ -12,7 +12,7 @@ from quivermq.delivery.lease import Lease
 from quivermq.delivery.retry import Retry
 from quivermq.delivery.state import LaneState
 from quivermq.topic.offsets import offsets_of, runs
-from quivermq.topic.records import Change, pack
+from quivermq.topic.records import Change, pack, unpack
 
 GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, BURY, CUT = range(1, 9)
 
@@ -89,6 +89,19 @@ class Replay:
     def __init__(self, lanes: list[LaneState]) -> None:
         self.lanes = lanes
         self.burials: list[Burial] = []
+
+    def apply_record(self, record: bytes) -> None:
+        """Apply all changes of a record. That one message was leased is most of what journals tell."""
+        if len(record) == _GRANT_ONE.size and record[0] == GRANT:
+            _, lane, _, _, next_offset, token, attempt, deadline, offset, end = _GRANT_ONE.unpack(record)
+            if end == offset + 1:
+                state = self.lanes[lane]
+                state.retries.pop(offset, None)
+                state.leases[offset] = Lease(attempt, deadline, token)
+                state.next = max(state.next, next_offset)
+                return
+        for change in unpack(record):
+            self.apply(change)
 
     def apply(self, change: Change) -> None:
         kind, lane, numbers, _ = change

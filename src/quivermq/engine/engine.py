@@ -126,6 +126,7 @@ class Engine:
         except BaseException:
             self._directory.close()
             raise
+        self._look_at_disk()
         self._schedule_maintenance()
 
     # Topics.
@@ -294,6 +295,10 @@ class Engine:
             self._check_whole(name)
             raise TopicNotFound(f"there is no topic {name}: create it, or put something into it")
         return hosted
+
+    def check_space(self) -> None:
+        """Raise DiskFull while there is no room for messages."""
+        self._space.check()
 
     def find(self, name: str) -> Hosted | None:
         """The topic of that name, if there is one. Raises what keeps it from being opened."""

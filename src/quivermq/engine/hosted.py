@@ -32,6 +32,11 @@ class Space:
     def __init__(self) -> None:
         self.shortage: DiskFull | None = None
 
+    def check(self) -> None:
+        """Raise DiskFull while there is none."""
+        if (shortage := self.shortage) is not None:
+            raise DiskFull(shortage.path, needed_bytes=shortage.needed_bytes)
+
 
 class Hosted:
     """Puts to the topic and wakes its groups. Thread-safe."""
@@ -77,6 +82,8 @@ class Hosted:
             self.topic.configure(settings)
             for group in self.groups.values():
                 group.configure(settings)
+                # Somebody may have put into a new partition before the group knew of it.
+                group.bell.ring(len(group.bell.waiting))
             self._configure_fast_path()
 
     def _configure_fast_path(self) -> None:
@@ -136,8 +143,7 @@ class Hosted:
     def _check_usable(self) -> None:
         if self.is_gone:
             raise TopicNotFound(f"the topic {self.name} was deleted")
-        if (shortage := self._space.shortage) is not None:
-            raise DiskFull(shortage.path, needed_bytes=shortage.needed_bytes)
+        self._space.check()
 
     # Groups.
 
@@ -213,8 +219,11 @@ class Hosted:
 
     def release(self, now_us: int) -> None:
         """Append the delayed messages that are due."""
-        if released := self.topic.release(now_us):
-            self.ring(released)
+        try:
+            self.ring(self.topic.release(now_us))
+        except DiskFull as error:
+            # They wait for room; what is in the lanes already can be had.
+            logger.warning("delayed messages of %s wait: %s", self.name, error, extra={"topic": self.name})
 
     def maintain(self, now_us: int) -> None:
         """Do what is due: delayed messages, leases, checkpoints."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
@@ -227,7 +227,26 @@ class Queue:
 
         Those whose receipts still hold are settled in any case; then LeaseExpired tells of the others.
         """
+        if isinstance(held, list) and held and self._ack_batch(held):
+            return
         self._settle(held, lambda cursor, lane, claims: cursor.ack(lane, claims))
+
+    def _ack_batch(self, held: list[Delivery | str]) -> bool:
+        """Acknowledge what one `get_many` returned, if that is what it is, without a look at each."""
+        if set(map(type, held)) != {Delivery}:
+            return False
+        deliveries = cast(list[Delivery], held)
+        lease = deliveries[0]._lease
+        # One lease is about messages of one lane.
+        if any(delivery._lease is not lease for delivery in deliveries):
+            return False
+        cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
+        self._check_cursor(cursor)
+        if not cursor.ack_batch(lane, lease, [delivery._record.offset for delivery in deliveries]):
+            return False
+        for delivery in deliveries:
+            delivery.is_settled = True
+        return True
 
     def nack(
         self,
@@ -412,6 +431,7 @@ class Queue:
         hosted = self._engine.find(self.topic)
         if hosted is None:
             check(self._engine.draft())
+            self._engine.check_space()
             hosted = self._engine.hosted_or_new(self.topic)
         self._hosted = hosted
         return hosted

@@ -41,9 +41,11 @@ class TopicModel:
         self.is_redriving = False
         self._dedup: dict[str, Remembered] = {}
         self._promised: dict[Place, Sent] = {}
+        self._originals: dict[int, Place] = {}
         self._endless: set[tuple[int, Priority]] = set()
         self._maybe: dict[int, Sent] = {}
         self._interrupted_at = 0
+        self._died_at = 0
         self._maybe_cancelled: set[str] = set()
 
     def first_with(self, dedup_id: str | None, now: int) -> tuple[Sent | None, bool]:
@@ -70,14 +72,14 @@ class TopicModel:
         else:
             assert place.offset >= self.ends[place.lane], f"{place} was given away already"
             self._promised[place] = sent
+            self._originals[sent.number] = place
         self._remember(sent, now)
 
     def was_duplicate(self, first: Sent, place: Place | None, scheduled_id: str | None) -> None:
         """The queue said that it had the message already, and where."""
-        places = [
-            known for known, sent in (self.log | self._promised).items() if sent.number == first.number
-        ]
-        assert place is None or not places or place in places, f"{place} does not hold {first}"
+        # It may be gone meanwhile, but what was told once is told again.
+        original = self._originals.get(first.number)
+        assert place is None or original in (None, place), f"{place} is not {original}, of {first}"
         waiting = [known for known, sent in self.delayed.items() if sent.number == first.number]
         if waiting and place is None:
             assert scheduled_id in waiting, f"{scheduled_id} is not {first}"
@@ -137,6 +139,7 @@ class TopicModel:
         self._maybe.clear()
         self._see_dead(shown, now, is_settled=is_settled)
         self._see_starts(shown, now)
+        self._died_at = 0
 
     def _see_redriven(self, shown: Shown) -> Counter[int]:
         there = {record.name for record in shown.dead}
@@ -176,7 +179,8 @@ class TopicModel:
         is_maybe = sent.number in self._maybe
         assert scheduled_id or is_maybe, f"nobody sent this, or it is there twice: {sent}"
         assert sent.due_at is not None
-        assert sent.due_at <= now, f"too early: {sent}"
+        # Before a crash it may have been later than it is now.
+        assert sent.due_at <= max(now, self._died_at), f"too early: {sent}"
         if scheduled_id:
             del self.delayed[scheduled_id]
         else:
@@ -240,6 +244,7 @@ class TopicModel:
     def opened_again(self, then: int, now: int) -> None:
         """The queue was closed or died at `then`, and reads its clock anew. What it knows by time it
         may see in another light."""
+        self._died_at = then
         if now == then:
             return
         for remembered in self._dedup.values():
@@ -256,6 +261,7 @@ class TopicModel:
         self._endless |= set(self.ends)
         self.ends.clear()
         self._promised.clear()
+        self._originals.clear()
         for record in shown.records:
             sent = self.sent[number_in(record.value)]
             sent.check(record.value, record.key, record.headers)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from support.queues import START_US, Parts
+from support.queues import DATA, START_US, Parts
 
 from quivermq.delivery import fresh as fresh_module
 from quivermq.delivery.fresh import Fresh, fresh_messages, messages_at
-from quivermq.delivery.order import KeyOrder
+from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.state import LaneState
-from quivermq.log import Log
+from quivermq.log import Log, repair
 from quivermq.topic.offsets import OffsetSet
 
 
@@ -127,7 +127,7 @@ def test_a_lane_stops_when_too_many_wait_for_their_turn(
     assert (offsets(found), found.held, found.next) == ([0, 1], [2, 3], 4)
     assert offsets(read(state, log, 9, order=order)) == []
     for offset in (0, 2, 3):
-        order.leave(fresh_module.Place(1, offset))
+        order.leave(Place(1, offset))
     found = read(state, log, 9, order=order)
     assert (offsets(found), found.next) == ([4, 5], 6)
 
@@ -135,10 +135,19 @@ def test_a_lane_stops_when_too_many_wait_for_their_turn(
 def test_a_gap_that_a_repair_left_is_passed_over(parts: Parts) -> None:
     """Its frame has offsets, and no messages."""
     log = parts.partition().log(1)
-    log.append(b"0")
-    log.skip_to(5) if hasattr(log, "skip_to") else log.append(b"1")
-    log.append(b"2")
-    assert len(offsets(read(LaneState(), log, 9))) == log.end
+    for number in range(3):
+        log.append(b"%d" % number)
+    path = log.directory / f"{0:020}.log"
+    parts.directory.close()
+    parts.disk.flip(path, len(parts.disk.files()[path]) // 3 + 90)
+    repair(DATA, parts.storage, disk=parts.disk)
+    opened = Parts(parts.disk)
+    log = opened.partition().log(1)
+    state = LaneState()
+    assert [offsets(read(state, log, 1)) for _ in range(3)] == [[0], [2], []]
+    assert state.next == 3
+    assert [record.offset for record in messages_at(log, {0, 1, 2})] == [0, 2]
+    opened.close()
 
 
 def test_messages_are_found_by_their_offsets(log: Log) -> None:

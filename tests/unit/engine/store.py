@@ -107,7 +107,7 @@ def accepted(
     calls: Iterable[tuple[object, Callable[[], object]]],
     *kinds: type[quivermq.QuiverError],
 ) -> list[str]:
-    """Those of many bad calls that are not refused as they should be: by such an error, before any write."""
+    """Those of many bad calls that are not refused as they should be, before anything is written."""
     complaints = []
     for name, call in calls:
         try:

@@ -51,7 +51,7 @@ def test_the_others_go_on(store: Store) -> None:
     assert isinstance(error, quivermq.Corruption)
     assert error.path == DATA / SECOND
     assert [value for partition, value in taken if partition == 1] == [b"%d" % n for n in range(6)]
-    assert [value for partition, value in taken if partition == 0] == [b"0", b"1"]
+    assert [value for partition, value in taken if partition == 0] == [b"0", b"1", b"2"]
     store.queue().put(b"new", partition=1)
     assert take_all(store.queue())[0] == [(1, b"new")]
     store.engine.close()
@@ -64,7 +64,6 @@ def test_reading_says_so(store: Store) -> None:
         queue.read(partition=0)
     assert len(queue.read(partition=0, limit=2)) == 2
     assert len(queue.read(partition=1)) == 6
-    assert len(queue.read(partition=0, start=4)) == 2
     store.engine.close()
 
 
@@ -111,7 +110,7 @@ def test_a_damaged_journal_stops_its_group_alone(store: Store) -> None:
     store.engine.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 999}', b"\xff" * 100])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 999}', b"\xff"], ids=repr)
 def test_a_damaged_settings_file_stops_its_topic_alone(store: Store, content: bytes) -> None:
     store.engine.close()
     path = DATA / "topics/orders/topic.json"

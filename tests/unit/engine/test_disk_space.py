@@ -1,4 +1,4 @@
-"""A disk that fills up: messages are refused while acks go on, and everything goes on when there is room."""
+"""A disk that fills up: messages are refused while acks go on, and are taken when there is room."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -179,7 +179,7 @@ def test_a_call_may_ask_for_more_than_its_topic(store: Store) -> None:
     queue = store.queue(durability="buffered")
     queue.put(b"safe", durability="fsync")
     store.disk.stop()
-    engine = store.open_again(store.disk.after_power_loss("nothing"))
+    engine = store.open_again(store.disk.after_power_loss(keep="nothing"))
     assert drain(engine.queue("orders")) == [b"safe"]
 
 

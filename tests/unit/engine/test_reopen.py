@@ -13,7 +13,7 @@ def again(request: pytest.FixtureRequest, store: Store) -> Any:
     def reopen() -> quivermq.Queue:
         if request.param == "power":
             store.disk.stop()
-            store.open_again(store.disk.after_power_loss("nothing"))
+            store.open_again(store.disk.after_power_loss(keep="nothing"))
         else:
             getattr(store, request.param)()
         return store.queue()

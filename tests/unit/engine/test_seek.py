@@ -113,8 +113,8 @@ def test_one_partition_or_one_lane(store: Store) -> None:
     queue = store.queue(partitions=2)
     for partition in range(2):
         for priority in ("high", "normal", "low"):
-            queue.put_many([quivermq.Message(b"%d%s" % (partition, priority[:1].encode()), None, None, priority,
-                                             partition=partition)] * 2)  # fmt: skip
+            value = b"%d%s" % (partition, priority[:1].encode())
+            queue.put_many([quivermq.Message(value, priority=priority, partition=partition)] * 2)
     drain(queue)
     queue.seek("earliest", partition=1)
     assert sorted(drain(queue)) == sorted([b"1h", b"1n", b"1l"] * 2)

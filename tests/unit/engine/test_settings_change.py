@@ -56,7 +56,7 @@ def test_durability(store: Store) -> None:
     store.engine.alter_topic("orders", durability="fsync")
     queue.put(b"kept")
     store.disk.stop()
-    engine = store.open_again(store.disk.after_power_loss("nothing"))
+    engine = store.open_again(store.disk.after_power_loss(keep="nothing"))
     assert b"kept" in drain(engine.queue("orders"))
 
 

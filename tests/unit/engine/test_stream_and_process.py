@@ -81,10 +81,15 @@ def test_what_the_block_settled_through_the_queue_stays_so(store: Store) -> None
     with queue.process() as message:
         assert message is not None
         queue.nack([message], delay=0)
-    with pytest.raises(HandlerError), queue.process() as message:
-        assert message is not None
-        queue.reject(message)
-        raise HandlerError
+
+    def fail() -> None:
+        with queue.process() as message:
+            assert message is not None
+            queue.reject(message)
+            raise HandlerError
+
+    with pytest.raises(HandlerError):
+        fail()
     assert len(queue.dead_letters()) == 1
     assert drain(queue) == [b"2"]
 
@@ -156,11 +161,15 @@ def test_the_timers_of_renewals_do_not_pile_up(store: Store) -> None:
 def test_a_lease_that_is_lost_is_told_at_the_end(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     queue = store.queue(lease_ms=6000)
     queue.put(b"x")
-    with pytest.raises(quivermq.LeaseExpired), queue.process():
-        # The machine slept: no timer ran in time.
-        store.clock.advance(100)
-        with caplog.at_level(logging.WARNING):
+
+    def sleep() -> None:
+        with queue.process(), caplog.at_level(logging.WARNING):
+            # No timer ran in time.
+            store.clock.advance(100)
             store.pass_time(0)
+
+    with pytest.raises(quivermq.LeaseExpired):
+        sleep()
     assert "could not renew" in caplog.text
     store.pass_time(10)
     assert drain(queue) == [b"x"]
@@ -169,17 +178,27 @@ def test_a_lease_that_is_lost_is_told_at_the_end(store: Store, caplog: pytest.Lo
 def test_the_error_of_a_handler_is_not_hidden_by_a_lost_lease(store: Store) -> None:
     queue = store.queue(lease_ms=6000)
     queue.put(b"x")
-    with pytest.raises(HandlerError), queue.process():
-        store.clock.advance(100)
-        raise HandlerError
+
+    def fail() -> None:
+        with queue.process():
+            store.clock.advance(100)
+            raise HandlerError
+
+    with pytest.raises(HandlerError):
+        fail()
 
 
 def test_the_error_of_a_handler_is_not_hidden_by_a_close(store: Store) -> None:
     queue = store.queue()
     queue.put(b"x")
-    with pytest.raises(HandlerError), queue.process():
-        store.engine.close()
-        raise HandlerError
+
+    def fail() -> None:
+        with queue.process():
+            store.engine.close()
+            raise HandlerError
+
+    with pytest.raises(HandlerError):
+        fail()
 
 
 def test_a_stream_acks_as_it_advances(store: Store) -> None:
@@ -208,9 +227,13 @@ def test_a_stream_that_is_left_by_an_error(store: Store) -> None:
     queue = store.queue()
     queue.put(b"1")
     stream = queue.stream()
-    with pytest.raises(HandlerError):
+
+    def fail() -> None:
         for _ in stream:
             raise HandlerError
+
+    with pytest.raises(HandlerError):
+        fail()
     stream.close()  # type: ignore[attr-defined]
     assert drain(queue) == [b"1"]
 

@@ -28,12 +28,12 @@ def test_a_message_lives_until_its_last_moment(store: Store) -> None:
 @pytest.mark.parametrize("put", ["plain", "rich", "many", "messages"])
 def test_a_topic_may_give_all_of_its_messages_a_ttl(store: Store, put: str) -> None:
     queue = store.queue(ttl_ms=5000)
-    {
-        "plain": lambda: queue.put(b"x"),
-        "rich": lambda: queue.put(b"x", key=b"k"),
-        "many": lambda: queue.put_many([b"x", b"x"]),
-        "messages": lambda: queue.put_many([quivermq.Message(b"x"), b"x"]),
-    }[put]()
+    if put == "plain":
+        queue.put(b"x")
+    elif put == "rich":
+        queue.put(b"x", key=b"k")
+    else:
+        queue.put_many([b"x", b"x"] if put == "many" else [quivermq.Message(b"x"), b"x"])
     queue.put(b"longer", ttl=10)
     store.clock.advance(5)
     assert drain(queue) == [b"longer"]

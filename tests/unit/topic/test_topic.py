@@ -263,7 +263,7 @@ def test_a_repeated_id_of_a_delayed_message_that_has_come(parts: Parts) -> None:
     topic = parts.topic()
     topic.put(Message(b"a", dedup_id="x", delay=5))
     parts.wall.advance(5)
-    topic.delays.release(parts.now)
+    assert topic.release(parts.now) == 1
     assert topic.put(Message(b"a", dedup_id="x")) == Put("orders", 0, "normal", 0, duplicate=True)
 
 
