@@ -222,6 +222,14 @@ class Metrics:
         assert "le" not in labels, "le is the label of a bucket"
         return self._metric(Histogram, name, help_text, labels)
 
+    def forget(self, **labels: str) -> None:
+        """Drop every metric that has these labels, among others: what it measured is gone."""
+        gone = set(labels.items())
+        with self._lock:
+            for family in self._families.values():
+                for found in [found for found in family if gone.issubset(found)]:
+                    del family[found]
+
     def collect(self) -> list[Sample]:
         """Every metric as it is now, those of a name together, in the order in which they came up."""
         with self._lock:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.state import LaneState
-from quivermq.errors import OffsetOutOfRange
+from quivermq.errors import OffsetOutOfRange, StorageFailed
 from quivermq.frame import Column, Frame, Record
 from quivermq.log import Log
 from quivermq.topic.offsets import OffsetSet
@@ -74,7 +74,7 @@ def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
     if start >= log.end:
         return False
     try:
-        frames = log.read(start, bytes_max=_AHEAD_BYTES)
+        frames = _whole_frames(log, start)
     except OffsetOutOfRange:
         # Retention was faster; the next time the log begins later.
         return False
@@ -88,6 +88,22 @@ def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
     state.ahead, state.place, state.has_conditions = ahead, 0, has_conditions
     state.ahead_end = frames[-1].header.end_offset if frames else start
     return bool(frames)
+
+
+def _whole_frames(log: Log, start: int) -> list[Frame]:
+    """Some frames from an offset on. Damage behind the first one is for the next time to find."""
+    frames: list[Frame] = []
+    size = 0
+    try:
+        for frame in log.frames(start):
+            frames.append(frame)
+            size += frame.header.frame_bytes
+            if size >= _AHEAD_BYTES:
+                break
+    except StorageFailed:
+        if not frames:
+            raise
+    return frames
 
 
 def messages_at(log: Log | None, offsets: Set[int]) -> Iterator[Record]:

@@ -161,6 +161,7 @@ class Engine:
             with self._topics_lock:
                 self._hosted = {other: h for other, h in self._hosted.items() if other != name}
                 self._remove_files(name)
+        self.metrics.forget(topic=name)
         logger.info("deleted topic %s", name, extra={"topic": name})
 
     def topics(self) -> list[str]:

@@ -212,6 +212,7 @@ class Hosted:
             self.groups = {other: g for other, g in self.groups.items() if other != name}
             self._backlog.groups = self.groups
             group.close()
+            self._metrics.forget(topic=self.name, group=name)
             self._directory.remove(f"groups/{name}/{self.name}")
             return True
 
