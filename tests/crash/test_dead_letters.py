@@ -140,7 +140,7 @@ def test_a_crash_at_every_step_of_the_recovery_after_a_crash(how: str, model: Mo
 
     first, judged = Judged(), Judged()
     for crashed, _ in every_crash(run, model=model, seeds=seeds(1), start=prepared("fsync")):
-        if first.is_new(crashed) and len(first) % every(10) == 0:
+        if first.is_new(crashed) and len(first) % every(15) == 0:
             for disk, _ in every_crash(recover, model=model, seeds=[len(first)], start=crashed):
                 disk.story += f"; in a recovery {crashed.story}"
                 if judged.is_new(disk):
@@ -267,7 +267,7 @@ def test_a_crash_beside_snapshots(model: Model, monkeypatch: pytest.MonkeyPatch)
 
     judged = Judged()
     for disk, acknowledged in every_crash(run, model=model, seeds=seeds(1), start=start):
-        if judged.is_new(disk, bool(acknowledged)):
+        if judged.is_new(disk, bool(acknowledged)) and len(judged) % every(2) == 0:
             judge(disk, is_certain=bool(acknowledged))
 
 

@@ -91,7 +91,7 @@ def judge(disk: FaultyDisk, told: list[tuple[str, list[quivermq.Put]]], *, are_k
 def test_a_crash_at_every_step(durability: str, model: Model) -> None:
     judged = Judged()
     are_kept = durability == "fsync" or model == "kill"
-    count = 2 if model == "power" else 1
+    count = 2 if (durability, model) == ("os", "power") else 1
     for disk, told in every_crash(work(durability), model=model, seeds=seeds(count)):
         if judged.is_new(disk, len(told)):
             judge(disk, told, are_kept=are_kept)

@@ -125,7 +125,7 @@ def test_a_crash_beside_snapshots(model: Model, monkeypatch: pytest.MonkeyPatch)
 
     judged = Judged()
     for disk, acknowledged in every_crash(run, model=model, seeds=seeds(1), start=start):
-        if judged.is_new(disk, sum(acknowledged)) and len(judged) % every(2) == 0:
+        if judged.is_new(disk, sum(acknowledged)) and len(judged) % every(5) == 0:
             judge(disk, sum(acknowledged))
 
 

@@ -243,6 +243,7 @@ class QueueMachine(RuleBasedStateMachine):
         with self.dying(lambda: model.interrupted_delivery(self.now, lease, finished=pops)):
             # First, so that the model knows what fell due, and what died, before this.
             self.settle()
+            model.may_exist = True
             taken = take(self.queue(group))
             model.exists = True
             # A message that fell due, or was appended, in the same call is in the log by now.
@@ -410,6 +411,7 @@ class QueueMachine(RuleBasedStateMachine):
         with self.dying(lambda: self.maybe_sought(model, lanes, offset)):
             self.settle()
             lanes = set(self.model.ends)
+            model.may_exist = True
             self.queue(group).seek(to)
             model.exists = True
             model.sought(lanes, offset)
@@ -425,6 +427,7 @@ class QueueMachine(RuleBasedStateMachine):
         place = max(self.model.starts[partition, priority], place)
         with self.dying(lambda: self.maybe_sought(model, {(partition, priority)}, place)):
             self.settle()
+            model.may_exist = True
             self.queue(group).seek(offset=place, partition=partition, priority=priority)
             model.exists = True
             model.sought({(partition, priority)}, place)
@@ -531,6 +534,32 @@ class QueueMachine(RuleBasedStateMachine):
         self.disk.stop()
         with self.dying():
             raise PowerCut("between two steps")
+
+    @rule(
+        act=st.integers(0, 4),
+        group=groups,
+        steps=st.integers(1, 12),
+        keep=st.sampled_from([None, *KEEPS]),
+        seed=st.integers(0, 3),
+    )
+    def crash_in(self, act: int, group: int, steps: int, keep: Keep | None, seed: int) -> None:
+        """Die in the middle of what takes several writes, some of them in different logs."""
+        if act in (0, 1):
+            self.get(group, 0)
+        if not self.in_hand and act < 3:
+            return
+        self.crash(steps, keep, seed, 0)
+        match act:
+            case 0:
+                self.reject(len(self.in_hand) - 1, True)
+            case 1:
+                self.nack(len(self.in_hand) - 1, 0, False)
+            case 2:
+                self.ack_all(group)
+            case 3:
+                self.redrive(None, 2)
+            case 4:
+                self.advance(30, True)
 
     def teardown(self) -> None:
         if not hasattr(self, "engine") or self.has_failed:

@@ -10,20 +10,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from heapq import heapify, heappop, heappush
-from itertools import count as counter
 from itertools import repeat
 
 from quivermq.clock import Clock
 from quivermq.delivery import journal
 from quivermq.delivery.burial import Graves, bury
 from quivermq.delivery.dead_letters import Origin, Verdict
+from quivermq.delivery.deadlines import Deadlines
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.fresh import Fresh, fresh_messages, messages_at
-from quivermq.delivery.journal import Replay
 from quivermq.delivery.lease import Lease, Receipt
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.recovery import line_up, recover
 from quivermq.delivery.retry import Retry, backoff_us, is_last
 from quivermq.delivery.state import LaneState
 from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired, QuiverError
@@ -35,7 +34,6 @@ from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import StateLog, parts
-from quivermq.topic.transfer import find_transfer
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +76,15 @@ class Cursor:
         self._lock = threading.Lock()
         self._is_closed = False
         self._keeps_dead = is_dead_letter_topic(self.topic)
-        self._number = counter()
-        # (deadline, number, lane, lease, offsets): leases that were settled stay until they are swept.
-        self._deadlines: list[tuple[int, int, int, Lease, Sequence[int]]] = []
-        self._sweep_at = 1000
         self._owed = b""
-        self._order: KeyOrder | None = None
         self.lanes = [LaneState() for _ in LANES]
-        self._recover()
+        recover(self.lanes, log, partition, graves(False))
+        self._deadlines = Deadlines(self.lanes)
+        for lane, state in enumerate(self.lanes):
+            for lease, offsets in state.leases_by_identity():
+                self._deadlines.watch(lane, lease, offsets)
+        self._order: KeyOrder | None = None
+        self._build_order()
 
     # Handing out.
 
@@ -101,7 +100,7 @@ class Cursor:
         if log is None:
             return 0
         with self._lock:
-            if self._deadlines and self._deadlines[0][0] <= now_us:
+            if self._deadlines.is_due(now_us):
                 self._expire(now_us)
             fresh = max(0, log.end - max(state.next, log.start))
             due = state.next_ready()
@@ -115,7 +114,7 @@ class Cursor:
         with self._lock:
             self._check_open()
             now_us = self._clock.now_us()
-            if self._deadlines and self._deadlines[0][0] <= now_us:
+            if self._deadlines.is_due(now_us):
                 self._expire(now_us)
             state, log = self.lanes[lane], self._partition.logs[lane]
             if log is None:
@@ -178,7 +177,7 @@ class Cursor:
         state.place, state.next = place, next_offset
         if not pop:
             state.leases[offset] = lease
-            heappush(self._deadlines, (deadline, next(self._number), lane, lease, (offset,)))
+            self._deadlines.watch(lane, lease, (offset,))
         if self._journal.wants_snapshot:
             self._keep_short()
         self._meter.delivered.add(1)
@@ -291,7 +290,7 @@ class Cursor:
             for offset in offsets if lease.attempt > 1 or state.retries else ():
                 state.retries.pop(offset, None)
             state.grant(lease, offsets)
-            self._watch(lane, lease, offsets)
+            self._deadlines.watch(lane, lease, offsets)
         if gone:
             self._finish(lane, gone)
         if self._buries_expired:
@@ -332,7 +331,7 @@ class Cursor:
             del state.leases[offset]
             if self._order is not None:
                 self._leave(lane, (offset,))
-            self._settled()
+            self._deadlines.sweep()
         self._meter.acked.add(1)
         self._sync(end)
 
@@ -351,7 +350,7 @@ class Cursor:
             end = self._append(journal.finished(lane, (first, behind) if is_run else runs(offsets)))
             deque(map(state.leases.pop, offsets), maxlen=0)
             self._leave(lane, offsets)
-            self._settled()
+            self._deadlines.sweep()
         self._meter.acked.add(len(offsets))
         self._sync(end)
         return True
@@ -365,7 +364,7 @@ class Cursor:
             record = journal.finished(lane, runs(offsets))
             end = self._append(record)
             self._finish(lane, offsets)
-            self._settled()
+            self._deadlines.sweep()
         self._meter.acked.add(len(offsets))
         self._sync(end)
         return refused
@@ -450,7 +449,7 @@ class Cursor:
                 end = self._append(record)
                 for offset, lease in zip(offsets, leases, strict=True):
                     state.leases[offset] = lease
-                    self._watch(lane, lease, (offset,))
+                    self._deadlines.watch(lane, lease, (offset,))
         self._sync(end)
         if refused and raises:
             raise self._refusal(lane, refused)
@@ -472,7 +471,7 @@ class Cursor:
     def expire(self, now_us: int) -> None:
         """Let go of the leases that have run out, and wake somebody for what is due by now."""
         with self._lock:
-            if not self._is_closed and self._deadlines and self._deadlines[0][0] <= now_us:
+            if not self._is_closed and self._deadlines.is_due(now_us):
                 self._expire(now_us)
             due = [time for state in self.lanes if (time := state.next_ready()) is not None]
         if due and min(due) <= now_us:
@@ -481,32 +480,24 @@ class Cursor:
     def next_event(self) -> int | None:
         """When something here becomes ready by time alone: a lease that runs out, a retry that is due."""
         with self._lock:
-            times = [state.next_ready() for state in self.lanes]
-            if self._deadlines:
-                times.append(self._deadlines[0][0])
+            times = [self._deadlines.next, *(state.next_ready() for state in self.lanes)]
         return min((time for time in times if time is not None), default=None)
 
     def _expire(self, now_us: int) -> None:
         released = 0
         doomed: dict[int, dict[int, Verdict]] = {}
-        while self._deadlines and self._deadlines[0][0] <= now_us:
-            _, _, lane, lease, offsets = heappop(self._deadlines)
-            state = self.lanes[lane]
-            held = [offset for offset in offsets if state.leases.get(offset) is lease]
-            if not held:
-                continue
-            self._meter.leases_expired.add(len(held))
+        for lane, lease, offsets in self._deadlines.take_due(now_us):
+            self._meter.leases_expired.add(len(offsets))
             if not self._keeps_dead and is_last(lease.attempt, self.settings):
                 verdict = Verdict(lease.attempt, "lease_expired")
-                doomed.setdefault(lane, {}).update(dict.fromkeys(held, verdict))
+                doomed.setdefault(lane, {}).update(dict.fromkeys(offsets, verdict))
                 # Until the dead letter is written: it may take more than one attempt.
-                entry = (now_us + _BURIAL_RETRY_US, next(self._number), lane, lease, held)
-                heappush(self._deadlines, entry)
+                self._deadlines.watch(lane, lease, offsets, now_us + _BURIAL_RETRY_US)
                 continue
-            for offset in held:
+            for offset in offsets:
                 is_its_turn = self._is_first(lane, offset)
-                state.wait(offset, Retry(lease.attempt, lease.deadline), is_its_turn=is_its_turn)
-            released += len(held)
+                self.lanes[lane].wait(offset, Retry(lease.attempt, lease.deadline), is_its_turn=is_its_turn)
+            released += len(offsets)
         for lane, verdicts in doomed.items():
             try:
                 self._bury(lane, verdicts, now_us)
@@ -514,21 +505,6 @@ class Cursor:
                 logger.error("dead letters of %s wait: %s", self._journal.name, error)
         if released:
             self._on_ready(released)
-
-    def _watch(self, lane: int, lease: Lease, offsets: Sequence[int]) -> None:
-        heappush(self._deadlines, (lease.deadline, next(self._number), lane, lease, offsets))
-
-    def _settled(self) -> None:
-        """Sweep the leases that were settled long before their deadlines, once they are many."""
-        if len(self._deadlines) > self._sweep_at:
-            lanes = self.lanes
-            self._deadlines = [
-                entry
-                for entry in self._deadlines
-                if any(lanes[entry[2]].leases.get(offset) is entry[3] for offset in entry[4])
-            ]
-            heapify(self._deadlines)
-            self._sweep_at = 1000 + 2 * len(self._deadlines)
 
     # State.
 
@@ -648,6 +624,14 @@ class Cursor:
                 self.lanes[turn.lane].wait(turn.offset, Retry(waits.attempt, max(waits.due, now_us)))
                 self._on_ready(1)
 
+    def _build_order(self) -> None:
+        if self.settings.ordering == "key":
+            self._order = line_up(self.lanes, self._partition)
+        else:
+            self._order = None
+            for state in self.lanes:
+                state.rebuild_ready()
+
     def _bury(self, lane: int, verdicts: dict[int, Verdict], now_us: int) -> None:
         origin = Origin(self.topic, self.partition, lane, self.group)
         log = self._partition.log(lane)
@@ -690,70 +674,6 @@ class Cursor:
     def _keep_short(self) -> None:
         if self._journal.wants_snapshot:
             self._journal.try_snapshot(parts(journal.snapshot(self.lanes)))
-
-    # Opening.
-
-    def _recover(self) -> None:
-        replay = Replay(self.lanes)
-        for record in self._journal.replay():
-            replay.apply_record(record)
-        self._forget_lost()
-        for burial in replay.burials:
-            self._finish_burial(burial)
-        for lane, state in enumerate(self.lanes):
-            state.forget_ahead()
-            state.rebuild_ready()
-            for lease, offsets in state.leases_by_identity():
-                self._watch(lane, lease, offsets)
-        self._build_order()
-
-    def _forget_lost(self) -> None:
-        """Where a power loss took the end of a lane, other messages will come there, and are pending."""
-        changes = b""
-        for lane, (state, log) in enumerate(zip(self.lanes, self._partition.logs, strict=True)):
-            end = log.end if log else 0
-            if state.reaches_behind(end):
-                changes += journal.cut(lane, end)
-                state.cut(end)
-        if changes:
-            # Before anything new can be appended there.
-            self._journal.sync(self._journal.append(changes))
-
-    def _finish_burial(self, burial: journal.Burial) -> None:
-        graves = self._graves(False)
-        if graves is not None and burial.target_partition < len(graves.partitions):
-            grave = graves.partitions[burial.target_partition].log(LANES.index("normal"))
-            if find_transfer(grave, burial.target_end, burial.transfer) is not None:
-                grave.sync()
-                self._journal.sync(
-                    self._journal.append(journal.finished(burial.lane, runs(burial.offsets)))
-                )
-                self.lanes[burial.lane].finish(burial.offsets)
-
-    def _build_order(self) -> None:
-        self._order = KeyOrder() if self.settings.ordering == "key" else None
-        for state in self.lanes:
-            state.rebuild_ready()
-        if self._order is None:
-            return
-        places = [Place(lane, o) for lane, state in enumerate(self.lanes) for o in sorted(state.leases)]
-        # Those that failed had their turn; those without an attempt still wait for it.
-        waiting = [
-            (retry.attempt == 0, lane, offset)
-            for lane, state in enumerate(self.lanes)
-            for offset, retry in state.retries.items()
-        ]
-        places += [Place(lane, offset) for _, lane, offset in sorted(waiting)]
-        keys = {
-            Place(lane, record.offset): record.key
-            for lane, state in enumerate(self.lanes)
-            for record in messages_at(self._partition.logs[lane], {*state.leases, *state.retries})
-        }
-        late = [place for place in places if not self._order.enter(keys.get(place), place)]
-        for place in late:
-            state = self.lanes[place.lane]
-            state.ready = [entry for entry in state.ready if entry[1] != place.offset]
-            heapify(state.ready)
 
 
 def _check_texts(*texts: object) -> None:

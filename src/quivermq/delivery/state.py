@@ -4,7 +4,7 @@ Every offset before `next` that has neither a lease nor a retry is finished. So 
 order cost nothing, and only what is unfinished takes memory.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from heapq import heapify, heappop, heappush
 
 from quivermq.delivery.lease import Lease
@@ -77,8 +77,9 @@ class LaneState:
         """Whether anything here is about offsets that the log does not have."""
         return max(self.next, max(self.leases, default=-1) + 1, max(self.retries, default=-1) + 1) > end
 
-    def rebuild_ready(self) -> None:
-        self.ready = [(retry.due, offset) for offset, retry in self.retries.items()]
+    def rebuild_ready(self, without: Set[int] = frozenset()) -> None:
+        """Line up what waits by when it is due, but for those whose turn it is not."""
+        self.ready = [(retry.due, o) for o, retry in self.retries.items() if o not in without]
         heapify(self.ready)
 
     def next_ready(self) -> int | None:

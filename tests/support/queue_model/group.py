@@ -30,6 +30,7 @@ class GroupModel:
         self.name = name
         self.exists = False
         """A group comes to be with its first get or seek; until then it keeps nothing alive."""
+        self.may_exist = False
         self.receipts: dict[str, Place] = {}
         self._log = log
         self._rules = rules

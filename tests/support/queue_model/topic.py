@@ -233,7 +233,7 @@ class TopicModel:
     def _see_starts(self, shown: Shown, now: int) -> None:
         self.starts = shown.starts
         gone = [place for place in self.log if place.offset < shown.starts.get(place.lane, 0)]
-        assert not gone or any(group.exists for group in self.groups.values()), (
+        assert not gone or any(group.may_exist for group in self.groups.values()), (
             "removed before anybody came"
         )
         for group in self.groups.values():

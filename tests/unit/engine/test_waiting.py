@@ -16,8 +16,10 @@ pytestmark = pytest.mark.timeout(60)
 
 T = TypeVar("T")
 
-# Who is not woken by then never is.
+# Who is not woken by then never is. Much less than consumers wait: at the end of their time they look once
+# more, and would find what nobody woke them for.
 PATIENCE_S = 10
+WAIT_S = 600
 
 
 def waiting(mq: quivermq.Engine, topic: str = "orders", group: str = "default") -> int:
@@ -33,7 +35,7 @@ def begin_waiting(
     """Consumers that wait for one message each, and are known to wait when this returns."""
 
     def take() -> bytes | None:
-        message = queue.get(timeout=PATIENCE_S)
+        message = queue.get(timeout=WAIT_S)
         return None if message is None else message.value
 
     futures = [start(take) for _ in range(count)]
@@ -43,7 +45,7 @@ def begin_waiting(
 
 
 def result(future: "Future[T]") -> T:
-    return future.result(2 * PATIENCE_S)
+    return future.result(PATIENCE_S)
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def test_a_put_wakes_a_pattern(mq: quivermq.Engine) -> None:
     for name in ("events.a", "events.b"):
         mq.create_topic(name)
     pattern = mq.queue("events.*")
-    future = start(lambda: pattern.get(timeout=PATIENCE_S))
+    future = start(lambda: pattern.get(timeout=WAIT_S))
     wait_until(lambda: waiting(mq, "events.b") == 1)
     mq.queue("events.b").put(b"x")
     message = result(future)
@@ -213,7 +215,7 @@ def test_new_partitions_wake_too(mq: quivermq.Engine, queue: quivermq.Queue) -> 
 
 
 @pytest.mark.parametrize("topic", ["orders", "nowhere", "events.*"])
-@pytest.mark.parametrize("timeout", [PATIENCE_S, None])
+@pytest.mark.parametrize("timeout", [WAIT_S, None])
 def test_a_close_wakes_all(tmp_path: Path, topic: str, timeout: float | None) -> None:
     mq = quivermq.open(tmp_path / "data")
     mq.create_topic("orders")
@@ -275,7 +277,7 @@ def test_every_group_is_woken(mq: quivermq.Engine, queue: quivermq.Queue) -> Non
     futures = []
     for group in ("a", "b", "c"):
         other = mq.queue("orders", group)
-        futures.append(start(lambda other=other: other.get(timeout=PATIENCE_S)))  # type: ignore[misc]
+        futures.append(start(lambda other=other: other.get(timeout=WAIT_S)))  # type: ignore[misc]
         wait_until(lambda group=group: waiting(mq, group=group) == 1)  # type: ignore[misc]
     queue.put(b"x")
     for future in futures:
@@ -292,7 +294,7 @@ def test_nothing_is_left_lying_while_somebody_waits(mq: quivermq.Engine, partiti
 
     def consume() -> None:
         while left.acquire(blocking=False):
-            message = queue.get(timeout=PATIENCE_S)
+            message = queue.get(timeout=WAIT_S)
             assert message is not None, "a wake-up was lost"
             seen.append(message.value)
             message.ack()
@@ -346,7 +348,7 @@ def test_waiting_is_not_cut_short_by_what_others_take(mq: quivermq.Engine, queue
 
 
 def test_get_many_returns_with_what_comes_first(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
-    future = start(lambda: [message.value for message in queue.get_many(100, timeout=PATIENCE_S)])
+    future = start(lambda: [message.value for message in queue.get_many(100, timeout=WAIT_S)])
     wait_until(lambda: waiting(mq) == 1)
     queue.put(b"x")
     assert result(future) == [b"x"]

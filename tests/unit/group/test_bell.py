@@ -81,6 +81,16 @@ def test_who_was_not_woken_passes_nothing_on() -> None:
     assert list(bell.waiting) == [second.waiter]
 
 
+def test_who_left_first_passes_nothing_on_that_it_did_not_get() -> None:
+    """Somebody rang, took it from the bell, and found it gone: that ring goes to the next by itself."""
+    bell = Bell()
+    first, second = Guest(bell), Guest(bell)
+    bell.waiting.popleft()
+    leave(first.waiter, first.bells, pass_on=True)
+    assert (first.woken, second.woken) == (0, 0)
+    assert not first.waiter.wake()
+
+
 def test_only_one_of_many_threads_wakes() -> None:
     for _ in range(50):
         bells = [Bell() for _ in range(4)]

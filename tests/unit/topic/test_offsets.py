@@ -1,5 +1,7 @@
 """Offsets as ranges, and the set that mostly is one run."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def test_runs_stand_for_the_same_offsets(members: set[int]) -> None:
 @given(offsets, offsets)
 def test_no_two_runs_touch(members: set[int], more: set[int]) -> None:
     flat = runs(members | more)
-    assert all(start < end for start, end in zip(flat, flat[1:], strict=False))
+    assert all(start < end for start, end in pairwise(flat))
 
 
 def test_a_new_set_holds_nothing() -> None:

@@ -1,0 +1,69 @@
+"""When leases run out."""
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from quivermq.delivery.lease import Lease
+from quivermq.delivery.state import LaneState
+
+# So many leases that were settled may be kept beside those that were not.
+_SETTLED_MAX = 1000
+
+
+class Expired(NamedTuple):
+    """A lease that has run out, and the messages that still have it."""
+
+    lane: int
+    lease: Lease
+    offsets: list[int]
+
+
+class Deadlines:
+    """The leases of all lanes, the first to run out first.
+
+    One that is settled is not searched for: it is passed over when its time comes, or swept out with
+    others once they are many.
+    """
+
+    def __init__(self, lanes: list[LaneState]) -> None:
+        self._lanes = lanes
+        self._number = count()
+        self._heap: list[tuple[int, int, int, Lease, Sequence[int]]] = []
+        self._sweep_at = _SETTLED_MAX
+
+    @property
+    def next(self) -> int | None:
+        """When the next lease runs out, if it is not settled by then."""
+        return self._heap[0][0] if self._heap else None
+
+    def is_due(self, now_us: int) -> bool:
+        heap = self._heap
+        return bool(heap) and heap[0][0] <= now_us
+
+    def watch(self, lane: int, lease: Lease, offsets: Sequence[int], deadline: int | None = None) -> None:
+        """Tell when the lease of these messages is over, or at another time."""
+        heappush(self._heap, (deadline or lease.deadline, next(self._number), lane, lease, offsets))
+
+    def take_due(self, now_us: int) -> Iterator[Expired]:
+        """The leases that are over, and not settled."""
+        while self.is_due(now_us):
+            _, _, lane, lease, offsets = heappop(self._heap)
+            leases = self._lanes[lane].leases
+            held = [offset for offset in offsets if leases.get(offset) is lease]
+            if held:
+                yield Expired(lane, lease, held)
+
+    def sweep(self) -> None:
+        """Forget the leases that were settled, once they are many."""
+        if len(self._heap) <= self._sweep_at:
+            return
+        lanes = self._lanes
+        self._heap = [
+            entry
+            for entry in self._heap
+            if any(lanes[entry[2]].leases.get(offset) is entry[3] for offset in entry[4])
+        ]
+        heapify(self._heap)
+        self._sweep_at = _SETTLED_MAX + 2 * len(self._heap)

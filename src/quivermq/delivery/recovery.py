@@ -1,0 +1,75 @@
+"""Bringing the state of a group back when its partition is opened."""
+
+from quivermq.delivery import journal
+from quivermq.delivery.burial import Graves
+from quivermq.delivery.fresh import messages_at
+from quivermq.delivery.journal import Burial, Replay
+from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.state import LaneState
+from quivermq.topic.offsets import runs
+from quivermq.topic.partition import LANE_NUMBERS, Partition
+from quivermq.topic.state_log import StateLog
+from quivermq.topic.transfer import find_transfer
+
+
+def recover(lanes: list[LaneState], notes: StateLog, partition: Partition, graves: Graves | None) -> None:
+    """Replay the journal into `lanes`, which are new, and finish what the process died over."""
+    replay = Replay(lanes)
+    for record in notes.replay():
+        replay.apply_record(record)
+    _forget_lost(lanes, notes, partition)
+    for burial in replay.burials:
+        if graves is not None and _has_arrived(burial, graves):
+            notes.sync(notes.append(journal.finished(burial.lane, runs(burial.offsets))))
+            lanes[burial.lane].finish(burial.offsets)
+    for state in lanes:
+        state.forget_ahead()
+        state.rebuild_ready()
+
+
+def _forget_lost(lanes: list[LaneState], notes: StateLog, partition: Partition) -> None:
+    """Where a power loss took the end of a lane, other messages will come there, and are pending."""
+    changes = b""
+    for lane, (state, log) in enumerate(zip(lanes, partition.logs, strict=True)):
+        end = log.end if log else 0
+        if state.reaches_behind(end):
+            changes += journal.cut(lane, end)
+            state.cut(end)
+    if changes:
+        # Before anything new can be appended there.
+        notes.sync(notes.append(changes))
+
+
+def _has_arrived(burial: Burial, graves: Graves) -> bool:
+    if burial.target_partition >= len(graves.partitions):
+        return False
+    grave = graves.partitions[burial.target_partition].log(LANE_NUMBERS["normal"])
+    if find_transfer(grave, burial.target_end, burial.transfer) is None:
+        return False
+    grave.sync()
+    return True
+
+
+def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
+    """The order inside of keys, made from the messages that are in flight or wait.
+
+    Those in flight come first, then those that failed and so had their turn, then those that still wait
+    for it; only the first of each key stays ready.
+    """
+    order = KeyOrder()
+    places = [Place(lane, offset) for lane, state in enumerate(lanes) for offset in sorted(state.leases)]
+    waiting = [
+        (retry.attempt == 0, lane, offset)
+        for lane, state in enumerate(lanes)
+        for offset, retry in state.retries.items()
+    ]
+    places += [Place(lane, offset) for _, lane, offset in sorted(waiting)]
+    keys = {
+        Place(lane, record.offset): record.key
+        for lane, state in enumerate(lanes)
+        for record in messages_at(partition.logs[lane], {*state.leases, *state.retries})
+    }
+    late = {place for place in places if not order.enter(keys.get(place), place)}
+    for lane, state in enumerate(lanes):
+        state.rebuild_ready(without={offset for offset in state.retries if Place(lane, offset) in late})
+    return order
