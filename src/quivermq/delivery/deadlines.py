@@ -33,6 +33,10 @@ class Deadlines:
         self._heap: list[tuple[int, int, int, Lease, Sequence[int]]] = []
         self._sweep_at = _SETTLED_MAX
 
+    def __len__(self) -> int:
+        """How many leases are watched, some of them settled already."""
+        return len(self._heap)
+
     @property
     def next(self) -> int | None:
         """When the next lease runs out, if it is not settled by then."""

@@ -64,6 +64,8 @@ class Intent:
     upto: int
     targets: list[Target]
     is_finished: bool = False
+    # Known to the process that wrote it down; recovery does not need it.
+    messages: int = 0
 
     @property
     def is_safe(self) -> bool:

@@ -72,8 +72,9 @@ class DelayStore:
 
     @property
     def pending(self) -> int:
-        """How many messages wait."""
-        return self._waiting.pending
+        """How many messages wait, those included that are due and find no room in their lanes."""
+        on_their_way = [intent.messages for intent in tuple(self._unsafe) if not intent.is_finished]
+        return self._waiting.pending + sum(on_their_way)
 
     def put(self, messages: Sequence[Delayed], durability: Durability | None = None) -> list[str | None]:
         """Let messages wait, and return their ids once they are as durable as asked for.
@@ -277,6 +278,7 @@ class DelayStore:
                 after=waiting.watermarks.get(epoch, 0),
                 upto=batch[-1].rank,
                 targets=[Target.of(*place, lanes[place]) for place in lanes_of(batch)],
+                messages=len(batch),
             )
             unsafe = self._unsafe[0].number if self._unsafe else intent.number
             end = self._journal.intend(intent, unsafe, waiting.buckets.next_serial)
