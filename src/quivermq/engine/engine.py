@@ -397,6 +397,8 @@ class Engine:
         return Hosted(self._directory, topic, self.clock, self.metrics, self._space, self._graves)
 
     def _graves(self, topic: str, create: bool) -> Graves | None:
+        if is_dead_letter_topic(topic):
+            return None
         name = dead_letter_name(topic)
         hosted = self.hosted_or_new(name) if create else self._hosted.get(name)
         return None if hosted is None else Graves(hosted.topic.partitions, hosted.ring)
