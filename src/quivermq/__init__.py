@@ -4,9 +4,10 @@ from importlib.metadata import version
 
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
-from quivermq.engine import Compacted, Engine, Queue
+from quivermq.engine import Compacted, Engine, Queue, TopicInfo
 from quivermq.engine import open_engine as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.engine.looking import StoredMessage
+from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -32,7 +33,7 @@ from quivermq.errors import (
     UnsupportedFrame,
 )
 from quivermq.frame import Producer, Record
-from quivermq.log import DataDirectory, Log, LogFollower, follow, repair, verify
+from quivermq.log import DataDirectory, Log, LogFollower, Repair, Report, follow, repair, verify
 from quivermq.settings import EngineSettings, Settings, StorageSettings, load_settings
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.incoming import Message
@@ -53,6 +54,7 @@ __all__ = [
     "DiskFull",
     "Engine",
     "EngineSettings",
+    "EngineStats",
     "FsyncFailed",
     "GroupNotFound",
     "InvalidFrame",
@@ -70,16 +72,21 @@ __all__ = [
     "Producer",
     "Put",
     "Queue",
+    "QueueStats",
     "QuiverError",
     "Record",
+    "Repair",
+    "Report",
     "Scheduled",
     "Settings",
     "StorageFailed",
     "StorageSettings",
     "StoredMessage",
     "TopicExists",
+    "TopicInfo",
     "TopicNotFound",
     "TopicSettings",
+    "TopicStats",
     "Unavailable",
     "UnsupportedFrame",
     "__version__",

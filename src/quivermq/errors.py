@@ -178,7 +178,7 @@ class DirectoryLocked(Conflict):
 
     def __init__(self, path: Path, *, pid: int | None) -> None:
         holder = f"process {pid}" if pid is not None else "another process"
-        super().__init__(f"{path} is in use by {holder}: close it there, or open read-only")
+        super().__init__(f"{path} is in use by {holder}: close it there, or look on with quivermq.follow")
         self.path = path
         self.pid = pid
 

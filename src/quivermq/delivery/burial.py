@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from quivermq.delivery import journal
-from quivermq.delivery.dead_letters import Origin, Verdict, dead_letter_headers
+from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict, dead_letter_headers
 from quivermq.delivery.fresh import messages_at
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic.incoming import message_bytes
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS, Partition
+from quivermq.topic.splitting import FrameLimits, split
 from quivermq.topic.state_log import StateLog
 from quivermq.topic.transfer import new_transfer, transfer_producer
-
-_BATCH_MESSAGES = 500
-_BATCH_BYTES = 1024 * 1024
 
 
 class Graves(NamedTuple):
@@ -43,36 +41,26 @@ def bury(
     """
     grave_number = origin.partition % len(graves.partitions)
     grave = graves.partitions[grave_number].log(LANE_NUMBERS["normal"])
-    for batch, lost in _batches(log, verdicts):
+    records = list(messages_at(log, verdicts.keys()))
+    if lost := sorted(verdicts.keys() - {record.offset for record in records}):
+        # Retention has taken them meanwhile.
+        yield lost
+    for batch in split(records, _size, FrameLimits.of(grave.settings)):
         offsets = [record.offset for record in batch]
-        if batch:
-            transfer = new_transfer()
-            intent = journal.burying(origin.lane, transfer, (grave_number, grave.end), runs(offsets))
-            notes.sync(notes.append(intent))
-            grave.append_many(
-                [record.value for record in batch],
-                timestamp=now_us,
-                keys=[record.key for record in batch],
-                headers=[dead_letter_headers(r, origin, verdicts[r.offset], now_us) for r in batch],
-                producer=transfer_producer(transfer),
-                durability="fsync",
-            )
-            graves.ring(len(batch))
-        yield offsets + lost
+        transfer = new_transfer()
+        intent = journal.burying(origin.lane, transfer, (grave_number, grave.end), runs(offsets))
+        notes.sync(notes.append(intent))
+        grave.append_many(
+            [record.value for record in batch],
+            timestamp=now_us,
+            keys=[record.key for record in batch],
+            headers=[dead_letter_headers(r, origin, verdicts[r.offset], now_us) for r in batch],
+            producer=transfer_producer(transfer),
+            durability="fsync",
+        )
+        graves.ring(len(batch))
+        yield offsets
 
 
-def _batches(log: Log, verdicts: dict[int, Verdict]) -> Iterator[tuple[list[Record], list[int]]]:
-    """The messages in batches of one frame each, with those that retention has taken meanwhile."""
-    batch: list[Record] = []
-    lost: list[int] = []
-    size = 0
-    records = {record.offset: record for record in messages_at(log, verdicts.keys())}
-    lost += [offset for offset in verdicts if offset not in records]
-    for record in records.values():
-        own = message_bytes(record.value, record.key, record.headers)
-        if batch and (len(batch) >= _BATCH_MESSAGES or size + own > _BATCH_BYTES):
-            yield batch, lost
-            batch, lost, size = [], [], 0
-        batch.append(record)
-        size += own
-    yield batch, lost
+def _size(record: Record) -> int:
+    return message_bytes(record.value, record.key, record.headers) + STORY_BYTES

@@ -19,8 +19,10 @@ _NAMES = (
     "group",
     "time",
 )
-_REASON_CHARACTERS_MAX = 256
-_ERROR_CHARACTERS_MAX = 4096
+_REASON_BYTES_MAX = 256
+_ERROR_BYTES_MAX = 4096
+# More than all of it takes.
+STORY_BYTES = 6 * 1024
 
 
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
@@ -52,13 +54,17 @@ def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us
         record.offset,
         record.timestamp,
         verdict.attempts,
-        verdict.reason[:_REASON_CHARACTERS_MAX],
-        verdict.error[:_ERROR_CHARACTERS_MAX],
+        _cut(verdict.reason, _REASON_BYTES_MAX),
+        _cut(verdict.error, _ERROR_BYTES_MAX),
         origin.group,
         now_us,
     )
     told = {_PREFIX + name: _encoded(item) for name, item in zip(_NAMES, story, strict=True)}
     return {**record.headers, **told}
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    return _encoded(text)[:bytes_max].decode(errors="ignore")
 
 
 def _encoded(item: object) -> bytes:

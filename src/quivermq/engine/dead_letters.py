@@ -15,13 +15,11 @@ from quivermq.topic.incoming import message_bytes
 from quivermq.topic.names import DEAD_LETTER_SUFFIX
 from quivermq.topic.partition import LANE_NUMBERS, Partition
 from quivermq.topic.removals import Move
+from quivermq.topic.splitting import FrameLimits, split
 from quivermq.topic.transfer import find_transfer, new_transfer, transfer_producer
 
 Filter = Callable[[DeadLetter], bool]
 Find = Callable[[str], Hosted]
-
-_BATCH_MESSAGES = 500
-_BATCH_BYTES = 1024 * 1024
 
 # Where a dead letter lies: its partition, lane and offset in the dead-letter topic.
 _Lying = tuple[Partition, int, int, DeadLetter]
@@ -34,24 +32,20 @@ def dead_letters(graves: Hosted, limit: int | None) -> list[DeadLetter]:
 
 def redrive(graves: Hosted, wanted: Filter | None, limit: int | None, find: Find) -> int:
     """Send dead letters back, and return how many. `find` gives the topic of a name."""
-    moved = 0
-    batches: dict[tuple[int, int, str, int, int], list[_Lying]] = {}
-    chosen = (item for item in _lying(graves) if wanted is None or wanted(item[3]))
     # Chosen in full first: what goes back may fail and be back here before the end.
-    for item in list(islice(chosen, limit)):
+    chosen = list(islice((item for item in _lying(graves) if wanted is None or wanted(item[3])), limit))
+    by_place: dict[tuple[int, int, str, int, int], list[_Lying]] = {}
+    for item in chosen:
         partition, lane, _, letter = item
-        target = find(letter.topic)
-        number = letter.partition % len(target.topic.partitions)
+        number = letter.partition % len(find(letter.topic).topic.partitions)
         place = (partition.number, lane, letter.topic, number, LANE_NUMBERS[letter.priority])
-        batch = batches.setdefault(place, [])
-        size = sum(_size(lying[3]) for lying in [*batch, item])
-        if batch and (len(batch) >= _BATCH_MESSAGES or size > _BATCH_BYTES):
-            moved += _send_back(target, place, batches.pop(place))
-            batch = batches.setdefault(place, [])
-        batch.append(item)
-    for place, batch in batches.items():
-        moved += _send_back(find(place[2]), place, batch)
-    return moved
+        by_place.setdefault(place, []).append(item)
+    for place, lying in by_place.items():
+        target = find(place[2])
+        log = target.topic.partitions[place[3]].log(place[4])
+        for batch in split(lying, lambda item: _size(item[3]), FrameLimits.of(log.settings)):
+            _send_back(target, place, batch)
+    return len(chosen)
 
 
 def _size(letter: DeadLetter) -> int:
@@ -102,7 +96,7 @@ def _lying(graves: Hosted) -> Iterator[_Lying]:
                     yield partition, lane, record.offset, letter
 
 
-def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: list[_Lying]) -> int:
+def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: list[_Lying]) -> None:
     _, lane, topic, target_partition, target_lane = place
     removals = batch[0][0].removals
     log = target.topic.partitions[target_partition].log(target_lane)
@@ -125,4 +119,3 @@ def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: lis
         raise
     removals.finish(move)
     target.ring(len(letters))
-    return len(letters)

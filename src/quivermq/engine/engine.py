@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.delivery.burial import Graves
-from quivermq.disk import Disk
+from quivermq.disk import Disk, SystemDisk
 from quivermq.engine.dead_letters import finish_moves
 from quivermq.engine.gauges import update_gauges
 from quivermq.engine.hosted import Hosted, Space
@@ -77,13 +77,15 @@ def open_engine(
     Raises DirectoryLocked while another process has it open, and InvalidRequest inside of another
     queue's directory. `disk`, `clock` and `scheduler` are for tests.
     """
-    _check_arguments(path, settings)
+    _check_arguments(path, settings, disk or SystemDisk())
     return Engine(path, settings or Settings(), disk=disk, clock=clock, scheduler=scheduler)
 
 
-def _check_arguments(path: object, settings: object) -> None:
+def _check_arguments(path: object, settings: object, disk: Disk) -> None:
     if not isinstance(path, str | os.PathLike) or "\0" in str(os.fspath(path)):
         raise InvalidRequest(f"a queue is opened by the path of its directory, not by {path!r}")
+    if disk.exists(Path(path)) and not disk.is_directory(Path(path)):
+        raise InvalidRequest(f"{path} is not a directory: a queue needs one of its own")
     if settings is not None and not isinstance(settings, Settings):
         raise InvalidRequest(f"settings are quivermq.Settings, not a {type(settings).__name__}")
 
@@ -279,6 +281,9 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<Engine {self.path}, {len(self._hosted)} topics>"
+
     def check_open(self) -> None:
         """Raise Closing once the queue was closed."""
         if self._is_closed:
@@ -294,7 +299,7 @@ class Engine:
         hosted = self._hosted.get(name)
         if hosted is None:
             self._check_whole(name)
-            raise TopicNotFound(f"there is no topic {name}: create it, or put something into it")
+            raise TopicNotFound(f"there is no topic {name}: topics() lists those there are")
         return hosted
 
     def check_space(self) -> None:

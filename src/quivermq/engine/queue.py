@@ -1,6 +1,6 @@
 """A topic, or all topics of a pattern, as one group sees it: what producers and consumers hold in hand."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -61,6 +61,9 @@ class Queue:
         self._hosted: Hosted | None = None
         self._turn = 0
 
+    def __repr__(self) -> str:
+        return f"<Queue {self.topic}, group {self.group}>"
+
     # In.
 
     def put(
@@ -116,8 +119,8 @@ class Queue:
     ) -> Sequence[Put]:
         """Put messages, each just a value or a `Message`. All are checked before the first is stored.
 
-        Those of one lane are stored together or not at all. When the disk fails between two lanes, the
-        error says so, and the first one keeps its messages.
+        Those of one lane are stored together or not at all. When the disk is full or fails between two
+        lanes, the first one keeps its messages: give them a `dedup_id` to put them all again safely.
         """
         if isinstance(messages, bytes | bytearray | memoryview | str) or not isinstance(messages, Iterable):
             raise InvalidRequest("put_many takes a list of messages: for a single one there is put")
@@ -193,13 +196,15 @@ class Queue:
             # What the handler raised is what the caller has to know.
             with suppress(LeaseExpired, Closing):
                 if not message.is_settled:
-                    message.nack(reason=type(error).__name__, error=f"{type(error).__name__}: {error}")
+                    message.nack(reason=type(error).__name__, error=_told(error))
             raise
         self._engine.renewer.release(message)
         if not message.is_settled:
             message.ack()
 
-    def stream(self, timeout: float | None = None, *, lease: float | None = None) -> Iterator[Delivery]:
+    def stream(
+        self, timeout: float | None = None, *, lease: float | None = None
+    ) -> Generator[Delivery, None, None]:
         """Message after message; each is acked when the next one is asked for.
 
         Ends when none comes for `timeout` seconds, by default never. A message that the loop did not get
@@ -270,11 +275,15 @@ class Queue:
 
     def extend(self, held: Held, seconds: float) -> None:
         """Leases last for so many seconds from now."""
-        self._settle(held, lambda cursor, lane, claims: cursor.extend(lane, claims, seconds, raises=False))
+        self._settle(
+            held,
+            lambda cursor, lane, claims: cursor.extend(lane, claims, seconds, raises=False),
+            is_final=False,
+        )
 
-    def _settle(self, held: Held, settle: Settling) -> None:
+    def _settle(self, held: Held, settle: Settling, *, is_final: bool = True) -> None:
         self._engine.check_open()
-        claims_of(held, self._cursor_of, self._check_cursor).settle(settle)
+        claims_of(held, self._cursor_of, self._check_cursor).settle(settle, is_final=is_final)
 
     # The log.
 
@@ -531,3 +540,11 @@ def _check_filter(wanted: object) -> None:
         raise InvalidRequest(
             f"filter is a function that takes a dead letter, not a {type(wanted).__name__}"
         )
+
+
+def _told(error: BaseException) -> str:
+    """What an exception says, even one that cannot say it."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as unspeakable:
+        return f"{type(error).__name__}, which cannot be shown: {type(unspeakable).__name__}"

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from functools import partial
 
 from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
@@ -36,11 +37,14 @@ class Renewer:
 
     def _look_after(self, now: float, wait_s: float) -> None:
         self._next_look = now + wait_s
-        self._scheduler.schedule(wait_s, self._renew)
+        self._scheduler.schedule(wait_s, partial(self._renew, self._next_look))
 
-    def _renew(self) -> None:
+    def _renew(self, planned: float) -> None:
         now = self._clock.monotonic()
         with self._lock:
+            if self._next_look != planned:
+                # Somebody with a shorter lease came, and an earlier look was planned instead.
+                return
             due = [held for held in self._held.values() if held[2] <= now]
         for delivery, lease_s, _ in due:
             self._extend(delivery, lease_s)

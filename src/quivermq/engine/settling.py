@@ -33,15 +33,15 @@ class Claims:
     def add_receipt(self, cursor: Cursor, lane: int, claim: Claim) -> None:
         self._by_place.setdefault((cursor, lane), []).append(claim)
 
-    def settle(self, settle: Settling) -> None:
-        """Settle all that hold; raise LeaseExpired for the others."""
+    def settle(self, settle: Settling, *, is_final: bool) -> None:
+        """Settle all that hold; raise LeaseExpired for the others. Only what is final ends a delivery."""
         refused = [
             str(Receipt(cursor.topic, cursor.partition, lane, *claim))
             for (cursor, lane), claims in self._by_place.items()
             for claim in settle(cursor, lane, claims)
         ]
         late = set(refused)
-        for delivery in self._deliveries:
+        for delivery in self._deliveries if is_final else ():
             if not late or delivery.receipt not in late:
                 delivery.is_settled = True
         if refused:
@@ -83,5 +83,5 @@ def _are_together(deliveries: Sequence[Delivery]) -> bool:
 
 def _wrong(given: object) -> InvalidRequest:
     return InvalidRequest(
-        f"a {type(given).__name__} cannot be settled: give a delivery, its receipt, or a list of them"
+        f"{given!r:.80} cannot be settled: give a delivery, its receipt, or a list of them"
     )

@@ -18,6 +18,8 @@ _INT64_MAX = 2**63 - 1
 _SECONDS_MAX = _INT64_MAX // 1_000_000 // 4
 # 1973 in microseconds: a smaller number was meant as seconds or milliseconds.
 _LATE_ENOUGH_US = 10**14
+# Seconds from 2001 to 5138; as microseconds, they would be a day and a half in January 1970.
+_LIKE_SECONDS = range(10**9, 10**11)
 _DEDUP_ID_BYTES_MAX = 1024
 
 
@@ -116,6 +118,10 @@ def moment_us(what: str, given: Any) -> int:
     if isinstance(given, float) and -_SECONDS_MAX <= given <= _SECONDS_MAX:
         return round(given * 1_000_000)
     if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= _INT64_MAX // 2:
+        if given in _LIKE_SECONDS:
+            raise InvalidRequest(
+                f"{what} {given} looks like seconds: give unix seconds as a float, or unix microseconds"
+            )
         return given
     raise InvalidRequest(
         f"{what} is unix microseconds as an int, unix seconds as a float, or a datetime, not {given!r}"

@@ -90,7 +90,7 @@ class Seen:
     def forget_scheduled(self, scheduled_id: str) -> None:
         """A delayed message was cancelled: its id may come again."""
         with self.lock:
-            gone = [i for i, sighting in self._ids.items() if sighting.scheduled_id == scheduled_id]
+            gone = [i for i in self._scheduled if self._ids[i].scheduled_id == scheduled_id]
             for dedup_id in gone:
                 assert self._log is not None, "an id was noted, so there is a log"
                 self._log.append(pack(_FORGOTTEN, 0, (), dedup_id.encode()))

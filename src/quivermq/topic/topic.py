@@ -1,6 +1,6 @@
 """A topic: its partitions and lanes, and the way of a message into one of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -12,21 +12,20 @@ from quivermq.log.limits import check_durability
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.delay import Delayed, DelayStore
 from quivermq.topic.draft import Draft
-from quivermq.topic.incoming import Incoming, Message
+from quivermq.topic.incoming import Incoming, Message, message_bytes
 from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.partition import LANES, Partition, lane_number
 from quivermq.topic.put import Put, Puts
 from quivermq.topic.routing import Router
 from quivermq.topic.seen import Lanes, Seen, Sighting
 from quivermq.topic.settings import TopicSettings
+from quivermq.topic.splitting import FrameLimits, split
 
 NORMAL = LANES.index("normal")
 
-# A batch becomes frames of at most this many messages and bytes.
-_FRAME_MESSAGES = 10_000
-_FRAME_BYTES = 4 * 1024 * 1024
 # What a dead letter may be larger than the message it was: the story of its end.
-_FRAME_OVERHEAD_BYTES = 4 * 1024
+_STORY_BYTES = 8 * 1024
+_BYTES_MAX = 2**31 - 1
 
 
 class Topic:
@@ -226,9 +225,11 @@ class Topic:
     def _append_values(self, number: int, values: list[bytes], word: Durability) -> int:
         partition = self.partitions[number]
         log = partition.logs[NORMAL] or partition.log(NORMAL)
-        if len(values) <= _FRAME_MESSAGES and sum(map(len, values)) <= _FRAME_BYTES:
+        limits = FrameLimits.of(self._storage)
+        if len(values) <= limits.messages and sum(map(len, values)) <= limits.bytes:
             return log.append_many(values, durability=word)
-        return log.append_batches(({"values": part} for part in _split(values)), durability=word)
+        parts = split(values, len, limits)
+        return log.append_batches(({"values": part} for part in parts), durability=word)
 
     def _put_once(self, checked: list[Incoming], places: list[int], word: Durability) -> list[Put]:
         """Store messages unless one of the same id was stored within the window."""
@@ -326,9 +327,8 @@ class Topic:
                 durability=word,
             )
         now_us = self._clock.now_us()
-        return log.append_batches(
-            (_columns(part, now_us) for part in _split_messages(messages)), durability=word
-        )
+        parts = split(messages, _size, FrameLimits.of(self._storage))
+        return log.append_batches((_columns(part, now_us) for part in parts), durability=word)
 
     def _delayed(self, message: Incoming, partition: int) -> Delayed:
         key, headers, timestamp, expires_at, dedup_id = message.rest
@@ -362,7 +362,12 @@ class Topic:
         if not is_dead_letter_topic(self.name):
             return limits
         # A message that was not too large must not become so by being given up.
-        return replace(limits, message_bytes_max=limits.frame_bytes_max - _FRAME_OVERHEAD_BYTES)
+        return replace(
+            limits,
+            message_bytes_max=min(limits.message_bytes_max + _STORY_BYTES, _BYTES_MAX - 4 * _STORY_BYTES),
+            frame_bytes_max=min(limits.frame_bytes_max + 2 * _STORY_BYTES, _BYTES_MAX - _STORY_BYTES),
+            frame_raw_bytes_max=min(limits.frame_raw_bytes_max + 3 * _STORY_BYTES, _BYTES_MAX),
+        )
 
 
 def _incoming(record: Record, lane: int, partition: int) -> Incoming:
@@ -370,33 +375,8 @@ def _incoming(record: Record, lane: int, partition: int) -> Incoming:
     return Incoming(record.value, rest, lane, partition, None)
 
 
-def _split(values: list[bytes]) -> Iterator[list[bytes]]:
-    """Values in parts that fit into a frame each."""
-    part: list[bytes] = []
-    size = 0
-    for value in values:
-        if part and (len(part) >= _FRAME_MESSAGES or size + len(value) > _FRAME_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(value)
-        size += len(value)
-    yield part
-
-
-def _split_messages(messages: list[Incoming]) -> Iterator[list[Incoming]]:
-    """Messages in parts that fit into a frame each, the larger ones with their headers."""
-    part: list[Incoming] = []
-    size = 0
-    for message in messages:
-        headers = message.rest[1]
-        own = len(message.value) + len(message.rest[0] or b"") + 64
-        own += sum(len(name) * 4 + len(content) + 8 for name, content in (headers or {}).items())
-        if part and (len(part) >= _FRAME_MESSAGES or size + own > _FRAME_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(message)
-        size += own
-    yield part
+def _size(message: Incoming) -> int:
+    return message_bytes(message.value, message.rest[0], message.rest[1])
 
 
 def _columns(messages: list[Incoming], now_us: int) -> dict[str, list[object]]:
