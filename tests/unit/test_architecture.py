@@ -12,7 +12,21 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "quivermq"
 MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
 
-LAYERS_TODAY = ("cli", "topic", "log", "segment", "frame", "disk", "clock", "settings", "metrics", "errors")
+LAYERS_TODAY = (
+    "cli",
+    "engine",
+    "group",
+    "delivery",
+    "topic",
+    "log",
+    "segment",
+    "frame",
+    "disk",
+    "clock",
+    "settings",
+    "metrics",
+    "errors",
+)
 LAYERS_OF_SPARK = {"spark", "client", "log", "frame", "disk", "clock", "settings", "errors"}
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from quivermq.delivery import journal
 from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict, dead_letter_headers
 from quivermq.delivery.fresh import messages_at
+from quivermq.errors import DiskFull
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic.incoming import message_bytes
@@ -34,10 +35,12 @@ def bury(
     origin: Origin,
     verdicts: dict[int, Verdict],
     now_us: int,
+    open_burials: dict[int, bytes],
 ) -> Iterator[list[int]]:
     """Move messages to the dead letters, batch by batch; yields the offsets that are finished.
 
-    The caller notes that they are, before it does anything else with them.
+    The caller notes that they are, before it does anything else with them. `open_burials` has the
+    intents of which nobody knows whether the dead letters are there.
     """
     grave_number = origin.partition % len(graves.partitions)
     grave = graves.partitions[grave_number].log(LANE_NUMBERS["normal"])
@@ -49,17 +52,36 @@ def bury(
         offsets = [record.offset for record in batch]
         transfer = new_transfer()
         intent = journal.burying(origin.lane, transfer, (grave_number, grave.end), runs(offsets))
+        # A grave that takes nothing any more is not promised anything.
+        grave.flush()
+        open_burials[transfer] = intent
         notes.sync(notes.append(intent))
-        grave.append_many(
-            [record.value for record in batch],
-            timestamp=now_us,
-            keys=[record.key for record in batch],
-            headers=[dead_letter_headers(r, origin, verdicts[r.offset], now_us) for r in batch],
-            producer=transfer_producer(transfer),
-            durability="fsync",
-        )
+        try:
+            _append(grave, batch, origin, verdicts, now_us, transfer)
+        except DiskFull:
+            del open_burials[transfer]
+            raise
         graves.ring(len(batch))
         yield offsets
+        del open_burials[transfer]
+
+
+def _append(
+    grave: Log,
+    batch: list[Record],
+    origin: Origin,
+    verdicts: dict[int, Verdict],
+    now_us: int,
+    transfer: int,
+) -> None:
+    grave.append_many(
+        [record.value for record in batch],
+        timestamp=now_us,
+        keys=[record.key for record in batch],
+        headers=[dead_letter_headers(r, origin, verdicts[r.offset], now_us) for r in batch],
+        producer=transfer_producer(transfer),
+        durability="fsync",
+    )
 
 
 def _size(record: Record) -> int:

@@ -77,6 +77,10 @@ class Cursor:
         self._is_closed = False
         self._keeps_dead = is_dead_letter_topic(self.topic)
         self._owed = b""
+        # Burials that may or may not have reached the dead letters, by transfer.
+        self._open_burials: dict[int, bytes] = {}
+        # How often the end of one message gave another one its turn.
+        self.freed = 0
         self.lanes = [LaneState() for _ in LANES]
         recover(self.lanes, log, partition, graves(False))
         self._deadlines = Deadlines(self.lanes)
@@ -447,6 +451,7 @@ class Cursor:
                     for offset, lease in zip(offsets, leases, strict=True)
                 )
                 end = self._append(record)
+                self._deadlines.sweep()
                 for offset, lease in zip(offsets, leases, strict=True):
                     state.leases[offset] = lease
                     self._deadlines.watch(lane, lease, (offset,))
@@ -548,7 +553,7 @@ class Cursor:
         with self._lock:
             self._check_open()
             self._pay()
-            return self._journal.snapshot(parts(journal.snapshot(self.lanes)))
+            return self._journal.snapshot(self._snapshot())
 
     def close(self) -> None:
         """Hand nothing out any more."""
@@ -596,6 +601,7 @@ class Cursor:
         record = b"".join(journal.waiting(lane, retry, runs(offsets)) for retry, offsets in waits.items())
         end = self._append(record)
         state = self.lanes[lane]
+        self._deadlines.sweep()
         for retry, offsets in waits.items():
             for offset in offsets:
                 state.wait(offset, retry, is_its_turn=self._is_first(lane, offset))
@@ -622,6 +628,7 @@ class Cursor:
             turn = self._order.leave(Place(lane, offset))
             if turn is not None and (waits := self.lanes[turn.lane].retries.get(turn.offset)) is not None:
                 self.lanes[turn.lane].wait(turn.offset, Retry(waits.attempt, max(waits.due, now_us)))
+                self.freed += 1
                 self._on_ready(1)
 
     def _build_order(self) -> None:
@@ -638,7 +645,8 @@ class Cursor:
         self._pay()
         graves = self._graves(True)
         assert graves is not None, "they were to be made"
-        for offsets in bury(log, self._journal, graves, origin, verdicts, now_us):
+        burials = bury(log, self._journal, graves, origin, verdicts, now_us, self._open_burials)
+        for offsets in burials:
             # They are dead letters now, also when there is no room for the note of it.
             self._owed += journal.finished(lane, runs(offsets))
             self._finish(lane, offsets)
@@ -673,7 +681,10 @@ class Cursor:
 
     def _keep_short(self) -> None:
         if self._journal.wants_snapshot:
-            self._journal.try_snapshot(parts(journal.snapshot(self.lanes)))
+            self._journal.try_snapshot(self._snapshot())
+
+    def _snapshot(self) -> Iterable[bytes]:
+        return parts([*journal.snapshot(self.lanes), *self._open_burials.values()])
 
 
 def _check_texts(*texts: object) -> None:

@@ -124,4 +124,5 @@ def dead_letter(record: Record, partition: int, lane: int, fallback_topic: str) 
 
 
 def _number(text: bytes, fallback: int) -> int:
-    return int(text) if _NUMBER.fullmatch(text) else fallback
+    number = int(text) if _NUMBER.fullmatch(text) else fallback
+    return number if abs(number) < 2**62 else fallback

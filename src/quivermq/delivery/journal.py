@@ -11,6 +11,7 @@ from struct import Struct
 from quivermq.delivery.lease import Lease
 from quivermq.delivery.retry import Retry
 from quivermq.delivery.state import LaneState
+from quivermq.errors import InvalidFrame
 from quivermq.topic.offsets import offsets_of, runs
 from quivermq.topic.records import Change, pack, unpack
 
@@ -135,6 +136,8 @@ class Replay:
             self.burials.append(Burial(change))
         elif kind == CUT:
             state.cut(numbers[0])
+        else:
+            raise InvalidFrame(f"a change of kind {kind} is not known", position=0)
 
 
 def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:

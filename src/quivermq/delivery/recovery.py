@@ -15,8 +15,7 @@ from quivermq.topic.transfer import find_transfer
 def recover(lanes: list[LaneState], notes: StateLog, partition: Partition, graves: Graves | None) -> None:
     """Replay the journal into `lanes`, which are new, and finish what the process died over."""
     replay = Replay(lanes)
-    for record in notes.replay():
-        replay.apply_record(record)
+    notes.apply(replay.apply_record)
     _forget_lost(lanes, notes, partition)
     for burial in replay.burials:
         if graves is not None and _has_arrived(burial, graves):

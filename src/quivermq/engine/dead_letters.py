@@ -5,11 +5,13 @@ out of the dead letters, each step durable before the next: whatever dies in bet
 one of the two when everything is open again.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
 
 from quivermq.delivery.dead_letters import DeadLetter, dead_letter
 from quivermq.engine.hosted import Hosted
+from quivermq.errors import InvalidName, NotFound, QuiverError
 from quivermq.log import Log
 from quivermq.topic.incoming import message_bytes
 from quivermq.topic.names import DEAD_LETTER_SUFFIX
@@ -17,6 +19,8 @@ from quivermq.topic.partition import LANE_NUMBERS, Partition
 from quivermq.topic.removals import Move
 from quivermq.topic.splitting import FrameLimits, split
 from quivermq.topic.transfer import find_transfer, new_transfer, transfer_producer
+
+logger = logging.getLogger(__name__)
 
 Filter = Callable[[DeadLetter], bool]
 Find = Callable[[str], Hosted]
@@ -35,9 +39,15 @@ def redrive(graves: Hosted, wanted: Filter | None, limit: int | None, find: Find
     # Chosen in full first: what goes back may fail and be back here before the end.
     chosen = list(islice((item for item in _lying(graves) if wanted is None or wanted(item[3])), limit))
     by_place: dict[tuple[int, int, str, int, int], list[_Lying]] = {}
+    lost: QuiverError | None = None
     for item in chosen:
         partition, lane, _, letter = item
-        number = letter.partition % len(find(letter.topic).topic.partitions)
+        try:
+            number = letter.partition % len(find(letter.topic).topic.partitions)
+        except (NotFound, InvalidName) as error:
+            # Where it came from is not there any more: it stays, and the others go.
+            lost = error
+            continue
         place = (partition.number, lane, letter.topic, number, LANE_NUMBERS[letter.priority])
         by_place.setdefault(place, []).append(item)
     for place, lying in by_place.items():
@@ -45,7 +55,12 @@ def redrive(graves: Hosted, wanted: Filter | None, limit: int | None, find: Find
         log = target.topic.partitions[place[3]].log(place[4])
         for batch in split(lying, lambda item: _size(item[3]), FrameLimits.of(log.settings)):
             _send_back(target, place, batch)
-    return len(chosen)
+    moved = sum(map(len, by_place.values()))
+    if lost is not None:
+        if not moved:
+            raise lost
+        logger.warning("%d dead letters of %s stay: %s", len(chosen) - moved, graves.name, lost)
+    return moved
 
 
 def _size(letter: DeadLetter) -> int:

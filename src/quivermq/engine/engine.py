@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable
 from copy import copy
@@ -41,6 +42,8 @@ from quivermq.topic.stored import StoredTopic, load_topic, store_topic
 from quivermq.topic.topic import Topic
 
 logger = logging.getLogger(__name__)
+
+_PARTITION = re.compile(r"p[0-9]{1,4}")
 
 # A clock that was set by less is not worth a word.
 _JUMP_US = 1_000_000
@@ -117,7 +120,9 @@ class Engine:
         self.renewer = Renewer(self.clock, self._scheduler)
         # Held only to look at and change the dict, and to open a topic; never while waiting for a cursor.
         self._topics_lock = threading.RLock()
+        # One after the other: altering and deleting topics; writing their settings.
         self._changing = threading.Lock()
+        self._storing = threading.Lock()
         self._hosted: dict[str, Hosted] = {}
         self._broken: dict[str, QuiverError] = {}
         self._retained_at = self.clock.monotonic()
@@ -146,8 +151,8 @@ class Engine:
 
     def alter_topic(self, name: str, **settings: Any) -> None:
         """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
-        hosted = self.hosted(name)
         with self._changing:
+            hosted = self.hosted(name)
             changed = hosted.settings.changed(settings)
             changed.storage(self.settings.storage)
             self._store(name, changed)
@@ -156,8 +161,8 @@ class Engine:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its messages and what its groups know. Its dead letters stay."""
-        hosted = self.hosted(name)
         with self._changing:
+            hosted = self.hosted(name)
             self._store(name, hosted.settings, deleted=True)
             hosted.close()
             with self._topics_lock:
@@ -223,13 +228,12 @@ class Engine:
     def queue_stats(self, hosted: Hosted, group: str) -> QueueStats:
         hosted.release(self.clock.now_us())
         delayed, dead = hosted.topic.delays.pending, self.dead_letter_count(hosted.name)
-        if group not in hosted.groups:
+        found = hosted.groups.get(group)
+        if found is None:
             pending = hosted.topic.messages
             return QueueStats(hosted.name, group, pending=pending, delayed=delayed, dead_letters=dead)
-        hosted.groups[group].expire(self.clock.now_us())
-        return QueueStats(
-            hosted.name, group, *hosted.groups[group].counts(), delayed=delayed, dead_letters=dead
-        )
+        found.expire(self.clock.now_us())
+        return QueueStats(hosted.name, group, *found.counts(), delayed=delayed, dead_letters=dead)
 
     def dead_letter_count(self, topic: str) -> int:
         if is_dead_letter_topic(topic):
@@ -345,8 +349,9 @@ class Engine:
                     self._open_topic(name)
                 except (StorageFailed, InvalidSettings) as error:
                     self._set_aside(name, error)
-        for hosted in list(self._hosted.values()):
-            hosted.open_groups()
+        groups = self._stored_groups()
+        for name, hosted in self._hosted.items():
+            hosted.open_groups(groups.get(name, []))
         for name, hosted in list(self._hosted.items()):
             try:
                 hosted.topic.open_delays()
@@ -354,6 +359,15 @@ class Engine:
                 self._set_aside(name, error)
         for hosted in list(self._hosted.values()):
             self._guarded(hosted, partial(finish_moves, hosted, self.find))
+
+    def _stored_groups(self) -> dict[str, list[str]]:
+        """By topic, the groups that have been here before."""
+        disk, root = self._directory.disk, self.path / "groups"
+        found: dict[str, list[str]] = {}
+        for group in disk.names(root):
+            for topic in disk.names(root / group):
+                found.setdefault(topic, []).append(group)
+        return found
 
     def _open_topic(self, name: str) -> None:
         disk, path = self._directory.disk, self._topic_path(name)
@@ -381,7 +395,7 @@ class Engine:
     def _adopt(self, name: str) -> None:
         """A directory without `topic.json`: the file was lost, or its making was interrupted."""
         disk, path = self._directory.disk, self._topic_path(name)
-        numbers = [int(part[1:]) for part in disk.names(path) if part[:1] == "p" and part[1:].isdigit()]
+        numbers = [int(part[1:]) for part in disk.names(path) if _PARTITION.fullmatch(part)]
         if not numbers:
             return
         settings = TopicSettings.make({"partitions": max(numbers) + 1}, self.settings.storage)
@@ -413,9 +427,14 @@ class Engine:
 
     def _store(self, name: str, settings: TopicSettings, *, deleted: bool = False) -> None:
         disk, path = self._directory.disk, self._topic_path(name)
-        before = load_topic(disk, path)
-        created_us = self.clock.now_us() if before is None else before.created_us
-        store_topic(disk, path, StoredTopic(settings=settings, created_us=created_us, deleted=deleted))
+        with self._storing:
+            before = load_topic(disk, path)
+            if before is not None and before.deleted and not deleted:
+                # Its removal was interrupted: nothing of it may come back under the same name.
+                self._remove_files(name)
+                before = None
+            created_us = self.clock.now_us() if before is None else before.created_us
+            store_topic(disk, path, StoredTopic(settings=settings, created_us=created_us, deleted=deleted))
 
     def _remove_files(self, name: str) -> None:
         """Take away what a deleted topic left; `topic.json`, which says so, goes last."""
@@ -445,6 +464,8 @@ class Engine:
         except QuiverError as error:
             if not (hosted.is_gone or self._is_closed):
                 logger.error("maintenance of %s failed: %s", hosted.name, error)
+        except Exception:
+            logger.exception("maintenance of %s failed", hosted.name)
 
     def _look_at_disk(self) -> None:
         free = self._directory.disk.free_bytes(self.path)

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 
 from quivermq.clock import SteadyClock
@@ -79,17 +79,20 @@ class Hosted:
     def configure(self, settings: TopicSettings) -> None:
         """Go on with other settings, here and in every group."""
         with self._changing:
-            self.topic.configure(settings)
+            # First the partitions, then those who read them, then those who write to them.
+            self.topic.grow(settings)
             for group in self.groups.values():
                 group.configure(settings)
-                # Somebody may have put into a new partition before the group knew of it.
+            self.topic.configure(settings)
+            for group in self.groups.values():
                 group.bell.ring(len(group.bell.waiting))
             self._configure_fast_path()
 
     def _configure_fast_path(self) -> None:
         # A put that is just a value may go straight to its log when nothing has to be asked first.
         self.is_simple = not self.topic.settings.is_bounded
-        self._only_log: Log | None = None
+        # As long as the settings are these, every plain value goes to this log.
+        self._only_log: tuple[TopicSettings, Log | None] = (self.topic.settings, None)
 
     # The way in.
 
@@ -97,10 +100,11 @@ class Hosted:
         """Store a message that is just a value, where nothing limits the topic."""
         if self._space.shortage is not None or self.is_gone:
             self._check_usable()
-        log = self._only_log
-        if log is None:
+        settings, log = self._only_log
+        if log is None or settings is not self.topic.settings:
+            settings = self.topic.settings
             place = self.topic.append_plain(value, durability)
-            self._only_log = self.topic.only_log
+            self._only_log = (settings, self.topic.only_log)
         else:
             place = 0, log.append(value, durability=durability)
         self._published.add(1)
@@ -147,9 +151,9 @@ class Hosted:
 
     # Groups.
 
-    def open_groups(self) -> None:
+    def open_groups(self, names: list[str]) -> None:
         """Open the groups that have been here before. One that cannot be read stops only itself."""
-        for name in list(self.stored_groups()):
+        for name in names:
             try:
                 self.group(name)
             except StorageFailed as error:
@@ -271,10 +275,3 @@ class Hosted:
             self.is_gone = True
             for group in self.groups.values():
                 group.close()
-
-    def stored_groups(self) -> Iterator[str]:
-        """The groups that have been here before."""
-        disk, root = self._directory.disk, self._directory.path / "groups"
-        for name in disk.names(root):
-            if disk.is_directory(root / name / self.name):
-                yield name

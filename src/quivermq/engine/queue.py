@@ -16,7 +16,16 @@ from quivermq.engine.positions import positions
 from quivermq.engine.settling import Settling, claims_of
 from quivermq.engine.stats import QueueStats
 from quivermq.engine.waiting import wait_for
-from quivermq.errors import Closing, InvalidName, InvalidRequest, LeaseExpired, TopicNotFound
+from quivermq.errors import (
+    Closing,
+    DiskFull,
+    InvalidName,
+    InvalidRequest,
+    LeaseExpired,
+    QuiverError,
+    StorageFailed,
+    TopicNotFound,
+)
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.group import Group
 from quivermq.log.limits import check_durability
@@ -460,13 +469,14 @@ class Queue:
         hosted = self._engine.find(self.topic)
         return [] if hosted is None else [hosted]
 
-    def _cursor_of(self, receipt: str) -> tuple[Cursor, int, int, int]:
+    def _cursor_of(self, receipt: str) -> tuple[Cursor, int, int, int] | None:
         topic, partition, lane, offset, token = parse_receipt(receipt)
         self._check_topic(topic)
-        group = self._engine.hosted(topic).groups.get(self.group)
+        hosted = self._engine.find(topic)
+        group = None if hosted is None else hosted.groups.get(self.group)
         if group is None or partition >= len(group.cursors):
-            # A group that has had nothing cannot have a receipt.
-            raise LeaseExpired(receipts=[receipt])
+            # Nobody can have a receipt from there.
+            return None
         return group.cursors[partition], lane, offset, token
 
     def _check_cursor(self, cursor: Cursor) -> None:
@@ -507,10 +517,17 @@ class Queue:
         self._turn += 1
         start = self._turn % len(topics) if topics else 0
         taken: list[Delivery] = []
+        failures: list[QuiverError] = []
         for topic in [*topics[start:], *topics[:start]]:
-            taken += self._take_from(topic, count - len(taken), lease_us, pop)
+            try:
+                taken += self._take_from(topic, count - len(taken), lease_us, pop)
+            except (StorageFailed, DiskFull) as error:
+                # What other topics gave is leased already, and has to reach the caller.
+                failures.append(error)
             if len(taken) >= count:
                 break
+        if not taken and failures:
+            raise failures[0]
         return taken
 
     def _take_from(self, hosted: Hosted, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from quivermq.delivery.cursor import Claim, Cursor
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import Receipt
-from quivermq.errors import InvalidRequest, LeaseExpired
+from quivermq.errors import Closing, InvalidRequest, LeaseExpired, QuiverError
 
 # Settles what can be settled, and returns the claims that do not hold.
 Settling = Callable[[Cursor, int, Sequence[Claim]], list[Claim]]
@@ -17,6 +17,7 @@ class Claims:
     def __init__(self) -> None:
         self._by_place: dict[tuple[Cursor, int], list[Claim]] = {}
         self._deliveries: list[Delivery] = []
+        self._unknown: list[str] = []
 
     def add_delivery(self, delivery: Delivery) -> None:
         claim = (delivery._record.offset, delivery._lease.token)
@@ -33,24 +34,35 @@ class Claims:
     def add_receipt(self, cursor: Cursor, lane: int, claim: Claim) -> None:
         self._by_place.setdefault((cursor, lane), []).append(claim)
 
+    def add_unknown(self, receipt: str) -> None:
+        self._unknown.append(receipt)
+
     def settle(self, settle: Settling, *, is_final: bool) -> None:
         """Settle all that hold; raise LeaseExpired for the others. Only what is final ends a delivery."""
-        refused = [
-            str(Receipt(cursor.topic, cursor.partition, lane, *claim))
-            for (cursor, lane), claims in self._by_place.items()
-            for claim in settle(cursor, lane, claims)
-        ]
+        refused, failures = list(self._unknown), []
+        for (cursor, lane), claims in self._by_place.items():
+            try:
+                late_claims: Sequence[Claim] = settle(cursor, lane, claims)
+            except Closing:
+                # The topic or the group was deleted.
+                late_claims = claims
+            except QuiverError as error:
+                failures.append(error)
+                late_claims = claims
+            refused += [str(Receipt(cursor.topic, cursor.partition, lane, *claim)) for claim in late_claims]
         late = set(refused)
         for delivery in self._deliveries if is_final else ():
             if not late or delivery.receipt not in late:
                 delivery.is_settled = True
+        if failures:
+            raise failures[0]
         if refused:
             raise LeaseExpired(receipts=refused)
 
 
 def claims_of(
     held: object,
-    cursor_of: Callable[[str], tuple[Cursor, int, int, int]],
+    cursor_of: Callable[[str], tuple[Cursor, int, int, int] | None],
     check_cursor: Callable[[Cursor], None],
 ) -> Claims:
     """The claims of deliveries and receipts, one or many. Raises InvalidRequest for anything else."""
@@ -69,8 +81,11 @@ def claims_of(
             check_cursor(item._cursor)
             claims.add_delivery(item)
         elif isinstance(item, str):
-            cursor, lane, offset, token = cursor_of(item)
-            claims.add_receipt(cursor, lane, (offset, token))
+            found = cursor_of(item)
+            if found is None:
+                claims.add_unknown(item)
+            else:
+                claims.add_receipt(found[0], found[1], found[2:])
         else:
             raise _wrong(item)
     return claims

@@ -53,7 +53,16 @@ def _wait_once(
         leave(waiter, bells, pass_on=True)
         raise
     leave(waiter, bells, pass_on=bool(found))
-    return waited, found or take()
+    if found:
+        return waited, found
+    found = take()
+    if len(groups) > 1:
+        # Woken for one topic, it may have been served by another: somebody else looks after the first.
+        now_us = engine.clock.now_us()
+        for _, group in groups:
+            if group.bell.waiting and group.has_ready(now_us):
+                group.bell.ring()
+    return waited, found
 
 
 def _until_next_event(

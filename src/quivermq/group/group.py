@@ -8,7 +8,7 @@ from quivermq.clock import Clock
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.service import Service
-from quivermq.errors import StorageFailed
+from quivermq.errors import DiskFull, QuiverError, StorageFailed
 from quivermq.group.bell import Bell
 from quivermq.topic.partition import LANES
 from quivermq.topic.settings import TopicSettings
@@ -70,13 +70,18 @@ class Group:
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Delivery] = []
-        failures: list[StorageFailed] = []
+        failures: list[QuiverError] = []
         # A lane may give less than it seemed to have: what has expired, or waits for its turn, counts.
         spent: set[int] = set()
+        freed = sum(cursor.freed for cursor in cursors)
         while len(taken) < count:
             shares = self._service.shares(count - len(taken), self._ready(cursors, spent))
             if not shares:
-                break
+                # Passing over a message of a key may have made one of another lane ready.
+                before, freed = freed, sum(cursor.freed for cursor in cursors)
+                if before == freed:
+                    break
+                spent.clear()
             for lane, share in shares:
                 given = _take(cursors, lane, share, lease_us, pop, failures)
                 if len(given) < share:
@@ -92,6 +97,10 @@ class Group:
             0 if lane in spent else sum(cursor.ready(lane, now_us) for cursor in cursors)
             for lane in range(len(LANES))
         ]
+
+    def has_ready(self, now_us: int) -> bool:
+        """Whether there seems to be a message that somebody could have."""
+        return any(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(len(LANES)))
 
     def counts(self) -> GroupCounts:
         """What the group still has to do with."""
@@ -120,7 +129,7 @@ class Group:
 
 
 def _take(
-    cursors: list[Cursor], lane: int, count: int, lease_us: int, pop: bool, failures: list[StorageFailed]
+    cursors: list[Cursor], lane: int, count: int, lease_us: int, pop: bool, failures: list[QuiverError]
 ) -> list[Delivery]:
     """Up to `count` messages of one lane, from one partition after the other."""
     taken: list[Delivery] = []
@@ -129,6 +138,7 @@ def _take(
             break
         try:
             taken += cursor.take(lane, count - len(taken), lease_us, pop=pop)
-        except StorageFailed as error:
+        except (StorageFailed, DiskFull) as error:
+            # What others gave is leased already, and has to reach the caller.
             failures.append(error)
     return taken

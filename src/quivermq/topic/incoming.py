@@ -18,8 +18,8 @@ _INT64_MAX = 2**63 - 1
 _SECONDS_MAX = _INT64_MAX // 1_000_000 // 4
 # 1973 in microseconds: a smaller number was meant as seconds or milliseconds.
 _LATE_ENOUGH_US = 10**14
-# Seconds from 2001 to 5138; as microseconds, they would be a day and a half in January 1970.
-_LIKE_SECONDS = range(10**9, 10**11)
+# Seconds from 2017 to 2049; as microseconds, they would be some minutes in January 1970.
+_LIKE_SECONDS = range(1_500_000_000, 2_500_000_000)
 _DEDUP_ID_BYTES_MAX = 1024
 
 

@@ -2,6 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
+from quivermq.errors import InvalidFrame
+
+# More than is ever changed at once: whatever wrote this was not this program.
+_RANGE_MAX = 2**28
+
 
 def runs(offsets: Iterable[int]) -> list[int]:
     """Offsets as a flat list of half-open ranges: start, end, start, end …"""
@@ -25,7 +30,10 @@ def offsets_of(flat: Iterable[int]) -> Iterator[int]:
     """The offsets that a flat list of ranges stands for."""
     ends = iter(flat)
     for start in ends:
-        yield from range(start, next(ends))
+        end = next(ends, -1)
+        if not 0 <= start <= end <= start + _RANGE_MAX:
+            raise InvalidFrame(f"[{start}, {end}) is no range of offsets", position=0)
+        yield from range(start, end)
 
 
 class OffsetSet:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from quivermq.errors import DiskFull
+from quivermq.errors import DiskFull, InvalidFrame
 from quivermq.log import DataDirectory
 from quivermq.topic.offsets import OffsetSet, offsets_of, runs
 from quivermq.topic.records import pack, unpack
@@ -99,8 +99,7 @@ class Removals:
 
     def _replay(self) -> None:
         self._log = StateLog(self._directory, self._name)
-        for record in self._log.replay():
-            self._apply(record)
+        self._log.apply(self._apply)
 
     def _apply(self, record: bytes) -> None:
         for kind, lane, numbers, text in unpack(record):
@@ -121,6 +120,8 @@ class Removals:
                 self.unfinished[transfer] = Move(
                     transfer, lane, offsets, text.decode(), partition, target_lane, end
                 )
+            else:
+                raise InvalidFrame(f"a removal of kind {kind} is not known", position=0)
 
     def _snapshot(self) -> Iterable[bytes]:
         for number, lane in enumerate(self.lanes):

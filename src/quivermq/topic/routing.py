@@ -20,18 +20,18 @@ _UNPACK_WORDS = [Struct(f"<{words}I").unpack_from for words in range(_SHORT_BYTE
 class Router:
     """Spreads the messages of one topic over its partitions. Any thread may ask."""
 
-    __slots__ = ("_partitions", "_turns")
+    __slots__ = ("_turns", "partitions")
 
     def __init__(self, partitions: int) -> None:
         assert partitions > 0, partitions
-        self._partitions = partitions
+        self.partitions = partitions
         # To take the next number is one step of the interpreter: no two threads get the same.
         self._turns = count()
 
     def partition_of(self, key: bytes | None) -> int:
         """The partition of a key, always the same; without a key, each in turn."""
         number = next(self._turns) if key is None else murmur3(key)
-        return number % self._partitions
+        return number % self.partitions
 
 
 def murmur3(key: bytes) -> int:

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from quivermq.errors import Conflict, DiskFull
+from quivermq.errors import Conflict, DiskFull, InvalidFrame
 from quivermq.frame import Column, Frame, Header
 from quivermq.log import DataDirectory, Log
 from quivermq.topic.records import pack, unpack
@@ -69,6 +69,7 @@ class Seen:
         self._ids: OrderedDict[str, Sighting] = OrderedDict()
         # The ids of messages that are delayed.
         self._scheduled: set[str] = set()
+        self._has_lost = False
         self._producers: OrderedDict[tuple[int, int, int], _Producer] = OrderedDict()
         self._checkpoint: dict[tuple[int, int], int] = {}
         if directory.disk.is_directory(directory.path / name):
@@ -92,9 +93,9 @@ class Seen:
         with self.lock:
             gone = [i for i in self._scheduled if self._ids[i].scheduled_id == scheduled_id]
             for dedup_id in gone:
-                assert self._log is not None, "an id was noted, so there is a log"
-                self._log.append(pack(_FORGOTTEN, 0, (), dedup_id.encode()))
+                # In any case: the next opening asks the delay store what was cancelled.
                 self._drop(dedup_id)
+                self._write(pack(_FORGOTTEN, 0, (), dedup_id.encode()))
 
     @property
     def has_scheduled(self) -> bool:
@@ -178,22 +179,29 @@ class Seen:
             grown = sum(end - self._checkpoint.get(lane, 0) for lane, end in ends.items())
             if grown >= _CHECKPOINT_MESSAGES:
                 self._checkpoint = ends
-                self._log.append(self._packed_checkpoint())
+                if self._has_lost:
+                    # What was not written along is written now, or has to be looked for at the opening.
+                    self._log.snapshot(parts(self._snapshot()))
+                    self._has_lost = False
+                else:
+                    self._log.append(self._packed_checkpoint())
 
     def _write(self, record: bytes) -> None:
         """Write along what is known. On a full disk, the next opening finds it in the lane itself."""
-        assert self._log is not None, "prepare() comes first"
+        if self._log is None:
+            self.prepare()
+        assert self._log is not None
         try:
             self._log.append(record)
         except DiskFull as error:
             logger.warning("%s is not written along: %s", self._name, error)
+            self._has_lost = True
             return
         self._keep_short()
 
     def _recover(self) -> None:
         self._log = StateLog(self._directory, self._name)
-        for record in self._log.replay():
-            self._apply(record)
+        self._log.apply(self._apply)
         lanes = self._lanes()
         for (partition, lane), log in lanes.items():
             self._look_at(partition, lane, log)
@@ -224,17 +232,23 @@ class Seen:
         self._checkpoint[partition, lane] = log.end
 
     def _look_into(self, partition: int, lane: int, frame: Frame) -> None:
-        for offset, dedup_id in enumerate(frame.dedup_ids(), frame.header.base_offset):
+        header = frame.header
+        seen_at = [header.append_time] * len(frame)
+        if header.producer_epoch == TRANSFER_EPOCH:
+            # A delayed message was seen when it was put, long before it came here.
+            seen_at = [min(header.append_time, timestamp) for timestamp in frame.timestamps()]
+        for offset, dedup_id in enumerate(frame.dedup_ids(), header.base_offset):
             if dedup_id is None:
                 continue
             # Of two of an id, the later one was let in because the window of the earlier one was over.
-            known, time = self._ids.get(dedup_id), frame.header.append_time
+            known, time = self._ids.get(dedup_id), seen_at[offset - frame.header.base_offset]
             if known is None or known.offset is None or known.time <= time:
                 self._add(dedup_id, Sighting(time, partition, lane, offset))
 
     def _keep_short(self) -> None:
         if self._log is not None and self._log.wants_snapshot:
             self._checkpoint = {lane: log.end for lane, log in self._lanes().items()}
+            # In memory it knows everything, also what a full disk kept from being written along.
             self._log.try_snapshot(parts(self._snapshot()))
 
     def _snapshot(self) -> Iterator[bytes]:
@@ -267,6 +281,8 @@ class Seen:
             elif kind == _CHECKPOINT:
                 places = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
                 self._checkpoint.update(((p, lane), end) for p, lane, end in places)
+            else:
+                raise InvalidFrame(f"a sighting of kind {kind} is not known", position=0)
 
     def _add(self, dedup_id: str, sighting: Sighting) -> None:
         self._drop(dedup_id)

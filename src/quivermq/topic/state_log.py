@@ -5,10 +5,10 @@ state about from nothing; once it is durable, everything before it is dropped.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from quivermq.errors import QuiverError
+from quivermq.errors import InvalidFrame, QuiverError, StorageFailed
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import Durability, StorageSettings
 
@@ -61,6 +61,17 @@ class StateLog:
         if begun is not None:
             del records[begun:]
         return records
+
+    def apply(self, apply: Callable[[bytes], None]) -> None:
+        """Call `apply` with each record. Raises StorageFailed where it is none that this release writes."""
+        for record in self.replay():
+            try:
+                apply(record)
+            except (InvalidFrame, IndexError, ValueError) as error:
+                raise StorageFailed(
+                    f"{self.log.directory} has a record that this release does not understand: {error}",
+                    path=self.log.directory,
+                ) from error
 
     def append(self, record: bytes, durability: Durability = "os") -> int:
         """Note a change and return the end of the log behind it, for `sync`.

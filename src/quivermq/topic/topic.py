@@ -40,7 +40,8 @@ class Topic:
         self.settings = settings
         self._draft = Draft(settings, settings.storage(directory.settings), clock)
         self._storage = self._storage_of(self._draft.limits)
-        self.partitions = self._opened(0, settings.partitions)
+        self.partitions: list[Partition] = []
+        self.grow(settings)
         self._router = Router(settings.partitions)
         self.seen = Seen(directory, f"topics/{name}/seen", self.lanes)
 
@@ -51,7 +52,8 @@ class Topic:
         """
         name = f"topics/{self.name}/delayed"
         self.delays = DelayStore(self._directory, name, self._storage, self._lane_log)
-        self.seen.restore_scheduled(self.delays.dedup_ids())
+        if self.settings.dedup_window_ms:
+            self.seen.restore_scheduled(self.delays.dedup_ids())
 
     def release(self, now_us: int) -> int:
         """Append the delayed messages that are due, and return how many."""
@@ -82,17 +84,24 @@ class Topic:
             for (partition, lane), log in self.lanes().items()
         )
 
-    def configure(self, settings: TopicSettings) -> None:
-        """Go on with other settings; new partitions are opened at once."""
+    def grow(self, settings: TopicSettings) -> None:
+        """Open the partitions that other settings ask for. Nothing goes there before `configure`."""
         draft = Draft(settings, settings.storage(self._directory.settings), self._clock)
         storage = self._storage_of(draft.limits)
-        self._draft, self._storage = draft, storage
-        more = self._opened(len(self.partitions), settings.partitions)
+        numbers = range(len(self.partitions), settings.partitions)
+        more = [Partition(self._directory, self.name, number, storage) for number in numbers]
+        self.partitions = [*self.partitions, *more]
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Go on with other settings."""
+        self.grow(settings)
+        draft = Draft(settings, settings.storage(self._directory.settings), self._clock)
+        storage = self._storage_of(draft.limits)
         for partition in self.partitions:
             partition.configure(storage)
         self.delays.configure(storage)
-        self.partitions = [*self.partitions, *more]
-        if more:
+        self._draft, self._storage = draft, storage
+        if self._router.partitions != settings.partitions:
             self._router = Router(settings.partitions)
         self.settings = settings
 
@@ -105,7 +114,7 @@ class Topic:
     def append_plain(self, value: bytes, durability: Durability | None) -> tuple[int, int]:
         """Store a message that is just a value: the partition and the offset it got."""
         partitions = self.partitions
-        number = self._router.partition_of(None) if len(partitions) > 1 else 0
+        number = self._router.partition_of(None) if self._router.partitions > 1 else 0
         log = partitions[number].logs[NORMAL]
         if log is None:
             # Nothing is made for a message that cannot be stored.
@@ -119,7 +128,7 @@ class Topic:
     @property
     def only_log(self) -> Log | None:
         """The log of every plain value, when there is just one and nothing is to be added to them."""
-        if len(self.partitions) > 1 or self.settings.ttl_ms is not None:
+        if self._router.partitions > 1 or self.settings.ttl_ms is not None:
             return None
         return self.partitions[0].logs[NORMAL]
 
@@ -209,7 +218,7 @@ class Topic:
         longest = max(map(len, values))
         if longest > self._draft.limits.message_bytes_max:
             self._draft.checked(max(values, key=len))
-        step = len(self.partitions)
+        partitions = step = self._router.partitions
         if step == 1:
             return Puts(self.name, NORMAL, [(0, self._append_values(0, values, word))], len(values))
         step = min(step, len(values))
@@ -218,7 +227,7 @@ class Topic:
             number = self._router.partition_of(None)
             if any(number == taken for taken, _ in runs):
                 # Others put at the same time; two runs of one log would not be one run.
-                number = next(n for n in range(len(self.partitions)) if all(n != t for t, _ in runs))
+                number = next(n for n in range(partitions) if all(n != t for t, _ in runs))
             runs.append((number, self._append_values(number, values[start::step], word)))
         return Puts(self.name, NORMAL, runs, len(values))
 
@@ -353,20 +362,16 @@ class Topic:
     def _lane_log(self, partition: int, priority: str) -> Log:
         return self.partitions[partition].log(lane_number(priority))
 
-    def _opened(self, start: int, end: int) -> list[Partition]:
-        return [
-            Partition(self._directory, self.name, number, self._storage) for number in range(start, end)
-        ]
-
     def _storage_of(self, limits: StorageSettings) -> StorageSettings:
         if not is_dead_letter_topic(self.name):
             return limits
         # A message that was not too large must not become so by being given up.
+        frame_bytes = min(limits.frame_bytes_max + 2 * _STORY_BYTES, _BYTES_MAX)
         return replace(
             limits,
-            message_bytes_max=min(limits.message_bytes_max + _STORY_BYTES, _BYTES_MAX - 4 * _STORY_BYTES),
-            frame_bytes_max=min(limits.frame_bytes_max + 2 * _STORY_BYTES, _BYTES_MAX - _STORY_BYTES),
-            frame_raw_bytes_max=min(limits.frame_raw_bytes_max + 3 * _STORY_BYTES, _BYTES_MAX),
+            message_bytes_max=frame_bytes - _STORY_BYTES,
+            frame_bytes_max=frame_bytes,
+            frame_raw_bytes_max=max(limits.frame_raw_bytes_max, frame_bytes),
         )
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from support.queues import START_US, Parts
 
-from quivermq.delivery import burial, journal
+from quivermq.delivery import journal
 from quivermq.delivery.burial import Graves, bury
-from quivermq.delivery.dead_letters import Origin, Verdict
+from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict
 from quivermq.frame import Record
 from quivermq.log import Log
+from quivermq.topic import splitting
 from quivermq.topic.records import unpack
 from quivermq.topic.state_log import StateLog
 
@@ -30,7 +31,10 @@ class Place:
 
     def bury(self, *offsets: int, origin: Origin = ORIGIN) -> list[list[int]]:
         verdicts = {offset: Verdict(offset + 1, "broken") for offset in offsets}
-        return list(bury(self.log, self.notes, self.graves, origin, verdicts, START_US))
+        self.open: dict[int, bytes] = {}
+        done = list(bury(self.log, self.notes, self.graves, origin, verdicts, START_US, self.open))
+        assert not self.open
+        return done
 
     def letters(self, number: int = 0) -> list[Record]:
         return list(self.graves.partitions[number].log(1).records())
@@ -91,7 +95,7 @@ def test_a_partition_has_its_dead_letters_in_one_place(place: Place) -> None:
 def test_many_go_in_batches_each_of_which_is_finished(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(burial, "_BATCH_MESSAGES", 2)
+    monkeypatch.setattr(splitting, "_MESSAGES", 2)
     assert place.bury(0, 1, 2, 3, 5) == [[0, 1], [2, 3], [5]]
     assert place.kinds() == [journal.BURY] * 3
     assert place.rings == [2, 2, 1]
@@ -108,7 +112,7 @@ def test_what_retention_has_taken_is_finished_without_a_letter(place: Place) -> 
 
 
 def test_batches_count_headers_and_keys_as_well(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(burial, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(splitting, "_BYTES", 2 * STORY_BYTES + 1000)
     for _ in range(2):
         place.log.append(b"v", headers={"h": bytes(900)})
         place.log.append(b"v", key=bytes(900))

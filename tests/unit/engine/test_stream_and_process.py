@@ -234,7 +234,7 @@ def test_a_stream_that_is_left_by_an_error(store: Store) -> None:
 
     with pytest.raises(HandlerError):
         fail()
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert drain(queue) == [b"1"]
 
 

@@ -9,7 +9,7 @@ from support.threads import PATIENCE_S, start
 
 from quivermq.errors import Conflict, DiskFull, FsyncFailed, InvalidFrame, InvalidRequest, MessageTooLarge
 from quivermq.frame import Frame, Producer, Record, encode
-from quivermq.topic import topic as topic_module
+from quivermq.topic import splitting
 from quivermq.topic.incoming import Message
 from quivermq.topic.put import Put
 from quivermq.topic.routing import murmur3
@@ -100,14 +100,14 @@ def test_messages_of_one_lane_are_one_frame(parts: Parts) -> None:
 def test_a_batch_that_is_too_large_for_a_frame_is_split(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, key: bytes | None
 ) -> None:
-    monkeypatch.setattr(topic_module, "_FRAME_MESSAGES", 3)
-    monkeypatch.setattr(topic_module, "_FRAME_BYTES", 1000)
+    monkeypatch.setattr(splitting, "_MESSAGES", 3)
+    monkeypatch.setattr(splitting, "_BYTES", 1100)
     topic = parts.topic()
     sizes = [1, 1, 1, 1, 900, 900]
     messages = [bytes(size) if key is None else Message(bytes(size), key) for size in sizes]
     puts = topic.put_many(messages)
     assert [put.offset for put in puts] == list(range(6))
-    assert frames(topic) == ([3, 2, 1] if key is None else [3, 1, 1, 1])
+    assert frames(topic) == [3, 2, 1]
     assert [len(value) for value in values(topic)] == sizes
 
 
