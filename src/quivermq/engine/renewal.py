@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from functools import partial
+from heapq import heappop, heappush
 
 from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
@@ -20,31 +20,32 @@ class Renewer:
         self._scheduler = scheduler
         self._lock = threading.Lock()
         self._held: dict[int, tuple[Delivery, float, float]] = {}
-        self._next_look: float | None = None
+        # When looks are planned, the next one first.
+        self._planned: list[float] = []
 
     def hold(self, delivery: Delivery, lease_s: float) -> None:
         """Keep the lease of a delivery until `release`."""
         now = self._clock.monotonic()
         with self._lock:
             self._held[id(delivery)] = (delivery, lease_s, now + lease_s / 3)
-            if self._next_look is None or now + lease_s / 3 < self._next_look:
-                self._look_after(now, lease_s / 3)
+            self._plan(now, now + lease_s / 3)
 
     def release(self, delivery: Delivery) -> None:
         """Let the lease run out when it does."""
         with self._lock:
             self._held.pop(id(delivery), None)
 
-    def _look_after(self, now: float, wait_s: float) -> None:
-        self._next_look = now + wait_s
-        self._scheduler.schedule(wait_s, partial(self._renew, self._next_look))
+    def _plan(self, now: float, look_at: float) -> None:
+        """Look at that time, unless an earlier look is planned, which will plan the next one."""
+        if not self._planned or self._planned[0] > look_at:
+            heappush(self._planned, look_at)
+            self._scheduler.schedule(max(0.001, look_at - now), self._renew)
 
-    def _renew(self, planned: float) -> None:
+    def _renew(self) -> None:
         now = self._clock.monotonic()
         with self._lock:
-            if self._next_look != planned:
-                # Somebody with a shorter lease came, and an earlier look was planned instead.
-                return
+            while self._planned and self._planned[0] <= now:
+                heappop(self._planned)
             due = [held for held in self._held.values() if held[2] <= now]
         for delivery, lease_s, _ in due:
             self._extend(delivery, lease_s)
@@ -52,10 +53,8 @@ class Renewer:
             for delivery, lease_s, _ in due:
                 if id(delivery) in self._held:
                     self._held[id(delivery)] = (delivery, lease_s, now + lease_s / 3)
-            self._next_look = None
             if self._held:
-                nearest = min(held[2] for held in self._held.values())
-                self._look_after(now, max(0.001, nearest - now))
+                self._plan(now, min(held[2] for held in self._held.values()))
 
     def _extend(self, delivery: Delivery, lease_s: float) -> None:
         try:
