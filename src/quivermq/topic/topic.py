@@ -40,6 +40,7 @@ class Topic:
         self.settings = settings
         self._draft = Draft(settings, settings.storage(directory.settings), clock)
         self._storage = self._storage_of(self._draft.limits)
+        self._frame_limits = FrameLimits.of(self._storage)
         self.partitions: list[Partition] = []
         self.grow(settings)
         self._router = Router(settings.partitions)
@@ -101,6 +102,7 @@ class Topic:
             partition.configure(storage)
         self.delays.configure(storage)
         self._draft, self._storage = draft, storage
+        self._frame_limits = FrameLimits.of(storage)
         if self._router.partitions != settings.partitions:
             self._router = Router(settings.partitions)
         self.settings = settings
@@ -214,13 +216,13 @@ class Topic:
     def _put_values(self, values: Sequence[bytes], word: Durability) -> Sequence[Put]:
         if not isinstance(values, list):
             values = list(values)
-        # Before the first is stored.
-        longest = max(map(len, values))
-        if longest > self._draft.limits.message_bytes_max:
+        size = sum(map(len, values))
+        # Before the first is stored. Together no larger than one may be, none of them is too large.
+        if size > self._draft.limits.message_bytes_max:
             self._draft.checked(max(values, key=len))
         partitions = step = self._router.partitions
         if step == 1:
-            return Puts(self.name, NORMAL, [(0, self._append_values(0, values, word))], len(values))
+            return Puts(self.name, NORMAL, [(0, self._append_values(0, values, size, word))], len(values))
         step = min(step, len(values))
         runs: list[tuple[int, int]] = []
         for start in range(step):
@@ -228,14 +230,14 @@ class Topic:
             if any(number == taken for taken, _ in runs):
                 # Others put at the same time; two runs of one log would not be one run.
                 number = next(n for n in range(partitions) if all(n != t for t, _ in runs))
-            runs.append((number, self._append_values(number, values[start::step], word)))
+            runs.append((number, self._append_values(number, values[start::step], size, word)))
         return Puts(self.name, NORMAL, runs, len(values))
 
-    def _append_values(self, number: int, values: list[bytes], word: Durability) -> int:
+    def _append_values(self, number: int, values: list[bytes], bytes_max: int, word: Durability) -> int:
         partition = self.partitions[number]
         log = partition.logs[NORMAL] or partition.log(NORMAL)
-        limits = FrameLimits.of(self._storage)
-        if len(values) <= limits.messages and sum(map(len, values)) <= limits.bytes:
+        limits = self._frame_limits
+        if len(values) <= limits.messages and bytes_max <= limits.bytes:
             return log.append_many(values, durability=word)
         parts = split(values, len, limits)
         return log.append_batches(({"values": part} for part in parts), durability=word)
@@ -336,7 +338,7 @@ class Topic:
                 durability=word,
             )
         now_us = self._clock.now_us()
-        parts = split(messages, _size, FrameLimits.of(self._storage))
+        parts = split(messages, _size, self._frame_limits)
         return log.append_batches((_columns(part, now_us) for part in parts), durability=word)
 
     def _delayed(self, message: Incoming, partition: int) -> Delayed:
