@@ -65,9 +65,7 @@ class Deadlines:
             return
         lanes = self._lanes
         self._heap = [
-            entry
-            for entry in self._heap
-            if any(lanes[entry[2]].leases.get(offset) is entry[3] for offset in entry[4])
+            entry for entry in self._heap if entry[3] in map(lanes[entry[2]].leases.get, entry[4])
         ]
         heapify(self._heap)
         self._sweep_at = _SETTLED_MAX + 2 * len(self._heap)

@@ -252,7 +252,7 @@ class Queue:
         deliveries = cast(list[Delivery], held)
         lease = deliveries[0]._lease
         # One lease is about messages of one lane.
-        if any(delivery._lease is not lease for delivery in deliveries):
+        if [delivery._lease for delivery in deliveries].count(lease) < len(deliveries):
             return False
         cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
         self._check_cursor(cursor)
