@@ -614,6 +614,8 @@ def _options(sent: Sent, wish: Wish, clock: ManualClock) -> dict[str, Any]:
 TestQueue = QueueMachine.TestCase
 TestQueue.settings = settings(
     max_examples=EXAMPLES,
+    # The normal run tries the same lives every time; asked for a number, it goes where it has not been.
+    derandomize="QUIVER_EXAMPLES" not in os.environ,
     stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -203,9 +203,16 @@ class GroupModel:
         return not self.states(place).isdisjoint({Finished(), Anything()})
 
     def _check_order_in_lane(self, place: Place, now: int) -> None:
-        """First deliveries of a lane come in the order of its log."""
+        """First deliveries of a lane come in the order of its log.
+
+        With order inside of keys, one that waited for its turn may be overtaken by other keys, also by
+        those of the very call in which its turn came: that is for `_check_order_of_key`.
+        """
         for earlier, sent in self._log.items():
             is_before = earlier.lane == place.lane and earlier.offset < place.offset
+            had_to_wait = self._rules.is_ordered_by_key and sent.key not in (None, self._log[place].key)
+            if had_to_wait:
+                continue
             if is_before and not sent.is_expired(now) and not self._key_may_wait(earlier):
                 self._keep(earlier, lambda state: state != Waiting(), f"overtaken by {place}")
 
