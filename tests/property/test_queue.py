@@ -428,7 +428,13 @@ class QueueMachine(RuleBasedStateMachine):
         with self.dying(lambda: self.maybe_sought(model, {(partition, priority)}, place)):
             self.settle()
             model.may_exist = True
-            self.queue(group).seek(offset=place, partition=partition, priority=priority)
+            try:
+                self.queue(group).seek(offset=place, partition=partition, priority=priority)
+            except quivermq.OffsetOutOfRange as error:
+                if place >= error.start:
+                    raise
+                # Retention was here since the model last looked.
+                return
             model.exists = True
             model.sought({(partition, priority)}, place)
 
