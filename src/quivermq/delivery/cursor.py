@@ -261,7 +261,8 @@ class Cursor:
         for lease, records in batches:
             first, last = records[0].offset, records[-1].offset
             offsets: Sequence[int]
-            if last - first + 1 == len(records):
+            # Only fresh messages are sorted; others come in the order in which they are due.
+            if records is fresh.records and last - first + 1 == len(records):
                 offsets, flat = range(first, last + 1), [first, last + 1]
             else:
                 offsets = [record.offset for record in records]

@@ -157,6 +157,21 @@ def test_failed_messages_come_first_and_in_the_order_of_their_time(place: Place)
     assert place.values(9) == [b"1", b"0", b"3", b"4", b"5"]
 
 
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_a_batch_whose_ends_look_like_a_run_is_leased_as_it_is(place: Place, is_reopened: bool) -> None:
+    taken = place.take(5)
+    for milliseconds, offset in enumerate([0, 4, 2, 1, 3]):
+        taken[offset].nack(milliseconds / 1000)
+    place.parts.wall.advance(0.002)
+    again = place.take(3)
+    assert [delivery.offset for delivery in again] == [0, 4, 2]
+    if is_reopened:
+        place = place.reopened()
+    place.parts.wall.advance(1)
+    assert place.values(2) == [b"1", b"3"]
+    assert place.cursor.ack(NORMAL, claims(again)) == []
+
+
 def test_a_failed_message_waits_longer_each_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "random", lambda: 1.0)
     for wait_s in (1, 2):
