@@ -624,11 +624,10 @@ class Cursor:
         """Let the next message of each key have its turn."""
         if self._order is None:
             return
-        now_us = self._clock.now_us()
         for offset in offsets:
             turn = self._order.leave(Place(lane, offset))
             if turn is not None and (waits := self.lanes[turn.lane].retries.get(turn.offset)) is not None:
-                self.lanes[turn.lane].wait(turn.offset, Retry(waits.attempt, max(waits.due, now_us)))
+                self.lanes[turn.lane].wait(turn.offset, waits)
                 self.freed += 1
                 self._on_ready(1)
 

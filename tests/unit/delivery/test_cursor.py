@@ -375,6 +375,16 @@ def test_a_key_waits_across_lanes_and_openings(parts: Parts) -> None:
     assert place.values(lane=0) == [b"second"]
 
 
+def test_a_message_whose_turn_came_needs_no_clock(parts: Parts) -> None:
+    place = Place(parts, ordering="key")
+    place.put(b"first", b"second", key=b"k")
+    [first] = place.take(9)
+    first.ack()
+    place.cursor.compact()
+    parts.wall.jump(-3600)
+    assert place.reopened().values(9) == [b"second"]
+
+
 def test_a_message_of_a_key_that_is_gone_lets_the_next_one_go(parts: Parts) -> None:
     place = Place(parts, ordering="key")
     place.put(b"first", key=b"k", expires_at=START_US + SECOND)
