@@ -208,3 +208,32 @@ def test_the_id_of_a_message_that_was_cancelled_is_free(model: Model) -> None:
             put = life.queue().put(b"x", dedup_id="x", delay=1000)
             assert len(life.queue().scheduled()) == 1
             assert not (acknowledged and put.duplicate)
+
+
+@both_models
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_the_id_of_a_delayed_message_is_known_wherever_that_is(model: Model, is_reopened: bool) -> None:
+    """Also when an earlier message had the id, whose window is over."""
+
+    def run(disk: FaultyDisk, acknowledged: list[quivermq.Put]) -> None:
+        life = Life(disk)
+        queue = life.create(dedup_window_ms=100_000)
+        queue.put(b"old", dedup_id="x")
+        life.wait(200)
+        if is_reopened:
+            life = life.reopened()
+        acknowledged.append(life.queue().put(b"new", dedup_id="x", delay=10))
+        life.wait(20)
+
+    judged = Judged()
+    for disk, told in every_crash(run, model=model, seeds=seeds(1)):
+        if not told or not judged.is_new(disk):
+            continue
+        with life_to_judge(disk, start_s=230) as life:
+            assert life.queue().put(b"new", dedup_id="x").duplicate
+            again = life.killed()
+            assert again.queue().put(b"new", dedup_id="x").duplicate
+            again.engine.maintain()
+            assert stored(again) == [b"new", b"old"]
+            again.close()
+    assert len(judged) > 5

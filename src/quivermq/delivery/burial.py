@@ -55,8 +55,8 @@ def bury(
         # A grave that takes nothing any more is not promised anything.
         grave.flush()
         open_burials[transfer] = intent
-        notes.sync(notes.append(intent))
         try:
+            notes.sync(notes.append(intent))
             _append(grave, batch, origin, verdicts, now_us, transfer)
         except DiskFull:
             del open_burials[transfer]

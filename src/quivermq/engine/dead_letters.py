@@ -43,7 +43,7 @@ def redrive(graves: Hosted, wanted: Filter | None, limit: int | None, find: Find
     for item in chosen:
         partition, lane, _, letter = item
         try:
-            number = letter.partition % len(find(letter.topic).topic.partitions)
+            number = letter.partition % find(letter.topic).settings.partitions
         except (NotFound, InvalidName) as error:
             # Where it came from is not there any more: it stays, and the others go.
             lost = error

@@ -23,6 +23,7 @@ from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
 from quivermq.errors import (
     Closing,
     DiskFull,
+    FsyncFailed,
     InvalidRequest,
     InvalidSettings,
     QuiverError,
@@ -163,7 +164,14 @@ class Engine:
         """Delete a topic, its messages and what its groups know. Its dead letters stay."""
         with self._changing:
             hosted = self.hosted(name)
-            self._store(name, hosted.settings, deleted=True)
+            try:
+                self._store(name, hosted.settings, deleted=True)
+            except FsyncFailed as error:
+                # Only the next opening tells whether it is deleted: until then it promises nothing.
+                hosted.close()
+                with self._topics_lock:
+                    self._set_aside(name, error)
+                raise
             hosted.close()
             with self._topics_lock:
                 self._hosted = {other: h for other, h in self._hosted.items() if other != name}
@@ -384,8 +392,8 @@ class Engine:
     def _set_aside(self, name: str, error: QuiverError) -> None:
         """Go on without a topic that cannot be opened; whoever asks for it is told."""
         logger.error("topic %s cannot be opened: %s", name, error, extra={"topic": name})
-        self._hosted.pop(name, None)
         self._broken[name] = error
+        self._hosted = {other: h for other, h in self._hosted.items() if other != name}
 
     def _check_whole(self, name: str) -> None:
         """Raise what keeps a topic from being opened; the others go on."""
@@ -420,7 +428,10 @@ class Engine:
             return None
         name = dead_letter_name(topic)
         hosted = self.hosted_or_new(name) if create else self._hosted.get(name)
-        return None if hosted is None else Graves(hosted.topic.partitions, hosted.ring)
+        if hosted is None:
+            return None
+        # One that is just being added is not known to all groups yet.
+        return Graves(hosted.topic.partitions[: hosted.settings.partitions], hosted.ring)
 
     def _topic_path(self, name: str) -> Path:
         return self.path / "topics" / name

@@ -55,14 +55,23 @@ def _wait_once(
     leave(waiter, bells, pass_on=bool(found))
     if found:
         return waited, found
-    found = take()
+    try:
+        found = take()
+    except BaseException:
+        _wake_next(engine, groups)
+        raise
     if len(groups) > 1:
         # Woken for one topic, it may have been served by another: somebody else looks after the first.
-        now_us = engine.clock.now_us()
-        for _, group in groups:
-            if group.bell.waiting and group.has_ready(now_us):
-                group.bell.ring()
+        _wake_next(engine, groups)
     return waited, found
+
+
+def _wake_next(engine: "Engine", groups: list[tuple[Hosted, Group]]) -> None:
+    """Wake somebody for what is still there."""
+    now_us = engine.clock.now_us()
+    for _, group in groups:
+        if group.bell.waiting and group.has_ready(now_us):
+            group.bell.ring()
 
 
 def _until_next_event(

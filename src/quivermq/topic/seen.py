@@ -32,13 +32,17 @@ Lanes = dict[tuple[int, int], Log]
 
 
 class Sighting(NamedTuple):
-    """Where the first message of an id is, or is to come, and when it was seen."""
+    """Where the first message of an id is, or is to come, and when it was seen.
+
+    One that is delayed will come to `floor` or behind it: before that are older ones of its id.
+    """
 
     time: int
     partition: int
     lane: int
     offset: int | None
     scheduled_id: str | None = None
+    floor: int = 0
 
 
 class Batch(NamedTuple):
@@ -83,6 +87,10 @@ class Seen:
         seen = self._ids.get(dedup_id)
         return seen if seen is not None and seen.time >= oldest_us else None
 
+    def ends(self) -> dict[tuple[int, int], int]:
+        """Where the next message of each lane will be."""
+        return {lane: log.end for lane, log in self._lanes().items()}
+
     def note_id(self, dedup_id: str, sighting: Sighting) -> None:
         """Remember where the message of an id is."""
         self._add(dedup_id, sighting)
@@ -102,18 +110,24 @@ class Seen:
         """Whether an id belongs to a message that is delayed."""
         return bool(self._scheduled)
 
-    def restore_scheduled(self, scheduled: Iterable[tuple[str, int, str]]) -> None:
-        """Take in what the delay store knows: (dedup_id, time, scheduled id).
+    def restore_scheduled(self, scheduled: Iterable[tuple[str, Sighting]]) -> None:
+        """Take in the deduplication ids of what waits in the delay store.
 
-        What it does not know was cancelled: what it released is in a lane, and was found there.
+        What it does not know was cancelled, or released: then it is in a lane, perhaps only since the
+        store was opened.
         """
-        waiting = {scheduled_id: (dedup_id, time) for dedup_id, time, scheduled_id in scheduled}
+        if self._log is not None:
+            self._look_at_lanes()
+        waiting = {seen.scheduled_id: (dedup_id, seen) for dedup_id, seen in scheduled}
         for dedup_id, seen in list(self._ids.items()):
-            if seen.offset is None and waiting.pop(seen.scheduled_id or "", None) is None:
+            if seen.offset is None and waiting.pop(seen.scheduled_id, None) is None:
                 self._drop(dedup_id)
-        for scheduled_id, (dedup_id, time) in waiting.items():
-            if dedup_id not in self._ids:
-                self._add(dedup_id, Sighting(time, 0, 1, None, scheduled_id))
+        ends = self.ends()
+        for dedup_id, seen in waiting.values():
+            known = self._ids.get(dedup_id)
+            if known is None or known.time < seen.time:
+                # The process died before it was noted.
+                self._add(dedup_id, seen._replace(floor=ends.get((seen.partition, seen.lane), 0)))
 
     def note_released(self, partition: int, lane: int, log: Log, offsets: range) -> None:
         """Delayed messages are in their lane now: their ids lead there."""
@@ -166,7 +180,7 @@ class Seen:
         """Make sure that a crash from here on loses nothing that is noted: called before the append."""
         if self._log is None:
             log = StateLog(self._directory, self._name)
-            self._checkpoint = {lane: log.end for lane, log in self._lanes().items()}
+            self._checkpoint = self.ends()
             log.sync(log.append(self._packed_checkpoint()))
             self._log = log
 
@@ -175,7 +189,7 @@ class Seen:
         if self._log is None:
             return
         with self.lock:
-            ends = {lane: log.end for lane, log in self._lanes().items()}
+            ends = self.ends()
             grown = sum(end - self._checkpoint.get(lane, 0) for lane, end in ends.items())
             if grown >= _CHECKPOINT_MESSAGES:
                 self._checkpoint = ends
@@ -202,14 +216,15 @@ class Seen:
     def _recover(self) -> None:
         self._log = StateLog(self._directory, self._name)
         self._log.apply(self._apply)
-        lanes = self._lanes()
-        for (partition, lane), log in lanes.items():
-            self._look_at(partition, lane, log)
+        self._look_at_lanes()
         # A power loss may have taken messages that were noted: their ids and batches are free again.
-        ends = {lane: log.end for lane, log in lanes.items()}
+        ends = self.ends()
         for dedup_id, seen in list(self._ids.items()):
-            if seen.offset is not None and seen.offset >= ends.get((seen.partition, seen.lane), 0):
+            end = ends.get((seen.partition, seen.lane), 0)
+            if seen.offset is not None and seen.offset >= end:
                 self._drop(dedup_id)
+            elif seen.floor > end:
+                self._ids[dedup_id] = seen._replace(floor=end)
         for (partition, lane, _), producer in self._producers.items():
             end = ends.get((partition, lane), 0)
             kept = [batch for batch in producer.batches if batch.base_offset < end]
@@ -219,6 +234,11 @@ class Seen:
         self._ids = OrderedDict(sorted(self._ids.items(), key=lambda item: item[1].time))
         # Durable before new messages come to these offsets.
         self._log.snapshot(parts(self._snapshot()))
+
+    def _look_at_lanes(self) -> None:
+        """Take in what came to the lanes behind the checkpoint."""
+        for (partition, lane), log in self._lanes().items():
+            self._look_at(partition, lane, log)
 
     def _look_at(self, partition: int, lane: int, log: Log) -> None:
         # A power loss may have taken the end: then the checkpoint is about messages that are gone.
@@ -242,12 +262,15 @@ class Seen:
                 continue
             # Of two of an id, the later one was let in because the window of the earlier one was over.
             known, time = self._ids.get(dedup_id), seen_at[offset - frame.header.base_offset]
-            if known is None or known.offset is None or known.time <= time:
+            if known is not None and known.offset is None:
+                if (partition, lane) == (known.partition, known.lane) and offset >= known.floor:
+                    self._add(dedup_id, Sighting(known.time, partition, lane, offset))
+            elif known is None or known.time <= time:
                 self._add(dedup_id, Sighting(time, partition, lane, offset))
 
     def _keep_short(self) -> None:
         if self._log is not None and self._log.wants_snapshot:
-            self._checkpoint = {lane: log.end for lane, log in self._lanes().items()}
+            self._checkpoint = self.ends()
             # In memory it knows everything, also what a full disk kept from being written along.
             self._log.try_snapshot(parts(self._snapshot()))
 
@@ -271,7 +294,8 @@ class Seen:
                 self._add(text.decode(), Sighting(time, partition, lane, offset))
             elif kind == _SCHEDULED:
                 scheduled_id, _, dedup_id = text.partition(b"\0")
-                sighting = Sighting(numbers[0], numbers[1], lane, None, scheduled_id.decode())
+                time, partition, floor = numbers
+                sighting = Sighting(time, partition, lane, None, scheduled_id.decode(), floor)
                 self._add(dedup_id.decode(), sighting)
             elif kind == _FORGOTTEN:
                 self._drop(text.decode())
@@ -317,7 +341,7 @@ def _packed(dedup_id: str, seen: Sighting) -> bytes:
     if seen.offset is not None:
         return pack(_ID, seen.lane, (seen.time, seen.partition, seen.offset), dedup_id.encode())
     text = (seen.scheduled_id or "").encode() + b"\0" + dedup_id.encode()
-    return pack(_SCHEDULED, seen.lane, (seen.time, seen.partition), text)
+    return pack(_SCHEDULED, seen.lane, (seen.time, seen.partition, seen.floor), text)
 
 
 def _packed_batch(partition: int, lane: int, header: Header, base_offset: int) -> bytes:

@@ -54,7 +54,10 @@ class Topic:
         name = f"topics/{self.name}/delayed"
         self.delays = DelayStore(self._directory, name, self._storage, self._lane_log)
         if self.settings.dedup_window_ms:
-            self.seen.restore_scheduled(self.delays.dedup_ids())
+            self.seen.restore_scheduled(
+                (dedup_id, Sighting(put_at, partition, lane, None, scheduled_id))
+                for dedup_id, put_at, partition, lane, scheduled_id in self.delays.dedup_ids()
+            )
 
     def release(self, now_us: int) -> int:
         """Append the delayed messages that are due, and return how many."""
@@ -249,7 +252,7 @@ class Topic:
         new: list[int] = []
         with self.seen.lock:
             self.seen.prepare()
-            now_us, oldest_us = self._clock.now_us(), self._oldest_us()
+            now_us, oldest_us, ends = self._clock.now_us(), self._oldest_us(), self.seen.ends()
             for index, message in enumerate(checked):
                 dedup_id = message.rest[4]
                 if dedup_id is None or first_of.setdefault(dedup_id, index) == index:
@@ -262,7 +265,7 @@ class Topic:
                 self._put_all(checked, places, new, results, "os")
             finally:
                 # Also when one lane has no room: what the others took must not come again.
-                self._note_ids(checked, new, results, now_us)
+                self._note_ids(checked, new, results, now_us, ends)
         for index, message in enumerate(checked):
             if results[index] is None:
                 first = results[first_of[message.rest[4] or ""]]
@@ -274,13 +277,19 @@ class Topic:
         return puts
 
     def _note_ids(
-        self, checked: list[Incoming], new: list[int], results: list[Put | None], now_us: int
+        self,
+        checked: list[Incoming],
+        new: list[int],
+        results: list[Put | None],
+        now_us: int,
+        ends: dict[tuple[int, int], int],
     ) -> None:
         for index in new:
             dedup_id, put = checked[index].rest[4], results[index]
             if dedup_id is not None and put is not None:
                 lane = lane_number(put.priority)
-                sighting = Sighting(now_us, put.partition, lane, put.offset, put.scheduled_id)
+                floor = ends.get((put.partition, lane), 0) if put.offset is None else 0
+                sighting = Sighting(now_us, put.partition, lane, put.offset, put.scheduled_id, floor)
                 self.seen.note_id(dedup_id, sighting)
 
     def _seen_put(self, seen: Sighting) -> Put:

@@ -422,8 +422,8 @@ def test_deduplication_ids_of_what_waits(place: Place) -> None:
     place.store.release(NOW + 1)
     for _ in range(2):
         assert sorted(place.store.dedup_ids()) == [
-            ("d3", NOW - 3, identifiers[2]),
-            ("far", NOW, identifiers[3]),
+            ("d3", NOW, 0, 1, identifiers[2]),
+            ("far", NOW, 0, 1, identifiers[3]),
         ]
         place.reopen()
 

@@ -221,9 +221,12 @@ def test_the_id_of_a_delayed_message_is_free_once_that_is_cancelled(place: Place
 
 def test_what_the_delay_store_knows_is_taken_in_unless_it_is_known_better(place: Place) -> None:
     place.put("a")
-    place.seen.restore_scheduled([("a", 1, "one"), ("b", 2, "two")])
+    waiting = {
+        id_: Sighting(time, 0, 1, None, name) for id_, time, name in (("a", 1, "one"), ("b", 2, "two"))
+    }
+    place.seen.restore_scheduled(waiting.items())
     assert place.seen.find("a", 0) == Sighting(START_US, 0, 1, 0)
-    assert place.seen.find("b", 0) == Sighting(2, 0, 1, None, "two")
+    assert place.seen.find("b", 0) == Sighting(2, 0, 1, None, "two", 1)
 
 
 def test_a_delayed_message_that_has_arrived_is_found_in_its_lane(place: Place) -> None:

@@ -184,8 +184,18 @@ def _frames_of(log: Log, ranks: Iterable[int]) -> Iterator[tuple[int, Frame, Lay
         yield rank, frame, columns
 
 
-def dedup_ids(source: Source) -> Iterator[tuple[str, int, str]]:
-    """The deduplication id, the timestamp and the id of each message that waits and has one."""
+class DedupId(NamedTuple):
+    """The deduplication id of a message that waits, when it was put, and where it will come."""
+
+    dedup_id: str
+    put_at: int
+    partition: int
+    lane: int
+    id: str
+
+
+def dedup_ids(source: Source) -> Iterator[DedupId]:
+    """The deduplication id of each message that waits and has one."""
     for frame in source.frames():
         if frame.is_control or not frame.header.columns & Column.DEDUP_ID:
             continue
@@ -193,4 +203,5 @@ def dedup_ids(source: Source) -> Iterator[tuple[str, int, str]]:
         for rank in source.pending(_ranks(frame, source.serial, source.low, RANK_END)):
             message = stored_at(columns, offset_of(rank) - frame.header.base_offset, rank)
             if message.dedup_id is not None:
-                yield message.dedup_id, message.timestamp, id_of(rank)
+                put_at = frame.header.append_time
+                yield DedupId(message.dedup_id, put_at, message.partition, message.lane, id_of(rank))

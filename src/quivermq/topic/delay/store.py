@@ -29,7 +29,7 @@ from quivermq.topic.delay.message import (
     rank_of_id,
     serial_of,
 )
-from quivermq.topic.delay.reading import Source, dedup_ids, fetch
+from quivermq.topic.delay.reading import DedupId, Source, dedup_ids, fetch
 from quivermq.topic.delay.release import Released, finish, lanes_of, locate
 from quivermq.topic.delay.waiting import Waiting, look
 from quivermq.topic.transfer import new_transfer
@@ -149,8 +149,8 @@ class DelayStore:
                 self._releasing.release()
         return True
 
-    def dedup_ids(self) -> Iterator[tuple[str, int, str]]:
-        """Deduplication id, timestamp and id of each message that waits and has one, in no order."""
+    def dedup_ids(self) -> Iterator[DedupId]:
+        """The deduplication id of each message that waits and has one, in no order."""
         with self._lock:
             self._check_open()
             sources = self._waiting.sources()
