@@ -236,6 +236,12 @@ def live_and_die(workers: Nursery, errand: Errand, promises: Promises, rng: Rand
     assert line[1] == [signal.SIGKILL], "it died of something else"
 
 
+def opened_to_look(path: Path, later_s: int = 0) -> quivermq.Engine:
+    """The queue with time standing still: while it is counted, nothing falls due."""
+    clock = ManualClock(time.time_ns() // 1000 + later_s * 1_000_000)
+    return quivermq.open(path, clock=clock, scheduler=ManualScheduler(clock))
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_what_a_worker_was_told_is_true_after_it_was_killed(
@@ -250,11 +256,10 @@ def test_what_a_worker_was_told_is_true_after_it_was_killed(
             live_and_die(workers, errand, promises, rng)
             errand = promises.died()
             if life % 10 == 9:
-                with quivermq.open(tmp_path) as engine:
+                with opened_to_look(tmp_path) as engine:
                     promises.check(tmp_path, engine)
                     assert engine.verify().is_sound
-    clock = ManualClock(time.time_ns() // 1000 + 24 * 3600 * 100_000)
-    with quivermq.open(tmp_path, clock=clock, scheduler=ManualScheduler(clock)) as engine:
+    with opened_to_look(tmp_path, later_s=24 * 3600) as engine:
         engine.maintain()
         promises.check(tmp_path, engine)
         promises.drain(engine)
