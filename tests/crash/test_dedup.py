@@ -1,6 +1,7 @@
 """What is put again after a crash, because nobody knows whether it got through, is there once."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.crash import every, seeds
@@ -212,13 +213,16 @@ def test_the_id_of_a_message_that_was_cancelled_is_free(model: Model) -> None:
 
 @both_models
 @pytest.mark.parametrize("is_reopened", [False, True])
-def test_the_id_of_a_delayed_message_is_known_wherever_that_is(model: Model, is_reopened: bool) -> None:
-    """Also when an earlier message had the id, whose window is over."""
+@pytest.mark.parametrize("first", [{}, {"priority": "low", "delay": 10_000}])
+def test_the_id_of_a_delayed_message_is_known_wherever_that_is(
+    model: Model, is_reopened: bool, first: dict[str, Any]
+) -> None:
+    """Also when an earlier message had the id, whose window is over, and which perhaps still waits."""
 
     def run(disk: FaultyDisk, acknowledged: list[quivermq.Put]) -> None:
         life = Life(disk)
         queue = life.create(dedup_window_ms=100_000)
-        queue.put(b"old", dedup_id="x")
+        queue.put(b"old", dedup_id="x", **first)
         life.wait(200)
         if is_reopened:
             life = life.reopened()
@@ -226,7 +230,7 @@ def test_the_id_of_a_delayed_message_is_known_wherever_that_is(model: Model, is_
         life.wait(20)
 
     judged = Judged()
-    for disk, told in every_crash(run, model=model, seeds=seeds(1)):
+    for disk, told in every_crash(run, model=model, seeds=seeds(3)):
         if not told or not judged.is_new(disk):
             continue
         with life_to_judge(disk, start_s=230) as life:

@@ -44,6 +44,11 @@ class Sighting(NamedTuple):
     scheduled_id: str | None = None
     floor: int = 0
 
+    def can_be(self, partition: int, lane: int, offset: int) -> bool:
+        """Whether a message that was delayed may be the one that is there now."""
+        is_there = (self.partition, self.lane) == (partition, lane)
+        return self.offset is None and is_there and offset >= self.floor
+
 
 class Batch(NamedTuple):
     """One frame of a producer."""
@@ -137,7 +142,7 @@ class Seen:
             if frame.header.columns & Column.DEDUP_ID:
                 for offset, dedup_id in enumerate(frame.dedup_ids(), frame.header.base_offset):
                     seen = self._ids.get(dedup_id or "")
-                    if dedup_id is not None and seen is not None and seen.offset is None:
+                    if dedup_id is not None and seen is not None and seen.can_be(partition, lane, offset):
                         self.note_id(dedup_id, Sighting(seen.time, partition, lane, offset))
 
     # Producers.
@@ -260,12 +265,11 @@ class Seen:
         for offset, dedup_id in enumerate(frame.dedup_ids(), header.base_offset):
             if dedup_id is None:
                 continue
-            # Of two of an id, the later one was let in because the window of the earlier one was over.
             known, time = self._ids.get(dedup_id), seen_at[offset - frame.header.base_offset]
-            if known is not None and known.offset is None:
-                if (partition, lane) == (known.partition, known.lane) and offset >= known.floor:
-                    self._add(dedup_id, Sighting(known.time, partition, lane, offset))
+            if known is not None and known.can_be(partition, lane, offset):
+                self._add(dedup_id, Sighting(known.time, partition, lane, offset))
             elif known is None or known.time <= time:
+                # Of two of an id, the later one was let in because the window of the earlier one was over.
                 self._add(dedup_id, Sighting(time, partition, lane, offset))
 
     def _keep_short(self) -> None:
