@@ -256,6 +256,7 @@ class TopicModel:
     def lost_certainty(self, shown: Shown) -> None:
         """The power went, and with it what was not synced: take what is left, if it is ours."""
         known = dict(self.log)
+        waited = {sent.number for sent in self.delayed.values()}
         self.log.clear()
         # Where nothing is left, nobody knows how much there was.
         self._endless |= set(self.ends)
@@ -265,7 +266,7 @@ class TopicModel:
         for record in shown.records:
             sent = self.sent[number_in(record.value)]
             sent.check(record.value, record.key, record.headers)
-            if self.is_redriving and record.place not in known:
+            if self.is_redriving and record.place not in known and sent.number not in waited:
                 sent = self._as_redriven(sent)
             before = known.get(record.place, sent)
             # What was lost may have made room, before anybody looked, for a delayed message that is due.
