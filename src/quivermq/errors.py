@@ -14,9 +14,14 @@
     ├── Conflict             somebody else was first
     │   ├── TopicExists
     │   ├── LeaseExpired
-    │   └── DirectoryLocked
+    │   ├── DirectoryLocked
+    │   └── Fenced
+    ├── Denied               ask for a key that may do this
+    │   └── Unauthenticated
     ├── Unavailable          retry later
     │   ├── Overloaded
+    │   ├── RateLimited
+    │   ├── Unreachable
     │   ├── Closing
     │   └── DiskFull
     └── StorageFailed        stop the partition, look at the disk, then `quiver verify`
@@ -183,6 +188,27 @@ class DirectoryLocked(Conflict):
         self.pid = pid
 
 
+class Fenced(Conflict):
+    """A member of a group comes late: the group went on without it, and it has to join again."""
+
+    code = "fenced"
+
+
+class Denied(QuiverError):
+    """The key does not allow this."""
+
+    code = "denied"
+    http_status = 403
+    exit_code = 7
+
+
+class Unauthenticated(Denied):
+    """The broker wants a key, and there was none, or not a valid one."""
+
+    code = "unauthenticated"
+    http_status = 401
+
+
 class Unavailable(QuiverError):
     """Not now: the same call may succeed later."""
 
@@ -205,6 +231,22 @@ class Overloaded(Unavailable):
         self.topic = topic
         self.setting = setting
         self.limit = limit
+
+
+class RateLimited(Unavailable):
+    """The client sends more requests than it may; nothing of this one was done."""
+
+    code = "rate_limited"
+    http_status = 429
+
+
+class Unreachable(Unavailable):
+    """The broker does not answer: it is not there, or the connection broke.
+
+    Whether the call was carried out, nobody knows.
+    """
+
+    code = "unreachable"
 
 
 class Closing(Unavailable):

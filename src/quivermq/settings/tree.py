@@ -118,11 +118,52 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How the broker serves, and what it refuses. Raises InvalidSettings."""
+
+    threads: int = number(8, "How many calls may wait for the disk at the same time.", highest=256)
+    connections_max: int = number(20_000, "A connection more is answered with 503 and closed.")
+    body_bytes_max: int = number(
+        32 * MIB, "A request with a larger body is answered with 413 before it is read."
+    )
+    head_bytes_max: int = number(
+        32 * KIB, "A request with a longer line and headers is answered with 431.", lowest=KIB
+    )
+    read_timeout_ms: int = number(
+        30_000, "A client that takes longer to send a request is cut off.", highest=MS_MAX
+    )
+    idle_timeout_ms: int = number(
+        600_000, "A connection without a request for so long is closed.", highest=MS_MAX
+    )
+    write_timeout_ms: int = number(
+        30_000, "A client that takes nothing of its answer for so long is cut off.", highest=MS_MAX
+    )
+    drain_timeout_ms: int = number(
+        10_000, "How long calls that have begun may take once the broker is told to stop.", highest=MS_MAX
+    )
+    wait_ms_max: int = number(60_000, "A receive waits no longer, whatever it asks for.", highest=MS_MAX)
+    requests_per_second: int | None = number(
+        None, "A client that sends more is answered with 429; a burst of one second's worth may pass."
+    )
+    session_timeout_ms: int = number(
+        30_000, "A member of a group that is not heard of for so long has left.", highest=MS_MAX
+    )
+
+    def __post_init__(self) -> None:
+        for name, setting in settings_of(ServerSettings).items():
+            try:
+                setting.check(getattr(self, name))
+            except ValueError as error:
+                raise _invalid(name, str(error), "server") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings, one attribute a section."""
 
     storage: StorageSettings = field(default_factory=StorageSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
 
 
 def _invalid(name: str, reason: str, section: str = "storage") -> InvalidSettings:

@@ -1,0 +1,1 @@
+"""The calls of the broker, a file for each kind. Each file has a list ROUTES."""

@@ -1,0 +1,120 @@
+"""Which handler answers which call, and what it says about itself for the OpenAPI document."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from quivermq.errors import InvalidRequest
+from quivermq.server.broker import Broker
+from quivermq.server.http import Request, Response
+
+Scope = Literal["none", "read", "write", "admin"]
+Answer = Response | Awaitable[Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a path or a query: how it is called, what it is, as JSON schema."""
+
+    name: str
+    schema: dict[str, Any]
+    doc: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One call. `handler(broker, request)` or, with a body type, `handler(broker, request, body)`."""
+
+    method: str
+    path: str
+    """With the open parts in braces: /v1/topics/{topic}."""
+    handler: Callable[..., Answer]
+    summary: str
+    scope: Scope
+    tag: str
+    body: type | None = None
+    """A msgspec.Struct that forbids unknown fields; the body has to be JSON of it."""
+    is_body_optional: bool = False
+    returns: dict[int, Any] = field(default_factory=dict)
+    """By status: a type that is answered as JSON, or a media type as text, or None for no body."""
+    query: tuple[Parameter, ...] = ()
+    consumes: tuple[str, ...] = ("application/json",)
+    errors: tuple[int, ...] = ()
+    """The statuses of the errors that this call may answer beside those that every call may."""
+
+    def call(self, broker: Broker, request: Request) -> Answer:
+        """Check the query and the body, then hand over. Raises InvalidRequest."""
+        known = {parameter.name for parameter in self.query}
+        if request.query_string and (unknown := request.query.keys() - known):
+            raise InvalidRequest(
+                f"{', '.join(sorted(unknown))!r} is no parameter of this call:"
+                f" it takes {', '.join(sorted(known)) or 'none'}"
+            )
+        if self.body is None:
+            return self.handler(broker, request)
+        return self.handler(broker, request, self._decoded(request.body))
+
+    def _decoded(self, body: bytes) -> Any:
+        assert self.body is not None
+        if not body and self.is_body_optional:
+            return self.body()
+        try:
+            return msgspec.json.decode(body, type=self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"the body is not what this call takes: {error}") from None
+
+
+class Router:
+    """Finds the route of a request by looking up one part of the path after the other."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self.routes = routes
+        self._root = _Node()
+        for route in routes:
+            node = self._root
+            for part in route.path.strip("/").split("/"):
+                node = node.open_child(part[1:-1]) if part.startswith("{") else node.child(part)
+            assert route.method not in node.routes, f"two routes for {route.method} {route.path}"
+            node.routes[route.method] = route
+
+    def find(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
+        """The routes of a path by method, none when there are none, and the open parts of the path."""
+        node = self._root
+        params: dict[str, str] = {}
+        for part in path.strip("/").split("/"):
+            found = node.children.get(part)
+            if found is None and node.open is not None:
+                name, found = node.open
+                params[name] = unquote(part, errors="replace")
+            if found is None:
+                return {}, {}
+            node = found
+        return node.routes, params
+
+
+class _Node:
+    __slots__ = ("children", "open", "routes")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.open: tuple[str, _Node] | None = None
+        self.routes: dict[str, Route] = {}
+
+    def child(self, part: str) -> "_Node":
+        return self.children.setdefault(part, _Node())
+
+    def open_child(self, name: str) -> "_Node":
+        if self.open is None:
+            self.open = (name, _Node())
+        assert self.open[0] == name, f"{{{name}}} is called {{{self.open[0]}}} elsewhere"
+        return self.open[1]
+
+
+def is_async(answer: Answer) -> bool:
+    """Whether the answer has to be waited for."""
+    return inspect.isawaitable(answer)
