@@ -309,3 +309,11 @@ def test_a_killed_process_forgets_no_batch(place: Place, is_noted: bool) -> None
 def test_what_was_moved_between_topics_is_no_batch_of_a_producer(place: Place) -> None:
     place.put_frame(frame(0, producer=9, epoch=0xFFFF), is_noted=False)
     assert place.killed().found(frame(0, producer=9)) is None
+
+
+def test_a_delayed_message_was_seen_when_it_was_put(place: Place) -> None:
+    """Also when nothing but its lane tells of it, where it came long after."""
+    place.seen.prepare()
+    released = encode([b"m"], timestamp=START_US - 50, dedup_ids=["a"], producer=Producer(9, 0xFFFF, 0))
+    place.partition.log(1).append_frame(released)
+    assert place.killed().seen.find("a", 0) == Sighting(START_US - 50, 0, 1, 0)
