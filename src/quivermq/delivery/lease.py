@@ -42,6 +42,16 @@ class Receipt(NamedTuple):
         return LANES[self.lane]
 
 
+class Held(NamedTuple):
+    """Many messages of one lease, as flat half-open ranges of offsets: what many receipts would say."""
+
+    topic: str
+    partition: int
+    lane: int
+    token: int
+    runs: tuple[int, ...]
+
+
 def parse_receipt(text: str) -> Receipt:
     """The receipt that a text stands for. Raises InvalidRequest."""
     match = _RECEIPT.fullmatch(text)

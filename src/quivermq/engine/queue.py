@@ -8,38 +8,31 @@ from typing import TYPE_CHECKING, cast
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.lease import parse_receipt
+from quivermq.delivery.lease import Held
 from quivermq.engine.dead_letters import Filter, dead_letters, discard, redrive
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.looking import StoredMessage, stored_message
 from quivermq.engine.positions import positions
+from quivermq.engine.scope import Scope
 from quivermq.engine.settling import Settling, claims_of
 from quivermq.engine.stats import QueueStats
-from quivermq.engine.waiting import wait_for
+from quivermq.engine.taking import Taking
+from quivermq.engine.waiting import Watch
 from quivermq.errors import (
     Closing,
-    DiskFull,
-    InvalidName,
     InvalidRequest,
     LeaseExpired,
-    QuiverError,
-    StorageFailed,
-    TopicNotFound,
 )
 from quivermq.frame import OFFSET_MAX
-from quivermq.group.group import Group
 from quivermq.log.limits import check_durability
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.draft import Draft
-from quivermq.topic.incoming import Message, Moment, check_limit, check_number, seconds_us
+from quivermq.topic.incoming import Message, Moment, check_limit, check_number
 from quivermq.topic.names import (
-    Pattern,
     check_group_name,
-    check_topic_name,
     dead_letter_name,
     is_dead_letter_topic,
-    is_pattern,
 )
 from quivermq.topic.partition import lane_number
 from quivermq.topic.put import Put, plain_put
@@ -51,7 +44,7 @@ _MANY_MAX = 100_000
 _READ_MAX = 100_000
 
 # What settles messages takes a delivery, its receipt, or many of either.
-Held = Delivery | str | Iterable[Delivery | str]
+Settled = Delivery | str | Held | Iterable[Delivery | str | Held]
 
 
 class Queue:
@@ -59,16 +52,12 @@ class Queue:
 
     def __init__(self, engine: "Engine", topic: str, group: str) -> None:
         check_group_name(group)
-        self._pattern: Pattern | None = None
-        if is_pattern(topic):
-            self._pattern = Pattern(topic)
-        else:
-            check_topic_name(topic)
+        self._scope = Scope(engine, topic)
         self.topic = topic
         self.group = group
         self._engine = engine
+        self._taking = Taking(engine, self._scope, group)
         self._hosted: Hosted | None = None
-        self._turn = 0
 
     def __repr__(self) -> str:
         return f"<Queue {self.topic}, group {self.group}>"
@@ -167,23 +156,34 @@ class Queue:
         It is leased for `lease` seconds, by default as the topic is set: settle it before that.
         """
         is_plain = timeout == 0 and lease is None
-        found = self._take_now(1, None, False) if is_plain else self._take(1, timeout, lease)
+        found = self._taking.take_now(1, None, False) if is_plain else self._taking.take(1, timeout, lease)
         return found[0] if found else None
 
     def get_many(
-        self, count: int, timeout: float | None = 0, *, lease: float | None = None
+        self, count: int, timeout: float | None = 0, *, lease: float | None = None, pop: bool = False
     ) -> list[Delivery]:
-        """Up to `count` messages: what is there, or, when nothing is, what comes first."""
+        """Up to `count` messages: what is there, or, when nothing is, what comes first.
+
+        With `pop` they are acknowledged at once.
+        """
         check_number("count", count, 1, _MANY_MAX)
-        return self._take(count, timeout, lease)
+        found = self._taking.take(count, timeout, lease, pop=pop)
+        for delivery in found if pop else ():
+            delivery.is_settled = True
+        return found
 
     def pop(self, timeout: float | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
-        found = self._take(1, timeout, None, pop=True)
-        if not found:
-            return None
-        found[0].is_settled = True
-        return found[0]
+        found = self.get_many(1, timeout, pop=True)
+        return found[0] if found else None
+
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        """Call `wake` once, from whatever thread, when there may be something to get.
+
+        For those who wait without a thread. They look once more behind this call, and leave the watch.
+        """
+        self._engine.check_open()
+        return self._taking.watch(wake)
 
     @contextmanager
     def process(
@@ -236,7 +236,7 @@ class Queue:
 
     # Settling.
 
-    def ack(self, held: Held) -> None:
+    def ack(self, held: Settled) -> None:
         """Messages are done with.
 
         Those whose receipts still hold are settled in any case; then LeaseExpired tells of the others.
@@ -245,7 +245,7 @@ class Queue:
             return
         self._settle(held, lambda cursor, lane, claims: cursor.ack(lane, claims))
 
-    def _ack_batch(self, held: list[Delivery | str]) -> bool:
+    def _ack_batch(self, held: list[Delivery | str | Held]) -> bool:
         """Acknowledge what one `get_many` returned, if that is what it is, without a look at each."""
         if set(map(type, held)) != {Delivery}:
             return False
@@ -264,7 +264,7 @@ class Queue:
 
     def nack(
         self,
-        held: Held,
+        held: Settled,
         delay: float | None = None,
         reason: str | None = None,
         *,
@@ -276,13 +276,13 @@ class Queue:
             lambda cursor, lane, claims: cursor.nack(lane, claims, delay, reason, error, raises=False),
         )
 
-    def reject(self, held: Held, reason: str | None = None, *, error: str | None = None) -> None:
+    def reject(self, held: Settled, reason: str | None = None, *, error: str | None = None) -> None:
         """Messages can never succeed: they become dead letters at once."""
         self._settle(
             held, lambda cursor, lane, claims: cursor.reject(lane, claims, reason, error, raises=False)
         )
 
-    def extend(self, held: Held, seconds: float) -> None:
+    def extend(self, held: Settled, seconds: float) -> None:
         """Leases last for so many seconds from now."""
         self._settle(
             held,
@@ -290,7 +290,7 @@ class Queue:
             is_final=False,
         )
 
-    def _settle(self, held: Held, settle: Settling, *, is_final: bool = True) -> None:
+    def _settle(self, held: Settled, settle: Settling, *, is_final: bool = True) -> None:
         self._engine.check_open()
         claims_of(held, self._cursor_of, self._check_cursor).settle(settle, is_final=is_final)
 
@@ -310,7 +310,7 @@ class Queue:
         An offset counts in one lane, by default that of normal priority. What lies before is done with,
         also what is in flight; what lies behind is pending again. Raises OffsetOutOfRange.
         """
-        hosted = self._one("seek in")
+        hosted = self._scope.one("seek in")
         found = positions(
             hosted.topic, to, offset=offset, timestamp=timestamp, partition=partition, priority=priority
         )
@@ -322,7 +322,7 @@ class Queue:
         self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
     ) -> list[StoredMessage]:
         """Messages of one lane from an offset on, by default the earliest, for looking only."""
-        hosted = self._one("read")
+        hosted = self._scope.one("read")
         lane = lane_number(priority)
         check_number("partition", partition, 0, hosted.settings.partitions - 1)
         check_number("limit", limit, 0, _READ_MAX)
@@ -339,7 +339,7 @@ class Queue:
     def peek(self, limit: int = 1) -> list[StoredMessage]:
         """The next messages that nobody in the group has had, without taking them."""
         check_number("limit", limit, 0, _READ_MAX)
-        hosted = self._one("peek into")
+        hosted = self._scope.one("peek into")
         now_us = self._engine.clock.now_us()
         hosted.release(now_us)
         return list(islice(self._pending(hosted, now_us), limit))
@@ -364,10 +364,10 @@ class Queue:
         """How much there is for the group, and how far it has come."""
         self._engine.check_open()
         hosted = self._engine.find(self.topic)
-        if self._pattern is None:
+        if self._scope.pattern is None:
             empty = QueueStats(self.topic, self.group)
             return empty if hosted is None else self._engine.queue_stats(hosted, self.group)
-        each = [self._engine.queue_stats(hosted, self.group) for hosted in self._all()]
+        each = [self._engine.queue_stats(hosted, self.group) for hosted in self._scope.all()]
         return QueueStats(
             self.topic,
             self.group,
@@ -419,7 +419,7 @@ class Queue:
     def scheduled(self, limit: int | None = None) -> list[Scheduled]:
         """The delayed messages that wait, the next one first."""
         check_limit(limit)
-        self._check_single("ask for the delayed messages of")
+        self._scope.check_single("ask for the delayed messages of")
         hosted = self._engine.find(self.topic)
         if hosted is None:
             return []
@@ -428,7 +428,7 @@ class Queue:
 
     def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""
-        self._check_single("cancel in")
+        self._scope.check_single("cancel in")
         hosted = self._engine.find(self.topic)
         if hosted is None or not isinstance(scheduled_id, str):
             return False
@@ -439,13 +439,13 @@ class Queue:
         return True
 
     def _graves(self) -> Hosted | None:
-        self._check_single("ask for the dead letters of")
+        self._scope.check_single("ask for the dead letters of")
         topic = self.topic if is_dead_letter_topic(self.topic) else dead_letter_name(self.topic)
         return self._engine.find(topic)
 
     def _target(self, check: Callable[[Draft], None]) -> Hosted:
         """The topic that messages go to. One that is new is made only if `check` lets them in."""
-        self._check_single("put into")
+        self._scope.check_single("put into")
         hosted = self._engine.find(self.topic)
         if hosted is None:
             check(self._engine.draft())
@@ -454,97 +454,21 @@ class Queue:
         self._hosted = hosted
         return hosted
 
-    def _check_single(self, act: str) -> None:
-        self._engine.check_open()
-        if self._pattern is not None:
-            raise InvalidName(f"{self.topic} stands for many topics: {act} one of them")
-
-    def _one(self, act: str) -> Hosted:
-        self._check_single(act)
-        return self._engine.hosted(self.topic)
-
-    def _all(self) -> list[Hosted]:
-        if self._pattern is not None:
-            return self._engine.find_all(self._pattern.matches)
-        hosted = self._engine.find(self.topic)
-        return [] if hosted is None else [hosted]
-
-    def _cursor_of(self, receipt: str) -> tuple[Cursor, int, int, int] | None:
-        topic, partition, lane, offset, token = parse_receipt(receipt)
-        self._check_topic(topic)
+    def _cursor_of(self, topic: str, partition: int) -> Cursor | None:
+        """Who settles the messages of a partition; None where nobody can have any."""
+        self._scope.check_includes(topic)
         hosted = self._engine.find(topic)
         group = None if hosted is None else hosted.groups.get(self.group)
-        if group is None or partition >= len(group.cursors):
-            # Nobody can have a receipt from there.
+        if group is None or not 0 <= partition < len(group.cursors):
             return None
-        return group.cursors[partition], lane, offset, token
+        return group.cursors[partition]
 
     def _check_cursor(self, cursor: Cursor) -> None:
-        self._check_topic(cursor.topic)
+        self._scope.check_includes(cursor.topic)
         if cursor.group != self.group:
             raise InvalidRequest(
                 f"the message was delivered to group {cursor.group}, and this is {self.group}"
             )
-
-    def _check_topic(self, topic: str) -> None:
-        is_ours = topic == self.topic if self._pattern is None else self._pattern.matches(topic)
-        if not is_ours:
-            raise InvalidRequest(f"the message is one of {topic}, not of {self.topic}")
-
-    def _take(
-        self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
-    ) -> list[Delivery]:
-        lease_us = None if lease is None else seconds_us("lease", lease, lowest=0.001)
-
-        def take() -> list[Delivery]:
-            return self._take_now(count, lease_us, pop)
-
-        if timeout == 0:
-            return take()
-        if timeout is not None:
-            seconds_us("timeout", timeout, lowest=0)
-        return wait_for(take, timeout, self._engine, self._groups)
-
-    def _take_now(self, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
-        hosted = self._hosted
-        if hosted is not None and not hosted.is_gone and self._pattern is None:
-            return self._take_from(hosted, count, lease_us, pop)
-        self._engine.check_open()
-        if self._pattern is None:
-            self._hosted = self._engine.find(self.topic)
-            return [] if self._hosted is None else self._take_from(self._hosted, count, lease_us, pop)
-        topics = self._all()
-        self._turn += 1
-        start = self._turn % len(topics) if topics else 0
-        taken: list[Delivery] = []
-        failures: list[QuiverError] = []
-        for topic in [*topics[start:], *topics[:start]]:
-            try:
-                taken += self._take_from(topic, count - len(taken), lease_us, pop)
-            except (StorageFailed, DiskFull) as error:
-                # What other topics gave is leased already, and has to reach the caller.
-                failures.append(error)
-            if len(taken) >= count:
-                break
-        if not taken and failures:
-            raise failures[0]
-        return taken
-
-    def _take_from(self, hosted: Hosted, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
-        if hosted.topic.delays.next_due is not None:
-            hosted.release(self._engine.clock.now_us())
-        try:
-            group = hosted.groups.get(self.group) or hosted.group(self.group)
-            return group.take(count, lease_us, pop=pop)
-        except (Closing, TopicNotFound):
-            # The topic was deleted meanwhile: then it has no messages.
-            self._engine.check_open()
-            if hosted.is_gone:
-                return []
-            raise
-
-    def _groups(self) -> list[tuple[Hosted, Group]]:
-        return [(hosted, hosted.group(self.group)) for hosted in self._all()]
 
     def _hold(self, message: Delivery, lease: float | None) -> None:
         if lease is None:

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from quivermq.delivery.cursor import Claim, Cursor
 from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.lease import Receipt
+from quivermq.delivery.lease import Held, Receipt, parse_receipt
 from quivermq.errors import Closing, InvalidRequest, LeaseExpired, QuiverError
+
+_HELD_MAX = 1_000_000
 
 # Settles what can be settled, and returns the claims that do not hold.
 Settling = Callable[[Cursor, int, Sequence[Claim]], list[Claim]]
@@ -31,11 +33,21 @@ class Claims:
         self._by_place[first._cursor, first._lane] = claims
         self._deliveries += deliveries
 
-    def add_receipt(self, cursor: Cursor, lane: int, claim: Claim) -> None:
-        self._by_place.setdefault((cursor, lane), []).append(claim)
+    def add_receipt(self, cursor: Cursor | None, receipt: Receipt) -> None:
+        if cursor is None:
+            self._unknown.append(str(receipt))
+        else:
+            claim = (receipt.offset, receipt.token)
+            self._by_place.setdefault((cursor, receipt.lane), []).append(claim)
 
-    def add_unknown(self, receipt: str) -> None:
-        self._unknown.append(receipt)
+    def add_held(self, cursor: Cursor | None, held: Held) -> None:
+        """Many of one lease, as the broker's clients name them."""
+        offsets = _offsets_of(held.runs)
+        if cursor is None:
+            self._unknown += [str(Receipt(*held[:3], offset, held.token)) for offset in offsets]
+        else:
+            claims = self._by_place.setdefault((cursor, held.lane), [])
+            claims += [(offset, held.token) for offset in offsets]
 
     def settle(self, settle: Settling, *, is_final: bool) -> None:
         """Settle all that hold; raise LeaseExpired for the others. Only what is final ends a delivery."""
@@ -62,12 +74,12 @@ class Claims:
 
 def claims_of(
     held: object,
-    cursor_of: Callable[[str], tuple[Cursor, int, int, int] | None],
+    cursor_of: Callable[[str, int], Cursor | None],
     check_cursor: Callable[[Cursor], None],
 ) -> Claims:
     """The claims of deliveries and receipts, one or many. Raises InvalidRequest for anything else."""
     claims = Claims()
-    if isinstance(held, Delivery | str):
+    if isinstance(held, Delivery | str | Held):
         held = [held]
     if not isinstance(held, Iterable):
         raise _wrong(held)
@@ -81,14 +93,24 @@ def claims_of(
             check_cursor(item._cursor)
             claims.add_delivery(item)
         elif isinstance(item, str):
-            found = cursor_of(item)
-            if found is None:
-                claims.add_unknown(item)
-            else:
-                claims.add_receipt(found[0], found[1], found[2:])
+            receipt = parse_receipt(item)
+            claims.add_receipt(cursor_of(receipt.topic, receipt.partition), receipt)
+        elif isinstance(item, Held):
+            claims.add_held(cursor_of(item.topic, item.partition), item)
         else:
             raise _wrong(item)
     return claims
+
+
+def _offsets_of(runs: Sequence[int]) -> list[int]:
+    """The offsets of ranges, of which there may not be more than anybody can have in hand."""
+    starts, ends = runs[::2], runs[1::2]
+    are_runs = len(starts) == len(ends) and all(0 <= s < e for s, e in zip(starts, ends, strict=True))
+    if not are_runs or sum(ends) - sum(starts) > _HELD_MAX:
+        raise InvalidRequest(
+            f"{list(runs)!r:.80} are no ranges: pairs of start and end, {_HELD_MAX} offsets at most"
+        )
+    return [offset for start, end in zip(starts, ends, strict=True) for offset in range(start, end)]
 
 
 def _are_together(deliveries: Sequence[Delivery]) -> bool:

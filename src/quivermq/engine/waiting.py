@@ -15,6 +15,40 @@ if TYPE_CHECKING:
 Groups = Callable[[], list[tuple[Hosted, Group]]]
 
 
+class Watch:
+    """Somebody who wants to be told, once, that there may be something to get."""
+
+    def __init__(
+        self, engine: "Engine", groups: list[tuple[Hosted, Group]], wake: Callable[[], None]
+    ) -> None:
+        self.groups = groups
+        self._engine = engine
+        self._bells: list[Bell] = [engine.topic_bell, *(group.bell for _, group in groups)]
+        self._waiter = Waiter(wake)
+        for bell in self._bells:
+            bell.waiting.append(self._waiter)
+
+    def until_next_event(self) -> float | None:
+        """How many seconds nothing can happen by time alone; None when nothing ever will."""
+        times = [group.next_event() for _, group in self.groups]
+        times += [hosted.topic.delays.next_due for hosted, _ in self.groups]
+        now_us = self._engine.clock.now_us()
+        return min(
+            (max(0.0, (time - now_us) / 1_000_000) for time in times if time is not None), default=None
+        )
+
+    def leave(self, *, pass_on: bool = False) -> None:
+        """Stop waiting. With `pass_on`, a wake-up that came meanwhile is handed to somebody else."""
+        leave(self._waiter, self._bells, pass_on=pass_on)
+
+    def wake_next(self) -> None:
+        """Wake somebody else for what is still there."""
+        now_us = self._engine.clock.now_us()
+        for _, group in self.groups:
+            if group.bell.waiting and group.has_ready(now_us):
+                group.bell.ring()
+
+
 def wait_for(
     take: Callable[[], list[Delivery]], timeout: float | None, engine: "Engine", groups: Groups
 ) -> list[Delivery]:
@@ -35,52 +69,34 @@ def _wait_once(
     groups: list[tuple[Hosted, Group]],
 ) -> tuple[float, list[Delivery]]:
     """Wait for a ring, for something to fall due, or for the time to be over, then look again."""
-    bells: list[Bell] = [engine.topic_bell, *(group.bell for _, group in groups)]
     event = threading.Event()
-    waiter = Waiter(event.set)
-    for bell in bells:
-        bell.waiting.append(waiter)
+    watch = Watch(engine, groups, event.set)
     waited = 0.0
     try:
         # Somebody may have put between the last look and the bells.
         found = take()
         if not found:
             start = engine.clock.monotonic()
-            wait_s = _until_next_event(engine, groups, left)
+            wait_s = _shortest(watch.until_next_event(), left)
             was_rung = event.wait(wait_s)
             waited = engine.clock.monotonic() - start if was_rung or wait_s is None else wait_s
     except BaseException:
-        leave(waiter, bells, pass_on=True)
+        watch.leave(pass_on=True)
         raise
-    leave(waiter, bells, pass_on=bool(found))
+    watch.leave(pass_on=bool(found))
     if found:
         return waited, found
     try:
         found = take()
     except BaseException:
-        _wake_next(engine, groups)
+        watch.wake_next()
         raise
     if len(groups) > 1:
         # Woken for one topic, it may have been served by another: somebody else looks after the first.
-        _wake_next(engine, groups)
+        watch.wake_next()
     return waited, found
 
 
-def _wake_next(engine: "Engine", groups: list[tuple[Hosted, Group]]) -> None:
-    """Wake somebody for what is still there."""
-    now_us = engine.clock.now_us()
-    for _, group in groups:
-        if group.bell.waiting and group.has_ready(now_us):
-            group.bell.ring()
-
-
-def _until_next_event(
-    engine: "Engine", groups: list[tuple[Hosted, Group]], left: float | None
-) -> float | None:
-    """How long nothing can happen by time alone."""
-    times = [group.next_event() for _, group in groups]
-    times += [hosted.topic.delays.next_due for hosted, _ in groups]
-    waits = [max(0.0, (time - engine.clock.now_us()) / 1_000_000) for time in times if time is not None]
-    if left is not None:
-        waits.append(left)
-    return min(*waits, threading.TIMEOUT_MAX) if waits else None
+def _shortest(*waits: float | None) -> float | None:
+    known = [wait for wait in waits if wait is not None]
+    return min(*known, threading.TIMEOUT_MAX) if known else None

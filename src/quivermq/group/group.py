@@ -98,6 +98,10 @@ class Group:
             for lane in range(len(LANES))
         ]
 
+    def ready(self, now_us: int) -> int:
+        """About how many messages somebody could have now."""
+        return sum(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(len(LANES)))
+
     def has_ready(self, now_us: int) -> bool:
         """Whether there seems to be a message that somebody could have."""
         return any(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(len(LANES)))

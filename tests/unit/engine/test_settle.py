@@ -7,6 +7,7 @@ import pytest
 from unit.engine.store import Store, drain, values
 
 import quivermq
+from quivermq.delivery.lease import Held, parse_receipt
 
 
 def get(queue: quivermq.Queue) -> quivermq.Delivery:
@@ -284,3 +285,68 @@ def test_acks_out_of_order_leave_nothing_in_memory(mq: quivermq.Engine) -> None:
     assert after_bytes - before_bytes < 500_000
     queue.ack(kept)
     assert queue.stats().backlog == 0
+
+
+# Many of one lease at once, as the broker's clients name them.
+
+
+def held(batch: list[quivermq.Delivery], *runs: int, token: int | None = None) -> Held:
+    receipt = parse_receipt(batch[0].receipt)
+    return Held("orders", 0, receipt.lane, receipt.token if token is None else token, runs)
+
+
+def test_a_run_of_one_lease_is_settled_like_its_receipts(store: Store) -> None:
+    queue = store.queue("orders")
+    queue.put_many([b"a", b"b", b"c", b"d"])
+    batch = queue.get_many(4)
+    queue.ack(held(batch, 0, 1, 2, 3))
+    assert queue.stats().in_flight == 2
+    queue.nack([held(batch, 1, 2), batch[3].receipt], delay=0)
+    assert values(queue.get_many(9)) == [b"b", b"d"]
+
+
+def test_what_of_a_run_came_late_is_told(store: Store) -> None:
+    queue = store.queue("orders")
+    queue.put_many([b"a", b"b", b"c"])
+    batch = queue.get_many(3)
+    queue.ack(batch[1])
+    with pytest.raises(quivermq.LeaseExpired) as caught:
+        queue.ack([held(batch, 0, 3)])
+    assert caught.value.receipts == (batch[1].receipt,)
+    assert queue.stats().in_flight == 0
+    with pytest.raises(quivermq.LeaseExpired) as caught:
+        queue.ack(Held("orders", 7, 1, 1, (0, 2)))
+    assert caught.value.receipts == ("orders:7:1:0:1", "orders:7:1:1:1")
+
+
+@pytest.mark.parametrize("runs", [(0,), (3, 3), (4, 2), (-1, 2), (0, 10**12), (0, 1, 2)])
+def test_what_is_no_run_is_refused(store: Store, runs: tuple[int, ...]) -> None:
+    queue = store.queue("orders")
+    queue.put(b"a")
+    batch = queue.get_many(1)
+    with pytest.raises(quivermq.InvalidRequest, match="no ranges"):
+        queue.ack(held(batch, *runs))
+    assert queue.stats().in_flight == 1
+
+
+def test_what_is_popped_in_one_go_is_done(store: Store) -> None:
+    queue = store.queue("orders")
+    queue.put_many([b"a", b"b"])
+    popped = queue.get_many(9, pop=True)
+    assert values(popped) == [b"a", b"b"]
+    assert all(delivery.is_settled for delivery in popped)
+    assert queue.stats().backlog == 0
+
+
+def test_who_watches_is_woken_once(store: Store) -> None:
+    queue = store.queue("orders")
+    queue.put(b"first")
+    woken: list[int] = []
+    watch = queue.watch(lambda: woken.append(1))
+    assert watch.until_next_event() is None
+    queue.put(b"a")
+    queue.put(b"b")
+    assert woken == [1]
+    watch.leave()
+    queue.put(b"c", delay=5)
+    assert queue.watch(lambda: None).until_next_event() == 5

@@ -1,0 +1,86 @@
+"""Taking messages for a group: out of one topic, or out of those of a pattern in turn."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quivermq.delivery.delivery import Delivery
+from quivermq.engine.hosted import Hosted
+from quivermq.engine.scope import Scope
+from quivermq.engine.waiting import Watch, wait_for
+from quivermq.errors import Closing, DiskFull, QuiverError, StorageFailed, TopicNotFound
+from quivermq.group.group import Group
+from quivermq.topic.incoming import seconds_us
+
+if TYPE_CHECKING:
+    from quivermq.engine.engine import Engine
+
+
+class Taking:
+    """What a queue does when somebody wants messages. Thread-safe."""
+
+    def __init__(self, engine: "Engine", scope: Scope, group: str) -> None:
+        self._engine = engine
+        self._scope = scope
+        self._group = group
+        self._hosted: Hosted | None = None
+        self._turn = 0
+
+    def take(
+        self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
+    ) -> list[Delivery]:
+        lease_us = None if lease is None else seconds_us("lease", lease, lowest=0.001)
+
+        def take() -> list[Delivery]:
+            return self.take_now(count, lease_us, pop)
+
+        if timeout == 0:
+            return take()
+        if timeout is not None:
+            seconds_us("timeout", timeout, lowest=0)
+        return wait_for(take, timeout, self._engine, self.groups)
+
+    def take_now(self, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
+        hosted = self._hosted
+        if hosted is not None and not hosted.is_gone and self._scope.pattern is None:
+            return self._take_from(hosted, count, lease_us, pop)
+        self._engine.check_open()
+        if self._scope.pattern is None:
+            self._hosted = self._engine.find(self._scope.topic)
+            return [] if self._hosted is None else self._take_from(self._hosted, count, lease_us, pop)
+        topics = self._scope.all()
+        self._turn += 1
+        start = self._turn % len(topics) if topics else 0
+        taken: list[Delivery] = []
+        failures: list[QuiverError] = []
+        for topic in [*topics[start:], *topics[:start]]:
+            try:
+                taken += self._take_from(topic, count - len(taken), lease_us, pop)
+            except (StorageFailed, DiskFull) as error:
+                # What other topics gave is leased already, and has to reach the caller.
+                failures.append(error)
+            if len(taken) >= count:
+                break
+        if not taken and failures:
+            raise failures[0]
+        return taken
+
+    def _take_from(self, hosted: Hosted, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
+        if hosted.topic.delays.next_due is not None:
+            hosted.release(self._engine.clock.now_us())
+        try:
+            group = hosted.groups.get(self._group) or hosted.group(self._group)
+            return group.take(count, lease_us, pop=pop)
+        except (Closing, TopicNotFound):
+            # The topic was deleted meanwhile: then it has no messages.
+            self._engine.check_open()
+            if hosted.is_gone:
+                return []
+            raise
+
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        """Call `wake` once, from whatever thread, when there may be something to take."""
+        return Watch(self._engine, self.groups(), wake)
+
+    def groups(self) -> list[tuple[Hosted, Group]]:
+        """The topics that there are, each with the group, which comes to be."""
+        return [(hosted, hosted.group(self._group)) for hosted in self._scope.all()]
