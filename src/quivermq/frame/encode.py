@@ -18,10 +18,12 @@ from quivermq.frame.columns import (
     nullable_binary_column,
     nullable_int64_column,
 )
-from quivermq.frame.frame import RAW_BYTES_MAX, Frame
+from quivermq.frame.frame import RAW_BYTES_MAX, Frame, Record
 from quivermq.frame.header import HEADER_BYTES, VERSION, Codec, Column, Flag, Header, packed, padded
 
 COUNT_MAX = 2**32 - 1
+# More than a body can have: each of its columns is addressed with 31 bits.
+_UNLIMITED_BYTES = 2**63
 
 _USUAL = (list, tuple)
 # Sequences, too, but of characters and bytes, and never a column of messages.
@@ -103,6 +105,22 @@ def encode(
         producer=producer,
         raw_bytes_max=raw_bytes_max,
     )
+
+
+def encode_records(records: Sequence[Record], append_time: int) -> Frame:
+    """A frame of messages that follow each other in a log, at their place, without their neighbours."""
+    offsets, timestamps, keys, values, headers, expires_at, dedup_ids = zip(*records, strict=True)
+    frame = encode(
+        values,
+        timestamp=timestamps[0] if timestamps.count(timestamps[0]) == len(timestamps) else timestamps,
+        keys=keys,
+        headers=headers,
+        expires_at=expires_at,
+        dedup_ids=dedup_ids,
+        # What is in a log already may be handed out, however small the limits are today.
+        raw_bytes_max=_UNLIMITED_BYTES,
+    )
+    return frame.stamped(offsets[0], append_time)
 
 
 def encode_value(value: bytes, base_offset: int, now_us: int) -> bytes:

@@ -1,5 +1,6 @@
 """From a request to its answer: find the route, ask who it is, call the handler, put errors into words."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -35,7 +36,8 @@ class App:
             return error_response(error)
         except Exception:
             return _unforeseen(request)
-        return answer if isinstance(answer, Response) else _settled(answer, request)
+        # A future, unlike a coroutine, takes care of its errors itself.
+        return answer if isinstance(answer, Response | asyncio.Future) else _settled(answer, request)
 
     def _route(self, request: Request) -> Route | Response:
         routes, request.params = self.router.find(request.path)

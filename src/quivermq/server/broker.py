@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from quivermq.engine import Engine
-from quivermq.settings import ServerSettings
+from quivermq.errors import StorageFailed
+from quivermq.settings import Durability, ServerSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,13 +20,40 @@ class Broker:
         self.engine = engine
         self.settings = settings
         self.is_draining = False
-        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="quiver-worker")
+        self.on_drain: list[Callable[[], None]] = []
+        """Called once the broker is told to stop: whoever makes clients wait lets them go."""
+        self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="quiver-worker")
+        self._parts: dict[Any, Any] = {}
+
+    def part(self, kind: Callable[["Broker"], T]) -> T:
+        """The one object of this kind that the broker has, made when it is first asked for."""
+        part = self._parts.get(kind)
+        if part is None:
+            part = self._parts[kind] = kind(self)
+        return part
 
     async def run(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that may wait for the disk, in a thread, and return what it returns."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: act(*args, **kwargs))
+        return await loop.run_in_executor(self.threads, lambda: act(*args, **kwargs))
+
+    def may_wait_for_disk(self, topic: str, durability: Durability | None = None) -> bool:
+        """Whether a change to a topic has to go to a thread: a sync, or a topic that is new or in trouble.
+
+        Everything else is a copy into memory of the operating system, and done sooner than a thread begins.
+        """
+        try:
+            hosted = self.engine.find(topic)
+        except StorageFailed:
+            return True
+        return hosted is None or (durability or hosted.settings.durability) == "fsync"
+
+    def drain(self) -> None:
+        """Let go of everybody who waits, and make nobody wait from now on."""
+        self.is_draining = True
+        for let_go in self.on_drain:
+            let_go()
 
     def close(self) -> None:
         """Wait for the threads to end. The engine belongs to whoever opened it."""
-        self._threads.shutdown()
+        self.threads.shutdown()

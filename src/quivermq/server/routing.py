@@ -37,13 +37,15 @@ class Route:
     summary: str
     scope: Scope
     tag: str
-    body: type | None = None
+    body: Any = None
     """A msgspec.Struct that forbids unknown fields; the body has to be JSON of it."""
     is_body_optional: bool = False
     returns: dict[int, Any] = field(default_factory=dict)
-    """By status: a type that is answered as JSON, or a media type as text, or None for no body."""
+    """By status: a type that is answered as JSON, a media type as text, a tuple of these, or None."""
     query: tuple[Parameter, ...] = ()
     consumes: tuple[str, ...] = ("application/json",)
+    request_schemas: dict[str, type] = field(default_factory=dict)
+    """For a handler that reads the body itself: by media type, what it takes."""
     errors: tuple[int, ...] = ()
     """The statuses of the errors that this call may answer beside those that every call may."""
 
@@ -65,7 +67,7 @@ class Route:
             return self.body()
         try:
             return msgspec.json.decode(body, type=self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidRequest(f"the body is not what this call takes: {error}") from None
 
 

@@ -1,0 +1,168 @@
+"""Clients that wait for messages: one timer for all of them, and no thread.
+
+A poll waits at the bells of its groups (see quivermq.group.bell), which ring in whatever thread something
+happens. What becomes ready by time alone, a retry or a delayed message, is looked after by one timer for
+all groups that somebody waits for.
+"""
+
+import asyncio
+import math
+import threading
+from collections.abc import Awaitable, Callable
+
+from quivermq.delivery.delivery import Delivery
+from quivermq.engine import Queue
+from quivermq.engine.hosted import Hosted
+from quivermq.engine.waiting import Watch
+from quivermq.group.group import Group
+from quivermq.server.broker import Broker
+
+Ring = asyncio.Future[None]
+Take = Callable[[], Awaitable[list[Delivery]]]
+
+# Polls end on ticks of this many seconds: nobody minds, and thousands of them share a timer.
+_TICK_S = 0.02
+# What is due, but not taken yet, is looked at again after this long.
+_LOOK_AGAIN_S = 0.005
+
+
+class Polls:
+    """Everybody who waits. Used on the event loop alone, but for `wake`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._ends: dict[int, set[Ring]] = {}
+        self._end_timer: asyncio.TimerHandle | None = None
+        self._events: dict[tuple[Hosted, Group], float] = {}
+        self._event_timer: asyncio.TimerHandle | None = None
+        broker.on_drain.append(self._let_go)
+
+    async def wait_for(self, queue: Queue, take: Take, seconds: float) -> list[Delivery]:
+        """What `take` finds, as soon as it finds something; nothing after so many seconds."""
+        found = await take()
+        end = self._loop.time() + seconds
+        while not found and self._loop.time() < end and not self._broker.is_draining:
+            ring: Ring = self._loop.create_future()
+            watch = queue.watch(lambda ring=ring: self.wake(ring))  # type: ignore[misc]
+            try:
+                # Somebody may have put between the last look and the bells.
+                found = await take()
+                if not found:
+                    self._expect(watch)
+                    await self.rung(ring, end)
+            except BaseException:
+                # Also when the client has gone away: somebody else is to have what it was woken for.
+                watch.leave(pass_on=True)
+                raise
+            watch.leave(pass_on=bool(found))
+            if not found:
+                found = await self._take_after_ring(take, watch)
+        return found
+
+    async def _take_after_ring(self, take: Take, watch: Watch) -> list[Delivery]:
+        try:
+            found = await take()
+        except BaseException:
+            watch.wake_next()
+            raise
+        if len(watch.groups) > 1:
+            # Woken for one topic, it may have been served by another: somebody else looks after the first.
+            watch.wake_next()
+        return found
+
+    def wake(self, ring: Ring) -> None:
+        """End a wait, from whatever thread."""
+        if threading.get_ident() == self._thread:
+            _set(ring)
+        else:
+            self._loop.call_soon_threadsafe(_set, ring)
+
+    # Ends.
+
+    async def rung(self, ring: Ring, end: float) -> None:
+        """Wait for a ring, or for the end, in the time of the event loop."""
+        tick = math.ceil(end / _TICK_S)
+        if self._end_timer is None or tick * _TICK_S < self._end_timer.when():
+            self._plan_end(tick)
+        self._ends.setdefault(tick, set()).add(ring)
+        try:
+            await ring
+        finally:
+            rings = self._ends.get(tick, set())
+            rings.discard(ring)
+            if not rings:
+                self._ends.pop(tick, None)
+
+    def _plan_end(self, tick: int) -> None:
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+        self._end_timer = self._loop.call_at(tick * _TICK_S, self._end)
+
+    def _end(self) -> None:
+        """Let those go whose time is over."""
+        now = self._loop.time()
+        for tick in [tick for tick in self._ends if tick * _TICK_S <= now]:
+            for ring in self._ends.pop(tick):
+                _set(ring)
+        self._end_timer = None
+        if self._ends:
+            self._plan_end(min(self._ends))
+
+    def _let_go(self) -> None:
+        for rings in list(self._ends.values()):
+            for ring in list(rings):
+                _set(ring)
+
+    # What becomes ready by time alone.
+
+    def _expect(self, watch: Watch) -> None:
+        wait = watch.until_next_event()
+        if wait is None:
+            return
+        when = self._loop.time() + wait
+        for place in watch.groups:
+            self._events[place] = min(when, self._events.get(place, when))
+        self._plan_look()
+
+    def _plan_look(self) -> None:
+        if not self._events:
+            return
+        when = min(self._events.values())
+        if self._event_timer is not None:
+            if self._event_timer.when() <= when:
+                return
+            self._event_timer.cancel()
+        self._event_timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._event_timer = None
+        now = self._loop.time()
+        due = [place for place, when in self._events.items() if when <= now]
+        for place in due:
+            del self._events[place]
+        if due:
+            self._loop.run_in_executor(self._broker.threads, self._release, due)
+        self._plan_look()
+
+    def _release(self, places: list[tuple[Hosted, Group]]) -> None:
+        """In a thread: let what is due become ready, and wake as many as there is something for."""
+        for hosted, group in places:
+            now_us = self._broker.engine.clock.now_us()
+            hosted.release(now_us)
+            group.expire(now_us)
+            group.bell.ring(group.ready(now_us))
+            if group.bell.waiting and (later := group.next_event()) is not None:
+                wait = max(_LOOK_AGAIN_S, (later - now_us) / 1_000_000)
+                self._loop.call_soon_threadsafe(self._expect_again, (hosted, group), wait)
+
+    def _expect_again(self, place: tuple[Hosted, Group], wait: float) -> None:
+        when = self._loop.time() + wait
+        self._events[place] = min(when, self._events.get(place, when))
+        self._plan_look()
+
+
+def _set(ring: Ring) -> None:
+    if not ring.done():
+        ring.set_result(None)

@@ -1,0 +1,35 @@
+"""The queues that requests are about: those that were asked for lately are at hand."""
+
+from quivermq.engine import Queue
+from quivermq.server.broker import Broker
+from quivermq.server.http import Request
+from quivermq.topic.names import is_pattern
+
+_QUEUES_MAX = 10_000
+
+
+class Queues:
+    """By topic, or pattern, and group."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._engine = broker.engine
+        self._queues: dict[tuple[str, str], Queue] = {}
+
+    def get(self, topic: str, group: str) -> Queue:
+        """The queue of a topic and a group. Raises InvalidName."""
+        queue = self._queues.get((topic, group))
+        if queue is None:
+            if len(self._queues) >= _QUEUES_MAX:
+                self._queues.clear()
+            queue = self._queues[topic, group] = self._engine.queue(topic, group)
+        return queue
+
+
+def queue_of(broker: Broker, request: Request) -> Queue:
+    """The queue that a path names."""
+    return broker.part(Queues).get(request.params["topic"], request.params["group"])
+
+
+def may_wait(broker: Broker, queue: Queue) -> bool:
+    """Whether a change to the state of a queue has to go to a thread."""
+    return is_pattern(queue.topic) or broker.may_wait_for_disk(queue.topic)

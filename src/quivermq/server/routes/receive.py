@@ -1,0 +1,102 @@
+"""Receiving: what is there at once, or what comes first."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from quivermq.delivery.delivery import Delivery
+from quivermq.engine import Queue
+from quivermq.server.broker import Broker
+from quivermq.server.delivering import packed_deliveries
+from quivermq.server.http import DELIVERY, Request, Response
+from quivermq.server.messages_json import MessageOut, delivery_to_json
+from quivermq.server.polling import Polls
+from quivermq.server.queues import may_wait, queue_of
+from quivermq.server.routing import Answer, Route
+from quivermq.topic.names import is_pattern
+
+_RECEIVE_MAX = 10_000
+# An answer is made in memory, so that large messages come a few at a time.
+_RECEIVE_BYTES = 8 * 1024 * 1024
+_MS_MAX = 24 * 3600 * 1000
+
+
+class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
+    """How many messages, and how long to wait for the first."""
+
+    max: Annotated[int, Meta(ge=1, le=_RECEIVE_MAX)] = 1
+    wait_ms: Annotated[int, Meta(ge=0, le=_MS_MAX)] = 0
+    lease_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] | None = None
+    pop: bool = False
+    """Whether they are acknowledged at once."""
+
+
+class ReceiveOut(msgspec.Struct):
+    """The messages, each with the receipt that settles it."""
+
+    messages: list[MessageOut]
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
+    """Hand out messages. What is there is answered at once, where that needs no disk."""
+    queue = queue_of(broker, request)
+    lease = None if body.lease_ms is None else body.lease_ms / 1000
+    is_packed = request.accepts(DELIVERY)
+
+    def take() -> list[Delivery]:
+        return queue.get_many(_affordable(broker, queue, body.max), lease=lease, pop=body.pop)
+
+    if not may_wait(broker, queue):
+        found = take()
+        if found or not body.wait_ms:
+            return _response(broker, found, is_packed=is_packed)
+    return _receive(broker, queue, take, body.wait_ms, is_packed=is_packed)
+
+
+async def _receive(
+    broker: Broker, queue: Queue, take: Callable[[], list[Delivery]], wait_ms: int, *, is_packed: bool
+) -> Response:
+    async def taken() -> list[Delivery]:
+        return await broker.run(take) if may_wait(broker, queue) else take()
+
+    seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
+    found = await broker.part(Polls).wait_for(queue, taken, seconds)
+    return _response(broker, found, is_packed=is_packed)
+
+
+def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:
+    """How many messages fit into an answer, going by their average size."""
+    hosted = None if is_pattern(queue.topic) or wanted == 1 else broker.engine.find(queue.topic)
+    if hosted is None:
+        return wanted
+    logs = [log for partition in hosted.topic.partitions for log in partition.logs if log is not None]
+    messages = sum(log.end - log.start for log in logs)
+    average = sum(log.size_bytes for log in logs) // messages if messages else 1
+    return max(1, min(wanted, _RECEIVE_BYTES // max(1, average)))
+
+
+def _response(broker: Broker, found: list[Delivery], *, is_packed: bool) -> Response:
+    if is_packed:
+        return Response(200, packed_deliveries(found, broker.engine), DELIVERY)
+    return Response(200, _encode(ReceiveOut(list(map(delivery_to_json, found)))))
+
+
+ROUTES = [
+    Route(
+        "POST",
+        "/v1/topics/{topic}/groups/{group}/receive",
+        receive,
+        summary="Receive messages, waiting for the first one",
+        scope="read",
+        tag="messages",
+        body=ReceiveIn,
+        is_body_optional=True,
+        returns={200: ReceiveOut},
+        errors=(409, 507),
+    )
+]

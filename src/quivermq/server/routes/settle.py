@@ -1,0 +1,197 @@
+"""Settling: ack, nack, reject, extend. Each receipt, or each lease, has a result of its own."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from quivermq.delivery.lease import Held, parse_receipt
+from quivermq.engine import Queue
+from quivermq.errors import InvalidRequest, LeaseExpired
+from quivermq.server.broker import Broker
+from quivermq.server.http import Request, Response, json_response
+from quivermq.server.messages_json import Priority
+from quivermq.server.queues import may_wait, queue_of
+from quivermq.server.routing import Answer, Route
+from quivermq.topic.offsets import runs
+from quivermq.topic.partition import LANE_NUMBERS
+
+_MS_MAX = 24 * 3600 * 1000
+
+
+class HeldIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages of one lease, as half-open ranges of offsets: start, end, start, end …"""
+
+    topic: str
+    partition: Annotated[int, Meta(ge=0)]
+    token: Annotated[str, Meta(pattern="^[0-9a-f]{1,16}$")]
+    runs: Annotated[list[Annotated[int, Meta(ge=0, le=2**62)]], Meta(min_length=2, max_length=200_000)]
+    priority: Priority = "normal"
+
+
+class SettleIn(msgspec.Struct, forbid_unknown_fields=True):
+    """What is settled: `receipts`, or `leases` for libraries."""
+
+    receipts: Annotated[list[str], Meta(min_length=1, max_length=100_000)] | UnsetType = UNSET
+    leases: Annotated[list[HeldIn], Meta(min_length=1, max_length=10_000)] | UnsetType = UNSET
+
+
+class NackIn(SettleIn, forbid_unknown_fields=True):
+    """What failed, when it may come again, and why."""
+
+    delay_ms: Annotated[int, Meta(ge=0, le=_MS_MAX * 365)] | None = None
+    reason: str | None = None
+    error: str | None = None
+
+
+class RejectIn(SettleIn, forbid_unknown_fields=True):
+    """What can never succeed, and why."""
+
+    reason: str | None = None
+    error: str | None = None
+
+
+class ExtendIn(SettleIn, forbid_unknown_fields=True):
+    """What takes longer, and how long from now."""
+
+    lease_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] = 30_000
+
+
+class ResultOut(msgspec.Struct, omit_defaults=True):
+    """What became of one receipt, or of one lease."""
+
+    ok: bool
+    receipt: str | UnsetType = UNSET
+    refused: list[int] | UnsetType = UNSET
+    """Of a lease, the ranges of offsets that came late."""
+    error: dict[str, Any] | UnsetType = UNSET
+
+
+class SettleOut(msgspec.Struct, omit_defaults=True):
+    """What became of each, in the order they came."""
+
+    results: list[ResultOut]
+    error: dict[str, Any] | UnsetType = UNSET
+    """When all of them came late."""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def ack(broker: Broker, request: Request, body: SettleIn) -> Answer:
+    """Messages are done with."""
+    queue = queue_of(broker, request)
+    return _settle(broker, queue, body, queue.ack)
+
+
+def nack(broker: Broker, request: Request, body: NackIn) -> Answer:
+    """Messages failed."""
+    queue = queue_of(broker, request)
+    delay = None if body.delay_ms is None else body.delay_ms / 1000
+    return _settle(broker, queue, body, lambda held: queue.nack(held, delay, body.reason, error=body.error))
+
+
+def reject(broker: Broker, request: Request, body: RejectIn) -> Answer:
+    """Messages can never succeed."""
+    queue = queue_of(broker, request)
+    return _settle(broker, queue, body, lambda held: queue.reject(held, body.reason, error=body.error))
+
+
+def extend(broker: Broker, request: Request, body: ExtendIn) -> Answer:
+    """Messages take longer."""
+    queue = queue_of(broker, request)
+    return _settle(broker, queue, body, lambda held: queue.extend(held, body.lease_ms / 1000))
+
+
+Settle = Callable[[list[str | Held]], None]
+
+
+def _settle(broker: Broker, queue: Queue, body: SettleIn, settle: Settle) -> Answer:
+    held = _held(body)
+    if may_wait(broker, queue):
+        return _settled_later(broker, body, held, settle)
+    return _settled(body, held, settle)
+
+
+async def _settled_later(
+    broker: Broker, body: SettleIn, held: list[str | Held], settle: Settle
+) -> Response:
+    return await broker.run(_settled, body, held, settle)
+
+
+def _held(body: SettleIn) -> list[str | Held]:
+    if (body.receipts is UNSET) == (body.leases is UNSET):
+        raise InvalidRequest("the body has `receipts`, or `leases`: one of them")
+    if body.receipts is not UNSET:
+        return list(body.receipts)
+    assert body.leases is not UNSET
+    return [
+        Held(each.topic, each.partition, LANE_NUMBERS[each.priority], int(each.token, 16), tuple(each.runs))
+        for each in body.leases
+    ]
+
+
+def _settled(body: SettleIn, held: list[str | Held], settle: Settle) -> Response:
+    try:
+        settle(held)
+    except LeaseExpired as error:
+        return _refused(body, error)
+    if body.leases is not UNSET:
+        return Response(200, _encode(SettleOut([ResultOut(ok=True)] * len(held))))
+    assert body.receipts is not UNSET
+    return Response(200, _encode(SettleOut([ResultOut(True, receipt) for receipt in body.receipts])))
+
+
+def _refused(body: SettleIn, error: LeaseExpired) -> Response:
+    """Say which of them came late. When all did, the whole call is a conflict."""
+    told = {"code": error.code, "message": "the lease is over, or the message settled", "retryable": False}
+    late = set(error.receipts)
+    if body.receipts is not UNSET:
+        results = [
+            ResultOut(ok=False, receipt=receipt, error=told)
+            if receipt in late
+            else ResultOut(True, receipt)
+            for receipt in body.receipts
+        ]
+        are_all_late = len(late) == len(set(body.receipts))
+    else:
+        assert body.leases is not UNSET
+        offsets: dict[tuple[object, ...], list[int]] = {}
+        for receipt in map(parse_receipt, late):
+            place = receipt.topic, receipt.partition, receipt.priority, f"{receipt.token:x}"
+            offsets.setdefault(place, []).append(receipt.offset)
+        places = [(each.topic, each.partition, each.priority, each.token) for each in body.leases]
+        results = [
+            ResultOut(ok=False, refused=runs(offsets[place]), error=told)
+            if place in offsets
+            else ResultOut(ok=True)
+            for place in places
+        ]
+        are_all_late = len(late) == sum(sum(e.runs[1::2]) - sum(e.runs[::2]) for e in body.leases)
+    if not are_all_late:
+        return Response(200, _encode(SettleOut(results)))
+    whole = {"code": error.code, "message": str(error), "retryable": False, "receipts": sorted(late)[:100]}
+    return json_response(SettleOut(results, whole), error.http_status)
+
+
+def _route(name: str, handler: Callable[..., Answer], body: type, summary: str) -> Route:
+    return Route(
+        "POST",
+        f"/v1/topics/{{topic}}/groups/{{group}}/{name}",
+        handler,
+        summary=summary,
+        scope="read",
+        tag="messages",
+        body=body,
+        returns={200: SettleOut, 409: SettleOut},
+        errors=(404, 507),
+    )
+
+
+ROUTES = [
+    _route("ack", ack, SettleIn, "Acknowledge messages: they are done with"),
+    _route("nack", nack, NackIn, "Give messages back: they are tried again, or become dead letters"),
+    _route("reject", reject, RejectIn, "Make messages dead letters: they can never succeed"),
+    _route("extend", extend, ExtendIn, "Keep messages for longer"),
+]

@@ -1,0 +1,387 @@
+"""Receiving and settling over HTTP: receipts, leases, long polls."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from struct import unpack_from
+from typing import Any
+
+import pytest
+from support.site import Site
+
+import quivermq
+from quivermq.frame import Frame
+from quivermq.server import polling
+from quivermq.server.http import Response
+from quivermq.server.routes import publish, receive, settle
+
+GROUP = "/v1/topics/orders/groups/billing"
+PACKED = {"Accept": "application/vnd.quiver.delivery"}
+
+durabilities = pytest.mark.parametrize("durability", ["fsync", "os"])
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site(publish.ROUTES + receive.ROUTES + settle.ROUTES) as site:
+        yield site
+
+
+def put(site: Site, *values: str, **settings: Any) -> quivermq.Queue:
+    if "orders" not in site.engine.topics():
+        site.engine.create_topic("orders", **settings)
+    queue = site.engine.queue("orders", "billing")
+    if values:
+        queue.put_many([value.encode() for value in values])
+    return queue
+
+
+def received(site: Site, **asked: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = site.post(f"{GROUP}/receive", asked)["messages"]
+    return found
+
+
+def unpacked(response: Response) -> list[tuple[dict[str, Any], list[Frame]]]:
+    """The leases of a packed answer, each with its frames."""
+    body = response.body
+    assert response.content_type == PACKED["Accept"]
+    [length] = unpack_from("<I", body)
+    head = json.loads(body[4 : 4 + length])
+    position = -(-(4 + length) // 8) * 8
+    found = []
+    for lease in head["leases"]:
+        frames = []
+        for _ in range(lease["frames"]):
+            frames.append(Frame.parse(body, position))
+            position += frames[-1].header.frame_bytes
+        found.append((lease, frames))
+    assert position == len(body)
+    return found
+
+
+@durabilities
+def test_a_message_with_everything(site: Site, durability: str) -> None:
+    queue = put(site, durability=durability)
+    queue.put(b"\xff", key=b"k", headers={"a": b"1"}, priority="high", dedup_id="x")
+    [message] = received(site)
+    receipt = message.pop("receipt")
+    assert message == {
+        "topic": "orders",
+        "partition": 0,
+        "priority": "high",
+        "offset": 0,
+        "timestamp": 1_700_000_000_000_000,
+        "value_base64": "/w==",
+        "key": "k",
+        "headers": {"a": "1"},
+        "dedup_id": "x",
+        "attempt": 1,
+    }
+    assert site.post(f"{GROUP}/ack", {"receipts": [receipt]}) == {
+        "results": [{"receipt": receipt, "ok": True}]
+    }
+    assert queue.stats().backlog == 0
+
+
+def test_without_a_body_one_message_comes(site: Site) -> None:
+    put(site, "a", "b")
+    response = site.ask("POST", f"{GROUP}/receive")
+    assert [message["value"] for message in json.loads(response.body)["messages"]] == ["a"]
+
+
+def test_nothing_comes_from_a_topic_that_does_not_exist(site: Site) -> None:
+    assert received(site, max=5) == []
+    assert site.engine.topics() == []
+
+
+def test_popped_messages_are_done(site: Site) -> None:
+    queue = put(site, "a", "b", "c")
+    assert [message["value"] for message in received(site, max=2, pop=True)] == ["a", "b"]
+    assert queue.stats().backlog == 1
+
+
+def test_a_pattern_receives_from_all_its_topics(site: Site) -> None:
+    for name in ("e.a", "e.b", "other"):
+        site.engine.queue(name).put(name.encode())
+    path = "/v1/topics/e.*/groups/billing"
+    messages = site.post(f"{path}/receive", {"max": 9})["messages"]
+    assert sorted(message["topic"] for message in messages) == ["e.a", "e.b"]
+    site.post(f"{path}/ack", {"receipts": [message["receipt"] for message in messages]})
+    assert site.post(f"{path}/receive", {"max": 9}) == {"messages": []}
+
+
+@durabilities
+def test_a_nack_brings_it_back_and_a_reject_buries_it(site: Site, durability: str) -> None:
+    queue = put(site, "a", durability=durability)
+    [message] = received(site)
+    site.post(f"{GROUP}/nack", {"receipts": [message["receipt"]], "delay_ms": 2000, "reason": "busy"})
+    assert received(site) == []
+    site.clock.advance(2)
+    [message] = received(site)
+    assert message["attempt"] == 2
+    site.post(f"{GROUP}/reject", {"receipts": [message["receipt"]], "reason": "bad", "error": "ValueError"})
+    [dead] = queue.dead_letters()
+    assert (dead.value, dead.reason, dead.error) == (b"a", "bad", "ValueError")
+
+
+def test_an_extended_lease_lasts(site: Site) -> None:
+    put(site, "a")
+    [message] = received(site, lease_ms=1000)
+    site.post(f"{GROUP}/extend", {"receipts": [message["receipt"]], "lease_ms": 60_000})
+    site.clock.advance(50)
+    assert received(site) == []
+    site.clock.advance(20)
+    assert [again["attempt"] for again in received(site)] == [2]
+
+
+def test_each_receipt_has_its_result(site: Site) -> None:
+    put(site, "a", "b")
+    first, second = (message["receipt"] for message in received(site, max=2))
+    site.post(f"{GROUP}/ack", {"receipts": [first]})
+    late, good = site.post(f"{GROUP}/ack", {"receipts": [first, second]})["results"]
+    assert (late["receipt"], late["ok"], late["error"]["code"]) == (first, False, "lease_expired")
+    assert good == {"receipt": second, "ok": True}
+
+
+def test_when_all_receipts_come_late_it_is_a_conflict(site: Site) -> None:
+    put(site, "a")
+    [message] = received(site, lease_ms=10)
+    site.clock.advance(1)
+    assert site.refusal(f"{GROUP}/ack", {"receipts": [message["receipt"]]}) == (409, "lease_expired")
+    response = site.ask("POST", f"{GROUP}/nack", {"receipts": [message["receipt"], message["receipt"]]})
+    assert response.status == 409
+    assert [result["ok"] for result in json.loads(response.body)["results"]] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("receive", {"max": 0}),
+        ("receive", {"max": 10_001}),
+        ("receive", {"wait_ms": -1}),
+        ("receive", {"lease_ms": 0}),
+        ("receive", {"count": 3}),
+        ("ack", {}),
+        ("ack", {"receipts": []}),
+        ("ack", {"receipts": ["nonsense"]}),
+        ("ack", {"receipts": ["other:0:1:0:1"]}),
+        ("ack", {"receipts": ["orders:0:1:0:1"], "leases": []}),
+        ("ack", {"leases": [{"topic": "orders", "partition": 0, "token": "xyz", "runs": [0, 1]}]}),
+        ("ack", {"leases": [{"topic": "orders", "partition": 0, "token": "1", "runs": [5, 1]}]}),
+        ("ack", {"leases": [{"topic": "orders", "partition": 0, "token": "1", "runs": [0, 10**15]}]}),
+        ("ack", {"receipts": ["orders:0:1:0:1"], "delay_ms": 5}),
+        ("nack", {"receipts": ["orders:0:1:0:1"], "delay_ms": -5}),
+        ("extend", {"receipts": ["orders:0:1:0:1"], "lease_ms": 0}),
+    ],
+)
+def test_bad_input_is_refused(site: Site, call: str, body: object) -> None:
+    queue = put(site, "a")
+    queue.get()
+    assert site.refusal(f"{GROUP}/{call}", body) == (400, "invalid_request")
+    assert queue.stats().in_flight == 1
+
+
+# Frames.
+
+
+def test_a_whole_frame_comes_as_it_is_stored(site: Site) -> None:
+    queue = put(site, *(str(n) for n in range(100)))
+    [(lease, [frame])] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 100}, PACKED))
+    [stored] = site.engine.hosted("orders").topic.partitions[0].log(1).frames()
+    assert bytes(frame) == bytes(stored)
+    assert lease["runs"] == [0, 100]
+    assert (lease["topic"], lease["partition"], lease["priority"], lease["attempt"]) == (
+        "orders",
+        0,
+        "normal",
+        1,
+    )
+    held = {name: lease[name] for name in ("topic", "partition", "priority", "token", "runs")}
+    assert site.post(f"{GROUP}/ack", {"leases": [held]}) == {"results": [{"ok": True}]}
+    assert queue.stats().backlog == 0
+
+
+def test_a_part_of_a_frame_comes_alone(site: Site) -> None:
+    put(site, *(str(n) for n in range(300)))
+    site.ask("POST", f"{GROUP}/receive", {"max": 100}, PACKED)
+    [(lease, [frame])] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 150}, PACKED))
+    assert lease["runs"] == [100, 250]
+    assert frame.header.base_offset == 100
+    assert frame.values() == [b"%d" % n for n in range(100, 250)]
+
+
+def test_frames_and_what_is_left_of_the_next(site: Site) -> None:
+    queue = put(site, *(str(n) for n in range(70)))
+    queue.put_many([quivermq.Message(b"%d" % n, key=b"k", headers={"n": b"1"}) for n in range(70, 140)])
+    [(lease, [whole, part])] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 80}, PACKED))
+    assert lease["runs"] == [0, 80]
+    assert (whole.header.base_offset, len(whole)) == (0, 70)
+    assert (part.header.base_offset, part.values()) == (70, [b"%d" % n for n in range(70, 80)])
+    assert [record.headers for record in part.records()] == [{"n": b"1"}] * 10
+
+
+def test_retries_come_with_their_attempt(site: Site) -> None:
+    queue = put(site, *"abcde")
+    taken = queue.get_many(5)
+    queue.ack([taken[1], taken[3]])
+    for delivery in (taken[4], taken[0], taken[2]):
+        queue.nack(delivery, delay=0)
+    queue.put(b"f")
+    again, fresh = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 9}, PACKED))
+    assert (again[0]["attempt"], again[0]["runs"]) == (2, [0, 1, 2, 3, 4, 5])
+    assert [(f.header.base_offset, f.values()) for f in again[1]] == [(0, [b"a"]), (2, [b"c"]), (4, [b"e"])]
+    assert (fresh[0]["attempt"], fresh[0]["runs"]) == (1, [5, 6])
+
+
+def test_what_of_a_lease_came_late_is_told_by_its_offsets(site: Site) -> None:
+    queue = put(site, *"abcd")
+    [(lease, _)] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 4}, PACKED))
+    held = {name: lease[name] for name in ("topic", "partition", "priority", "token")}
+    site.post(f"{GROUP}/ack", {"leases": [{**held, "runs": [1, 3]}]})
+    [result] = site.post(f"{GROUP}/ack", {"leases": [{**held, "runs": [0, 4]}]})["results"]
+    assert (result["ok"], result["refused"]) == (False, [1, 3])
+    assert queue.stats().backlog == 0
+    response = site.ask("POST", f"{GROUP}/ack", {"leases": [{**held, "runs": [0, 4]}]})
+    assert response.status == 409
+    assert json.loads(response.body)["results"][0]["refused"] == [0, 4]
+
+
+def test_no_message_is_an_empty_answer(site: Site) -> None:
+    put(site)
+    assert unpacked(site.ask("POST", f"{GROUP}/receive", {}, PACKED)) == []
+
+
+def test_large_messages_come_a_few_at_a_time(site: Site) -> None:
+    queue = put(site)
+    for _ in range(12):
+        queue.put(b"x" * 1_000_000)
+    assert len(received(site, max=100)) == 8
+    assert len(received(site, max=100)) == 4
+
+
+# Waiting.
+
+
+def waiting(site: Site, **asked: Any) -> "asyncio.Task[Response]":
+    return asyncio.ensure_future(site.answer("POST", f"{GROUP}/receive", {"wait_ms": 60_000, **asked}))
+
+
+async def until(condition: Any) -> None:
+    """Let the loop and the threads go on until something has happened."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def at_bell(site: Site) -> int:
+    group = site.engine.hosted("orders").groups.get("billing")
+    return 0 if group is None else len(group.bell.waiting)
+
+
+def values(response: Response) -> list[str]:
+    return [message["value"] for message in json.loads(response.body)["messages"]]
+
+
+@durabilities
+def test_who_waits_gets_what_comes(site: Site, durability: str) -> None:
+    put(site, durability=durability)
+
+    async def poll() -> list[str]:
+        poll = waiting(site)
+        await until(lambda: at_bell(site))
+        await site.answer("POST", "/v1/topics/orders/messages", b"hello")
+        return values(await poll)
+
+    assert site.run(poll()) == ["hello"]
+    assert at_bell(site) == 0
+
+
+def test_who_waits_for_a_topic_gets_it_when_it_is_new(site: Site) -> None:
+    async def poll() -> list[str]:
+        poll = waiting(site)
+        await until(lambda: site.engine.topic_bell.waiting)
+        await site.answer("POST", "/v1/topics/orders/messages", b"hello")
+        return values(await poll)
+
+    assert site.run(poll()) == ["hello"]
+
+
+def test_of_many_who_wait_each_message_wakes_one(site: Site) -> None:
+    put(site, durability="os")
+
+    async def poll() -> tuple[list[list[str]], int]:
+        polls = [waiting(site) for _ in range(10)]
+        await until(lambda: at_bell(site) == 10)
+        for n in range(3):
+            await site.answer("POST", "/v1/topics/orders/messages", b"%d" % n)
+        await until(lambda: sum(poll.done() for poll in polls) == 3)
+        still = at_bell(site)
+        site.broker.drain()
+        return [values(await poll) for poll in polls], still
+
+    answers, still = site.run(poll())
+    assert sorted(answer[0] for answer in answers if answer) == ["0", "1", "2"]
+    assert still == 7
+    assert at_bell(site) == 0
+
+
+def test_who_goes_away_leaves_the_message_to_others(site: Site) -> None:
+    queue = put(site, durability="os")
+
+    async def poll() -> list[str]:
+        gone, stays = waiting(site), None
+        await until(lambda: at_bell(site) == 1)
+        stays = waiting(site)
+        await until(lambda: at_bell(site) == 2)
+        queue.put(b"hello")
+        # It was woken, and has gone before it could look.
+        gone.cancel()
+        return values(await stays)
+
+    assert site.run(poll()) == ["hello"]
+    assert queue.stats().in_flight == 1
+
+
+def test_a_wait_is_over_after_its_time(site: Site) -> None:
+    put(site)
+    assert site.post(f"{GROUP}/receive", {"wait_ms": 1}) == {"messages": []}
+    assert at_bell(site) == 0
+
+
+def test_no_wait_is_longer_than_the_broker_allows() -> None:
+    with Site(receive.ROUTES, wait_ms_max=1) as site:
+        put(site)
+        assert site.post(f"{GROUP}/receive", {"wait_ms": 3_600_000}) == {"messages": []}
+
+
+def test_who_waits_gets_what_falls_due(site: Site) -> None:
+    queue = put(site, "retried")
+    delivery = queue.get()
+    assert delivery is not None
+    delivery.nack(30)
+    queue.put(b"delayed", delay=30)
+
+    async def poll() -> list[str]:
+        first, second = waiting(site), waiting(site)
+        await until(lambda: at_bell(site) == 2)
+        # The clock of the queue goes on, but nobody puts anything.
+        site.clock.advance(30)
+        site.broker.part(polling.Polls)._events.update(
+            {(site.engine.hosted("orders"), site.engine.hosted("orders").groups["billing"]): 0.0}
+        )
+        site.broker.part(polling.Polls)._look()
+        return values(await first) + values(await second)
+
+    assert sorted(site.run(poll())) == ["delayed", "retried"]
+
+
+def test_a_broker_that_stops_lets_everybody_go(site: Site) -> None:
+    put(site)
+
+    async def poll() -> list[list[str]]:
+        polls = [waiting(site) for _ in range(3)]
+        await until(lambda: at_bell(site) == 3)
+        site.broker.drain()
+        late = waiting(site)
+        return [values(await poll) for poll in (*polls, late)]
+
+    assert site.run(poll()) == [[], [], [], []]
