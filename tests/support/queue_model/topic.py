@@ -213,7 +213,8 @@ class TopicModel:
 
         Only where every message says where it goes: elsewhere nobody knows which of them share a lane.
         """
-        there = {(sent.batch, sent.partition, sent.priority) for _, sent in arrived if sent.batch}
+        put = [sent for _, sent in arrived if sent.batch and sent.due_at is None]
+        there = {(sent.batch, sent.partition, sent.priority) for sent in put}
         for sent in self._maybe.values():
             is_known = sent.partition is not None and sent.due_at is None and sent.dedup_id is None
             if is_known:
@@ -224,7 +225,8 @@ class TopicModel:
     def _see_dead(self, shown: Shown, now: int, *, is_settled: bool) -> None:
         for record in shown.dead:
             if record.name not in self.dead:
-                self.groups[record.group].died(record, now)
+                # Before a crash it may have been later than it is now.
+                self.groups[record.group].died(record, max(now, self._died_at))
                 self.dead[record.name] = record
         if is_settled:
             for group in self.groups.values():
