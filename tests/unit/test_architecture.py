@@ -14,6 +14,9 @@ MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob(
 
 LAYERS_TODAY = (
     "cli",
+    "aio",
+    "client",
+    "server",
     "engine",
     "group",
     "delivery",

@@ -48,6 +48,11 @@ class Route:
     """For a handler that reads the body itself: by media type, what it takes."""
     errors: tuple[int, ...] = ()
     """The statuses of the errors that this call may answer beside those that every call may."""
+    checks_topics: bool = False
+    """Of a path without {topic}: whether the handler asks `may_see` or `check_topics` about each topic.
+
+    If it does not, only keys for all topics may make the call.
+    """
 
     def call(self, broker: Broker, request: Request) -> Answer:
         """Check the query and the body, then hand over. Raises InvalidRequest."""
@@ -90,8 +95,8 @@ class Router:
         params: dict[str, str] = {}
         for part in path.strip("/").split("/"):
             found = node.children.get(part)
-            if found is None and node.open is not None:
-                name, found = node.open
+            if found is None and node.wildcard is not None:
+                name, found = node.wildcard
                 params[name] = unquote(part, errors="replace")
             if found is None:
                 return {}, {}
@@ -100,21 +105,21 @@ class Router:
 
 
 class _Node:
-    __slots__ = ("children", "open", "routes")
+    __slots__ = ("children", "routes", "wildcard")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
-        self.open: tuple[str, _Node] | None = None
+        self.wildcard: tuple[str, _Node] | None = None
         self.routes: dict[str, Route] = {}
 
     def child(self, part: str) -> "_Node":
         return self.children.setdefault(part, _Node())
 
     def open_child(self, name: str) -> "_Node":
-        if self.open is None:
-            self.open = (name, _Node())
-        assert self.open[0] == name, f"{{{name}}} is called {{{self.open[0]}}} elsewhere"
-        return self.open[1]
+        if self.wildcard is None:
+            self.wildcard = (name, _Node())
+        assert self.wildcard[0] == name, f"{{{name}}} is called {{{self.wildcard[0]}}} elsewhere"
+        return self.wildcard[1]
 
 
 def is_async(answer: Answer) -> bool:
