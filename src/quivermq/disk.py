@@ -29,6 +29,9 @@ Buffer = bytes | bytearray | memoryview
 
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 
+_MODE = 0o644
+_PRIVATE_MODE = 0o600
+
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
@@ -90,8 +93,11 @@ class Lock(Protocol):
 class Disk(Protocol):
     """A tree of files."""
 
-    def create(self, path: Path) -> File:
-        """A new, empty file, open for writing and reading. Replaces one that is there."""
+    def create(self, path: Path, *, is_private: bool = False) -> File:
+        """A new, empty file, open for writing and reading. Replaces one that is there.
+
+        Nobody but its owner may read a private one, from the beginning.
+        """
         ...
 
     def open(self, path: Path, *, writable: bool = False) -> File:
@@ -141,9 +147,9 @@ class Disk(Protocol):
 class SystemFile:
     """A file of the operating system. Its descriptor's own position always stands at the end."""
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, flags: int, mode: int = _MODE) -> None:
         self.path = path
-        self._descriptor = _open_regular(path, flags)
+        self._descriptor = _open_regular(path, flags, mode)
         try:
             os.lseek(self._descriptor, 0, os.SEEK_END)
         except BaseException:
@@ -287,11 +293,12 @@ os.register_at_fork(after_in_child=_disown_locks)
 class SystemDisk:
     """The file system of this machine."""
 
-    def create(self, path: Path) -> SystemFile:
+    def create(self, path: Path, *, is_private: bool = False) -> SystemFile:
         try:
             # A new file under the old name, because somebody may have the old one mapped.
             path.unlink(missing_ok=True)
-            return SystemFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            mode = _PRIVATE_MODE if is_private else _MODE
+            return SystemFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         except OSError as error:
             raise _write_error(error, path, 0) from error
 
@@ -381,10 +388,10 @@ def read_file(disk: Disk, path: Path, *, bytes_max: int) -> bytes:
         file.close()
 
 
-def replace_file(disk: Disk, path: Path, data: bytes) -> None:
+def replace_file(disk: Disk, path: Path, data: bytes, *, is_private: bool = False) -> None:
     """Put `data` in place of the whole file, durably: afterwards it is there, before that the old one."""
     new = path.with_name(path.name + ".new")
-    file = disk.create(new)
+    file = disk.create(new, is_private=is_private)
     try:
         file.append([data])
         file.sync()
@@ -413,11 +420,11 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _open_regular(path: Path, flags: int) -> int:
+def _open_regular(path: Path, flags: int, mode: int = _MODE) -> int:
     """A descriptor of a regular file. Raises OSError, and StorageFailed for anything else."""
     try:
         # Not blocking, because a pipe would wait here for its other end.
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except FileNotFoundError:
         raise
     except OSError as error:

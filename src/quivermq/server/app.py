@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-from quivermq.errors import NotFound, QuiverError, Unavailable
+from quivermq.errors import NotFound, QuiverError, Unauthenticated, Unavailable
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response, json_response
+from quivermq.server.meter import RequestMeter
 from quivermq.server.routing import Answer, Route, Router
 
 logger = logging.getLogger(__name__)
@@ -22,50 +24,67 @@ class App:
         self.broker = broker
         self.router = Router(routes)
         self._gate = gate
+        self._meter = RequestMeter(broker.engine.metrics)
+        self._time = broker.engine.clock.monotonic
 
     def answer(self, request: Request) -> Answer:
         """The answer, or what has to be awaited for it. Never raises; nor does the awaitable."""
+        start = self._time()
+        routes, request.params = self.router.find(request.path)
+        route = routes.get("GET" if request.method == "HEAD" else request.method)
+        answer = _no_route(request, routes) if route is None else self._call(request, route)
+        if isinstance(answer, Response):
+            self._meter.count(route, answer.status, self._time() - start)
+            return answer
+        # A future, unlike a coroutine, takes care of its errors itself.
+        if not isinstance(answer, asyncio.Future):
+            return self._settled(answer, request, route, start)
+        answer.add_done_callback(partial(self._count_later, route, start))
+        return answer
+
+    def _call(self, request: Request, route: Route) -> Answer:
         try:
-            route = self._route(request)
-            if isinstance(route, Response):
-                return route
             if self._gate is not None:
                 self._gate(request, route)
-            answer = route.call(self.broker, request)
+            return route.call(self.broker, request)
         except QuiverError as error:
             return error_response(error)
         except Exception:
             return _unforeseen(request)
-        # A future, unlike a coroutine, takes care of its errors itself.
-        return answer if isinstance(answer, Response | asyncio.Future) else _settled(answer, request)
 
-    def _route(self, request: Request) -> Route | Response:
-        routes, request.params = self.router.find(request.path)
-        if not routes:
-            raise NotFound(f"there is nothing at {request.path[:200]}: GET /openapi.json lists every call")
-        route = routes.get("GET" if request.method == "HEAD" else request.method)
-        if route is not None:
-            return route
-        message = f"{request.path[:200]} takes {', '.join(routes)}, not {request.method[:20]}"
-        response = json_response(
-            {"error": {"code": "method_not_allowed", "message": message, "retryable": False}}, 405
-        )
-        response.headers = {"Allow": ", ".join(routes)}
+    async def _settled(
+        self, answer: Awaitable[Response], request: Request, route: Route | None, start: float
+    ) -> Response:
+        try:
+            response = await answer
+        except QuiverError as error:
+            response = error_response(error)
+        except Exception:
+            response = _unforeseen(request)
+        self._meter.count(route, response.status, self._time() - start)
         return response
 
+    def _count_later(self, route: Route | None, start: float, answer: "asyncio.Future[Response]") -> None:
+        # Whoever went away before the answer came is not counted.
+        if not answer.cancelled():
+            self._meter.count(route, answer.result().status, self._time() - start)
 
-async def _settled(answer: Awaitable[Response], request: Request) -> Response:
-    try:
-        return await answer
-    except QuiverError as error:
-        return error_response(error)
-    except Exception:
-        return _unforeseen(request)
+
+def _no_route(request: Request, routes: dict[str, Route]) -> Response:
+    if not routes:
+        message = f"there is nothing at {request.path[:200]}: GET /openapi.json lists every call"
+        return error_response(NotFound(message))
+    message = f"{request.path[:200]} takes {', '.join(routes)}, not {request.method[:20]}"
+    response = json_response(
+        {"error": {"code": "method_not_allowed", "message": message, "retryable": False}}, 405
+    )
+    response.headers = {"Allow": ", ".join(routes)}
+    return response
 
 
 def _unforeseen(request: Request) -> Response:
     # The client is told nothing of it but the id by which the log can be searched.
-    logger.exception("request %s failed: %s %s", request.id, request.method, request.path)
+    logger.exception("%s %s failed", request.method, request.path, extra={"request_id": request.id})
     return error_response(QuiverError("the broker failed: its log has the details of this request id"))
 
 
@@ -76,6 +95,8 @@ def error_response(error: QuiverError) -> Response:
     response = json_response({"error": {**fields, **told}}, error.http_status)
     if isinstance(error, Unavailable):
         response.headers = {"Retry-After": "1"}
+    elif isinstance(error, Unauthenticated):
+        response.headers = {"WWW-Authenticate": "Bearer"}
     return response
 
 

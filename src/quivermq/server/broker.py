@@ -22,6 +22,8 @@ class Broker:
         self.is_draining = False
         self.on_drain: list[Callable[[], None]] = []
         """Called once the broker is told to stop: whoever makes clients wait lets them go."""
+        self.count_connections: Callable[[], int] = lambda: 0
+        """How many connections are open: whoever accepts them knows."""
         self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="quiver-worker")
         self._parts: dict[Any, Any] = {}
 

@@ -1,8 +1,7 @@
 """A request and its answer, as handlers see them. Nothing here knows a socket."""
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from quivermq.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from quivermq.server.keys import ApiKey
+    from quivermq.server.access import ApiKey
 
 JSON = "application/json"
 FRAME = "application/vnd.quiver.frame"
@@ -18,11 +17,29 @@ DELIVERY = "application/vnd.quiver.delivery"
 OCTETS = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 
+_PARAMETERS_MAX = 100
+
 _encode_json = msgspec.json.Encoder().encode
 
 
 class Request:
-    """What a client asks for, its body complete. Header names are in lower case."""
+    """What a client asks for, its body complete.
+
+    Header names are in lower case. Their values are decoded as Latin-1, so that no byte is lost.
+    """
+
+    __slots__ = (
+        "_query",
+        "body",
+        "client",
+        "headers",
+        "id",
+        "key",
+        "method",
+        "params",
+        "path",
+        "query_string",
+    )
 
     def __init__(
         self,
@@ -43,17 +60,25 @@ class Request:
         self.id = id
         self.params: dict[str, str] = {}
         """The parts of the path that the route leaves open, decoded."""
+        self._query: dict[str, str] | None = None
         self.key: ApiKey | None = None
         """Who asks, where the broker wants to know."""
 
-    @cached_property
+    @property
     def query(self) -> dict[str, str]:
-        """The parameters behind the question mark. Raises InvalidRequest when one comes twice."""
+        """The parameters behind the question mark. Raises InvalidRequest when one is there twice."""
+        if self._query is not None:
+            return self._query
+        try:
+            pairs = parse_qsl(self.query_string, keep_blank_values=True, max_num_fields=_PARAMETERS_MAX)
+        except ValueError:
+            raise InvalidRequest(f"more than {_PARAMETERS_MAX} parameters are too many") from None
         found: dict[str, str] = {}
-        for name, value in parse_qsl(self.query_string, keep_blank_values=True, max_num_fields=100):
+        for name, value in pairs:
             if name in found:
                 raise InvalidRequest(f"the parameter {name!r} is there twice")
             found[name] = value
+        self._query = found
         return found
 
     @property
@@ -64,6 +89,26 @@ class Request:
     def accepts(self, media_type: str) -> bool:
         """Whether the client asked for this type by name."""
         return media_type in self.headers.get("accept", "")
+
+
+class Stream(Protocol):
+    """An answer that goes on. Ends with the connection."""
+
+    is_paused: bool
+    """Whether the client does not keep up: what is written then is dropped."""
+    is_closed: bool
+
+    def write(self, data: bytes) -> bool:
+        """Send more. False when it was dropped, because the client does not keep up or is gone."""
+        ...
+
+    def on_close(self, call: Callable[[], None]) -> None:
+        """Call this once the client is gone or the broker drains; at once when that is so already."""
+        ...
+
+    def close(self) -> None:
+        """End the answer."""
+        ...
 
 
 class Response:
@@ -82,8 +127,11 @@ class Response:
         self.body = body
         self.content_type = content_type
         self.headers = headers
-        self.stream: Callable[[Any], Any] | None = None
-        """For an answer without an end: called with the connection once the head is sent."""
+        self.stream: Callable[[Stream], Awaitable[None] | None] | None = None
+        """For an answer without an end: called with the stream once the head and `body` are sent.
+
+        What it returns to be awaited is cancelled when the client goes, and ends the stream when it ends.
+        """
 
 
 def json_response(value: object, status: int = 200) -> Response:

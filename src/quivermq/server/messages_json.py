@@ -17,6 +17,7 @@ from quivermq.delivery.delivery import Delivery
 from quivermq.engine.looking import StoredMessage
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Record
+from quivermq.server.schema_words import at_most_one, exactly_one
 from quivermq.topic.incoming import Message
 
 Priority = Literal["high", "normal", "low"]
@@ -49,10 +50,8 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
     """A message to be put. It has a `value` or a `value_base64`."""
 
     schema_extra: ClassVar[dict[str, Any]] = {
-        "oneOf": [{"required": ["value"]}, {"required": ["value_base64"]}],
-        "not": {
-            "anyOf": [{"required": ["key", "key_base64"]}, {"required": ["delay_ms", "deliver_at"]}],
-        },
+        **exactly_one("value", "value_base64"),
+        "allOf": [at_most_one("key", "key_base64"), at_most_one("delay_ms", "deliver_at")],
         "examples": [{"value": "hello", "key": "k1", "headers": {"a": "1"}, "priority": "high"}],
     }
 

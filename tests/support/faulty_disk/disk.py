@@ -25,7 +25,7 @@ class FaultyDisk(Device):
     def __repr__(self) -> str:
         return f"<FaultyDisk: {self.story}>"
 
-    def create(self, path: Path) -> FaultyFile:
+    def create(self, path: Path, *, is_private: bool = False) -> FaultyFile:
         if self.exists(path):
             # Two steps: a process may die in between, and the disk be too full for the second.
             self.remove(path)

@@ -88,6 +88,8 @@ def _publish_one(
 
 
 def _publish_json(broker: Broker, request: Request, topic: str) -> Answer:
+    # What a message needs stands in the body: a parameter that says so too would be lost in silence.
+    _checked_query(request, (_DURABILITY,))
     durability = _durability(request)
     try:
         given = _decode(request.body)

@@ -1,0 +1,306 @@
+"""One connection: requests to the app, answers out in the order of their requests, an end to everything.
+
+Nothing here makes a task where an answer is there at once, or a timer; and there is one write for all
+answers to what one read brought. A request begins only when the one before it was answered and while the
+client takes its answers. What it sends meanwhile waits in a queue, and then nothing more is read, so the
+queue holds what one read brought.
+"""
+
+import asyncio
+import logging
+import math
+from collections import deque
+from typing import cast
+
+from quivermq.errors import Unavailable
+from quivermq.server.app import error_response
+from quivermq.server.edge import Edge, access_log
+from quivermq.server.heads import CLOSE, CONTINUE, has_body, head
+from quivermq.server.http import Request, Response
+from quivermq.server.reading import Reader, problem
+from quivermq.server.stream import LiveStream
+
+logger = logging.getLogger(__name__)
+
+_NEVER = math.inf
+
+# When more waits to be sent, the transport gets it at once, and says whether the client keeps up.
+_UNSENT_BYTES_MAX = 64 * 1024
+
+
+class Connection(asyncio.Protocol):
+    """A client's connection, from its first byte to its last."""
+
+    __slots__ = (
+        "_begun",
+        "_edge",
+        "_is_answering",
+        "_is_blocked",
+        "_is_closing",
+        "_is_paused",
+        "_loop",
+        "_out",
+        "_out_bytes",
+        "_queue",
+        "_reader",
+        "_request",
+        "_stream",
+        "_task",
+        "_transport",
+        "_unsent_bytes",
+        "deadline",
+    )
+
+    _transport: asyncio.Transport
+    _reader: Reader
+
+    def __init__(self, edge: Edge, loop: asyncio.AbstractEventLoop) -> None:
+        self._edge = edge
+        self._loop = loop
+        self.deadline = edge.read_deadline
+        self._begun = 0
+        self._queue: deque[Request] = deque()
+        self._request: Request | None = None
+        self._task: asyncio.Future[Response] | None = None
+        self._stream: LiveStream | None = None
+        self._is_answering = False
+        self._is_paused = False
+        # Answering or paused: no request may begin.
+        self._is_blocked = False
+        self._is_closing = False
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._unsent_bytes = 0
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport has all the methods of asyncio's, but is none by class.
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        client = str(peer[0]) if isinstance(peer, tuple) else ""
+        edge = self._edge
+        self._reader = Reader(edge.settings, client, self._take, edge.new_id)
+        if not edge.has_room_to_refuse():
+            self._transport.abort()
+            return
+        is_welcome = edge.has_room() and not edge.is_draining
+        edge.guests.add(self)
+        if not is_welcome:
+            self._refuse(
+                error_response(Unavailable("the broker has no room for one more connection: retry"))
+            )
+
+    def data_received(self, data: bytes) -> None:
+        reader = self._reader
+        reader.feed(data)
+        if reader.is_reading and reader.begun != self._begun:
+            self._begun = reader.begun
+            if not self._is_blocked:
+                self.deadline = self._edge.read_deadline
+        if reader.wants_continue or reader.refusal is not None:
+            self._go_on()
+        elif self._out:
+            self._flush()
+
+    def eof_received(self) -> bool:
+        # Nobody can tell a client that only stopped sending from one that is gone, and waiting for messages
+        # in the name of one that is gone would keep them from others.
+        self._close()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - A client may go as it likes.
+        self._edge.leave(self)
+        self._is_closing = self._is_blocked = True
+        self._reader.stop()
+        self._queue.clear()
+        self._out.clear()
+        if self._task is not None:
+            self._task.cancel()
+        if self._stream is not None:
+            self._stream.end()
+
+    def pause_writing(self) -> None:
+        self._is_paused = self._is_blocked = True
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._set_deadline()
+        if self._stream is not None:
+            self._stream.is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._is_blocked = self._is_answering or self._is_closing
+        self._set_deadline()
+        if self._stream is not None:
+            self._stream.is_paused = False
+        self._go_on()
+
+    # What the edge calls.
+
+    def expire(self) -> None:
+        """Cut off a client that is slow or silent for too long."""
+        if self._is_paused and self._has_taken_some():
+            self._set_deadline()
+        elif self._reader.is_reading and not (self._is_blocked or self._is_closing):
+            self._refuse(
+                problem(408, "request_timeout", "the request took too long to arrive", retryable=True)
+            )
+        else:
+            self.abort()
+
+    def drain(self) -> None:
+        """Close now, or after the answers to what has arrived or begun to."""
+        if self._stream is not None or not (self._is_blocked or self._queue or self._reader.is_reading):
+            self._close()
+
+    def abort(self) -> None:
+        """Close without sending what was not sent."""
+        self._transport.abort()
+
+    # Answering.
+
+    def _take(self, request: Request) -> None:
+        if not (self._is_blocked or self._queue):
+            self._begin(request)
+            return
+        self._queue.append(request)
+        if len(self._queue) == 1:
+            self._transport.pause_reading()
+
+    def _begin(self, request: Request) -> None:
+        answer = self._edge.answer(request)
+        if isinstance(answer, Response):
+            self._finish(request, answer)
+            return
+        self._is_answering = self._is_blocked = True
+        self.deadline = _NEVER
+        self._request = request
+        if not isinstance(answer, asyncio.Future):
+            answer = asyncio.ensure_future(answer, loop=self._loop)
+        self._task = answer
+        answer.add_done_callback(self._on_answer)
+
+    def _on_answer(self, task: "asyncio.Future[Response]") -> None:
+        request, self._request, self._task = self._request, None, None
+        assert request is not None
+        self._is_answering = False
+        if self._is_closing or task.cancelled():
+            self.abort()
+            return
+        self._is_blocked = self._is_paused
+        self._finish(request, task.result())
+        self._go_on()
+
+    def _finish(self, request: Request, response: Response) -> None:
+        edge, reader = self._edge, self._reader
+        is_last = reader.is_last or edge.is_draining
+        if is_last and (reader.is_reading or self._queue or reader.refusal is not None):
+            is_last = False
+        if response.stream is not None:
+            is_last = True
+        connection = CLOSE if is_last else reader.keep_alive
+        self._out.append(head(response, request.id, edge.date, connection))
+        if request.method != "HEAD" and has_body(response):
+            self._out.append(response.body)
+            self._out_bytes += len(response.body)
+        if edge.is_logging:
+            _log_access(request, response)
+        if not self._is_blocked:
+            self.deadline = edge.idle_deadline
+        if response.stream is not None and request.method != "HEAD":
+            self._begin_stream(response)
+        elif is_last:
+            self._close()
+        elif self._out_bytes > _UNSENT_BYTES_MAX:
+            self._flush()
+
+    def _begin_stream(self, response: Response) -> None:
+        assert response.stream is not None
+        self._flush()
+        self._is_answering = self._is_blocked = True
+        self._reader.stop()
+        if self._queue:
+            self._queue.clear()
+            self._transport.resume_reading()
+        self._stream = LiveStream(self._transport, is_paused=self._is_paused)
+        self._set_deadline()
+        self._stream.begin(response.stream)
+
+    def _go_on(self) -> None:
+        """Begin what waits, as far as that is possible now, and send what there is."""
+        queue, reader = self._queue, self._reader
+        if queue:
+            while queue and not self._is_blocked:
+                self._begin(queue.popleft())
+            if not (queue or self._is_closing):
+                self._transport.resume_reading()
+        if not (self._is_blocked or queue or self._is_closing):
+            if reader.refusal is not None:
+                self._refuse(reader.refusal)
+                return
+            if reader.wants_continue:
+                reader.wants_continue = False
+                self._out.append(CONTINUE)
+            self._set_deadline()
+        if self._out:
+            self._flush()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._out_bytes > _UNSENT_BYTES_MAX:
+            self._transport.writelines(out)
+        else:
+            self._transport.write(b"".join(out))
+        self._out_bytes = 0
+
+    # Ending.
+
+    def _close(self) -> None:
+        """Send what there is, then close."""
+        if self._out:
+            self._flush()
+        self._reader.stop()
+        self._is_closing = self._is_blocked = True
+        self.deadline = self._edge.write_deadline
+        self._transport.close()
+
+    def _refuse(self, response: Response) -> None:
+        """Send this as the last answer, and close as soon as the client does."""
+        self._reader.stop()
+        self._out += (head(response, self._edge.new_id(), self._edge.date, CLOSE), response.body)
+        self._flush()
+        self._is_closing = self._is_blocked = True
+        self.deadline = self._edge.linger_deadline
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _set_deadline(self) -> None:
+        edge = self._edge
+        if self._is_paused:
+            self.deadline = edge.write_deadline
+        elif self._is_closing:
+            return
+        elif self._is_blocked:
+            self.deadline = _NEVER
+        else:
+            self.deadline = edge.read_deadline if self._reader.is_reading else edge.idle_deadline
+
+    def _has_taken_some(self) -> bool:
+        before, self._unsent_bytes = self._unsent_bytes, self._transport.get_write_buffer_size()
+        return self._unsent_bytes < before
+
+
+def _log_access(request: Request, response: Response) -> None:
+    access_log.debug(
+        "%s %s %d",
+        request.method,
+        request.path,
+        response.status,
+        extra={
+            "request_id": request.id,
+            "client": request.client,
+            "key": request.key.id if request.key is not None else None,
+            "request_bytes": len(request.body),
+            "response_bytes": len(response.body),
+        },
+    )

@@ -1,0 +1,123 @@
+"""What all connections share: limits, the time, who is there. One timer looks after all of them."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import Protocol
+
+from quivermq.clock import Clock
+from quivermq.server.heads import date_line
+from quivermq.server.http import Request
+from quivermq.server.routing import Answer
+from quivermq.settings import ServerSettings
+
+access_log = logging.getLogger("quivermq.server.access")
+
+# How often connections are looked at: no timeout is more exact than this.
+_SWEEP_S_MAX = 1.0
+_SWEEP_S_MIN = 0.01
+
+# So many connections beyond the limit are told so; further ones are cut off without a word.
+_REFUSED_MAX = 100
+
+# How long a connection stays open to read what the client was still sending when it was refused. Closing
+# at once would reset it, and the client would see a broken connection in place of the answer.
+_LINGER_S = 3.0
+
+
+class Guest(Protocol):
+    """A connection as the edge sees it."""
+
+    deadline: float
+    """When it has to be looked at, in monotonic seconds."""
+
+    def expire(self) -> None:
+        """Do what has to be done now that the deadline has passed."""
+        ...
+
+    def drain(self) -> None:
+        """Close, now or after the answers that are due."""
+        ...
+
+    def abort(self) -> None:
+        """Close, whatever is going on."""
+        ...
+
+
+class Edge:
+    """The connections and what they need to know. Belongs to the event loop's thread."""
+
+    def __init__(self, answer: Callable[[Request], Answer], settings: ServerSettings, clock: Clock) -> None:
+        self.answer = answer
+        self._clock = clock
+        self.settings = settings
+        self.guests: set[Guest] = set()
+        self._emptied = asyncio.Event()
+        self.is_draining = False
+        self.is_logging = False
+        # Different in each process, so that an id is found in the log of one of them only.
+        self._id_prefix = secrets.token_hex(4)
+        self._ids = count(1)
+        self.sweep()
+
+    @property
+    def sweep_interval_s(self) -> float:
+        """How often `sweep` should be called."""
+        settings = self.settings
+        shortest_ms = min(settings.read_timeout_ms, settings.idle_timeout_ms, settings.write_timeout_ms)
+        return min(max(shortest_ms / 4000, _SWEEP_S_MIN), _SWEEP_S_MAX)
+
+    def sweep(self) -> None:
+        """Take the time, and look at every connection whose deadline has passed.
+
+        Connections read the time from here, because asking the system for it costs more.
+        """
+        settings, now = self.settings, self._clock.monotonic()
+        self.read_deadline = now + settings.read_timeout_ms / 1000
+        self.idle_deadline = now + settings.idle_timeout_ms / 1000
+        self.write_deadline = now + settings.write_timeout_ms / 1000
+        self.linger_deadline = now + _LINGER_S
+        self.date = date_line(self._clock.now_us() / 1_000_000)
+        self.is_logging = access_log.isEnabledFor(logging.DEBUG)
+        for guest in [guest for guest in self.guests if guest.deadline <= now]:
+            guest.expire()
+
+    def has_room(self) -> bool:
+        """Whether one more connection may be served."""
+        return len(self.guests) < self.settings.connections_max
+
+    def has_room_to_refuse(self) -> bool:
+        """Whether one more connection may be told that it is not served."""
+        return len(self.guests) < self.settings.connections_max + _REFUSED_MAX
+
+    def leave(self, guest: Guest) -> None:
+        """Forget a connection that is gone."""
+        self.guests.discard(guest)
+        if not self.guests:
+            self._emptied.set()
+
+    async def emptied(self, timeout_s: float) -> bool:
+        """Wait until every connection is gone. False when that took too long."""
+        if self.guests:
+            self._emptied.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), timeout_s)
+        return not self.guests
+
+    def new_id(self) -> str:
+        """A request id that this process has not used yet."""
+        return f"{self._id_prefix}-{next(self._ids):x}"
+
+    def drain(self) -> None:
+        """Let every connection go as soon as its answers are sent."""
+        self.is_draining = True
+        for guest in list(self.guests):
+            guest.drain()
+
+    def abort(self) -> None:
+        """Cut off every connection."""
+        for guest in list(self.guests):
+            guest.abort()

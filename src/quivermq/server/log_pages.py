@@ -1,0 +1,114 @@
+"""Parts of a log as answers: messages, or frames as they are stored. Blocks; nothing here is changed.
+
+What was taken out of a partition for everybody, such as a dead letter that went back, is not shown. A
+frame that has such messages comes as frames of those that are left, each at its place; all others come as
+they are.
+"""
+
+from collections.abc import Iterator
+from itertools import count, groupby
+from typing import NamedTuple
+
+from quivermq.disk import Buffer
+from quivermq.errors import OffsetOutOfRange
+from quivermq.frame import Frame, encode_records
+from quivermq.log import Log
+from quivermq.server.answers import ANSWER_BYTES
+from quivermq.server.messages_json import MessageOut, record_to_json
+from quivermq.topic.offsets import OffsetSet
+from quivermq.topic.partition import LANES, Partition
+
+# About what a message takes in JSON beside its value.
+_FIELDS_BYTES = 200
+
+
+class Lane(NamedTuple):
+    """One lane of a partition, whether anybody has used it yet or not."""
+
+    partition: Partition
+    number: int
+
+    @property
+    def log(self) -> Log | None:
+        return self.partition.logs[self.number]
+
+    @property
+    def removed(self) -> OffsetSet:
+        return self.partition.removals.lanes[self.number]
+
+    @property
+    def start(self) -> int:
+        return 0 if self.log is None else self.log.start
+
+    @property
+    def end(self) -> int:
+        return 0 if self.log is None else self.log.end
+
+    def find_time(self, timestamp_us: int) -> int:
+        """The first offset whose message is not older."""
+        return 0 if self.log is None else self.log.find_time(timestamp_us)
+
+    def frames(self, offset: int) -> Iterator[Frame]:
+        """The frames from the one that holds an offset on. Raises OffsetOutOfRange."""
+        if self.log is None:
+            if offset:
+                raise OffsetOutOfRange(offset, start=0, end=0)
+            return iter(())
+        # What lies before the floor is not shown, so it need not be read either.
+        floor = min(self.removed.floor, self.log.end)
+        return self.log.frames(max(offset, floor) if offset >= self.log.start else offset)
+
+
+class Messages(NamedTuple):
+    """Messages, and the offset to go on with."""
+
+    messages: list[MessageOut]
+    next: int
+
+
+class Frames(NamedTuple):
+    """The bytes of frames, and the offset to go on with."""
+
+    buffers: list[Buffer]
+    next: int
+
+
+def read_messages(lane: Lane, offset: int, limit: int) -> Messages:
+    """Up to `limit` messages, fewer when they are large. Raises OffsetOutOfRange."""
+    topic, number, priority = lane.partition.topic, lane.partition.number, LANES[lane.number]
+    removed, found, size, end = lane.removed, [], 0, offset
+    for frame in lane.frames(offset):
+        for record in frame.records():
+            if record.offset < offset or record.offset in removed:
+                continue
+            found.append(record_to_json(record, topic, number, priority))
+            size += len(record.value) + _FIELDS_BYTES
+            if len(found) >= limit or size >= ANSWER_BYTES:
+                return Messages(found, record.offset + 1)
+        end = max(offset, frame.header.end_offset)
+    return Messages(found, end)
+
+
+def read_frames(lane: Lane, offset: int, limit: int) -> Frames:
+    """Whole frames of about `limit` messages, fewer when they are large. Raises OffsetOutOfRange."""
+    removed, buffers, size, end = lane.removed, list[Buffer](), 0, offset
+    for frame in lane.frames(offset):
+        header = frame.header
+        buffers += _left_of(frame, removed) if removed and _is_touched(frame, removed) else frame.buffers()
+        size += header.frame_bytes
+        end = header.end_offset
+        if end - offset >= limit or size >= ANSWER_BYTES:
+            break
+    return Frames(buffers, max(offset, end))
+
+
+def _is_touched(frame: Frame, removed: OffsetSet) -> bool:
+    return any(offset in removed for offset in range(frame.header.base_offset, frame.header.end_offset))
+
+
+def _left_of(frame: Frame, removed: OffsetSet) -> Iterator[Buffer]:
+    """What was not taken out, as a frame for each run of offsets."""
+    left = [record for record in frame.records() if record.offset not in removed]
+    places = count()
+    for _, run in groupby(left, key=lambda record: record.offset - next(places)):
+        yield from encode_records(list(run), frame.header.append_time).buffers()

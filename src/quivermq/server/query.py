@@ -1,0 +1,62 @@
+"""What stands behind the question mark, and the numbers in a path, checked against what is documented."""
+
+import re
+from typing import Any
+
+from quivermq.errors import InvalidRequest, NotFound
+from quivermq.server.http import Request
+from quivermq.server.routing import Parameter
+from quivermq.topic.partition import LANES
+
+# No sign but a minus, no underscores, no digits of other scripts: all of which int() would take.
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+PRIORITY = Parameter("priority", {"enum": list(LANES), "default": "normal"}, "Which lane of the partition.")
+
+
+def number_parameter(
+    name: str, doc: str, lowest: int, highest: int, default: int | None = None
+) -> Parameter:
+    """A whole number."""
+    schema: dict[str, Any] = {"type": "integer", "minimum": lowest, "maximum": highest}
+    if default is not None:
+        schema["default"] = default
+    return Parameter(name, schema, doc)
+
+
+def number_given(request: Request, parameter: Parameter) -> int | None:
+    """What was given for it; its default, if it has one, when nothing was. Raises InvalidRequest."""
+    text, schema = request.query.get(parameter.name), parameter.schema
+    if text is None:
+        default: int | None = schema.get("default")
+        return default
+    lowest, highest = schema["minimum"], schema["maximum"]
+    if not _NUMBER.fullmatch(text) or not lowest <= int(text) <= highest:
+        raise InvalidRequest(
+            f"{parameter.name} is a whole number from {lowest} to {highest}, not {text[:80]!r}"
+        )
+    return int(text)
+
+
+def number_of(request: Request, parameter: Parameter) -> int:
+    """The same, of a parameter that has a default."""
+    number = number_given(request, parameter)
+    assert number is not None, f"{parameter.name} has no default"
+    return number
+
+
+def choice_of(request: Request, parameter: Parameter) -> str:
+    """One of some words. Raises InvalidRequest."""
+    choices: list[str] = parameter.schema["enum"]
+    word: str = request.query.get(parameter.name, parameter.schema["default"])
+    if word not in choices:
+        raise InvalidRequest(f"{parameter.name} is one of {', '.join(choices)}, not {word[:80]!r}")
+    return word
+
+
+def partition_of(request: Request, partitions: int) -> int:
+    """The partition in the path. Raises NotFound when the topic does not have it."""
+    text = request.params["partition"]
+    if not _NUMBER.fullmatch(text) or not 0 <= int(text) < partitions:
+        raise NotFound(f"there is no partition {text[:20]}: the topic has {partitions}, the first one is 0")
+    return int(text)

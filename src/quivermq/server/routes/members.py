@@ -1,0 +1,346 @@
+"""Members of a group in stream mode: they share partitions, read them, and say how far they came."""
+
+import asyncio
+from contextlib import suppress
+
+from quivermq.engine import Engine
+from quivermq.engine.offsets import (
+    Commit,
+    CommittedOffset,
+    commit_offsets,
+    committed_offsets,
+    topics_by_group,
+    topics_of_group,
+)
+from quivermq.errors import Fenced, GroupNotFound, TopicNotFound
+from quivermq.group.assignment import TopicPartition
+from quivermq.group.bell import Waiter, leave
+from quivermq.group.coordinator import REBALANCE_TIMEOUT_MS
+from quivermq.group.member import Joined, MembersView, State, Synced
+from quivermq.server.access import check_topics, may_see
+from quivermq.server.broker import Broker
+from quivermq.server.http import Request, Response, json_response
+from quivermq.server.member_shapes import (
+    CommitIn,
+    CommittedList,
+    CommittedOut,
+    GroupList,
+    GroupMemberOut,
+    GroupSummary,
+    GroupWithMembers,
+    HeartbeatIn,
+    HeartbeatOut,
+    JoinIn,
+    JoinOut,
+    LeaveIn,
+    PartitionOut,
+    SyncIn,
+    SyncOut,
+)
+from quivermq.server.polling import Polls
+from quivermq.server.routing import Parameter, Route
+from quivermq.server.shapes import MemberOut
+from quivermq.topic.names import Pattern, check_group_name, is_pattern
+
+_TOPIC = Parameter("topic", {"type": "string"}, "A topic or a pattern; by default all topics of the group.")
+
+
+async def join_group(broker: Broker, request: Request, body: JoinIn) -> Response:
+    """Take in a member. It has nothing before it has synced."""
+    check_topics(request, body.topics)
+
+    def join() -> Joined:
+        if body.member_id is not None:
+            _check_member(broker, request, body.member_id)
+        return broker.engine.members.join(
+            request.params["group"],
+            body.topics,
+            strategy=body.strategy,
+            session_timeout_ms=body.session_timeout_ms or broker.settings.session_timeout_ms,
+            rebalance_timeout_ms=body.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS,
+            member_id=body.member_id,
+            client=request.client,
+        )
+
+    joined = await broker.run(join)
+    return json_response(JoinOut(joined.member_id, joined.generation, joined.members))
+
+
+async def sync_member(broker: Broker, request: Request, body: SyncIn) -> Response:
+    """Tell a member what is its own. It may wait for what others have yet to give up."""
+    members, group = broker.engine.members, request.params["group"]
+    owned = frozenset(TopicPartition(each.topic, each.partition) for each in body.owned)
+
+    def sync() -> Synced:
+        broker.engine.check_open()
+        _check_member(broker, request, body.member_id)
+        return members.sync(group, body.member_id, body.generation, owned)
+
+    synced = await broker.run(sync)
+    loop, polls = asyncio.get_running_loop(), broker.part(Polls)
+    begun = loop.time()
+    while body.wait_ms and _is_to_wait(synced, owned) and not broker.is_draining:
+        bell, session_s = await broker.run(members.bell, group, body.member_id)
+        # Whoever waits is silent, and must be heard of in time.
+        seconds = min(min(body.wait_ms, broker.settings.wait_ms_max) / 1000, session_s / 2)
+        end = begun + seconds
+        if loop.time() >= end:
+            break
+        ring: asyncio.Future[None] = loop.create_future()
+        waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]
+        bell.waiting.append(waiter)
+        try:
+            # Something may have been given up between the last look and the bell.
+            synced = await broker.run(sync)
+            if _is_to_wait(synced, owned) and not broker.is_draining:
+                await polls.rung(ring, end)
+                synced = await broker.run(sync)
+        finally:
+            leave(waiter, [bell])
+    return json_response(
+        SyncOut(synced.generation, _partitions_out(synced.assignment), _partitions_out(synced.revoked))
+    )
+
+
+def _is_to_wait(synced: Synced, owned: frozenset[TopicPartition]) -> bool:
+    """Whether there is nothing new for a member, but will be."""
+    return synced.is_owed and not synced.revoked and owned.issuperset(synced.assignment)
+
+
+async def beat_heart(broker: Broker, request: Request, body: HeartbeatIn) -> Response:
+    """Let a member live on."""
+
+    def beat() -> State:
+        _check_member(broker, request, body.member_id)
+        return broker.engine.members.heartbeat(request.params["group"], body.member_id, body.generation)
+
+    return json_response(HeartbeatOut(await broker.run(beat)))
+
+
+async def leave_group(broker: Broker, request: Request, body: LeaveIn) -> Response:
+    """Let a member go. One that is gone already is gone."""
+
+    def go() -> None:
+        check_group_name(request.params["group"])
+        with suppress(Fenced):
+            _check_member(broker, request, body.member_id)
+            broker.engine.members.leave(request.params["group"], body.member_id)
+
+    await broker.run(go)
+    return Response(204)
+
+
+def _check_member(broker: Broker, request: Request, member_id: str) -> None:
+    """Raise Denied for a key that may not read what the member reads."""
+    if request.key is not None:
+        check_topics(request, broker.engine.members.subscribed(request.params["group"], member_id))
+
+
+async def show_offsets(broker: Broker, request: Request) -> Response:
+    """How far the group has come."""
+    topic = request.query.get("topic")
+    if topic is not None:
+        check_topics(request, [topic])
+
+    found = await broker.run(_offsets, broker.engine, request, topic)
+    return json_response(CommittedList([CommittedOut(*each) for each in found]))
+
+
+def _offsets(engine: Engine, request: Request, topic: str | None) -> list[CommittedOffset]:
+    group = request.params["group"]
+    if topic is not None and not is_pattern(topic):
+        return committed_offsets(engine, group, [topic])
+    if topic is None:
+        topics = topics_of_group(engine, group)
+    else:
+        topics = {hosted.name for hosted in engine.find_all(Pattern(topic).matches)}
+    found: list[CommittedOffset] = []
+    for name in _seen(request, topics):
+        # Somebody may delete one meanwhile.
+        with suppress(TopicNotFound):
+            found += committed_offsets(engine, group, [name])
+    return found
+
+
+async def commit(broker: Broker, request: Request, body: CommitIn) -> Response:
+    """Let the group go on from these offsets."""
+    check_topics(request, {each.topic for each in body.offsets})
+    commits = [Commit(each.topic, each.partition, each.offset, each.priority) for each in body.offsets]
+    await broker.run(
+        commit_offsets,
+        broker.engine,
+        request.params["group"],
+        commits,
+        member_id=body.member_id,
+        generation=body.generation,
+    )
+    return Response(204)
+
+
+async def list_groups(broker: Broker, request: Request) -> Response:
+    """Every group of a topic that the key may know of."""
+
+    def listed() -> list[GroupSummary]:
+        found = topics_by_group(broker.engine)
+        seen = {group: _seen(request, topics) for group, topics in sorted(found.items())}
+        return [
+            GroupSummary(
+                group, view.state if view else "empty", topics, 0 if view is None else len(view.members)
+            )
+            for group, topics in seen.items()
+            if topics or request.key is None
+            for view in [broker.engine.members.view(group)]
+        ]
+
+    return json_response(GroupList(await broker.run(listed)))
+
+
+async def show_members(broker: Broker, request: Request) -> Response:
+    """One group: its topics and its members."""
+
+    def shown() -> GroupWithMembers:
+        group = request.params["group"]
+        topics = _seen(request, topics_of_group(broker.engine, group))
+        view = broker.engine.members.view(group)
+        # Whoever may see none of its topics does not learn that it is there.
+        if not topics and (view is None or request.key is not None):
+            raise GroupNotFound(
+                f"there is no group {group}: it comes to be with a join, a commit or a receive"
+            )
+        if view is None:
+            return GroupWithMembers(group, "empty", None, None, topics, [])
+        members = _members_out(request, view)
+        return GroupWithMembers(group, view.state, view.strategy, view.generation, topics, members)
+
+    return json_response(await broker.run(shown))
+
+
+def members_of(engine: Engine, topic: str, group: str) -> list[MemberOut]:
+    """The members of a group that read a topic, and which of its partitions each has."""
+    view = engine.members.view(group)
+    return [
+        MemberOut(
+            member.member,
+            member.client,
+            [each.partition for each in member.partitions if each.topic == topic],
+        )
+        for member in (() if view is None else view.members)
+        if member.subscription.matches(topic)
+    ]
+
+
+def _seen(request: Request, topics: set[str]) -> list[str]:
+    return sorted(topic for topic in topics if may_see(request, topic))
+
+
+def _members_out(request: Request, view: MembersView) -> list[GroupMemberOut]:
+    return [
+        GroupMemberOut(
+            member.member,
+            member.client,
+            [topic for topic in member.subscription.topics if may_see(request, topic)],
+            _partitions_out([each for each in member.partitions if may_see(request, each.topic)]),
+            member.silent_ms,
+        )
+        for member in view.members
+    ]
+
+
+def _partitions_out(partitions: list[TopicPartition]) -> list[PartitionOut]:
+    return [PartitionOut(*partition) for partition in partitions]
+
+
+ROUTES: list[Route] = [
+    Route(
+        "POST",
+        "/v1/groups/{group}/join",
+        join_group,
+        summary="Become a member of a group in stream mode",
+        scope="read",
+        tag="members",
+        body=JoinIn,
+        returns={200: JoinOut},
+        errors=(409,),
+        checks_topics=True,
+    ),
+    Route(
+        "POST",
+        "/v1/groups/{group}/sync",
+        sync_member,
+        summary="Say what you read, learn what is yours",
+        scope="read",
+        tag="members",
+        body=SyncIn,
+        returns={200: SyncOut},
+        errors=(409,),
+        checks_topics=True,
+    ),
+    Route(
+        "POST",
+        "/v1/groups/{group}/heartbeat",
+        beat_heart,
+        summary="Say that you live, learn whether to sync",
+        scope="read",
+        tag="members",
+        body=HeartbeatIn,
+        returns={200: HeartbeatOut},
+        errors=(409,),
+        checks_topics=True,
+    ),
+    Route(
+        "POST",
+        "/v1/groups/{group}/leave",
+        leave_group,
+        summary="Leave a group",
+        scope="read",
+        tag="members",
+        body=LeaveIn,
+        returns={204: None},
+        checks_topics=True,
+    ),
+    Route(
+        "GET",
+        "/v1/groups/{group}/offsets",
+        show_offsets,
+        summary="Show the committed offsets of a group",
+        scope="read",
+        tag="members",
+        returns={200: CommittedList},
+        query=(_TOPIC,),
+        errors=(404,),
+        checks_topics=True,
+    ),
+    Route(
+        "PUT",
+        "/v1/groups/{group}/offsets",
+        commit,
+        summary="Commit offsets",
+        scope="read",
+        tag="members",
+        body=CommitIn,
+        returns={204: None},
+        errors=(404, 409, 416, 507),
+        checks_topics=True,
+    ),
+    Route(
+        "GET",
+        "/v1/groups",
+        list_groups,
+        summary="List the groups",
+        scope="read",
+        tag="groups",
+        returns={200: GroupList},
+        checks_topics=True,
+    ),
+    Route(
+        "GET",
+        "/v1/groups/{group}",
+        show_members,
+        summary="Show a group, its topics and its members",
+        scope="read",
+        tag="groups",
+        returns={200: GroupWithMembers},
+        errors=(404,),
+        checks_topics=True,
+    ),
+]

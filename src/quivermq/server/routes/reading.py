@@ -1,0 +1,155 @@
+"""Reading the log, which touches nothing: messages in JSON, or the frames as they are stored."""
+
+import asyncio
+import re
+
+from quivermq.engine.hosted import Hosted
+from quivermq.engine.looking import unseen
+from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.frame import OFFSET_MAX
+from quivermq.group.bell import Waiter, leave
+from quivermq.server.answers import within
+from quivermq.server.broker import Broker
+from quivermq.server.http import FRAME, Request, Response, json_response
+from quivermq.server.log_pages import Lane, read_frames, read_messages
+from quivermq.server.messages_json import record_to_json
+from quivermq.server.polling import Polls
+from quivermq.server.query import (
+    PRIORITY,
+    choice_of,
+    number_given,
+    number_of,
+    number_parameter,
+    partition_of,
+)
+from quivermq.server.routing import Parameter, Route
+from quivermq.server.shapes import MessageList, MessagePage
+from quivermq.topic.incoming import moment_us
+from quivermq.topic.names import check_group_name
+from quivermq.topic.partition import LANE_NUMBERS
+
+_EARLIEST, _LATEST = "earliest", "latest"
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
+_MOMENT_MAX = 2**62 - 1
+_DAY_MS = 24 * 3600 * 1000
+
+_OFFSET = Parameter(
+    "offset",
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": OFFSET_MAX},
+            {"enum": [_EARLIEST, _LATEST]},
+        ],
+        "default": _EARLIEST,
+    },
+    "Where to begin.",
+)
+_TIMESTAMP = number_parameter(
+    "timestamp",
+    "In place of `offset`: begin with the first message that is not older, in unix microseconds.",
+    -_MOMENT_MAX,
+    _MOMENT_MAX,
+)
+_LIMIT = number_parameter("limit", "How many messages; fewer when they are large.", 1, 100_000, default=100)
+_WAIT = number_parameter(
+    "wait_ms", "How long to wait for more at the end of the log.", 0, _DAY_MS, default=0
+)
+_PEEK_LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=1)
+
+
+async def read_log(broker: Broker, request: Request) -> Response:
+    """A part of the log; at its end, what comes next, if that is soon enough."""
+    hosted = broker.engine.hosted(request.params["topic"])
+    number = partition_of(request, hosted.settings.partitions)
+    lane = Lane(hosted.topic.partitions[number], LANE_NUMBERS[choice_of(request, PRIORITY)])
+    limit, wait_ms = number_of(request, _LIMIT), number_of(request, _WAIT)
+    offset = await _offset(broker, request, lane)
+    if wait_ms and offset == lane.end:
+        await _wait_for_more(broker, hosted, lane, min(wait_ms, broker.settings.wait_ms_max) / 1000)
+    if request.accepts(FRAME):
+        frames = await broker.run(read_frames, lane, offset, limit)
+        places = {"Quiver-Next": frames.next, "Quiver-Start": lane.start, "Quiver-End": lane.end}
+        headers = {name: str(place) for name, place in places.items()}
+        return Response(200, b"".join(frames.buffers), FRAME, headers)
+    page = await broker.run(read_messages, lane, offset, limit)
+    return json_response(MessagePage(page.messages, page.next, lane.start, lane.end))
+
+
+async def peek(broker: Broker, request: Request) -> Response:
+    """What nobody of a group has had yet."""
+    group = request.params["group"]
+    check_group_name(group)
+    hosted = broker.engine.hosted(request.params["topic"])
+    limit = number_of(request, _PEEK_LIMIT)
+
+    def look() -> MessageList:
+        now_us = broker.engine.clock.now_us()
+        hosted.release(now_us)
+        found = within(unseen(hosted, group, now_us), limit, lambda message: len(message.value))
+        return MessageList([record_to_json(m, m.topic, m.partition, m.priority) for m in found])
+
+    return json_response(await broker.run(look))
+
+
+async def _offset(broker: Broker, request: Request, lane: Lane) -> int:
+    """Where to begin. Raises InvalidRequest."""
+    timestamp, text = number_given(request, _TIMESTAMP), request.query.get("offset")
+    if timestamp is not None:
+        if text is not None:
+            raise InvalidRequest("there is an offset or a timestamp to begin with, not both")
+        return await broker.run(lane.find_time, moment_us("timestamp", timestamp))
+    if text is None or text == _EARLIEST:
+        return lane.start
+    if text == _LATEST:
+        return lane.end
+    if not _DIGITS.fullmatch(text) or int(text) > OFFSET_MAX:
+        raise InvalidRequest(f'offset is a number, "{_EARLIEST}" or "{_LATEST}", not {text[:80]!r}')
+    return int(text)
+
+
+async def _wait_for_more(broker: Broker, hosted: Hosted, lane: Lane, seconds: float) -> None:
+    """Return once the lane has more than it has now, or when the time is over.
+
+    Raises TopicNotFound when the topic was deleted meanwhile.
+    """
+    loop, polls = asyncio.get_running_loop(), broker.part(Polls)
+    begun_at, end = lane.end, loop.time() + seconds
+    while lane.end == begun_at and not hosted.is_gone and not broker.is_draining and loop.time() < end:
+        ring = loop.create_future()
+        waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]
+        hosted.readers.waiting.append(waiter)
+        try:
+            # Somebody may have put between the last look and the bell.
+            if lane.end == begun_at:
+                await polls.rung(ring, end)
+        finally:
+            leave(waiter, [hosted.readers])
+    broker.engine.check_open()
+    if hosted.is_gone:
+        raise TopicNotFound(f"the topic {hosted.name} was deleted")
+
+
+ROUTES: list[Route] = [
+    Route(
+        "GET",
+        "/v1/topics/{topic}/partitions/{partition}/messages",
+        read_log,
+        summary="Read a part of the log",
+        scope="read",
+        tag="messages",
+        query=(_OFFSET, _TIMESTAMP, _LIMIT, PRIORITY, _WAIT),
+        returns={200: (MessagePage, FRAME)},
+        errors=(404, 416),
+    ),
+    Route(
+        "GET",
+        "/v1/topics/{topic}/groups/{group}/peek",
+        peek,
+        summary="Show what nobody of a group has had yet",
+        scope="read",
+        tag="messages",
+        query=(_PEEK_LIMIT,),
+        returns={200: MessageList},
+        errors=(404,),
+    ),
+]

@@ -1,0 +1,190 @@
+"""Serving: listen, serve until told to stop, finish what has begun, close."""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import ssl
+from collections.abc import Callable
+
+import uvloop
+
+from quivermq.engine import Engine
+from quivermq.errors import Conflict, InvalidRequest
+from quivermq.server.addresses import check_reach
+from quivermq.server.app import App
+from quivermq.server.broker import Broker
+from quivermq.server.connection import Connection
+from quivermq.server.edge import Edge
+from quivermq.server.gate import Gate
+from quivermq.server.keys import KeyStore
+from quivermq.server.logs import configure_logging
+from quivermq.server.open_files import allow_open_files
+from quivermq.server.rate import RateLimit
+from quivermq.server.routes import all_routes
+from quivermq.server.tls import tls_context
+from quivermq.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+# Connections that wait to be accepted.
+_BACKLOG = 4096
+# How long the event loop may take to let go of connections that were cut off.
+_ABORT_S = 5.0
+
+
+class Server:
+    """An app at an address. Belongs to the event loop that it was started in."""
+
+    def __init__(self, app: App, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> None:
+        self._app = app
+        self._host = host
+        self.port = port
+        """The port; 0 stands for any that is free, until `start` has found one."""
+        self._tls = tls
+        self.edge = Edge(app.answer, app.broker.settings, app.broker.engine.clock)
+        app.broker.count_connections = lambda: len(self.edge.guests)
+        self._listener: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen. Raises Conflict when the port is in use, InvalidRequest when it cannot be had."""
+        loop = asyncio.get_running_loop()
+        self._look_around(loop)
+        try:
+            self._listener = await loop.create_server(
+                lambda: Connection(self.edge, loop),
+                self._host,
+                self.port,
+                ssl=self._tls,
+                ssl_handshake_timeout=(
+                    None if self._tls is None else self.edge.settings.read_timeout_ms / 1000
+                ),
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            self._stop_looking()
+            raise self._not_listening(error) from error
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def drain(self) -> None:
+        """Stop accepting, finish what has begun, and close every connection.
+
+        Takes `server.drain_timeout_ms` at most: what is not finished then is cut off.
+        """
+        assert self._listener is not None, "it was not started"
+        self._listener.close()
+        self._app.broker.drain()
+        self.edge.drain()
+        if not await self.edge.emptied(self.edge.settings.drain_timeout_ms / 1000):
+            logger.warning("cut off %d connections that did not finish", len(self.edge.guests))
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop listening, and cut off every connection."""
+        if self._listener is not None:
+            self._listener.close()
+        self.edge.abort()
+        await self.edge.emptied(_ABORT_S)
+        self._stop_looking()
+
+    def _look_around(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One timer for the timeouts of all connections."""
+        self.edge.sweep()
+        self._sweep = loop.call_later(self.edge.sweep_interval_s, self._look_around, loop)
+
+    def _stop_looking(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+
+    def _not_listening(self, error: OSError) -> Conflict | InvalidRequest:
+        if error.errno == errno.EADDRINUSE:
+            return Conflict(
+                f"port {self.port} of {self._host} is in use, perhaps by another broker:"
+                " stop that one or choose another port"
+            )
+        return InvalidRequest(
+            f"cannot listen on port {self.port} of {self._host}: {error.strerror or error}"
+        )
+
+
+def broker_app(engine: Engine, settings: ServerSettings, keys: KeyStore | None = None) -> App:
+    """The app that answers every call with what the engine does."""
+    per_second = settings.requests_per_second
+    rate = None if per_second is None else RateLimit(per_second, engine.clock.monotonic)
+    return App(Broker(engine, settings), all_routes(), Gate(keys, rate))
+
+
+def serve(
+    engine: Engine,
+    settings: ServerSettings,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 7070,
+    tls_certificate: str | os.PathLike[str] | None = None,
+    tls_key: str | os.PathLike[str] | None = None,
+    keys: KeyStore | None = None,
+    ready: Callable[[Server], None] | None = None,
+    log_json: bool = False,
+) -> None:
+    """Serve until SIGTERM or SIGINT comes, drain, and close the engine. For the main thread.
+
+    A second signal cuts the draining short. `keys` are those of the engine's directory unless given, and
+    `ready` is called once clients may come. Raises InvalidRequest for an address that others reach while
+    there are no keys, and Conflict when the port is in use; the engine is closed then, too.
+    """
+    try:
+        if log_json:
+            configure_logging(as_json=True)
+        if keys is None:
+            keys = KeyStore(engine.path, clock=engine.clock)
+        check_reach(host, is_authenticated=keys.is_required)
+        tls = tls_context(tls_certificate, tls_key)
+        allow_open_files(settings.connections_max)
+        app = broker_app(engine, settings, keys)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(app, Server(app, host, port, tls=tls), ready))
+    finally:
+        engine.close()
+
+
+async def _serve(app: App, server: Server, ready: Callable[[Server], None] | None) -> None:
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    try:
+        await server.start()
+        logger.info("serving %s at %s", app.broker.engine.path, server.url)
+        if ready is not None:
+            ready(server)
+        await told.wait()
+        logger.info("told to stop: finishing what has begun")
+        told.clear()
+        await _drain(server, told)
+    finally:
+        # In here, while signals still have a handler: one that comes now must not keep the engine from
+        # writing what it holds.
+        await loop.run_in_executor(None, _close, app)
+
+
+async def _drain(server: Server, told: asyncio.Event) -> None:
+    """Drain, or cut that short when told a second time."""
+    draining, hurry = asyncio.create_task(server.drain()), asyncio.create_task(told.wait())
+    await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
+    hurry.cancel()
+    if not draining.done():
+        draining.cancel()
+        await server.close()
+
+
+def _close(app: App) -> None:
+    app.broker.close()
+    app.broker.engine.close()

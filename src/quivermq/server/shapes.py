@@ -1,0 +1,302 @@
+"""What requests and answers look like in JSON, apart from messages: see messages_json.py for those.
+
+The OpenAPI document is made from these. `schema_extra` is merged into the schema of its type: it has
+examples, and what types cannot say.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from quivermq.frame import OFFSET_MAX
+from quivermq.server.messages_json import Content, Lane, MessageOut, PastMoment, Priority
+from quivermq.server.schema_words import exactly_one
+from quivermq.server.settings_schema import settings_schema
+
+Count = Annotated[int, Meta(ge=0)]
+Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
+
+_NAME_PATTERN = "^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+NAME_SCHEMA: dict[str, Any] = {"type": "string", "pattern": _NAME_PATTERN, "maxLength": 249}
+
+
+# Unknown ones are left to the engine, which names them and knows which one was meant.
+SettingsIn = Annotated[
+    dict[str, Any],
+    Meta(extra_json_schema={**settings_schema(), "examples": [{"lease_ms": 60000, "attempts_max": 5}]}),
+]
+TopicIn = Annotated[
+    dict[str, Any],
+    Meta(
+        extra_json_schema={
+            **settings_schema(name=NAME_SCHEMA),
+            "required": ["name"],
+            "examples": [{"name": "orders", "partitions": 3, "lease_ms": 60000}],
+        }
+    ),
+]
+
+
+class ErrorDetail(msgspec.Struct):
+    """What went wrong. Some errors have more fields, such as `start` and `end` of the log."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {"additionalProperties": True}
+
+    code: str
+    message: str
+    retryable: bool
+
+
+class Error(msgspec.Struct):
+    """An error."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        "examples": [
+            {
+                "error": {
+                    "code": "topic_not_found",
+                    "message": "there is no topic orders: topics() lists those there are",
+                    "retryable": False,
+                }
+            }
+        ]
+    }
+
+    error: ErrorDetail
+
+
+class GroupFigures(msgspec.Struct):
+    """How far a group has come with a topic."""
+
+    topic: str
+    group: str
+    pending: Count
+    in_flight: Count
+    retrying: Count
+    delayed: Count
+    dead_letters: Count
+    backlog: Count
+
+
+class TopicFigures(msgspec.Struct):
+    """What there is of a topic."""
+
+    topic: str
+    partitions: Count
+    messages: Count
+    bytes: Count
+    delayed: Count
+    dead_letters: Count
+    groups: dict[str, GroupFigures]
+
+
+class TopicOut(msgspec.Struct):
+    """A topic, and its groups by name."""
+
+    name: str
+    partitions: Count
+    messages: Count
+    bytes: Count
+    delayed: Count
+    dead_letters: Count
+    groups: dict[str, GroupFigures]
+
+
+class TopicWithSettings(TopicOut):
+    """A topic and how it is set. The settings may be sent back with PATCH as they are."""
+
+    settings: SettingsIn
+
+
+class TopicList(msgspec.Struct):
+    """The topics, by name."""
+
+    topics: list[TopicOut]
+
+
+class LaneOut(msgspec.Struct):
+    """How far a group has come in one partition and priority. `position` is the next one it gets."""
+
+    partition: Count
+    priority: Lane
+    position: Count
+    start: Count
+    end: Count
+    lag: Count
+    in_flight: Count
+    retrying: Count
+
+
+class HeldOut(msgspec.Struct):
+    """A message that somebody has, until `deadline`, in unix microseconds."""
+
+    partition: Count
+    priority: Lane
+    offset: Count
+    attempt: Count
+    deadline: int
+
+
+class MemberOut(msgspec.Struct):
+    """A member of a group in stream mode, by the beginning of its id, and its partitions of the topic."""
+
+    member: str
+    client: str
+    partitions: list[int]
+
+
+class GroupOut(msgspec.Struct):
+    """A topic as one group sees it."""
+
+    topic: str
+    group: str
+    pending: Count
+    in_flight: Count
+    retrying: Count
+    delayed: Count
+    dead_letters: Count
+    backlog: Count
+    lag: Count
+    partitions: list[LaneOut]
+    deliveries: list[HeldOut]
+    members: list[MemberOut]
+
+
+class SeekIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a group goes on: at one of `to`, `offset` and `timestamp`."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        **exactly_one("to", "offset", "timestamp"),
+        "examples": [{"to": "earliest"}, {"offset": 17, "partition": 0}],
+    }
+
+    to: Literal["earliest", "latest"] | None = None
+    offset: Offset | None = None
+    timestamp: PastMoment | None = None
+    partition: Annotated[int, Meta(ge=0, le=1023)] | None = None
+    priority: Priority | None = None
+
+
+class MessagePage(msgspec.Struct):
+    """A part of a log. `next` is the offset to go on with; the log holds `start` up to before `end`."""
+
+    messages: list[MessageOut]
+    next: Count
+    start: Count
+    end: Count
+
+
+class MessageList(msgspec.Struct):
+    """Messages."""
+
+    messages: list[MessageOut]
+
+
+class ScheduledOut(Content, kw_only=True):
+    """A message that waits until `deliver_at`, in unix microseconds. It has no offset yet."""
+
+    id: str
+    deliver_at: int
+
+
+class ScheduledList(msgspec.Struct):
+    """Delayed messages, the next one first."""
+
+    scheduled: list[ScheduledOut]
+
+
+class OriginOut(msgspec.Struct):
+    """Where a message was before it was given up."""
+
+    topic: str
+    partition: Count
+    priority: Lane
+    offset: int
+
+
+class DeadLetterOut(MessageOut, kw_only=True):
+    """A message that was given up, at its place in the dead-letter topic, with the headers it had."""
+
+    id: str
+    reason: str
+    error: str
+    attempts: int
+    group: str
+    origin: OriginOut
+    died_at: int
+
+
+class DeadLetterList(msgspec.Struct):
+    """Dead letters, the oldest of each partition first."""
+
+    messages: list[DeadLetterOut]
+
+
+class DeadLetterFilter(msgspec.Struct, forbid_unknown_fields=True):
+    """Which dead letters: all of them, unless this says otherwise."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {"examples": [{"reason": "timeout", "limit": 100}]}
+
+    limit: Offset | None = None
+    reason: str | None = None
+    group: str | None = None
+    ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
+
+
+class Moved(msgspec.Struct):
+    """How many dead letters went back."""
+
+    moved: Count
+
+
+class Discarded(msgspec.Struct):
+    """How many dead letters are gone for good."""
+
+    discarded: Count
+
+
+class Stats(msgspec.Struct):
+    """Everything the queue can count."""
+
+    topics: dict[str, TopicFigures]
+    messages: Count
+    bytes: Count
+    free_bytes: Count
+
+
+class CompactedOut(msgspec.Struct):
+    """What was removed from the disk."""
+
+    segments: Count
+    messages: Count
+    bytes: Count
+
+
+class FindingOut(msgspec.Struct):
+    """Something about a file that is not as it should be; only `damage` means loss."""
+
+    kind: Literal["damage", "tail", "index", "gap"]
+    path: str
+    position: int
+    end: int
+    offsets: tuple[int, int | None]
+    reason: str
+
+
+class ReportOut(msgspec.Struct):
+    """What a look at every byte saw."""
+
+    is_sound: bool
+    logs: Count
+    segments: Count
+    frames: Count
+    messages: Count
+    bytes: Count
+    findings: list[FindingOut]
+
+
+class Health(msgspec.Struct):
+    """That the broker is there."""
+
+    status: Literal["ok"] = "ok"

@@ -1,0 +1,116 @@
+"""Looking after the broker over HTTP: figures, metrics, health, and the description of the calls."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from support.site import Site
+from unit.server.routes.conversation import get, status_and_code, told
+
+from quivermq.server.access import ApiKey
+from quivermq.server.http import Request
+from quivermq.server.routes import all_routes, operations
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site(operations.ROUTES) as site:
+        yield site
+
+
+def with_key(path: str, *topics: str) -> Request:
+    request = Request("GET", path)
+    request.key = ApiKey("k", "read", topics)
+    return request
+
+
+def test_stats_are_those_of_the_engine(site: Site) -> None:
+    site.engine.queue("orders").put(b"x")
+    site.engine.queue("orders", "billing").get()
+    assert get(site, "/v1/stats") == site.engine.stats().as_dict()
+
+
+def test_a_key_counts_only_its_own_topics(site: Site) -> None:
+    site.engine.queue("orders").put(b"x")
+    site.engine.queue("events").put_many([b"y"] * 5)
+    found = told(site.run(operations.stats(site.broker, with_key("/v1/stats", "orders"))))
+    assert (list(found["topics"]), found["messages"]) == (["orders"], 1)
+    assert found["bytes"] == site.engine.stats().topics["orders"].bytes
+    shown = site.run(operations.metrics(site.broker, with_key("/metrics", "orders"))).body
+    assert b'topic="orders"' in shown
+    assert b'topic="events"' not in shown
+    assert b"quiver_disk_free_bytes" in shown
+
+
+def test_the_queue_is_compacted(site: Site) -> None:
+    site.engine.create_topic("orders", segment_messages=1, segments_max=1)
+    site.engine.queue("orders").put(b"0")
+    site.engine.queue("orders").put(b"1")
+    compacted = told(site.ask("POST", "/v1/compact"))
+    assert (compacted["segments"], compacted["messages"]) == (1, 1)
+    assert compacted["bytes"] > 0
+
+
+def test_the_queue_is_verified(site: Site) -> None:
+    site.engine.queue("orders").put_many([b"0", b"1"])
+    report = told(site.ask("POST", "/v1/verify"))
+    assert (report["is_sound"], report["messages"], report["findings"]) == (True, 2, [])
+
+
+def test_damage_is_told_by_its_place_below_the_directory(site: Site) -> None:
+    site.engine.queue("orders").put(b"0" * 100)
+    site.engine.queue("orders").put(b"1")
+    name = "topics/orders/p0/normal/00000000000000000000.log"
+    site.disk.flip(site.engine.path / name, 150)
+    report = told(site.ask("POST", "/v1/verify"))
+    assert not report["is_sound"]
+    assert [finding["path"] for finding in report["findings"]] == [name]
+
+
+def test_metrics_come_in_the_format_of_prometheus(site: Site) -> None:
+    site.engine.queue("orders").put(b"x", key=b"secret")
+    response = site.ask("GET", "/metrics")
+    assert response.content_type == "text/plain; version=0.0.4; charset=utf-8"
+    lines = response.body.decode().splitlines()
+    assert 'quiver_messages_published_total{topic="orders"} 1' in lines
+    assert "# TYPE quiver_fsync_seconds histogram" in lines
+    for line in lines:
+        assert re.fullmatch(r'# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [0-9.e+-]+', line)
+    assert "secret" not in response.body.decode()
+
+
+def test_a_broker_is_healthy_as_long_as_it_answers(site: Site) -> None:
+    site.broker.drain()
+    assert get(site, "/healthz") == {"status": "ok"}
+
+
+def test_a_broker_is_ready_until_it_drains(site: Site) -> None:
+    assert get(site, "/readyz") == {"status": "ok"}
+    site.broker.drain()
+    assert status_and_code(site, "GET", "/readyz") == (503, "unavailable")
+
+
+def test_a_broker_with_a_full_disk_is_not_ready(site: Site) -> None:
+    site.disk.fill_after(1000)
+    site.engine.maintain()
+    assert status_and_code(site, "GET", "/readyz") == (503, "unavailable")
+    site.disk.fill_after(None)
+    site.engine.maintain()
+    assert get(site, "/readyz") == {"status": "ok"}
+
+
+def test_the_document_describes_every_call(site: Site) -> None:
+    document = get(site, "/openapi.json")
+    described = {(method.upper(), path) for path, calls in document["paths"].items() for method in calls}
+    assert described == {(route.method, route.path) for route in all_routes()}
+
+
+def test_the_page_needs_nobody_else(site: Site) -> None:
+    response = site.ask("GET", "/docs")
+    assert response.content_type == "text/html; charset=utf-8"
+    assert b"/openapi.json" in response.body
+    assert b"//" not in re.sub(rb"// A schema [^\n]*", b"", response.body)
+    assert response.headers is not None
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert json.dumps(response.headers)

@@ -1,0 +1,228 @@
+"""Server-sent events: figures once a second, changes of topics, and listeners that do not keep up."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.site import Site
+from unit.server.routes.conversation import status_and_code
+
+from quivermq.server import events
+from quivermq.server.access import ApiKey
+from quivermq.server.events import Events
+from quivermq.server.http import Request, Response
+from quivermq.server.routes import operations
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    # A second passes as soon as nobody has anything else to do.
+    monkeypatch.setattr(events, "_INTERVAL_S", 0)
+    with Site(operations.ROUTES) as site:
+        yield site
+        site.run(quiet(site))
+
+
+async def quiet(site: Site) -> None:
+    """Let nobody listen any more, and the last look at the queue end."""
+    site.broker.drain()
+    while site.broker.part(Events)._looking is not None:
+        await asyncio.sleep(0)
+
+
+class Listener:
+    """A client whose connection is a list."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.is_paused = False
+        self.is_closed = False
+        self._calls: list[Callable[[], None]] = []
+
+    def write(self, data: bytes) -> bool:
+        if self.is_paused or self.is_closed:
+            return False
+        self.sent.append(data)
+        return True
+
+    def on_close(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+
+    def close(self) -> None:
+        self.is_closed = True
+        for call in self._calls:
+            call()
+
+    def events(self, name: str) -> list[Any]:
+        found = (data.decode().split("\n") for data in self.sent if data.startswith(b"event:"))
+        return [json.loads(lines[1].removeprefix("data: ")) for lines in found if lines[0] == f"event: {name}"]
+
+    async def hears(self, name: str, count: int = 1) -> list[Any]:
+        """Wait for so many events of a name."""
+        while len(self.events(name)) < count:
+            await asyncio.sleep(0)
+        return self.events(name)
+
+
+async def joined(site: Site, query: str = "", key: ApiKey | None = None) -> Listener:
+    """Somebody who has just begun to listen."""
+    request = Request("GET", "/v1/events", query)
+    request.key = key
+    response = operations.listen(site.broker, request)
+    assert isinstance(response, Response)
+    assert response.content_type == "text/event-stream"
+    assert response.stream is not None
+    listener = Listener()
+    response.stream(listener)
+    return listener
+
+
+def test_figures_come_at_once_and_again_and_again(site: Site) -> None:
+    site.engine.queue("orders").put(b"x")
+
+    async def listen() -> list[Any]:
+        listener = await joined(site)
+        await listener.hears("stats")
+        site.engine.queue("orders").put(b"y")
+        while listener.events("stats")[-1]["messages"] < 2:
+            await asyncio.sleep(0)
+        return listener.events("stats")
+
+    first, *_, last = site.run(listen())
+    assert first == {"time": site.engine.clock.now_us(), **first}
+    assert (first["messages"], last["messages"]) == (1, 2)
+    assert last["topics"]["orders"] == site.engine.stats().topics["orders"].as_dict()
+
+
+def test_an_event_has_the_form_that_browsers_read(site: Site) -> None:
+    async def listen() -> list[bytes]:
+        listener = await joined(site)
+        await listener.hears("stats")
+        return listener.sent
+
+    hello, *rest = site.run(listen())
+    assert hello == b"retry: 2000\n\n"
+    event = next(data for data in rest if data != b": alive\n\n")
+    assert event.startswith(b'event: stats\ndata: {"time":')
+    assert event.endswith(b"}\n\n")
+    assert event.count(b"\n") == 3
+
+
+def test_changes_of_topics_are_told_when_they_happen(site: Site) -> None:
+    async def listen() -> list[Any]:
+        listener = await joined(site)
+        await site.broker.run(site.engine.create_topic, "orders")
+        await site.broker.run(site.engine.alter_topic, "orders", lease_ms=5)
+        await site.broker.run(site.engine.queue("events").put, b"x")
+        await site.broker.run(site.engine.delete_topic, "orders")
+        return await listener.hears("topic", 4)
+
+    assert site.run(listen()) == [
+        {"topic": "orders", "change": "created"},
+        {"topic": "orders", "change": "altered"},
+        {"topic": "events", "change": "created"},
+        {"topic": "orders", "change": "deleted"},
+    ]
+
+
+def test_a_listener_hears_of_the_topics_it_asked_for_and_may_know_of(site: Site) -> None:
+    for name in ("orders", "events.eu", "events.us"):
+        site.engine.create_topic(name)
+
+    async def listen() -> list[Any]:
+        all_of_it = await joined(site)
+        asked = await joined(site, "topics=orders,events.*")
+        limited = await joined(site, "topics=events.*", ApiKey("k", "read", ("events.eu", "orders")))
+        listeners = [all_of_it, asked, limited]
+        await site.broker.run(site.engine.create_topic, "other")
+        await all_of_it.hears("topic")
+        for listener in listeners:
+            await listener.hears("stats", 2)
+        return [(sorted(at.events("stats")[0]["topics"]), at.events("topic")) for at in listeners]
+
+    of_all, of_asked, of_limited = site.run(listen())
+    assert of_all[1] == [{"topic": "other", "change": "created"}]
+    assert of_asked == (["events.eu", "events.us", "orders"], [])
+    assert of_limited == (["events.eu"], [])
+
+
+def test_all_listeners_share_one_look_at_the_queue(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    stats = site.engine.stats
+    monkeypatch.setattr(site.engine, "stats", lambda: looks.append(1) or stats())
+
+    async def listen() -> None:
+        listeners = [await joined(site) for _ in range(50)]
+        for listener in listeners:
+            await listener.hears("stats")
+        for listener in listeners:
+            listener.close()
+
+    site.run(listen())
+    assert len(looks) < 10
+
+
+def test_nobody_looks_while_nobody_listens(site: Site) -> None:
+    async def listen() -> bool:
+        listener = await joined(site)
+        await listener.hears("stats")
+        listener.close()
+        return site.broker.part(Events)._timer is None
+
+    assert site.run(listen())
+
+
+def test_a_listener_that_does_not_keep_up_is_dropped_and_others_stay(site: Site) -> None:
+    async def listen() -> tuple[bool, bool]:
+        slow, quick = await joined(site), await joined(site)
+        slow.is_paused = True
+        while not slow.is_closed:
+            await asyncio.sleep(0)
+        await quick.hears("stats", 2)
+        return slow.is_closed, quick.is_closed
+
+    assert site.run(listen()) == (True, False)
+
+
+def test_listeners_are_told_that_the_broker_is_alive_while_it_cannot_count(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def listen() -> bytes:
+        listener = await joined(site)
+        await listener.hears("stats")
+        await site.broker.run(site.engine.close)
+        while listener.sent[-1] != b": alive\n\n":
+            await asyncio.sleep(0)
+        return listener.sent[-1]
+
+    assert site.run(listen())
+
+
+def test_listeners_are_let_go_when_the_broker_drains(site: Site) -> None:
+    async def listen() -> tuple[Listener, Listener]:
+        listener = await joined(site)
+        site.broker.drain()
+        return listener, await joined(site)
+
+    before, after = site.run(listen())
+    assert before.is_closed
+    assert after.is_closed
+    site.engine.create_topic("orders")
+    assert before.events("topic") == []
+
+
+def test_a_topic_may_change_when_the_loop_has_ended(site: Site) -> None:
+    async def listen() -> None:
+        (await joined(site)).close()
+
+    with asyncio.Runner() as runner:
+        runner.run(listen())
+    site.engine.create_topic("orders")
+    assert site.engine.topics() == ["orders"]
+
+
+@pytest.mark.parametrize("topics", ["", "a,,b", "a/b", "a.>.b", ",".join(["a"] * 101)])
+def test_wrong_topics_are_refused(site: Site, topics: str) -> None:
+    assert status_and_code(site, "GET", f"/v1/events?topics={topics}")[0] == 400

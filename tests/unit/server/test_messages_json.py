@@ -1,0 +1,122 @@
+"""Messages from JSON and to JSON."""
+
+import base64
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import quivermq
+from quivermq.frame import Record
+from quivermq.server.messages_json import MessageIn, MessageOut, message_from, record_to_json
+from quivermq.topic.incoming import seconds_us
+
+
+def decoded(document: object) -> quivermq.Message:
+    return message_from(msgspec.json.decode(msgspec.json.encode(document), type=MessageIn))
+
+
+def test_a_message_may_be_just_a_value() -> None:
+    assert decoded({"value": "grüße"}) == quivermq.Message("grüße".encode())
+
+
+def test_every_field_has_its_place() -> None:
+    document = {
+        "value_base64": "AP8=",
+        "key": "k",
+        "headers": {"text": "1", "bytes": {"base64": "/w=="}},
+        "priority": "low",
+        "ttl_ms": 1,
+        "delay_ms": 1500,
+        "dedup_id": "x",
+        "partition": 3,
+        "timestamp": -5,
+    }
+    assert decoded(document) == quivermq.Message(
+        b"\0\xff",
+        key=b"k",
+        headers={"text": b"1", "bytes": b"\xff"},
+        priority="low",
+        ttl=0.001,
+        delay=1.5,
+        dedup_id="x",
+        timestamp=-5,
+        partition=3,
+    )
+    at = 1_700_000_000_000_000
+    assert decoded({"value": "", "key_base64": "", "deliver_at": at}) == quivermq.Message(
+        b"", key=b"", deliver_at=at
+    )
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{}, {"key": "k"}, {"value": "a", "value_base64": "YQ=="}, {"value": "a", "key": "k", "key_base64": ""}],
+)
+def test_a_message_has_one_value_and_at_most_one_key(document: object) -> None:
+    with pytest.raises(quivermq.InvalidRequest):
+        decoded(document)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("values", "x"),
+        ("value", 5),
+        ("value", None),
+        ("value_base64", "?"),
+        ("value_base64", "YQ"),
+        ("headers", {"a": 1}),
+        ("headers", {"a": {"base64": "YQ==", "b": 1}}),
+        ("priority", "urgent"),
+        ("ttl_ms", 0),
+        ("ttl_ms", 1.5),
+        ("ttl_ms", True),
+        ("delay_ms", -1),
+        ("delay_ms", 2**63),
+        ("deliver_at", 1_700_000_000),
+        ("dedup_id", ""),
+        ("partition", -1),
+        ("partition", "0"),
+        ("timestamp", "today"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_its_name(field: str, wrong: object) -> None:
+    with pytest.raises(msgspec.ValidationError, match=field):
+        decoded({"value": "x", field: wrong})
+
+
+@given(st.integers(min_value=0, max_value=140 * 365 * 24 * 3600 * 1000))
+def test_milliseconds_are_exact(milliseconds: int) -> None:
+    delay = decoded({"value": "", "delay_ms": milliseconds}).delay
+    assert seconds_us("delay", delay, lowest=0) == milliseconds * 1000
+
+
+@given(
+    value=st.binary(max_size=20),
+    key=st.none() | st.binary(max_size=20),
+    headers=st.dictionaries(st.text(max_size=5), st.binary(max_size=20), max_size=3),
+)
+def test_whatever_goes_out_comes_back_the_same(
+    value: bytes, key: bytes | None, headers: dict[str, bytes]
+) -> None:
+    record = Record(7, 5, key, value, headers, None, None)
+    out = msgspec.json.decode(msgspec.json.encode(record_to_json(record, "orders", 1, "high")))
+    assert (out.pop("topic"), out.pop("partition"), out.pop("offset"), out.pop("timestamp")) == (
+        "orders",
+        1,
+        7,
+        5,
+    )
+    back = decoded(out)
+    assert (back.value, back.key, dict(back.headers or {})) == (value, key, headers)
+    assert back.priority == "high"
+
+
+def test_bytes_that_are_no_text_go_as_base64() -> None:
+    record = Record(0, 0, b"\xfe", b"\xff", {"a": b"\xfd"}, 9, "x")
+    out = msgspec.json.decode(msgspec.json.encode(record_to_json(record, "t", 0, "low")), type=MessageOut)
+    assert (out.value_base64, out.key_base64) == (b"\xff", b"\xfe")
+    assert msgspec.to_builtins(out.headers) == {"a": {"base64": base64.b64encode(b"\xfd").decode()}}
+    assert (out.expires_at, out.dedup_id) == (9, "x")
