@@ -30,7 +30,7 @@ from support.queue_model import (
 import quivermq
 from quivermq.clock import SteadyClock
 
-EXAMPLES = int(os.environ.get("QUIVER_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("QUIVER_EXAMPLES", "150"))
 STEPS = int(os.environ.get("QUIVER_STEPS", "50"))
 
 DATA = Path("/data")

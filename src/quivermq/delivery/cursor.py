@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import repeat
+from itertools import islice, repeat
 
 from quivermq.clock import Clock
 from quivermq.delivery import journal
@@ -463,13 +463,26 @@ class Cursor:
 
     def seek(self, lane: int, position: int) -> None:
         """Let everything from a position on be pending, and everything before it done."""
+        self.wait_durable(self.place(lane, position))
+
+    def place(self, lane: int, position: int) -> int:
+        """As `seek`, but return what to wait for: so many lanes can be moved before anybody waits."""
         with self._lock:
             self._check_open()
+            state = self.lanes[lane]
+            if state.is_at(position):
+                # Whoever brought it here may not be durable yet.
+                return self._journal.log.end
             end = self._append(journal.sought(lane, position))
-            self.lanes[lane].seek(position)
+            state.seek(position)
             if self._order is not None:
                 self._build_order()
+            self._keep_short()
         self._on_ready(EVERYBODY)
+        return end
+
+    def wait_durable(self, end: int) -> None:
+        """Return once what `place` wrote is as durable as the topic asks for."""
         self._sync(end)
 
     # Time.
@@ -526,6 +539,11 @@ class Cursor:
         with self._lock:
             return [state.floor for state in self.lanes]
 
+    def positions(self) -> list[int | None]:
+        """For each lane the same, or None where the group has never been."""
+        with self._lock:
+            return [state.floor if state.has_position else None for state in self.lanes]
+
     def counts(self) -> list[tuple[int, int, int]]:
         """For each lane: pending, in flight, waiting for another attempt or for their turn."""
         with self._lock:
@@ -540,13 +558,25 @@ class Cursor:
                 )
             ]
 
+    def in_flight(self, limit: int) -> list[tuple[int, int, Lease]]:
+        """The first messages that somebody has, each with its lane, its offset and its lease."""
+        with self._lock:
+            held = (
+                (lane, offset, lease)
+                for lane, state in enumerate(self.lanes)
+                for offset, lease in state.leases.items()
+            )
+            return list(islice(held, limit))
+
     def drop_to(self, lane: int, offset: int) -> None:
         """Never hand out what lies before an offset and has not been handed out yet."""
         with self._lock:
-            state = self.lanes[lane]
+            state, log = self.lanes[lane], self._partition.logs[lane]
             if state.next < offset:
-                self._append(journal.moved(lane, offset))
-                state.next = offset
+                # A group that has no position here yet begins where the log does, and still has none.
+                if state.has_position or (log is not None and offset > log.start):
+                    self._append(journal.moved(lane, offset))
+                    state.next = offset
                 state.forget_ahead()
 
     def compact(self) -> int:

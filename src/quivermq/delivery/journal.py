@@ -143,7 +143,8 @@ class Replay:
 def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:
     """The changes that bring a state about from nothing."""
     for lane, state in enumerate(lanes):
-        yield moved(lane, state.next)
+        # A group that was sent to the beginning has a position, unlike one that was never here.
+        yield sought(lane, 0) if state.was_sought and not state.next else moved(lane, state.next)
         for lease, offsets in state.leases_by_identity():
             flat = runs(offsets)
             for start in range(0, len(flat), 1024):

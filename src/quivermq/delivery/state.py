@@ -15,10 +15,21 @@ from quivermq.frame import Record
 class LaneState:
     """One lane of a partition, as one group sees it."""
 
-    __slots__ = ("ahead", "ahead_end", "has_conditions", "leases", "next", "place", "ready", "retries")
+    __slots__ = (
+        "ahead",
+        "ahead_end",
+        "has_conditions",
+        "leases",
+        "next",
+        "place",
+        "ready",
+        "retries",
+        "was_sought",
+    )
 
     def __init__(self, position: int = 0) -> None:
         self.next = position
+        self.was_sought = False
         self.leases: dict[int, Lease] = {}
         self.retries: dict[int, Retry] = {}
         # (due, offset); an entry counts only while `retries` says the same.
@@ -32,6 +43,15 @@ class LaneState:
         self.ahead_end = self.next
         # Whether some of them may have to be passed over.
         self.has_conditions = False
+
+    @property
+    def has_position(self) -> bool:
+        """Whether the group has ever been anywhere here; 0 alone may also be where nobody began."""
+        return self.next > 0 or self.was_sought
+
+    def is_at(self, position: int) -> bool:
+        """Whether everything before a position, and nothing else, is finished, because somebody said so."""
+        return self.has_position and self.next == position and not (self.leases or self.retries)
 
     @property
     def floor(self) -> int:
@@ -63,6 +83,7 @@ class LaneState:
         self.retries.clear()
         self.ready.clear()
         self.next = position
+        self.was_sought = True
         self.forget_ahead()
 
     def cut(self, end: int) -> None:

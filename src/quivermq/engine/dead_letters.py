@@ -31,7 +31,12 @@ _Lying = tuple[Partition, int, int, DeadLetter]
 
 def dead_letters(graves: Hosted, limit: int | None) -> list[DeadLetter]:
     """The dead letters, oldest first in each partition."""
-    return [letter for *_, letter in islice(_lying(graves), limit)]
+    return list(islice(each_dead_letter(graves), limit))
+
+
+def each_dead_letter(graves: Hosted) -> Iterator[DeadLetter]:
+    """The dead letters one by one, for those who may not want them all in memory."""
+    return (letter for *_, letter in _lying(graves))
 
 
 def redrive(graves: Hosted, wanted: Filter | None, limit: int | None, find: Find) -> int:

@@ -9,13 +9,13 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.delivery.burial import Graves
 from quivermq.disk import Disk, SystemDisk
 from quivermq.engine.dead_letters import finish_moves
-from quivermq.engine.gauges import update_gauges
+from quivermq.engine.gauges import Gauges
 from quivermq.engine.hosted import Hosted, Space
 from quivermq.engine.queue import Queue
 from quivermq.engine.renewal import Renewer
@@ -32,6 +32,7 @@ from quivermq.errors import (
     TopicNotFound,
 )
 from quivermq.group.bell import Bell
+from quivermq.group.coordinator import Coordinator
 from quivermq.log import DataDirectory, Removed, Report, verify
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics, Sample
@@ -48,6 +49,9 @@ _PARTITION = re.compile(r"p[0-9]{1,4}")
 
 # A clock that was set by less is not worth a word.
 _JUMP_US = 1_000_000
+
+# Told of a topic and of what happened to it, by whichever thread did it; must neither wait nor fail.
+TopicWatcher = Callable[[str, Literal["created", "altered", "deleted"]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,20 @@ class Engine:
         self.metrics = Metrics()
         self.clock = SteadyClock(base)
         self.topic_bell = Bell()
+        self.topic_watchers: list[TopicWatcher] = []
         self._space = Space()
         self._directory = DataDirectory(
-            path, settings.storage, disk=disk, clock=self.clock, scheduler=scheduler
+            path,
+            settings.storage,
+            disk=disk,
+            clock=self.clock,
+            scheduler=scheduler,
+            sync_time=self.metrics.histogram(
+                "quiver_fsync_seconds", "How long it took to make what was written durable."
+            ),
         )
+        self._gauges = Gauges(self.metrics, self._directory.disk, self.clock)
+        self._measuring = threading.Lock()
         self.path = self._directory.path
         self._scheduler = scheduler or Flusher(self.clock)
         self._owns_scheduler = scheduler is None
@@ -129,6 +143,7 @@ class Engine:
         self._retained_at = self.clock.monotonic()
         self._jumped_us = 0
         self._is_closed = False
+        self.members = Coordinator(self.clock, lambda: self._hosted, self._partitions_of)
         try:
             self._open_topics()
         except BaseException:
@@ -158,7 +173,9 @@ class Engine:
             changed.storage(self.settings.storage)
             self._store(name, changed)
             hosted.configure(changed)
+            self.members.topic_changed(name)
         logger.info("altered topic %s", name, extra={"topic": name, "settings": settings})
+        self._tell_watchers(name, "altered")
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its messages and what its groups know. Its dead letters stay."""
@@ -175,9 +192,11 @@ class Engine:
             hosted.close()
             with self._topics_lock:
                 self._hosted = {other: h for other, h in self._hosted.items() if other != name}
+                self.members.topic_changed(name)
                 self._remove_files(name)
         self.metrics.forget(topic=name)
         logger.info("deleted topic %s", name, extra={"topic": name})
+        self._tell_watchers(name, "deleted")
 
     def topics(self) -> list[str]:
         """The names of all topics."""
@@ -218,7 +237,8 @@ class Engine:
 
     def collect_metrics(self) -> list[Sample]:
         """Every metric as it is now, as plain data."""
-        update_gauges(self.metrics, self.stats())
+        with self._measuring:
+            self._gauges.update(self.stats(), self._hosted)
         return self.metrics.collect()
 
     def topic_stats(self, hosted: Hosted) -> TopicStats:
@@ -267,6 +287,7 @@ class Engine:
         now_us = self.clock.now_us()
         self._look_at_clock()
         self._look_at_disk()
+        self.members.expire()
         for hosted in list(self._hosted.values()):
             self._guarded(hosted, partial(hosted.maintain, now_us))
         if self.clock.monotonic() - self._retained_at >= self.settings.engine.retention_interval_ms / 1000:
@@ -285,6 +306,7 @@ class Engine:
         for hosted in list(self._hosted.values()):
             hosted.close()
         self.topic_bell.ring(len(self.topic_bell.waiting))
+        self.members.wake_all()
         self._directory.close()
 
     def __enter__(self) -> Self:
@@ -328,6 +350,10 @@ class Engine:
     def find_all(self, matches: Callable[[str], bool]) -> list[Hosted]:
         """The topics whose names match."""
         return [hosted for name, hosted in self._hosted.items() if matches(name)]
+
+    def _partitions_of(self, topic: str) -> int:
+        hosted = self._hosted.get(topic)
+        return 0 if hosted is None else hosted.settings.partitions
 
     def draft(self) -> Draft:
         """What a topic with the defaults would let in."""
@@ -394,6 +420,7 @@ class Engine:
         logger.error("topic %s cannot be opened: %s", name, error, extra={"topic": name})
         self._broken[name] = error
         self._hosted = {other: h for other, h in self._hosted.items() if other != name}
+        self.members.topic_changed(name)
 
     def _check_whole(self, name: str) -> None:
         """Raise what keeps a topic from being opened; the others go on."""
@@ -416,8 +443,14 @@ class Engine:
         hosted = self._host(name, settings)
         hosted.topic.open_delays()
         self._hosted = {**self._hosted, name: hosted}
+        self.members.topic_changed(name)
         self.topic_bell.ring(len(self.topic_bell.waiting))
+        self._tell_watchers(name, "created")
         return hosted
+
+    def _tell_watchers(self, name: str, change: Literal["created", "altered", "deleted"]) -> None:
+        for watcher in self.topic_watchers:
+            watcher(name, change)
 
     def _host(self, name: str, settings: TopicSettings) -> Hosted:
         topic = Topic(self._directory, name, settings, self.clock)

@@ -1,24 +1,97 @@
 """Figures that are looked up when somebody asks for the metrics, instead of being kept all the time."""
 
-from quivermq.engine.stats import EngineStats
+from collections.abc import Mapping
+from pathlib import Path
+
+from quivermq.clock import Clock
+from quivermq.disk import Disk
+from quivermq.engine.hosted import Hosted
+from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
+from quivermq.errors import QuiverError
+from quivermq.group.group import Group
+from quivermq.log import Log
 from quivermq.metrics import Metrics
 
+# Where Linux lists what a process has open; other systems have nothing there.
+_OPEN_FILES = Path("/proc/self/fd")
 
-def update_gauges(metrics: Metrics, stats: EngineStats) -> None:
-    """Bring every gauge up to date."""
-    metrics.gauge("quiver_disk_free_bytes", "Room on the disk.").set(stats.free_bytes)
-    for name, topic in stats.topics.items():
-        for gauge, help_text, value in (
+
+class Gauges:
+    """Brings every gauge up to date. One thread at a time."""
+
+    def __init__(self, metrics: Metrics, disk: Disk, clock: Clock) -> None:
+        self._metrics = metrics
+        self._disk = disk
+        self._clock = clock
+        # By topic, group, partition and lane: an offset, and when it was appended.
+        self._appended: dict[tuple[str, str, int, int], tuple[int, int]] = {}
+
+    def update(self, stats: EngineStats, hosted: Mapping[str, Hosted]) -> None:
+        """Look at everything there is."""
+        self._metrics.gauge("quiver_disk_free_bytes", "Room on the disk.").set(stats.free_bytes)
+        if open_files := len(self._disk.names(_OPEN_FILES)):
+            self._metrics.gauge("process_open_fds", "Files and sockets that are open.").set(open_files)
+        known = self._appended
+        self._appended = {}
+        for name, topic in stats.topics.items():
+            self._update_topic(topic)
+            for group, queue in topic.groups.items():
+                self._update_group(queue)
+                if name in hosted and (found := hosted[name].groups.get(group)) is not None:
+                    self._update_age(hosted[name], found, known)
+
+    def _update_topic(self, topic: TopicStats) -> None:
+        for name, help_text, value in (
             ("quiver_topic_messages", "Messages in the log.", topic.messages),
             ("quiver_topic_bytes", "Bytes in the log.", topic.bytes),
             ("quiver_topic_delayed", "Messages that wait to be due.", topic.delayed),
             ("quiver_topic_dead_letters", "Messages that were given up.", topic.dead_letters),
         ):
-            metrics.gauge(gauge, help_text, topic=name).set(value)
-        for group, queue in topic.groups.items():
-            for gauge, help_text, value in (
-                ("quiver_group_pending", "Messages that nobody in the group has had.", queue.pending),
-                ("quiver_group_in_flight", "Messages with a consumer.", queue.in_flight),
-                ("quiver_group_retrying", "Messages that wait for another attempt.", queue.retrying),
-            ):
-                metrics.gauge(gauge, help_text, topic=name, group=group).set(value)
+            self._metrics.gauge(name, help_text, topic=topic.topic).set(value)
+
+    def _update_group(self, queue: QueueStats) -> None:
+        for name, help_text, value in (
+            ("quiver_group_pending", "Messages that nobody in the group has had.", queue.pending),
+            ("quiver_group_lag", "Messages from the group's position to the end.", queue.pending),
+            ("quiver_group_in_flight", "Messages with a consumer.", queue.in_flight),
+            ("quiver_group_retrying", "Messages that wait for another attempt.", queue.retrying),
+            ("quiver_group_backlog", "Messages that are not finished.", queue.backlog),
+        ):
+            self._metrics.gauge(name, help_text, topic=queue.topic, group=queue.group).set(value)
+
+    def _update_age(
+        self, hosted: Hosted, group: Group, known: dict[tuple[str, str, int, int], tuple[int, int]]
+    ) -> None:
+        """How long the oldest message that the group has not finished with is there."""
+        oldest = now_us = self._clock.now_us()
+        for (partition, lane), log in hosted.topic.lanes().items():
+            floor = max(
+                log.start,
+                hosted.topic.partitions[partition].removals.lanes[lane].floor,
+                group.cursors[partition].lanes[lane].floor,
+            )
+            place = (hosted.name, group.name, partition, lane)
+            offset, appended = known.get(place, (-1, 0))
+            if floor != offset:
+                appended = _append_time(log, floor, now_us)
+            if appended < now_us:
+                self._appended[place] = (floor, appended)
+            oldest = min(oldest, appended)
+        self._metrics.gauge(
+            "quiver_group_oldest_unacked_seconds",
+            "Age of the oldest message that is not finished; 0 when there is none.",
+            topic=hosted.name,
+            group=group.name,
+        ).set((now_us - oldest) / 1_000_000)
+
+
+def _append_time(log: Log, offset: int, now_us: int) -> int:
+    """When the message at an offset came in; now, where there is none."""
+    if offset >= log.end:
+        return now_us
+    try:
+        frame = next(log.frames(offset), None)
+    except QuiverError:
+        # Retention was faster, or the log is damaged, which others report.
+        return now_us
+    return now_us if frame is None else frame.header.append_time

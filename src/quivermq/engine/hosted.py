@@ -12,6 +12,7 @@ from quivermq.delivery.meter import DeliveryMeter
 from quivermq.disk import Buffer
 from quivermq.engine.backlog import Backlog
 from quivermq.errors import DiskFull, StorageFailed, TopicNotFound
+from quivermq.group.bell import Bell
 from quivermq.group.group import Group
 from quivermq.log import DataDirectory, Log, Removed
 from quivermq.metrics import Metrics
@@ -59,6 +60,8 @@ class Hosted:
         self._graves = graves
         self._changing = threading.RLock()
         self.groups: dict[str, Group] = {}
+        # Where those wait who read along at the end of a log.
+        self.readers = Bell()
         # Dead letters go back one after the other.
         self.moving = threading.Lock()
         self._broken_groups: dict[str, StorageFailed] = {}
@@ -111,6 +114,8 @@ class Hosted:
         for group in self.groups.values():
             if group.bell.waiting:
                 group.bell.ring()
+        if self.readers.waiting:
+            self.ring_readers()
         return place
 
     def put_many(
@@ -143,6 +148,12 @@ class Hosted:
         for group in self.groups.values():
             if group.bell.waiting:
                 group.bell.ring(count)
+        if count and self.readers.waiting:
+            self.ring_readers()
+
+    def ring_readers(self) -> None:
+        """Wake everybody who reads along: each of them has every message."""
+        self.readers.ring(len(self.readers.waiting))
 
     def _check_usable(self) -> None:
         if self.is_gone:
@@ -275,3 +286,4 @@ class Hosted:
             self.is_gone = True
             for group in self.groups.values():
                 group.close()
+            self.ring_readers()

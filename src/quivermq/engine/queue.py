@@ -11,7 +11,7 @@ from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import Held
 from quivermq.engine.dead_letters import Filter, dead_letters, discard, redrive
 from quivermq.engine.hosted import Hosted
-from quivermq.engine.looking import StoredMessage, stored_message
+from quivermq.engine.looking import StoredMessage, stored_message, unseen
 from quivermq.engine.positions import positions
 from quivermq.engine.scope import Scope
 from quivermq.engine.settling import Settling, claims_of
@@ -342,21 +342,7 @@ class Queue:
         hosted = self._scope.one("peek into")
         now_us = self._engine.clock.now_us()
         hosted.release(now_us)
-        return list(islice(self._pending(hosted, now_us), limit))
-
-    def _pending(self, hosted: Hosted, now_us: int) -> Iterator[StoredMessage]:
-        group = hosted.groups.get(self.group)
-        for partition in hosted.topic.partitions:
-            for lane, log in enumerate(partition.logs):
-                if log is None:
-                    continue
-                had = 0 if group is None else group.cursors[partition.number].lanes[lane].next
-                start = max(log.start, had)
-                removed = partition.removals.lanes[lane]
-                for record in log.records(start) if start < log.end else ():
-                    is_expired = record.expires_at is not None and record.expires_at <= now_us
-                    if not is_expired and record.offset not in removed:
-                        yield stored_message(record, partition, lane)
+        return list(islice(unseen(hosted, self.group, now_us), limit))
 
     # Looking after.
 

@@ -18,6 +18,7 @@ from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
 from quivermq.log.opening import base_offsets
+from quivermq.metrics import Histogram
 from quivermq.segment.quarantine import DIRECTORY as QUARANTINE
 from quivermq.settings import StorageSettings
 
@@ -44,11 +45,13 @@ class DataDirectory:
         disk: Disk | None = None,
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
+        sync_time: Histogram | None = None,
     ) -> None:
         self.path = Path(path)
         self.settings = settings or StorageSettings()
         self.disk = disk or SystemDisk()
         self._clock = clock or SystemClock()
+        self._sync_time = sync_time
         self._check_above()
         self.disk.make_directory(self.path)
         self._lock = self.disk.lock(self.path / LOCK_NAME)
@@ -83,6 +86,7 @@ class DataDirectory:
                     disk=self.disk,
                     clock=self._clock,
                     scheduler=self._scheduler,
+                    sync_time=self._sync_time,
                 )
             return self._logs[name]
 

@@ -36,6 +36,7 @@ from quivermq.log.opening import recover_directory, remove_segment
 from quivermq.log.reader import LogReader
 from quivermq.log.retention import Removed, is_expired, removable
 from quivermq.log.truncation import find_cut, make_cut
+from quivermq.metrics import Histogram
 from quivermq.segment import Segment, SegmentWriter, Tail
 from quivermq.settings import Durability, StorageSettings
 
@@ -62,11 +63,13 @@ class Log(LogReader):
         disk: Disk | None = None,
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
+        sync_time: Histogram | None = None,
     ) -> None:
         super().__init__(disk or SystemDisk(), Path(directory), settings)
         self._clock = clock or SystemClock()
         self._scheduler = scheduler or Flusher(self._clock)
         self._owns_scheduler = scheduler is None
+        self._sync_time = sync_time
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._commit = GroupCommit(self._commit_group, self.directory)
@@ -514,6 +517,7 @@ class Log(LogReader):
             self._check_usable()
             retired, writer = list(self._retired), self._writer
             end_offset = writer.segment.end_offset
+        start = self._clock.monotonic()
         try:
             for old in retired:
                 old.close()
@@ -526,6 +530,8 @@ class Log(LogReader):
         if retired:
             with self._lock:
                 del self._retired[: len(retired)]
+        if self._sync_time is not None and end_offset > self._synced_end:
+            self._sync_time.observe(self._clock.monotonic() - start)
         self._synced_end = end_offset
 
     def _close_writers(self) -> None:

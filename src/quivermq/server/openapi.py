@@ -5,12 +5,12 @@ Nothing is written down twice, so what the document says is what the broker does
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from quivermq import __version__
 from quivermq.errors import QuiverError
 from quivermq.server.http import JSON
 from quivermq.server.routing import Parameter, Route
@@ -36,6 +36,18 @@ _PATH_PARAMETERS = {
         "What a put of a delayed message returned as `scheduled_id`.",
     ),
 }
+
+# Calls that take a pattern where others take a topic.
+_OF_MANY_TOPICS = ("/receive", "/ack", "/nack", "/reject", "/extend")
+_TOPIC_OR_PATTERN = Parameter(
+    "topic",
+    {
+        "type": "string",
+        "pattern": "^[.]*(>|([*]|[A-Za-z0-9_-]+)([.]([*]|[A-Za-z0-9_-]*))*([.]>)?)$",
+        "maxLength": 249,
+    },
+    "The name of a topic, or a pattern: `*` stands for one level, `>` for the rest.",
+)
 
 # What every call may answer, and every call that has a body or a key.
 _ERRORS = (400, 408, 429, 431, 500, 503)
@@ -76,7 +88,7 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Quiver",
-            "version": __version__,
+            "version": version("quivermq"),
             "summary": "A durable message queue.",
             "description": "Times are unix microseconds; those whose name ends in `_ms` are milliseconds.",
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
@@ -128,7 +140,9 @@ def _scope_text(route: Route) -> str:
 
 def _path_parameters(route: Route) -> Iterator[dict[str, Any]]:
     for name in _OPEN_PART.findall(route.path):
-        yield {**_parameter(_PATH_PARAMETERS[name], "path"), "required": True}
+        is_pattern = name == "topic" and route.path.endswith(_OF_MANY_TOPICS)
+        known = _TOPIC_OR_PATTERN if is_pattern else _PATH_PARAMETERS[name]
+        yield {**_parameter(known, "path"), "required": True}
 
 
 def _parameter(given: Parameter, place: str) -> dict[str, Any]:

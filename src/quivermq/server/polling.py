@@ -82,7 +82,9 @@ class Polls:
     # Ends.
 
     async def rung(self, ring: Ring, end: float) -> None:
-        """Wait for a ring, or for the end, in the time of the event loop."""
+        """Wait for a ring, or for the end, in the time of the event loop; not at all once it drains."""
+        if self._broker.is_draining:
+            return
         tick = math.ceil(end / _TICK_S)
         if self._end_timer is None or tick * _TICK_S < self._end_timer.when():
             self._plan_end(tick)

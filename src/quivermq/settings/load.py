@@ -15,9 +15,11 @@ from typing import Any
 
 from quivermq.errors import InvalidSettings
 from quivermq.settings.setting import Setting, settings_of
-from quivermq.settings.tree import EngineSettings, Settings, StorageSettings
+from quivermq.settings.tree import EngineSettings, ServerSettings, Settings, StorageSettings
 
-_SECTIONS: Mapping[str, type] = MappingProxyType({"storage": StorageSettings, "engine": EngineSettings})
+_SECTIONS: Mapping[str, type] = MappingProxyType(
+    {"storage": StorageSettings, "engine": EngineSettings, "server": ServerSettings}
+)
 _PREFIX = "QUIVER_"
 
 # Every setting by its dotted key, in the order of the tree.

@@ -146,7 +146,10 @@ class ServerSettings:
         None, "A client that sends more is answered with 429; a burst of one second's worth may pass."
     )
     session_timeout_ms: int = number(
-        30_000, "A member of a group that is not heard of for so long has left.", highest=MS_MAX
+        30_000,
+        "A member of a group that is not heard of for so long has left.",
+        lowest=100,
+        highest=3_600_000,
     )
 
     def __post_init__(self) -> None:

@@ -1,6 +1,14 @@
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from reference import ROOT, cli_page
+from typer.main import get_command
 
+from quivermq.cli.app import app
 from quivermq.cli.output import counted
 
 
@@ -10,10 +18,66 @@ def test_the_page_is_what_make_reference_writes(monkeypatch: pytest.MonkeyPatch)
     assert (ROOT / "docs/reference/cli.md").read_text() == cli_page()
 
 
+COMMANDS = """
+bench
+compact
+dlq, dlq discard, dlq list, dlq redrive
+get
+group, group delete, group list, group reset, group seek, group show
+key, key create, key list, key revoke
+put
+read
+repair
+scheduled, scheduled cancel, scheduled list
+serve
+settings, settings show
+stats
+tail
+topic, topic alter, topic create, topic delete, topic list, topic show
+verify
+"""
+
+
 def test_every_command_is_on_the_page() -> None:
     headings = [line for line in cli_page().splitlines() if line.startswith("## ")]
-    commands = ("quiver", "quiver repair", "quiver settings", "quiver settings show", "quiver verify")
-    assert headings == [f"## {command}" for command in commands]
+    commands = [name for line in COMMANDS.split("\n") for name in line.split(", ") if name]
+    assert headings == ["## quiver", *(f"## quiver {command}" for command in commands)]
+
+
+def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    below = getattr(command, "commands", {})
+    if not below:
+        yield name, command
+    for part, child in below.items():
+        yield from leaves(f"{name} {part}".strip(), child)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [pytest.param(*leaf, id=leaf[0]) for leaf in leaves("", get_command(app))]
+)
+def test_every_command_speaks_to_programs_and_explains_itself(name: str, command: Any) -> None:
+    words = {word for option in command.params for word in option.opts}
+    assert "--json" in words
+    assert command.help
+    assert all(option.help for option in command.params)
+    if not name.startswith(("key", "settings")):
+        assert "--data" in words
+    if not name.startswith(("key", "settings", "repair", "serve")):
+        assert "--server" in words
+    assert not words & {"--api-key", "--password", "--secret"}
+
+
+def test_help_imports_no_part_of_the_server() -> None:
+    source = (
+        "import sys; from quivermq.cli.app import app; app(['--help'], standalone_mode=False);"
+        "print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(ast.literal_eval(done.stderr))
+    assert "quivermq.cli.serve" in loaded
+    heavy = ("quivermq.server", "quivermq.spark", "msgspec", "uvloop", "httptools", "pyarrow", "pyspark")
+    assert not [name for name in loaded if name.startswith(heavy)]
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 indexes"), (1, "1 index"), (2, "2 indexes")])

@@ -330,6 +330,27 @@ def test_a_seek_begins_anew(place: Place, position: int) -> None:
     assert place.reopened().counts() == (0, 6 - position, 0)
 
 
+def test_a_seek_to_where_the_group_is_writes_nothing(place: Place) -> None:
+    place.cursor.seek(NORMAL, 3)
+    before = place.parts.disk.files()
+    place.cursor.seek(NORMAL, 3)
+    assert place.parts.disk.files() == before
+    place.take()
+    place.cursor.seek(NORMAL, 4)
+    assert place.counts() == (2, 0, 0)
+
+
+def test_where_a_group_was_never_it_has_no_position(place: Place) -> None:
+    assert place.cursor.positions() == [None, None, None]
+    # The log begins where it did: nothing is dropped.
+    place.cursor.drop_to(NORMAL, 0)
+    assert place.cursor.positions() == [None, None, None]
+    place.cursor.seek(NORMAL, 0)
+    assert place.cursor.positions() == [None, 0, None]
+    place.take(2)
+    assert place.cursor.positions() == [None, 0, None]
+
+
 def test_dropped_messages_are_not_handed_out(place: Place) -> None:
     place.take()
     place.cursor.drop_to(NORMAL, 4)

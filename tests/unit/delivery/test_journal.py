@@ -115,3 +115,10 @@ def test_a_snapshot_of_many_runs_is_in_small_changes() -> None:
     assert max(map(len, changes)) < 10_000
     assert told(replayed(*changes).lanes[0]) == told(state)
     assert len(runs(state.leases)) == 10_000
+
+
+def test_a_snapshot_tells_a_seek_to_the_beginning_from_a_lane_where_nobody_was() -> None:
+    lanes = [LaneState() for _ in range(3)]
+    lanes[1].seek(0)
+    again = replayed(*journal.snapshot(lanes))
+    assert [state.has_position for state in again.lanes] == [False, True, False]

@@ -121,3 +121,19 @@ def test_leases_are_told_with_all_their_offsets(state: LaneState) -> None:
     state.grant(Lease(2, 100, 78), [9])
     found = {lease.token: offsets for lease, offsets in state.leases_by_identity()}
     assert found == {77: [2, 3], 78: [9]}
+
+
+def test_zero_is_a_position_only_for_a_group_that_was_sent_there(state: LaneState) -> None:
+    lane = LaneState()
+    assert (lane.has_position, lane.is_at(0)) == (False, False)
+    lane.seek(0)
+    assert (lane.has_position, lane.is_at(0), lane.is_at(1)) == (True, True, False)
+    assert state.has_position
+
+
+def test_a_lane_with_something_unfinished_is_at_no_position(state: LaneState) -> None:
+    assert not state.is_at(10)
+    state.finish([2, 3])
+    assert not state.is_at(10)
+    state.finish([5, 7])
+    assert state.is_at(10)

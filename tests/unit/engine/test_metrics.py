@@ -123,3 +123,55 @@ def test_loggers_are_of_the_package(store: Store, caplog: pytest.LogCaptureFixtu
         message.reject("because")
     assert {record.name.split(".")[0] for record in caplog.records} == {"quivermq"}
     assert any("dropped" in record.getMessage() for record in caplog.records)
+
+
+def test_how_long_the_disk_takes_is_observed(store: Store) -> None:
+    queue = store.queue(durability="os")
+    before = observed(store, "quiver_fsync_seconds")
+    queue.put(b"1", durability="os")
+    assert observed(store, "quiver_fsync_seconds") == before
+    queue.put(b"2", durability="fsync")
+    assert observed(store, "quiver_fsync_seconds") == before + 1
+    store.engine.hosted("orders").topic.partitions[0].log(1).sync()
+    assert observed(store, "quiver_fsync_seconds") == before + 1
+
+
+def observed(store: Store, name: str) -> int:
+    return sum(sample["count"] for sample in collected(store) if sample["name"] == name)
+
+
+def test_the_age_of_the_oldest_unfinished_message_is_told(store: Store) -> None:
+    queue = store.queue(lease_ms=60_000)
+    of_group = {"topic": "orders", "group": "default"}
+    assert queue.get() is None
+    assert value(store, "quiver_group_oldest_unacked_seconds", **of_group) == 0
+    queue.put(b"1")
+    store.pass_time(5)
+    queue.put(b"2", priority="high")
+    assert value(store, "quiver_group_oldest_unacked_seconds", **of_group) == 5
+    messages = {message.value: message for message in queue.get_many(2)}
+    store.pass_time(2)
+    # What is in flight is not finished, and asking twice does not make it younger.
+    assert value(store, "quiver_group_oldest_unacked_seconds", **of_group) == 7
+    messages[b"1"].ack()
+    assert value(store, "quiver_group_oldest_unacked_seconds", **of_group) == 2
+    messages[b"2"].ack()
+    assert value(store, "quiver_group_oldest_unacked_seconds", **of_group) == 0
+
+
+def test_lag_and_backlog_of_a_group_are_told(store: Store) -> None:
+    queue = store.queue()
+    queue.put_many([b"1", b"2", b"3"])
+    queue.put(b"4", delay=60)
+    queue.get()
+    of_group = {"topic": "orders", "group": "default"}
+    assert value(store, "quiver_group_lag", **of_group) == 2
+    assert value(store, "quiver_group_backlog", **of_group) == 4
+
+
+def test_open_files_are_counted(mq: quivermq.Engine) -> None:
+    mq.queue("orders").put(b"1")
+    [before] = [s["value"] for s in mq.collect_metrics() if s["name"] == "process_open_fds"]
+    mq.queue("events").put(b"1")
+    [after] = [s["value"] for s in mq.collect_metrics() if s["name"] == "process_open_fds"]
+    assert after > before > 0

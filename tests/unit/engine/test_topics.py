@@ -192,3 +192,20 @@ def test_the_figures_of_the_whole(store: Store) -> None:
         "bytes": stats.bytes,
         "free_bytes": stats.free_bytes,
     }
+
+
+def test_watchers_are_told_what_happens_to_topics(store: Store) -> None:
+    told: list[tuple[str, str]] = []
+    store.engine.topic_watchers.append(lambda name, change: told.append((name, change)))
+    store.engine.create_topic("orders")
+    store.queue("events").put(b"1")
+    store.engine.alter_topic("orders", lease_ms=5)
+    with pytest.raises(quivermq.InvalidSettings):
+        store.engine.alter_topic("orders", lease_ms=0)
+    store.engine.delete_topic("orders")
+    assert told == [
+        ("orders", "created"),
+        ("events", "created"),
+        ("orders", "altered"),
+        ("orders", "deleted"),
+    ]

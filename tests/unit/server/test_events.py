@@ -9,6 +9,7 @@ import pytest
 from support.site import Site
 from unit.server.routes.conversation import status_and_code
 
+from quivermq.engine.stats import EngineStats
 from quivermq.server import events
 from quivermq.server.access import ApiKey
 from quivermq.server.events import Events
@@ -57,7 +58,9 @@ class Listener:
 
     def events(self, name: str) -> list[Any]:
         found = (data.decode().split("\n") for data in self.sent if data.startswith(b"event:"))
-        return [json.loads(lines[1].removeprefix("data: ")) for lines in found if lines[0] == f"event: {name}"]
+        return [
+            json.loads(lines[1].removeprefix("data: ")) for lines in found if lines[0] == f"event: {name}"
+        ]
 
     async def hears(self, name: str, count: int = 1) -> list[Any]:
         """Wait for so many events of a name."""
@@ -149,9 +152,14 @@ def test_a_listener_hears_of_the_topics_it_asked_for_and_may_know_of(site: Site)
 
 
 def test_all_listeners_share_one_look_at_the_queue(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
+    looks: list[EngineStats] = []
     stats = site.engine.stats
-    monkeypatch.setattr(site.engine, "stats", lambda: looks.append(1) or stats())
+
+    def look() -> EngineStats:
+        looks.append(stats())
+        return looks[-1]
+
+    monkeypatch.setattr(site.engine, "stats", look)
 
     async def listen() -> None:
         listeners = [await joined(site) for _ in range(50)]

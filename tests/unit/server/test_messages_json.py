@@ -52,7 +52,12 @@ def test_every_field_has_its_place() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [{}, {"key": "k"}, {"value": "a", "value_base64": "YQ=="}, {"value": "a", "key": "k", "key_base64": ""}],
+    [
+        {},
+        {"key": "k"},
+        {"value": "a", "value_base64": "YQ=="},
+        {"value": "a", "key": "k", "key_base64": ""},
+    ],
 )
 def test_a_message_has_one_value_and_at_most_one_key(document: object) -> None:
     with pytest.raises(quivermq.InvalidRequest):

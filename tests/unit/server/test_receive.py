@@ -385,3 +385,19 @@ def test_a_broker_that_stops_lets_everybody_go(site: Site) -> None:
         return [values(await poll) for poll in (*polls, late)]
 
     assert site.run(poll()) == [[], [], [], []]
+
+
+def test_a_broker_that_stops_while_somebody_is_about_to_wait_lets_them_go(site: Site) -> None:
+    queue = put(site)
+    looks: list[int] = []
+
+    async def take() -> list[quivermq.Delivery]:
+        looks.append(1)
+        if len(looks) == 2:
+            site.broker.drain()
+        return []
+
+    async def poll() -> list[quivermq.Delivery]:
+        return await site.broker.part(polling.Polls).wait_for(queue, take, 3600)
+
+    assert site.run(poll()) == []

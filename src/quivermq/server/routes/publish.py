@@ -1,7 +1,7 @@
 """Publishing: JSON for people, raw bytes for anybody, frames for speed."""
 
 import re
-from typing import Annotated, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -14,6 +14,7 @@ from quivermq.server.http import FRAME, JSON, OCTETS, Request, Response, json_re
 from quivermq.server.messages_json import MessageIn, message_from
 from quivermq.server.publishing import Publishing
 from quivermq.server.routing import Answer, Parameter, Route
+from quivermq.server.schema_words import exactly_one
 from quivermq.settings import Durability
 from quivermq.topic.incoming import Message
 from quivermq.topic.put import Put
@@ -23,11 +24,14 @@ _BATCH_MESSAGES_MAX = 100_000
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
-_Messages = Annotated[list[MessageIn], Meta(min_length=1, max_length=_BATCH_MESSAGES_MAX)]
-
-
 class PublishIn(MessageIn, forbid_unknown_fields=True):
     """One message, or `messages`."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        **MessageIn.schema_extra,
+        **exactly_one("value", "value_base64", "messages"),
+        "examples": [*MessageIn.schema_extra["examples"], {"messages": [{"value": "a"}, {"value": "b"}]}],
+    }
 
     messages: Annotated[list[MessageIn], Meta(min_length=1, max_length=_BATCH_MESSAGES_MAX)] | UnsetType = (
         UNSET

@@ -96,7 +96,7 @@ ROUTES = [
         tag="messages",
         body=ReceiveIn,
         is_body_optional=True,
-        returns={200: ReceiveOut},
+        returns={200: (ReceiveOut, DELIVERY)},
         errors=(409, 507),
     )
 ]

@@ -1,7 +1,7 @@
 """Settling: ack, nack, reject, extend. Each receipt, or each lease, has a result of its own."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -14,6 +14,7 @@ from quivermq.server.http import Request, Response, json_response
 from quivermq.server.messages_json import Priority
 from quivermq.server.queues import may_wait, queue_of
 from quivermq.server.routing import Answer, Route
+from quivermq.server.schema_words import exactly_one
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS
 
@@ -32,6 +33,8 @@ class HeldIn(msgspec.Struct, forbid_unknown_fields=True):
 
 class SettleIn(msgspec.Struct, forbid_unknown_fields=True):
     """What is settled: `receipts`, or `leases` for libraries."""
+
+    schema_extra: ClassVar[dict[str, Any]] = exactly_one("receipts", "leases")
 
     receipts: Annotated[list[str], Meta(min_length=1, max_length=100_000)] | UnsetType = UNSET
     leases: Annotated[list[HeldIn], Meta(min_length=1, max_length=10_000)] | UnsetType = UNSET

@@ -115,8 +115,11 @@ class DelayStore:
                     self._update_next_due()
         return released
 
-    def scheduled(self, limit: int | None = None) -> list[Scheduled]:
-        """The messages that wait, in the order in which they are due, or the first of them."""
+    def scheduled(self, limit: int | None = None, bytes_max: int | None = None) -> list[Scheduled]:
+        """The messages that wait, in the order in which they are due, or the first of them.
+
+        With `bytes_max` there are fewer when they would take far more memory than that.
+        """
         with self._lock:
             self._check_open()
             sources = self._waiting.sources()
@@ -124,7 +127,7 @@ class DelayStore:
         if limit is None or len(ranks) < limit:
             every = chain.from_iterable(map(_ranks, sources))
             ranks = sorted(every) if limit is None else heapq.nsmallest(limit, every)
-        found = _fetch_there(ranks, {source.serial: source.log for source in sources})
+        found = _fetch_there(ranks, {source.serial: source.log for source in sources}, bytes_max)
         with self._lock:
             return [message.scheduled() for message in found if self._waiting.waits(message.rank)]
 
@@ -342,7 +345,7 @@ class DelayStore:
             return self._waiting.log_of(serial)
 
 
-def _fetch_there(ranks: list[int], logs: dict[int, Log]) -> list[Stored]:
+def _fetch_there(ranks: list[int], logs: dict[int, Log], bytes_max: int | None) -> list[Stored]:
     """The messages of these ranks, but for those whose bucket was released meanwhile, and is gone."""
     by_bucket: dict[int, list[int]] = {}
     for rank in ranks:
@@ -350,7 +353,7 @@ def _fetch_there(ranks: list[int], logs: dict[int, Log]) -> list[Stored]:
     found: list[Stored] = []
     for of_bucket in by_bucket.values():
         with suppress(NotFound, KeyError):
-            found += fetch(of_bucket, logs.__getitem__)
+            found += fetch(of_bucket, logs.__getitem__, bytes_max)
     return sorted(found)
 
 

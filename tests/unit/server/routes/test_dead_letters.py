@@ -48,7 +48,9 @@ def test_delayed_messages_are_listed_the_next_one_first(site: Site) -> None:
     }
     assert (late["value_base64"], late["priority"], late["dedup_id"]) == ("/w==", "low", "x")
     assert late["expires_at"] == START_US + 25 * SECOND
-    assert [message["value"] for message in get(site, f"{ORDERS}/scheduled?limit=1")["scheduled"]] == ["soon"]
+    assert [message["value"] for message in get(site, f"{ORDERS}/scheduled?limit=1")["scheduled"]] == [
+        "soon"
+    ]
     site.clock.advance(10)
     assert len(get(site, f"{ORDERS}/scheduled")["scheduled"]) == 1
 

@@ -1,0 +1,172 @@
+"""Committed offsets: how far a group has come, for members that read the log by themselves.
+
+A committed offset is the position of the group's cursor, which is also where queue mode goes on from. So
+there is one journal, one lag, and one answer to what retention may remove. To commit is to seek: everything
+before the offset is done, everything from it on is pending, and the leases of that lane are over.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from quivermq.delivery.cursor import Cursor
+from quivermq.engine.hosted import Hosted
+from quivermq.errors import InvalidRequest, OffsetOutOfRange
+from quivermq.frame import OFFSET_MAX
+from quivermq.group.assignment import TopicPartition
+from quivermq.topic.incoming import check_number, check_partition
+from quivermq.topic.names import check_group_name
+from quivermq.topic.partition import LANES, Partition, lane_number
+
+if TYPE_CHECKING:
+    from quivermq.engine.engine import Engine
+
+COMMITS_MAX = 10_000
+
+_NORMAL = LANES.index("normal")
+
+
+class Commit(NamedTuple):
+    """How far somebody came in one lane: the first offset that it has not finished with."""
+
+    topic: str
+    partition: int
+    offset: int
+    priority: str = "normal"
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has come in one lane, which holds `start` up to but not including `end`."""
+
+    topic: str
+    partition: int
+    priority: str
+    offset: int | None
+    """The first offset that is not finished; None where the group has never been."""
+    start: int
+    end: int
+    lag: int
+    """How many messages are not finished."""
+
+
+class _Target(NamedTuple):
+    hosted: Hosted
+    partition: int
+    lane: int
+    offset: int
+
+
+def topics_of_group(engine: "Engine", group: str) -> set[str]:
+    """The topics that a group has been in, or that its members read."""
+    engine.check_open()
+    check_group_name(group)
+    been = {hosted.name for hosted in engine.find_all(lambda _: True) if group in hosted.groups}
+    return been | engine.members.topics(group)
+
+
+def topics_by_group(engine: "Engine") -> dict[str, set[str]]:
+    """The same of all groups: those that have been in a topic, and those that have members."""
+    engine.check_open()
+    found = {group: engine.members.topics(group) for group in engine.members.groups()}
+    for hosted in engine.find_all(lambda _: True):
+        for group in hosted.groups:
+            found.setdefault(group, set()).add(hosted.name)
+    return found
+
+
+def committed_offsets(engine: "Engine", group: str, topics: Iterable[str]) -> list[CommittedOffset]:
+    """How far a group has come in some topics: the normal lane of each partition, and others in use.
+
+    Nothing is created for a group that has not been there. Raises TopicNotFound.
+    """
+    check_group_name(group)
+    return [offset for topic in topics for offset in _of_topic(engine.hosted(topic), group)]
+
+
+def commit_offsets(
+    engine: "Engine",
+    group: str,
+    commits: Collection[Commit],
+    *,
+    member_id: str | None = None,
+    generation: int | None = None,
+) -> None:
+    """Let a group go on from these offsets, once that is as durable as the topics ask for.
+
+    Everything is checked before anything is written: raises InvalidRequest, TopicNotFound and
+    OffsetOutOfRange; Fenced when a partition is not the member's; Conflict when it is somebody's and no
+    member is named. A lane that is there already is not written again. Raises DiskFull, StorageFailed: then
+    some lanes may have moved and others not.
+    """
+    engine.check_open()
+    check_group_name(group)
+    if member_id is None and generation is not None:
+        raise InvalidRequest("a generation is that of a member: give its member_id, too")
+    targets = _checked(engine, commits)
+    partitions = {TopicPartition(target.hosted.name, target.partition) for target in targets}
+    with engine.members.committing(group, member_id, generation, partitions):
+        # Nothing is made, not even the group, for somebody who may not commit.
+        pass
+    cursors = [target.hosted.group(group).cursors[target.partition] for target in targets]
+    ends: dict[Cursor, int] = {}
+    # Nobody can take over a partition between the question whose it is and the note of how far it came.
+    with engine.members.committing(group, member_id, generation, partitions):
+        for cursor, target in zip(cursors, targets, strict=True):
+            ends[cursor] = cursor.place(target.lane, target.offset)
+    for cursor, end in ends.items():
+        cursor.wait_durable(end)
+
+
+def _of_topic(hosted: Hosted, group: str) -> Iterable[CommittedOffset]:
+    found = hosted.groups.get(group)
+    # One that is just being added is not known to the group yet.
+    for partition in hosted.topic.partitions[: hosted.settings.partitions]:
+        positions: list[int | None] = [None] * len(LANES)
+        counts: list[tuple[int, int, int]] | None = None
+        if found is not None:
+            cursor = found.cursors[partition.number]
+            positions, counts = cursor.positions(), cursor.counts()
+        for lane, priority in enumerate(LANES):
+            if partition.logs[lane] is None and lane != _NORMAL:
+                continue
+            start, end = _bounds(partition, lane)
+            position = positions[lane]
+            yield CommittedOffset(
+                hosted.name,
+                partition.number,
+                priority,
+                # What is gone from the log is behind everybody.
+                None if position is None else max(position, start),
+                start,
+                end,
+                sum(counts[lane])
+                if counts is not None
+                else partition.removals.lanes[lane].missing_between(start, end),
+            )
+
+
+def _checked(engine: "Engine", commits: Collection[Commit]) -> list[_Target]:
+    if len(commits) > COMMITS_MAX:
+        raise InvalidRequest(f"at most {COMMITS_MAX} offsets are committed at once, not {len(commits)}")
+    targets: dict[tuple[str, int, int], _Target] = {}
+    for commit in commits:
+        hosted = engine.hosted(commit.topic)
+        lane = lane_number(commit.priority)
+        check_number("partition", commit.partition, 0, OFFSET_MAX)
+        check_partition(commit.partition, hosted.settings)
+        check_number("offset", commit.offset, 0, OFFSET_MAX)
+        start, end = _bounds(hosted.topic.partitions[commit.partition], lane)
+        if not start <= commit.offset <= end:
+            raise OffsetOutOfRange(commit.offset, start=start, end=end)
+        place = (commit.topic, commit.partition, lane)
+        if place in targets:
+            raise InvalidRequest(
+                f"partition {commit.partition} of {commit.topic} is there twice: commit one offset for each"
+                " partition and priority"
+            )
+        targets[place] = _Target(hosted, commit.partition, lane, commit.offset)
+    return list(targets.values())
+
+
+def _bounds(partition: Partition, lane: int) -> tuple[int, int]:
+    log = partition.logs[lane]
+    return (log.start, log.end) if log is not None else (0, 0)

@@ -1,0 +1,331 @@
+"""The members of one group in stream mode, and who of them has which partition.
+
+There is what a member *should* have, its share, and what it *has*. A rebalance changes the shares at once;
+what members have follows, one `sync` after the other: a partition is handed to nobody before whoever has it
+has said that it gave it up, has left, or was not heard of for too long. So two members never have the same.
+
+Every answer carries the group's generation, and of every partition is known in which generation it was
+handed over. Whoever speaks of an older one cannot mean this partition: a request that was long on its way
+neither gives up nor commits what its sender has got back since.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+from quivermq.clock import Clock
+from quivermq.errors import Conflict, Fenced, InvalidRequest, Unavailable
+from quivermq.group.assignment import Strategy, TopicPartition, assign
+from quivermq.group.bell import Bell
+from quivermq.group.member import Application, Joined, Member, MembersView, MemberView, State, Synced
+
+
+class Members:
+    """One group. Thread-safe; knows the time only when it is called."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        topic_names: Callable[[], Iterable[str]],
+        partitions_of: Callable[[str], int],
+        next_generation: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self._clock = clock
+        self._topic_names = topic_names
+        self._partitions_of = partitions_of
+        self._next_generation = next_generation
+        self._lock = threading.Lock()
+        self.generation = next_generation()
+        self.strategy: Strategy = "cooperative"
+        # Counts rebalances.
+        self._epoch = 0
+        self._members: dict[str, Member] = {}
+        self._partitions: dict[str, int] = {}
+        # Who should have a partition, and who has it.
+        self._owners: dict[TopicPartition, str] = {}
+        self._holders: dict[TopicPartition, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    # What members say.
+
+    def join(self, wanted: Application, member_id: str, *, is_new: bool, members_max: int) -> Joined:
+        """Take in a member, or let one that is here want something else."""
+        with self._lock:
+            now_s = self._clock.monotonic()
+            if not is_new:
+                member = self._live(member_id, now_s)
+            self._check_strategy(wanted.strategy, member_id)
+            if is_new:
+                if len(self._members) >= members_max:
+                    raise Unavailable(
+                        f"group {self.name} has {members_max} members, the most there can be: try again"
+                        " when one has left, or let each member read more partitions"
+                    )
+                member = Member(member_id, wanted.client, self.generation, now_s)
+            before = None if is_new else member.subscription
+            self.strategy = wanted.strategy
+            member.heard_at = now_s
+            member.session_timeout_s = wanted.session_timeout_s
+            member.rebalance_timeout_s = wanted.rebalance_timeout_s
+            member.subscription = wanted.subscription
+            member.topics = wanted.subscription.found_in(self._topic_names())
+            self._members[member_id] = member
+            if member.is_counted and before != wanted.subscription:
+                self._rebalance(now_s)
+            return Joined(member_id, self.generation, len(self._members))
+
+    def sync(self, member_id: str, generation: int, owned: Collection[TopicPartition]) -> Synced:
+        """Take back what a member does not own any more, and hand over what is free. Raises Fenced."""
+        owned = owned if isinstance(owned, set | frozenset) else set(owned)
+        with self._lock:
+            now_s = self._clock.monotonic()
+            member = self._heard(member_id, generation, now_s)
+            if not member.is_counted:
+                member.is_counted = True
+                self._rebalance(now_s)
+            # What was handed over later than its last answer, it cannot know of.
+            given_up = [
+                partition
+                for partition, since in member.held.items()
+                if since <= generation and partition not in owned
+            ]
+            self._take_back(member, given_up)
+            if not member.held:
+                member.epoch = self._epoch
+            unwanted = self._unwanted(member)
+            if not unwanted:
+                member.give_up_by = None
+            self._hand_over(member)
+            return Synced(
+                self.generation,
+                sorted(member.held.keys() - unwanted),
+                sorted(unwanted | (owned - member.held.keys())),
+                is_owed=not unwanted and len(member.held) < len(member.share),
+            )
+
+    def heartbeat(self, member_id: str, generation: int) -> State:
+        """Whether a `sync` would change anything for a member, who lives. Raises Fenced."""
+        with self._lock:
+            member = self._heard(member_id, generation, self._clock.monotonic())
+            # What was handed over since, it has not heard of: that answer was lost.
+            is_unheard = any(since > generation for since in member.held.values())
+            has_more = any(p not in self._holders for p in member.share - member.held.keys())
+            is_at_rest = member.is_counted and not (is_unheard or has_more or self._unwanted(member))
+            return "stable" if is_at_rest else "rebalancing"
+
+    def leave(self, member_id: str) -> bool:
+        """Let a member go. False when it is not here."""
+        with self._lock:
+            if member_id not in self._members:
+                return False
+            self._remove([self._members[member_id]], self._clock.monotonic())
+            return True
+
+    @contextmanager
+    def committing(
+        self, member_id: str | None, generation: int | None, partitions: Iterable[TopicPartition]
+    ) -> Iterator[None]:
+        """Nobody takes these partitions over while the caller writes down how far it came.
+
+        Raises Fenced unless they are the member's, and have been since that generation. Without a member
+        raises Conflict where a partition has one.
+        """
+        with self._lock:
+            if member_id is None:
+                for partition in partitions:
+                    if partition in self._holders:
+                        raise Conflict(
+                            f"{_text(partition)} is read by a member of group {self.name}: commit with its"
+                            " member_id and generation, or seek"
+                        )
+            else:
+                if generation is None:
+                    raise InvalidRequest("a member commits with its generation")
+                held = self._heard(member_id, generation, self._clock.monotonic()).held
+                for partition in partitions:
+                    if held.get(partition, generation + 1) > generation:
+                        raise Fenced(
+                            f"{_text(partition)} is not this member's in generation {generation}: nothing"
+                            " was committed; sync to learn what is"
+                        )
+            yield
+
+    # What happens around them.
+
+    def expire(self) -> None:
+        """Go on without those who were silent, or kept what is not theirs, for too long."""
+        with self._lock:
+            now_s = self._clock.monotonic()
+            if over := [member for member in self._members.values() if member.is_over(now_s)]:
+                self._remove(over, now_s)
+
+    def topic_changed(self, topic: str) -> None:
+        """Look again how many partitions a topic has; none when it does not exist any more."""
+        with self._lock:
+            readers = [m for m in self._members.values() if m.subscription.matches(topic)]
+            if not readers:
+                return
+            count = self._partitions_of(topic)
+            for member in readers:
+                member.topics = member.topics | {topic} if count else member.topics - {topic}
+            if not count:
+                # A later topic of this name is another one: nobody has anything of it.
+                for member in self._members.values():
+                    self._take_back(member, [held for held in member.held if held.topic == topic])
+            if count != self._partitions.get(topic, 0):
+                self._rebalance(self._clock.monotonic())
+
+    def wake_all(self) -> None:
+        """Wake everybody who waits for partitions."""
+        for member in list(self._members.values()):
+            _wake(member)
+
+    # Looking.
+
+    def bell(self, member_id: str) -> tuple[Bell, float]:
+        """Where a member is told of partitions for it, and how long it may be silent. Raises Fenced."""
+        with self._lock:
+            member = self._live(member_id, self._clock.monotonic())
+            return member.bell, member.session_timeout_s
+
+    def subscribed(self, member_id: str) -> tuple[str, ...]:
+        """The names and patterns that a member joined with. Raises Fenced."""
+        with self._lock:
+            return self._live(member_id, self._clock.monotonic()).subscription.topics
+
+    def topics(self) -> set[str]:
+        """The topics that somebody here reads."""
+        with self._lock:
+            return _union(member.topics for member in self._members.values())
+
+    def view(self) -> MembersView:
+        """Everything as it is now."""
+        with self._lock:
+            now_s = self._clock.monotonic()
+            members = list(self._members.values())
+            # Also while one waits for what another has yet to give up.
+            is_stable = all(self._has_its_share(member) for member in members if member.is_counted)
+            state: State = "stable" if is_stable else "rebalancing"
+            return MembersView(
+                self.name, self.strategy, self.generation, state, [_view(m, now_s) for m in members]
+            )
+
+    # With the lock held.
+
+    def _live(self, member_id: str, now_s: float) -> Member:
+        member = self._members.get(member_id)
+        if member is not None and member.is_over(now_s):
+            self._remove([member], now_s)
+            member = None
+        if member is None:
+            raise unknown_member(self.name)
+        return member
+
+    def _heard(self, member_id: str, generation: int, now_s: float) -> Member:
+        member = self._live(member_id, now_s)
+        if not member.since <= generation <= self.generation:
+            raise Fenced(
+                f"generation {generation} is none that this member of group {self.name} was told:"
+                " join again, without a member_id"
+            )
+        member.heard_at = now_s
+        return member
+
+    def _check_strategy(self, strategy: Strategy, member_id: str) -> None:
+        if strategy != self.strategy and self._members.keys() - {member_id}:
+            raise Conflict(
+                f"group {self.name} shares its partitions by {self.strategy!r}, as its first member chose,"
+                f" not by {strategy!r}: join with that, or when all others have left"
+            )
+
+    def _unwanted(self, member: Member) -> set[TopicPartition]:
+        """What a member must give up: what is not its share, or everything once in a rebalance."""
+        if self.strategy != "cooperative" and member.epoch != self._epoch:
+            return set(member.held)
+        return member.held.keys() - member.share
+
+    def _has_its_share(self, member: Member) -> bool:
+        return member.held.keys() == member.share and not self._unwanted(member)
+
+    def _hand_over(self, member: Member) -> None:
+        if self.strategy != "cooperative" and member.epoch != self._epoch:
+            return
+        free = [p for p in member.share - member.held.keys() if p not in self._holders]
+        if free:
+            self.generation = self._next_generation()
+            member.held.update(dict.fromkeys(free, self.generation))
+            self._holders.update(dict.fromkeys(free, member.id))
+
+    def _take_back(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
+        waiting: set[str] = set()
+        for partition in partitions:
+            del member.held[partition], self._holders[partition]
+            waiting.add(self._owners.get(partition, member.id))
+        for owner in waiting - {member.id}:
+            if owner in self._members:
+                _wake(self._members[owner])
+
+    def _remove(self, gone: Iterable[Member], now_s: float) -> None:
+        for member in gone:
+            del self._members[member.id]
+            self._take_back(member, list(member.held))
+            # It is not here any more, and has to be told.
+            _wake(member)
+        self._rebalance(now_s)
+
+    def _rebalance(self, now_s: float) -> None:
+        """Share out anew. When that changes nothing, nobody is disturbed."""
+        members = [member for member in self._members.values() if member.is_counted]
+        topics = _union(member.topics for member in members)
+        self._partitions = {topic: count for topic in topics if (count := self._partitions_of(topic))}
+        # What somebody has stays there, if it may; else where it was to go.
+        owners = {**self._owners, **self._holders}
+        shares = assign(self.strategy, {m.id: m.topics for m in members}, self._partitions, owners)
+        for member in members:
+            member.share = shares[member.id]
+        new = {partition: member for member, share in shares.items() for partition in share}
+        if new == self._owners:
+            return
+        self._owners = new
+        self._epoch += 1
+        self.generation = self._next_generation()
+        for member in members:
+            if not self._unwanted(member):
+                member.give_up_by = None
+            elif member.give_up_by is None:
+                member.give_up_by = now_s + member.rebalance_timeout_s
+            _wake(member)
+
+
+def unknown_member(group: str) -> Fenced:
+    """Told to a member that left, was silent for too long, or was here before the broker started."""
+    return Fenced(
+        f"this member of group {group} is not known, or not any more: join again, without a member_id, and"
+        " take nothing for yours before you have synced"
+    )
+
+
+def _union(sets: Iterable[frozenset[str]]) -> set[str]:
+    return set().union(*sets)
+
+
+def _wake(member: Member) -> None:
+    member.bell.ring(len(member.bell.waiting))
+
+
+def _text(partition: TopicPartition) -> str:
+    return f"partition {partition.partition} of {partition.topic}"
+
+
+def _view(member: Member, now_s: float) -> MemberView:
+    return MemberView(
+        member.id[:8],
+        member.client,
+        member.subscription,
+        sorted(member.held),
+        round((now_s - member.heard_at) * 1000),
+    )

@@ -1,0 +1,50 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.command import INHERITED, QUIVER
+
+import quivermq
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with quivermq.open(tmp_path / "data") as mq:
+        for name in ("orders", "others", "events"):
+            mq.create_topic(name)
+    return tmp_path / "data"
+
+
+def complete(line: str, **env: str) -> list[str]:
+    """What a bash that asks for completion is offered for the last word of a line."""
+    words = line.split(" ")
+    asked = {
+        "_QUIVER_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    done = subprocess.run([QUIVER], env=INHERITED | asked | env, capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_commands_are_offered() -> None:
+    assert complete("quiver topi") == ["topic"]
+
+
+def test_topics_are_offered_from_the_directory(data: Path) -> None:
+    assert complete(f"quiver get --data {data} or") == ["orders"]
+    assert complete("quiver get o", QUIVER_DATA=str(data)) == ["orders", "others"]
+
+
+def test_a_directory_that_is_open_elsewhere_is_no_hindrance(data: Path) -> None:
+    with quivermq.open(data):
+        assert complete("quiver topic show ev", QUIVER_DATA=str(data)) == ["events"]
+
+
+def test_where_nothing_is_known_nothing_is_offered(tmp_path: Path) -> None:
+    assert complete("quiver get or") == []
+    assert complete("quiver get or", QUIVER_DATA=str(tmp_path / "none")) == []
+    assert complete("quiver get or", QUIVER_SERVER="http://127.0.0.1:1") == []
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,103 @@
+"""Requests are counted by route and status, however they are answered."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.site import Site
+
+from quivermq.errors import Conflict
+from quivermq.server.broker import Broker
+from quivermq.server.http import Request, Response
+from quivermq.server.routing import Answer, Parameter, Route
+
+
+def at_once(_: Broker, __: Request) -> Answer:
+    return Response(204)
+
+
+async def later(_: Broker, request: Request) -> Response:
+    if request.query:
+        raise Conflict("no")
+    return Response(201)
+
+
+def by_future(_: Broker, request: Request) -> Answer:
+    answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+    if request.query:
+        answer.cancel()
+    else:
+        answer.set_result(Response(202))
+    return answer
+
+
+def broken(_: Broker, __: Request) -> Answer:
+    raise RuntimeError("a bug")
+
+
+def route(path: str, handler: Callable[..., Answer]) -> Route:
+    query = tuple(Parameter(name, {}, "") for name in ("refused", "gone"))
+    return Route("GET", path, handler, summary="", scope="none", tag="", query=query)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    def slow(_: Broker, __: Request) -> Answer:
+        made.clock.advance(2)
+        return Response(200)
+
+    handlers = {
+        "/once/{id}": at_once,
+        "/later": later,
+        "/future": by_future,
+        "/broken": broken,
+        "/slow": slow,
+    }
+    with Site([route(path, handler) for path, handler in handlers.items()]) as made:
+        yield made
+
+
+def counted(site: Site) -> dict[tuple[str, str, str], object]:
+    return {
+        (sample["labels"]["method"], sample["labels"]["route"], sample["labels"]["status"]): sample["value"]
+        for sample in site.engine.metrics.collect()
+        if sample["name"] == "quiver_http_requests_total"
+    }
+
+
+def test_every_answer_is_counted_by_its_route_and_status(site: Site) -> None:
+    site.ask("GET", "/once/1")
+    site.ask("HEAD", "/once/2")
+    site.ask("POST", "/once/1")
+    site.ask("GET", "/later")
+    site.ask("GET", "/broken")
+    site.ask("BREW", "/nowhere")
+    site.ask("GET", "/future")
+    assert counted(site) == {
+        ("GET", "/once/{id}", "204"): 2,
+        ("GET", "/later", "201"): 1,
+        ("GET", "/broken", "500"): 1,
+        ("GET", "/future", "202"): 1,
+        ("other", "other", "404"): 1,
+        ("other", "other", "405"): 1,
+    }
+
+
+def test_errors_are_counted_and_clients_that_went_away_are_not(site: Site) -> None:
+    async def go_away() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await site.answer("GET", "/future?gone=1")
+
+    site.ask("GET", "/later?refused=1")
+    site.run(go_away())
+    assert counted(site) == {("GET", "/later", "409"): 1}
+
+
+def test_how_long_a_request_took_is_observed(site: Site) -> None:
+    site.ask("GET", "/slow")
+    times = {
+        sample["labels"]["route"]: sample["sum"]
+        for sample in site.engine.metrics.collect()
+        if sample["name"] == "quiver_http_request_seconds"
+    }
+    assert times == {"/slow": 2.0}
