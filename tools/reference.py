@@ -100,10 +100,16 @@ def cli_page() -> str:
     return f"""\
 # Command line
 
-Every command has `--help`. What a program wants to read goes to standard output; errors and the
-progress bar go to standard error, and the bar only to a terminal. With `--json`, standard output is
-one JSON document.
-The exit code is 0, or that of the [error](errors.md); a question that is answered with no ends with 1.
+Every command has `--help`; [the guide](../guides/command-line.md) shows them at work. The queue is a
+directory of this machine, `--data DIR` or `QUIVER_DATA`, or a broker, `--server URL` or `QUIVER_SERVER`; an
+option counts more than the environment. A broker's key is taken from `QUIVER_KEY`, so that it is in no list
+of processes.
+
+What a program wants to read goes to standard output; errors, what was done, and the progress bar go to
+standard error, and the bar only to a terminal. With `--json`, standard output is one JSON document or,
+where messages come one after the other (`put`, `get`, `tail`, `read`), a line of JSON for each.
+The exit code is 0, or that of the [error](errors.md); a question that is answered with no ends with 1,
+and so does an output that is closed before its end.
 
 {sections}"""
 
@@ -136,15 +142,21 @@ def _section(name: str, command: Any) -> str:
     options = [option for option in command.params if not option.hidden]
     if not options:
         return section
-    rows = (
-        (
-            ", ".join(f"`{word}`" for word in option.opts),
-            "flag" if option.is_flag else "required" if option.required else "optional",
-            option.help or "",
-        )
-        for option in options
-    )
+    rows = ((_words(option), _kind(option), option.help or "") for option in options)
     return f"{section}\n{_table(('option', 'is', 'what it does'), rows)}"
+
+
+def _words(option: Any) -> str:
+    """How an option is written; an argument has no dashes, and stands in capitals as in the help."""
+    if option.param_type_name == "argument":
+        return f"`{option.metavar or option.name.upper()}`"
+    return ", ".join(f"`{word}`" for word in (*option.opts, *option.secondary_opts))
+
+
+def _kind(option: Any) -> str:
+    if getattr(option, "is_flag", False):
+        return "flag"
+    return "required" if option.required else "optional"
 
 
 def _allowed(setting: Setting) -> str:

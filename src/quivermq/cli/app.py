@@ -5,7 +5,24 @@ from typing import Annotated
 
 import typer
 
-from quivermq.cli import repair, settings, verify
+from quivermq.cli import (
+    bench,
+    compact,
+    dlq,
+    get,
+    group,
+    key,
+    put,
+    read,
+    repair,
+    scheduled,
+    serve,
+    settings,
+    stats,
+    tail,
+    topic,
+    verify,
+)
 
 app = typer.Typer(
     help="A durable message queue whose log is a table.",
@@ -15,9 +32,23 @@ app = typer.Typer(
     # A traceback means a bug of ours, and then plain text is what a report needs.
     pretty_exceptions_enable=False,
 )
-app.add_typer(settings.app, name="settings")
+# In the order in which somebody meets them.
+app.command("serve")(serve.command)
+app.command("put")(put.command)
+app.command("get")(get.command)
+app.command("tail")(tail.command)
+app.command("read")(read.command)
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(scheduled.app, name="scheduled")
+app.command("stats")(stats.command)
+app.command("compact")(compact.command)
 app.command("verify")(verify.command)
 app.command("repair")(repair.command)
+app.command("bench")(bench.command)
+app.add_typer(key.app, name="key")
+app.add_typer(settings.app, name="settings")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,21 +1,24 @@
 """`quiver repair`: set damaged bytes aside, so that a log can be read to its end again."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from quivermq.cli.output import JsonOption, counted, print_json, print_table, progress_bar
-from quivermq.cli.verify import DataOption, print_report, relative, report_as_json, verify_with_progress
-from quivermq.errors import InvalidRequest
+from quivermq.cli.output import (
+    JsonOption,
+    YesOption,
+    confirm,
+    counted,
+    print_json,
+    print_table,
+    progress_bar,
+)
+from quivermq.cli.place import OwnDataOption
+from quivermq.cli.verify import print_report, relative, report_as_json, verify_with_progress
 from quivermq.log import Mended, Repair, Report, repair, total_bytes
 
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
 
-
-def command(data: DataOption, yes: YesOption = False, as_json: JsonOption = False) -> None:
+def command(data: OwnDataOption, yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Mend every log below a directory that nobody has open. Nothing is thrown away.
 
     Damaged bytes are copied into side files in `@quarantine` beside the log; their offsets stay, as
@@ -24,8 +27,8 @@ def command(data: DataOption, yes: YesOption = False, as_json: JsonOption = Fals
     found = verify_with_progress(data)
     if not as_json:
         print_report(found, data)
-    if _needs_repair(found) and not yes:
-        _ask(as_json)
+    if _needs_repair(found):
+        confirm("Set the damaged bytes aside and mend the logs?", yes=yes, as_json=as_json)
     with progress_bar("repairing", lambda: total_bytes(data)) as advance:
         done = repair(data, progress=advance)
     if as_json:
@@ -36,12 +39,6 @@ def command(data: DataOption, yes: YesOption = False, as_json: JsonOption = Fals
 
 def _needs_repair(found: Report) -> bool:
     return any(finding.kind != "gap" for finding in found.findings)
-
-
-def _ask(as_json: bool) -> None:
-    if as_json or not sys.stdin.isatty():
-        raise InvalidRequest("repair changes files: run it at a terminal, or say --yes")
-    typer.confirm("Set the damaged bytes aside and mend the logs?", abort=True, err=True)
 
 
 def _print(done: Repair, data: Path) -> None:

@@ -2,29 +2,38 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from quivermq.cli.output import JsonOption, counted, print_json, print_table, progress_bar
+from quivermq.cli.place import DataOption, ServerOption, connected, find_place
 from quivermq.errors import Corruption
 from quivermq.log import Finding, Report, total_bytes, verify
 
-DataOption = Annotated[Path, typer.Option("--data", help="The data directory.")]
+_PATIENCE_SECONDS = 24 * 3600
 
 
-def command(data: DataOption, as_json: JsonOption = False) -> None:
-    """Check every byte of every log below a directory. Changes nothing; may run beside a writer.
+def command(data: DataOption = None, server: ServerOption = None, as_json: JsonOption = False) -> None:
+    """Check every byte of every log. Changes nothing; may run beside a writer.
 
     Exits with 0 when every message that should be there is there, otherwise with 6. A torn tail, an
     index that does not fit and a gap that an earlier repair left are told, but lose nothing that is not
     lost already.
     """
-    report = verify_with_progress(data)
-    if as_json:
-        print_json(report_as_json(report, data))
+    place = find_place(data, server)
+    if place.data is not None:
+        report = verify_with_progress(place.data)
     else:
-        print_report(report, data)
+        assert place.server is not None
+        # Nothing comes back before the last byte is checked, and there may be many.
+        with connected(place.server, timeout=_PATIENCE_SECONDS) as client:
+            report = client.verify()
+    root = place.data or Path()
+    if as_json:
+        print_json(report_as_json(report, root))
+    else:
+        print_report(report, root)
     if not report.is_sound:
         raise typer.Exit(Corruption.exit_code)
 

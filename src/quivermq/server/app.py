@@ -1,13 +1,12 @@
 """From a request to its answer: find the route, ask who it is, call the handler, put errors into words."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from quivermq.errors import NotFound, QuiverError, Unauthenticated, Unavailable
 from quivermq.server.broker import Broker
-from quivermq.server.http import Request, Response, json_response
+from quivermq.server.http import Later, Request, Response, json_response
 from quivermq.server.meter import RequestMeter
 from quivermq.server.routing import Answer, Route, Router
 
@@ -34,13 +33,12 @@ class App:
         route = routes.get("GET" if request.method == "HEAD" else request.method)
         answer = _no_route(request, routes) if route is None else self._call(request, route)
         if isinstance(answer, Response):
-            self._meter.count(route, answer.status, self._time() - start)
+            self._count(route, start, answer)
             return answer
-        # A future, unlike a coroutine, takes care of its errors itself.
-        if not isinstance(answer, asyncio.Future):
-            return self._settled(answer, request, route, start)
-        answer.add_done_callback(partial(self._count_later, route, start))
-        return answer
+        if isinstance(answer, Later):
+            answer.before = partial(self._count, route, start)
+            return answer
+        return self._settled(answer, request, route, start)
 
     def _call(self, request: Request, route: Route) -> Answer:
         try:
@@ -61,13 +59,11 @@ class App:
             response = error_response(error)
         except Exception:
             response = _unforeseen(request)
-        self._meter.count(route, response.status, self._time() - start)
+        self._count(route, start, response)
         return response
 
-    def _count_later(self, route: Route | None, start: float, answer: "asyncio.Future[Response]") -> None:
-        # Whoever went away before the answer came is not counted.
-        if not answer.cancelled():
-            self._meter.count(route, answer.result().status, self._time() - start)
+    def _count(self, route: Route | None, start: float, response: Response) -> None:
+        self._meter.count(route, response.status, self._time() - start)
 
 
 def _no_route(request: Request, routes: dict[str, Route]) -> Response:

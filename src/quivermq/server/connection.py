@@ -16,7 +16,7 @@ from quivermq.errors import Unavailable
 from quivermq.server.app import error_response
 from quivermq.server.edge import Edge, access_log
 from quivermq.server.heads import CLOSE, CONTINUE, has_body, head
-from quivermq.server.http import Request, Response
+from quivermq.server.http import Later, Request, Response
 from quivermq.server.reading import Reader, problem
 from quivermq.server.stream import LiveStream
 
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._begun = 0
         self._queue: deque[Request] = deque()
         self._request: Request | None = None
-        self._task: asyncio.Future[Response] | None = None
+        self._task: asyncio.Future[Response] | Later | None = None
         self._stream: LiveStream | None = None
         self._is_answering = False
         self._is_paused = False
@@ -175,20 +175,30 @@ class Connection(asyncio.Protocol):
         self._is_answering = self._is_blocked = True
         self.deadline = _NEVER
         self._request = request
-        if not isinstance(answer, asyncio.Future):
-            answer = asyncio.ensure_future(answer, loop=self._loop)
-        self._task = answer
-        answer.add_done_callback(self._on_answer)
+        if isinstance(answer, Later):
+            self._task = answer
+            answer.then = self._on_answer
+            return
+        task = asyncio.ensure_future(answer, loop=self._loop)
+        self._task = task
+        task.add_done_callback(self._on_done)
 
-    def _on_answer(self, task: "asyncio.Future[Response]") -> None:
+    def _on_done(self, task: "asyncio.Future[Response]") -> None:
+        if task.cancelled():
+            self._is_answering = False
+            self.abort()
+        else:
+            self._on_answer(task.result())
+
+    def _on_answer(self, response: Response) -> None:
         request, self._request, self._task = self._request, None, None
         assert request is not None
         self._is_answering = False
-        if self._is_closing or task.cancelled():
+        if self._is_closing:
             self.abort()
             return
         self._is_blocked = self._is_paused
-        self._finish(request, task.result())
+        self._finish(request, response)
         self._go_on()
 
     def _finish(self, request: Request, response: Response) -> None:

@@ -1,7 +1,8 @@
 """A request and its answer, as handlers see them. Nothing here knows a socket."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -132,6 +133,35 @@ class Response:
 
         What it returns to be awaited is cancelled when the client goes, and ends the stream when it ends.
         """
+
+
+class Later:
+    """An answer that comes later, on the event loop: a future without a turn of the loop, which costs.
+
+    Whoever waits for it sets `then`; whoever counts it sets `before`, which is called first.
+    """
+
+    __slots__ = ("before", "then")
+
+    def __init__(self) -> None:
+        self.before: Callable[[Response], None] | None = None
+        self.then: Callable[[Response], None] | None = None
+
+    def set(self, response: Response) -> None:
+        """Hand the answer over, unless nobody waits any more."""
+        if self.then is not None:
+            if self.before is not None:
+                self.before(response)
+            self.then(response)
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self.then = None
+
+    def __await__(self) -> Generator[Any, None, Response]:
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self.then = answer.set_result
+        return answer.__await__()
 
 
 def json_response(value: object, status: int = 200) -> Response:

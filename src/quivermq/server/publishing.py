@@ -12,7 +12,7 @@ from quivermq.engine import Queue
 from quivermq.errors import InvalidRequest, Overloaded, QuiverError
 from quivermq.server.app import error_response
 from quivermq.server.broker import Broker
-from quivermq.server.http import Response, json_response
+from quivermq.server.http import Later, Response, json_response
 from quivermq.settings import Durability
 from quivermq.topic.incoming import Message
 from quivermq.topic.put import Put
@@ -28,19 +28,17 @@ _PLAIN = b'{"topic":"%b","partition":%d,"priority":"%b","offset":%d,"duplicate":
 
 
 class Publishing:
-    """Takes messages on the event loop. Each is answered by a future that never fails."""
+    """Takes messages on the event loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._lines: dict[tuple[str, Durability | None], _Line] = {}
 
-    def publish(
-        self, topic: str, message: bytes | Message, durability: Durability | None
-    ) -> "asyncio.Future[Response]":
+    def publish(self, topic: str, message: bytes | Message, durability: Durability | None) -> Later:
         """Store a message that was checked, soon, together with others."""
         line = self._lines.get((topic, durability)) or self._open(topic, durability)
-        answer = self._loop.create_future()
+        answer = Later()
         line.add(message, answer)
         return answer
 
@@ -68,10 +66,10 @@ class _Line:
         self._queue = queue
         self._durability = durability
         self._messages: list[bytes | Message] = []
-        self._answers: list[asyncio.Future[Response]] = []
+        self._answers: list[Later] = []
         self._is_planned = False
 
-    def add(self, message: bytes | Message, answer: "asyncio.Future[Response]") -> None:
+    def add(self, message: bytes | Message, answer: Later) -> None:
         self._messages.append(message)
         self._answers.append(answer)
         if not self._is_planned:
@@ -104,14 +102,17 @@ class _Line:
                 messages
             )
 
-    def _done(self, responses: Sequence[Response], answers: "list[asyncio.Future[Response]]") -> None:
+    def _done(self, responses: Sequence[Response], answers: list[Later]) -> None:
         if self._messages:
             self._loop.call_soon(self._store)
         else:
             self._is_planned = False
         for answer, response in zip(answers, responses, strict=True):
-            if not answer.done():
-                answer.set_result(response)
+            try:
+                answer.set(response)
+            except Exception:
+                # The others have to be told all the same.
+                logger.exception("an answer could not be sent")
 
 
 def put_response(put: Put) -> Response:

@@ -10,10 +10,13 @@ import msgspec
 
 from quivermq.errors import InvalidRequest
 from quivermq.server.broker import Broker
-from quivermq.server.http import Request, Response
+from quivermq.server.http import Later, Request, Response
+
+_KEPT_PATHS_MAX = 4096
+_KEPT_PATH_MAX = 600
 
 Scope = Literal["none", "read", "write", "admin"]
-Answer = Response | Awaitable[Response]
+Answer = Response | Later | Awaitable[Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,14 @@ class Route:
     If it does not, only keys for all topics may make the call.
     """
 
+    @property
+    def parameters(self) -> set[str]:
+        """The names of the parameters behind the question mark."""
+        return {parameter.name for parameter in self.query}
+
     def call(self, broker: Broker, request: Request) -> Answer:
         """Check the query and the body, then hand over. Raises InvalidRequest."""
-        known = {parameter.name for parameter in self.query}
-        if request.query_string and (unknown := request.query.keys() - known):
+        if request.query_string and (unknown := request.query.keys() - (known := self.parameters)):
             raise InvalidRequest(
                 f"{', '.join(sorted(unknown))!r} is no parameter of this call:"
                 f" it takes {', '.join(sorted(known)) or 'none'}"
@@ -82,6 +89,7 @@ class Router:
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
         self._root = _Node()
+        self._found: dict[str, tuple[dict[str, Route], dict[str, str]]] = {}
         for route in routes:
             node = self._root
             for part in route.path.strip("/").split("/"):
@@ -90,7 +98,20 @@ class Router:
             node.routes[route.method] = route
 
     def find(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
-        """The routes of a path by method, none when there are none, and the open parts of the path."""
+        """The routes of a path by method, none when there are none, and the open parts of the path.
+
+        Nobody changes what it returns: clients ask for the same few paths again and again.
+        """
+        found = self._found.get(path)
+        if found is None:
+            found = self._find(path)
+            if found[0] and len(path) <= _KEPT_PATH_MAX:
+                if len(self._found) >= _KEPT_PATHS_MAX:
+                    self._found.clear()
+                self._found[path] = found
+        return found
+
+    def _find(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
         node = self._root
         params: dict[str, str] = {}
         for part in path.strip("/").split("/"):

@@ -48,3 +48,13 @@ def test_where_nothing_is_known_nothing_is_offered(tmp_path: Path) -> None:
     assert complete("quiver get or", QUIVER_DATA=str(tmp_path / "none")) == []
     assert complete("quiver get or", QUIVER_SERVER="http://127.0.0.1:1") == []
     assert os.listdir(tmp_path) == []
+
+
+def test_completion_installs_itself(tmp_path: Path) -> None:
+    # Typer asks which shell called it, so one has to; the `:` keeps bash from stepping aside.
+    line = f"{QUIVER} --install-completion && :"
+    done = subprocess.run(
+        ["bash", "-c", line], env=INHERITED | {"HOME": str(tmp_path)}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "quiver" in (tmp_path / ".bash_completions" / "quiver.sh").read_text()

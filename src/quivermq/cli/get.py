@@ -1,0 +1,166 @@
+"""`quiver get`: take messages out of a topic and write them to standard output."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated
+
+import typer
+
+from quivermq.cli.durations import parse_seconds
+from quivermq.cli.messages import DELIVERED
+from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, writer
+from quivermq.cli.output import say
+from quivermq.cli.place import AnyEngine, AnyQueue, DataOption, ServerOption, TopicArgument, open_queue
+from quivermq.delivery.delivery import Delivery
+from quivermq.errors import InvalidRequest, LeaseExpired, NotFound, QuiverError
+
+_FOREVER = "forever"
+# What goes back when the output is closed in the middle: better few than many.
+_WRITE_MESSAGES = 10
+# How long it may take to notice that nobody reads the output any more.
+_PATIENCE_SECONDS = 1.0
+
+GroupOption = Annotated[str, typer.Option("--group", help="The group that consumes.")]
+
+
+def command(
+    topic: TopicArgument,
+    group: GroupOption = "default",
+    count: Annotated[int, typer.Option(help="How many messages at most.", min=1)] = 1,
+    everything: Annotated[bool, typer.Option("--all", help="All that there are, however many.")] = False,
+    wait: Annotated[
+        str | None,
+        typer.Option(help="How long to wait for the next message: 500ms, 5s, 2m, 1h, or `forever`."),
+    ] = None,
+    ack: Annotated[
+        bool,
+        typer.Option(
+            help="Whether messages are done with once they are written. Without, they stay leased, and"
+            " come again unless somebody settles them by their receipt."
+        ),
+    ] = True,
+    lease: Annotated[
+        str | None, typer.Option(help="How long they are leased. By default as the topic is set.")
+    ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(
+            help="How many are taken and acked at once: more is faster, fewer leaves more to others.",
+            min=1,
+            max=10_000,
+        ),
+    ] = 100,
+    fail_empty: Annotated[
+        bool, typer.Option("--fail-empty", help="Exit with 3 when there was no message.")
+    ] = False,
+    shape: FormatOption = Format.value,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: NdjsonOption = False,
+) -> None:
+    """Take messages and write them to standard output. TOPIC may be a pattern, such as `events.*`.
+
+    A message is acknowledged after it was written and flushed. When the output is closed, those that
+    could not be written go back at once, which counts as an attempt. What the next program has not read
+    from the pipe yet counts as written.
+    """
+    if everything and count != 1:
+        raise InvalidRequest("--all has no --count: give one of them")
+    timeout = _timeout(wait)
+    lease_seconds = None if lease is None else parse_seconds(lease)
+    write = writer(Format.ndjson if as_json else shape, DELIVERED)
+    with open_queue(data, server) as mq:
+        queue = mq.queue(topic, group)
+        written = 0
+        for taken in _batches(queue, None if everything else count, batch, timeout, lease_seconds):
+            with _renewed(queue, taken, lease_seconds or _lease_seconds(mq, taken)):
+                _deliver(queue, taken, write, ack=ack)
+            written += len(taken)
+    if fail_empty and not written:
+        raise NotFound(f"there is no message for the group {group} in {topic}")
+
+
+def _timeout(wait: str | None) -> float | None:
+    """Seconds; None is for ever."""
+    if wait == _FOREVER:
+        return None
+    return 0 if wait is None else parse_seconds(wait)
+
+
+def _batches(
+    queue: AnyQueue, count: int | None, batch_max: int, timeout: float | None, lease: float | None
+) -> Iterator[list[Delivery]]:
+    """Batches up to `count` messages, or until none comes within `timeout`."""
+    left = count
+    while left is None or left > 0:
+        wanted = batch_max if left is None else min(left, batch_max)
+        batch = _next(queue, wanted, timeout, lease)
+        if not batch:
+            return
+        yield batch
+        left = None if left is None else left - len(batch)
+
+
+def _next(queue: AnyQueue, count: int, timeout: float | None, lease: float | None) -> list[Delivery]:
+    """The next messages, waited for in short turns so that a closed output is noticed."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _PATIENCE_SECONDS if end is None else max(0.0, end - time.monotonic())
+        batch = queue.get_many(count, min(left, _PATIENCE_SECONDS), lease=lease)
+        if batch or (end is not None and time.monotonic() >= end):
+            return batch
+        check_reader()
+
+
+def _lease_seconds(mq: AnyEngine, batch: list[Delivery]) -> float:
+    """How long the shortest of the leases lasts."""
+    return min(mq.topic(name).settings.lease_ms for name in {each.topic for each in batch}) / 1000
+
+
+@contextmanager
+def _renewed(queue: AnyQueue, batch: list[Delivery], lease: float) -> Iterator[None]:
+    """Keep the leases for as long as it takes: who reads the pipe may be slow."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(lease / 3):
+            # What this cannot say here, the ack will: the messages come again, or the broker is gone.
+            with suppress(QuiverError):
+                queue.extend(batch, lease)
+
+    thread = threading.Thread(target=renew, name="quiver-renewal", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _deliver(
+    queue: AnyQueue, batch: list[Delivery], write: Callable[[list[Delivery]], None], *, ack: bool
+) -> None:
+    written = 0
+    try:
+        for start in range(0, len(batch), _WRITE_MESSAGES):
+            write(batch[start : start + _WRITE_MESSAGES])
+            written = min(start + _WRITE_MESSAGES, len(batch))
+    except BaseException:
+        # A lease that is over needs no giving back.
+        with suppress(LeaseExpired):
+            queue.nack(batch[written:], delay=0, reason="output closed")
+        _settle(queue, batch[:written], ack=ack)
+        raise
+    _settle(queue, batch, ack=ack)
+
+
+def _settle(queue: AnyQueue, written: list[Delivery], *, ack: bool) -> None:
+    if not ack or not written:
+        return
+    try:
+        queue.ack(written)
+    except LeaseExpired as error:
+        # They are written, and nothing can take that back: say that they will come again.
+        say(f"{len(error.receipts)} messages were written too late and will come again: use --lease")

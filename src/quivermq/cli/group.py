@@ -1,0 +1,141 @@
+"""`quiver group`: how far the groups of a topic have come, and from where they go on."""
+
+from typing import Annotated
+
+import typer
+
+from quivermq.cli.completion import complete_topics
+from quivermq.cli.durations import parse_moment
+from quivermq.cli.output import JsonOption, YesOption, confirm, print_json, print_table
+from quivermq.cli.place import AnyEngine, DataOption, ServerOption, TopicArgument, open_queue
+from quivermq.engine.stats import QueueStats
+from quivermq.errors import GroupNotFound, InvalidRequest
+
+app = typer.Typer(help="Look at groups and move them.", no_args_is_help=True)
+
+GroupArgument = Annotated[str, typer.Argument(help="The group.")]
+
+_COLUMNS = ("topic", "group", "pending", "in flight", "retrying", "backlog")
+
+
+@app.command("list")
+def list_groups(
+    topic: Annotated[
+        str | None, typer.Argument(help="Only the groups of this topic.", autocompletion=complete_topics)
+    ] = None,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the groups of a topic, or of all topics."""
+    with open_queue(data, server) as mq:
+        if topic is not None:
+            mq.topic(topic)
+        topics = mq.stats().topics
+    found = [
+        group for name, each in topics.items() if topic in (None, name) for group in each.groups.values()
+    ]
+    if as_json:
+        print_json({"groups": [group.as_dict() for group in found]})
+    else:
+        print_table(_COLUMNS, [_row(group) for group in found])
+
+
+@app.command()
+def show(
+    topic: TopicArgument,
+    group: GroupArgument,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a group still has to do with a topic."""
+    with open_queue(data, server) as mq:
+        _check_exists(mq, topic, group)
+        _print(mq, topic, group, as_json=as_json)
+
+
+@app.command()
+def seek(
+    topic: TopicArgument,
+    group: GroupArgument,
+    to: Annotated[str | None, typer.Option(help="earliest or latest.")] = None,
+    offset: Annotated[int | None, typer.Option(help="To an offset.", min=0)] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="To a moment, as 2026-01-31T12:00:00Z or unix seconds.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option(help="Only in this partition.", min=0)] = None,
+    priority: Annotated[str | None, typer.Option(help="Only among high, normal or low ones.")] = None,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a group go on from elsewhere. What lies before is done with, what lies behind comes again.
+
+    A group that is not there yet is made, so it can be told where to begin.
+    """
+    if sum(given is not None for given in (to, offset, timestamp)) != 1:
+        raise InvalidRequest("say where to: one of --to earliest, --to latest, --offset and --timestamp")
+    moment = None if timestamp is None else parse_moment(timestamp)
+    with open_queue(data, server) as mq:
+        queue = mq.queue(topic, group)
+        queue.seek(to, offset=offset, timestamp=moment, partition=partition, priority=priority)
+        _print(mq, topic, group, as_json=as_json)
+
+
+@app.command()
+def reset(
+    topic: TopicArgument,
+    group: GroupArgument,
+    yes: YesOption = False,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a group begin anew: every message that is there comes again, as if for the first time."""
+    with open_queue(data, server) as mq:
+        _check_exists(mq, topic, group)
+        confirm(f"Deliver all of {topic} to {group} once more?", yes=yes, as_json=as_json)
+        mq.delete_group(topic, group)
+        mq.queue(topic, group).seek("earliest")
+        _print(mq, topic, group, as_json=as_json)
+
+
+@app.command()
+def delete(
+    topic: TopicArgument,
+    group: GroupArgument,
+    yes: YesOption = False,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget what a group knows of a topic. When it comes back, it begins with the earliest message."""
+    with open_queue(data, server) as mq:
+        _check_exists(mq, topic, group)
+        confirm(f"Forget how far {group} has come in {topic}?", yes=yes, as_json=as_json)
+        mq.delete_group(topic, group)
+    if as_json:
+        print_json({"deleted": group, "topic": topic})
+    else:
+        print(f"deleted {group} from {topic}")
+
+
+def _check_exists(mq: AnyEngine, topic: str, group: str) -> None:
+    if group not in mq.groups(topic):
+        raise GroupNotFound(
+            f"{topic} has no group {group}: `quiver group list {topic}` shows those there are"
+        )
+
+
+def _print(mq: AnyEngine, topic: str, group: str, *, as_json: bool) -> None:
+    stats = mq.queue(topic, group).stats()
+    if as_json:
+        print_json(stats.as_dict())
+    else:
+        print_table(_COLUMNS, [_row(stats)])
+
+
+def _row(stats: QueueStats) -> tuple[str, ...]:
+    counts = (stats.pending, stats.in_flight, stats.retrying, stats.backlog)
+    return (stats.topic, stats.group, *map(str, counts))

@@ -1,0 +1,69 @@
+"""How messages are written to standard output, one after the other, so that they fit into a pipe."""
+
+import json
+import select
+import sys
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from quivermq.cli.messages import message_as_json
+
+
+class Format(StrEnum):
+    """What is written of each message."""
+
+    value = "value"
+    null = "null"
+    raw = "raw"
+    ndjson = "ndjson"
+
+
+FormatOption = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="`value`: one value a line; `null`: each ended by a zero byte; `raw`: the bytes alone;"
+        " `ndjson`: all of a message as a line of JSON.",
+    ),
+]
+NdjsonOption = Annotated[bool, typer.Option("--json", help="The same as `--format ndjson`.")]
+
+_ENDS = {Format.value: b"\n", Format.null: b"\0", Format.raw: b""}
+
+
+def writer(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], None]:
+    """A function that writes messages and returns once the other side of the pipe has them.
+
+    It raises BrokenPipeError when nobody reads any more. `names` are the attributes that JSON tells.
+    """
+    told = tuple(names)
+
+    def write(messages: Iterable[Any]) -> None:
+        if shape is Format.ndjson:
+            lines = (_line(message_as_json(message, told)) for message in messages)
+            sys.stdout.buffer.write(b"".join(lines))
+        else:
+            end = _ENDS[shape]
+            sys.stdout.buffer.write(b"".join([message.value + end for message in messages]))
+        sys.stdout.buffer.flush()
+
+    return write
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def check_reader() -> None:
+    """Raise BrokenPipeError when whoever read the output is gone, also while there is nothing to write."""
+    try:
+        number = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # Not a file of the system, but something in memory.
+    poll = select.poll()
+    poll.register(number, 0)
+    if any(events & select.POLLERR for _, events in poll.poll(0)):
+        raise BrokenPipeError

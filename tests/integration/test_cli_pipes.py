@@ -1,0 +1,142 @@
+"""The real command in real pipes, on a directory."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.command import INHERITED, QUIVER
+
+import quivermq
+
+ENDLESS = ["--wait", "forever"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def shell(line: str, data: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of a shell in which `quiver` is the command and the queue is known."""
+    env = INHERITED | {"QUIVER_DATA": str(data), "PATH": f"{QUIVER.parent}:{os.environ['PATH']}"}
+    return subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], env=env, capture_output=True)
+
+
+def start(data: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [str(QUIVER), *arguments, "--data", str(data)]
+    return subprocess.Popen(
+        command, env=INHERITED, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def values(data: Path, group: str = "default") -> list[bytes]:
+    """Everything that the group may still have, now or once a lease is over."""
+    found: list[bytes] = []
+    with quivermq.open(data) as mq:
+        queue = mq.queue("numbers", group)
+        while (stats := queue.stats()).pending + stats.retrying + stats.in_flight > len(found):
+            found += [message.value for message in queue.get_many(1000, timeout=1, lease=600)]
+    return found
+
+
+def numbers(data: Path) -> list[int]:
+    # The numbers are short, but what is in front of them is long.
+    return sorted(int(value[-4:]) for value in values(data))
+
+
+def test_a_stream_goes_in_and_comes_out_in_order(data: Path) -> None:
+    done = shell("seq 20000 | quiver put numbers && quiver get numbers --all", data)
+    assert (done.returncode, done.stderr) == (0, b"put 20000 messages into numbers\n")
+    assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 20001))
+
+
+def test_any_bytes_survive_the_way_through(data: Path) -> None:
+    done = shell(
+        "head -c 100000 /dev/urandom > $QUIVER_DATA.in && quiver put numbers --file $QUIVER_DATA.in"
+        " && quiver get numbers --format raw | cmp - $QUIVER_DATA.in",
+        data,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_through_json_is_the_same(data: Path) -> None:
+    done = shell(
+        "printf 'a\\0\\377\\0' | quiver put numbers --null --key k --header h=1"
+        " && quiver get numbers --all --json > $QUIVER_DATA.json"
+        " && quiver put copy --ndjson < $QUIVER_DATA.json"
+        " && quiver get copy --all --format null",
+        data,
+    )
+    assert (done.returncode, done.stdout) == (0, b"a\0\377\0"), done.stderr
+
+
+def test_what_a_closed_pipe_did_not_take_is_not_lost(data: Path) -> None:
+    # Larger than a pipe, so that most of it cannot be written before the reader is gone.
+    line = "for n in $(seq 200); do printf '%010000d\\n' $n; done | quiver put numbers"
+    assert shell(line, data).returncode == 0
+    done = shell("quiver get numbers --all | head -1", data)
+    assert done.stdout.lstrip(b"0") == b"1\n"
+    assert b"Traceback" not in done.stderr
+    left = numbers(data)
+    # Those that went into the pipe are acknowledged; every one behind them is there.
+    assert len(left) > 100
+    assert left == list(range(201 - len(left), 201))
+
+
+def test_a_reader_that_goes_ends_a_command_that_waits(data: Path) -> None:
+    shell("quiver put numbers 1", data)
+    for command in (["get", "numbers", *ENDLESS], ["tail", "numbers", "--last", "1"]):
+        process = start(data, *command, *(["--all"] if command[0] == "get" else []))
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        process.stdout.close()
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+        process.stderr.close()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_lines_are_put_as_they_come(data: Path) -> None:
+    with start(data, "put", "numbers") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n")
+        process.stdin.flush()
+        # The input is still open, and the message is in the log already.
+        done = shell("until quiver tail numbers --last 1 --count 1; do :; done 2>/dev/null", data)
+        assert done.stdout == b"1\n"
+        process.stdin.write(b"2")
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert values(data) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_killed_loses_nothing(data: Path, number: signal.Signals) -> None:
+    line = "for n in $(seq 200); do printf '%010000d\\n' $n; done | quiver put numbers"
+    assert shell(line, data).returncode == 0
+    shell("quiver topic alter numbers --set lease_ms=1", data)
+    with start(data, "get", "numbers", "--all", "--lease", "1ms") as process:
+        assert process.stdout is not None
+        # Nobody reads on, so it is stuck in the middle of writing.
+        first = process.stdout.readline()
+        process.send_signal(number)
+        process.wait(60)
+    assert first.lstrip(b"0") == b"1\n"
+    left = numbers(data)
+    assert left == list(range(201 - len(left), 201))
+    assert len(left) > 100
+
+
+def test_an_interrupt_ends_a_tail_as_the_shell_expects(data: Path) -> None:
+    shell("quiver put numbers 1", data)
+    with start(data, "tail", "numbers", "--last", "1") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
