@@ -122,7 +122,7 @@ class ServerSettings:
     """How the broker serves, and what it refuses. Raises InvalidSettings."""
 
     threads: int = number(8, "How many calls may wait for the disk at the same time.", highest=256)
-    connections_max: int = number(20_000, "A connection more is answered with 503 and closed.")
+    connections_max: int = number(12_000, "A connection more is answered with 503 and closed.")
     body_bytes_max: int = number(
         32 * MIB, "A request with a larger body is answered with 413 before it is read."
     )
