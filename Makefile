@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 LOCK_FLAGS ?=
+PORT ?= 7070
 FUZZ_SECONDS ?= 180
 
 BIN := .venv/bin
@@ -10,13 +11,16 @@ INSTALLED := .venv/.installed
 FUZZER := .venv-fuzz/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check check-format check-lint check-types check-layers bench fuzz format \
+.PHONY: help run examples test check check-format check-lint check-types check-layers bench fuzz format \
 	reference lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(INSTALLED) ## run the first examples: a queue, and the log below it
+run: $(INSTALLED) ## serve build/data as a broker, and say where to look
+	$(BIN)/quiver serve --data build/data --port $(PORT)
+
+examples: $(INSTALLED) ## run the first examples: a queue, and the log below it
 	$(BIN)/python examples/first_queue.py && $(BIN)/python examples/first_log.py
 
 test: $(INSTALLED) ## run the tests

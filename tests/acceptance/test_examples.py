@@ -1,21 +1,44 @@
 """Everything a newcomer copies runs: the examples, and the Python of the README and the docs."""
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.broker import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 _PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SHELL_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Where examples expect a broker.
+_BROKER = "http://127.0.0.1:7070"
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCKS = [
-    pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
-    for page in PAGES
-    for number, block in enumerate(_PYTHON_BLOCK.findall(page.read_text()))
-]
+
+
+def blocks_of(kind: "re.Pattern[str]") -> list[Any]:
+    """Every block of a kind, named by its page and number."""
+    return [
+        pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
+        for page in PAGES
+        for number, block in enumerate(kind.findall(page.read_text()))
+    ]
+
+
+BLOCKS = blocks_of(_PYTHON_BLOCK)
+# What talks to a broker; other commands, of make and pip, are for people.
+SHELL_BLOCKS = [block for block in blocks_of(_SHELL_BLOCK) if _BROKER in block.values[0]]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker that all pages share, as they would the one of `make run`."""
+    with serving(tmp_path_factory.mktemp("broker")) as served:
+        yield served.url
 
 
 def run(source: str, directory: Path) -> str:
@@ -35,8 +58,27 @@ def test_the_readme_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_of_the_docs_runs(block: str, tmp_path: Path) -> None:
-    run(block, tmp_path)
+def test_a_block_of_the_docs_runs(block: str, tmp_path: Path, broker: str) -> None:
+    run(block.replace(_BROKER, broker), tmp_path)
+
+
+@pytest.mark.parametrize("block", SHELL_BLOCKS)
+def test_the_commands_of_the_docs_run(block: str, tmp_path: Path, broker: str) -> None:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.replace(_BROKER, broker)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"error":' not in done.stdout
+
+
+def test_the_readme_shows_curl_and_the_command_line() -> None:
+    shown = "".join(block.values[0] for block in SHELL_BLOCKS if "README" in str(block.id))
+    assert "curl" in shown
+    assert "quiver put" in shown
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
