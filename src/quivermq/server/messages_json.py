@@ -57,8 +57,8 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
 
     value: str | UnsetType = UNSET
     value_base64: bytes | UnsetType = UNSET
-    key: str | UnsetType = UNSET
-    key_base64: bytes | UnsetType = UNSET
+    key: str | None | UnsetType = UNSET
+    key_base64: bytes | None | UnsetType = UNSET
     headers: dict[str, str | Base64] | None = None
     priority: Priority = "normal"
     ttl_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] | None = None
@@ -172,9 +172,9 @@ def content_fields(value: bytes, key: bytes | None, headers: dict[str, bytes]) -
     }
 
 
-def _bytes_of(name: str, text: str | UnsetType, base64: bytes | UnsetType) -> bytes | None:
+def _bytes_of(name: str, text: str | None | UnsetType, base64: bytes | None | UnsetType) -> bytes | None:
     if base64 is UNSET:
-        return None if text is UNSET else text.encode()
+        return None if text is UNSET or text is None else text.encode()
     if text is not UNSET:
         raise InvalidRequest(f"a message has a {name} or a {name}_base64, not both")
     return base64

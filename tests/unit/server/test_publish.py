@@ -49,6 +49,13 @@ def test_a_message_in_json(site: Site) -> None:
     assert record.dedup_id == "x"
 
 
+def test_what_is_null_is_not_there(site: Site) -> None:
+    names = ("headers", "ttl_ms", "delay_ms", "deliver_at", "dedup_id", "partition", "timestamp")
+    site.post(MESSAGES, {"value": "x", "key": None, **dict.fromkeys(names)})
+    [record] = stored(site)
+    assert (record.key, record.headers, record.expires_at) == (None, {}, None)
+
+
 def test_bytes_in_json(site: Site) -> None:
     encoded = base64.b64encode(bytes(range(256))).decode()
     site.post(MESSAGES, {"value_base64": encoded, "key_base64": "AAE="})
