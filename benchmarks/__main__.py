@@ -13,6 +13,12 @@ from benchmarks.append_many import append_many, sustained
 from benchmarks.append_one import append_one
 from benchmarks.arrow_scan import arrow
 from benchmarks.backlog import backlog
+from benchmarks.broker.consuming import consuming
+from benchmarks.broker.idle import idle
+from benchmarks.broker.latency import latency
+from benchmarks.broker.producing import producing
+from benchmarks.broker.publish_many import publish_many
+from benchmarks.broker.publish_one import publish_one
 from benchmarks.codec import codec
 from benchmarks.delayed import delayed
 from benchmarks.durable import fsync_many, fsync_one
@@ -46,6 +52,12 @@ GROUPS: dict[str, Callable[[Bench], Iterable[Row | Skipped]]] = {
     "backlog": backlog,
     "delayed": delayed,
     "reopen": reopening,
+    "broker_publish": publish_one,
+    "broker_frames": publish_many,
+    "broker_producer": producing,
+    "broker_receive": consuming,
+    "broker_latency": latency,
+    "broker_memory": idle,
 }
 
 
@@ -77,12 +89,10 @@ def _run(console: Console, bench: Bench, names: Iterable[str]) -> dict[str, list
 def _options() -> argparse.Namespace:
     known = ", ".join(GROUPS)
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure the storage and the queue."
+        prog="python -m benchmarks", description="Measure the storage, the queue and the broker."
     )
     scale = parser.add_mutually_exclusive_group()
-    scale.add_argument(
-        "--quick", dest="scale", action="store_const", const=QUICK, help="less than a minute"
-    )
+    scale.add_argument("--quick", dest="scale", action="store_const", const=QUICK, help="a few minutes")
     scale.add_argument("--tiny", dest="scale", action="store_const", const=TINY, help=argparse.SUPPRESS)
     parser.add_argument(
         "--only", action="append", metavar="NAME", help=f"only groups whose name begins so: {known}"

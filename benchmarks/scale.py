@@ -48,6 +48,17 @@ class Scale:
     delayed: int
     reopened: int
     reopen_rounds: int
+    broker_rounds: int
+    broker_s: float
+    """Seconds of load a round."""
+    broker_connections: int
+    broker_batch: int
+    broker_sent: int
+    """By the library's producer."""
+    broker_taken: int
+    broker_per_second: int
+    """The rate at which latency is measured."""
+    broker_polls: int
 
 
 FULL = Scale(
@@ -84,6 +95,14 @@ FULL = Scale(
     delayed=1_000_000,
     reopened=1_000_000,
     reopen_rounds=5,
+    broker_rounds=3,
+    broker_s=4.0,
+    broker_connections=64,
+    broker_batch=1_000,
+    broker_sent=1_000_000,
+    broker_taken=200_000,
+    broker_per_second=5_000,
+    broker_polls=10_000,
 )
 QUICK = Scale(
     name="quick",
@@ -119,6 +138,14 @@ QUICK = Scale(
     delayed=30_000,
     reopened=100_000,
     reopen_rounds=2,
+    broker_rounds=1,
+    broker_s=0.5,
+    broker_connections=64,
+    broker_batch=1_000,
+    broker_sent=100_000,
+    broker_taken=20_000,
+    broker_per_second=5_000,
+    broker_polls=2_000,
 )
 TINY = Scale(
     name="tiny",
@@ -154,4 +181,12 @@ TINY = Scale(
     delayed=500,
     reopened=500,
     reopen_rounds=1,
+    broker_rounds=1,
+    broker_s=0.1,
+    broker_connections=4,
+    broker_batch=100,
+    broker_sent=2_000,
+    broker_taken=1_000,
+    broker_per_second=500,
+    broker_polls=20,
 )

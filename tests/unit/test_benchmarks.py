@@ -17,7 +17,7 @@ from benchmarks.workload import Bench
 from quivermq.settings import Durability
 
 ROOT = Path(__file__).parents[2]
-GROUPS = [
+STORAGE_AND_QUEUE = [
     "append_many",
     "append_sustained",
     "append_one",
@@ -34,6 +34,15 @@ GROUPS = [
     "delayed",
     "reopen",
 ]
+BROKER = [
+    "broker_publish",
+    "broker_frames",
+    "broker_producer",
+    "broker_receive",
+    "broker_latency",
+    "broker_memory",
+]
+GROUPS = [*STORAGE_AND_QUEUE, *BROKER]
 
 
 def benchmarks(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -42,14 +51,17 @@ def benchmarks(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_row_has_a_figure_and_its_limits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [STORAGE_AND_QUEUE, BROKER], ids=["storage and queue", "broker"])
+def test_every_row_has_a_figure_and_its_limits(names: Sequence[str], tmp_path: Path) -> None:
     data, report = tmp_path / "data", tmp_path / "report.json"
-    result = benchmarks("--tiny", "--json", report, "--data", data)
+    only = [f"--only={name}" for name in names]
+    result = benchmarks("--tiny", *only, "--json", report, "--data", data)
     assert result.returncode == 0, result.stderr
     content = json.loads(report.read_text())
     assert content["source"]["digest"] in result.stdout
     groups = content["groups"]
-    assert list(groups) == GROUPS
+    assert list(groups) == names
+    assert all(groups.values())
     for row in [row for rows in groups.values() for row in rows if "skipped" not in row]:
         assert row["value"] >= 0
         assert row["limits"]
