@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from quivermq.client import Connection, RemoteQueue, connect
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.engine import Compacted, Engine, Queue, TopicInfo
@@ -12,8 +13,10 @@ from quivermq.errors import (
     Closing,
     Conflict,
     Corruption,
+    Denied,
     DirectoryLocked,
     DiskFull,
+    Fenced,
     FsyncFailed,
     GroupNotFound,
     InvalidFrame,
@@ -26,10 +29,13 @@ from quivermq.errors import (
     OffsetOutOfRange,
     Overloaded,
     QuiverError,
+    RateLimited,
     StorageFailed,
     TopicExists,
     TopicNotFound,
+    Unauthenticated,
     Unavailable,
+    Unreachable,
     UnsupportedFrame,
 )
 from quivermq.frame import Producer, Record
@@ -46,15 +52,18 @@ __all__ = [
     "Closing",
     "Compacted",
     "Conflict",
+    "Connection",
     "Corruption",
     "DataDirectory",
     "DeadLetter",
     "Delivery",
+    "Denied",
     "DirectoryLocked",
     "DiskFull",
     "Engine",
     "EngineSettings",
     "EngineStats",
+    "Fenced",
     "FsyncFailed",
     "GroupNotFound",
     "InvalidFrame",
@@ -74,7 +83,9 @@ __all__ = [
     "Queue",
     "QueueStats",
     "QuiverError",
+    "RateLimited",
     "Record",
+    "RemoteQueue",
     "Repair",
     "Report",
     "Scheduled",
@@ -87,9 +98,12 @@ __all__ = [
     "TopicNotFound",
     "TopicSettings",
     "TopicStats",
+    "Unauthenticated",
     "Unavailable",
+    "Unreachable",
     "UnsupportedFrame",
     "__version__",
+    "connect",
     "follow",
     "load_settings",
     "open",

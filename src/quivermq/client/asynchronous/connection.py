@@ -1,0 +1,115 @@
+"""What `quivermq.aio` returns: a queue whose methods are awaited, over the wire or embedded."""
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from quivermq.client.asynchronous.pool import AsyncPool
+from quivermq.client.asynchronous.queue import AsyncQueue
+from quivermq.client.asynchronous.renewal import AsyncRenewer
+from quivermq.client.asynchronous.source import EmbeddedSource, RemoteSource, Source
+from quivermq.client.blocking.connection import RETRIES, TIMEOUT_S, default_ssl_context
+from quivermq.client.core.address import Address, common_headers
+from quivermq.client.core.retry import Retry
+from quivermq.client.core.topics import TopicCalls
+from quivermq.engine import Compacted, TopicInfo, open_engine
+from quivermq.engine.stats import EngineStats
+from quivermq.log import Report
+from quivermq.settings import Settings
+from quivermq.topic.incoming import seconds_us
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+async def connect_async(
+    url: str,
+    *,
+    key: str | None = None,
+    timeout: float = TIMEOUT_S,
+    ssl_context: "SSLContext | None" = None,
+    retries: int = RETRIES,
+) -> "AsyncConnection":
+    """As `quivermq.connect`, with methods that are awaited. It belongs to the event loop that runs."""
+    address = Address.parse(url)
+    seconds_us("timeout", timeout, lowest=0.001)
+    if address.is_secure and ssl_context is None:
+        ssl_context = default_ssl_context()
+    pool = AsyncPool(address, common_headers(address, key), timeout, ssl_context)
+    return AsyncConnection(RemoteSource(str(address), pool, TopicCalls(Retry(retries))))
+
+
+async def open_async(path: str | os.PathLike[str], settings: Settings | None = None) -> "AsyncConnection":
+    """As `quivermq.open`, with methods that are awaited: each runs in a thread."""
+    engine = await asyncio.to_thread(open_engine, path, settings)
+    return AsyncConnection(EmbeddedSource(engine))
+
+
+class AsyncConnection:
+    """A queue for the tasks of one event loop. Close it, or use it in an `async with` statement."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.renewer = AsyncRenewer(source.clock)
+
+    # Topics.
+
+    async def create_topic(self, name: str, **settings: Any) -> None:
+        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings."""
+        await self.source.call("create_topic", name, **settings)
+
+    async def alter_topic(self, name: str, **settings: Any) -> None:
+        """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
+        await self.source.call("alter_topic", name, **settings)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic, its messages and what its groups know. Its dead letters stay."""
+        await self.source.call("delete_topic", name)
+
+    async def topics(self) -> list[str]:
+        """The names of all topics."""
+        return cast(list[str], await self.source.call("topics"))
+
+    async def topic(self, name: str) -> TopicInfo:
+        """One topic. Raises TopicNotFound."""
+        return cast(TopicInfo, await self.source.call("topic", name))
+
+    async def groups(self, topic: str) -> list[str]:
+        """The groups of a topic. Raises TopicNotFound."""
+        return cast(list[str], await self.source.call("groups", topic))
+
+    async def delete_group(self, topic: str, group: str) -> bool:
+        """Forget what a group knows of a topic. False when there is no such group."""
+        return cast(bool, await self.source.call("delete_group", topic, group))
+
+    def queue(self, topic: str, group: str = "default") -> AsyncQueue:
+        """A topic, or all topics of a pattern, as one group sees it. Nothing is created yet."""
+        return AsyncQueue(self, topic, group)
+
+    # The whole.
+
+    async def stats(self) -> EngineStats:
+        """What there is, and how far every group has come."""
+        return cast(EngineStats, await self.source.call("stats"))
+
+    async def compact(self) -> Compacted:
+        """Remove now what the settings no longer keep, and shorten the journals."""
+        return cast(Compacted, await self.source.call("compact"))
+
+    async def verify(self) -> Report:
+        """Check every byte of every log, while the queue is in use."""
+        return cast(Report, await self.source.call("verify"))
+
+    async def close(self) -> None:
+        """Let go of the broker, or close the embedded queue. Closing twice is allowed."""
+        await self.renewer.close()
+        await self.source.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncConnection {self.source.name}>"

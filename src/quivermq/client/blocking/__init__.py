@@ -1,0 +1,1 @@
+"""The blocking shell: sockets, threads, and what `quivermq.connect` returns."""

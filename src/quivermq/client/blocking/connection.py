@@ -1,0 +1,205 @@
+"""What `quivermq.connect` returns: the embedded queue's methods, over the wire."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from quivermq.client.blocking.pool import Pool
+from quivermq.client.blocking.queue import RemoteQueue
+from quivermq.client.blocking.renewal import Renewer
+from quivermq.client.blocking.shell import Shell
+from quivermq.client.consuming.consumer import Callback, RemoteConsumer, Reset, Strategy
+from quivermq.client.consuming.making import make_consumer
+from quivermq.client.core.address import Address, common_headers
+from quivermq.client.core.retry import Retry
+from quivermq.client.core.topics import TopicCalls
+from quivermq.client.producing.making import MIB, ProducerOptions, make_producer
+from quivermq.client.producing.making import RETRIES as PRODUCER_RETRIES
+from quivermq.client.producing.producer import Acks, RemoteProducer, WhenFull
+from quivermq.engine import Compacted, TopicInfo
+from quivermq.engine.stats import EngineStats
+from quivermq.log import Report
+from quivermq.settings import CodecName, Durability
+from quivermq.topic.incoming import seconds_us
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+RETRIES = 8
+TIMEOUT_S = 30.0
+
+
+def connect(
+    url: str,
+    *,
+    key: str | None = None,
+    timeout: float = TIMEOUT_S,
+    ssl_context: "SSLContext | None" = None,
+    retries: int = RETRIES,
+) -> "Connection":
+    """A queue that a broker serves, with the methods of one that `quivermq.open` opens.
+
+    Nothing is sent before the first call. `timeout` is how many seconds the broker may be silent; a call
+    that is safe to repeat is made again up to `retries` times, with growing waits between. `https` is
+    checked against the certificates of the system, unless there is an `ssl_context`. Raises InvalidRequest.
+    """
+    address = Address.parse(url)
+    seconds_us("timeout", timeout, lowest=0.001)
+    if address.is_secure and ssl_context is None:
+        ssl_context = default_ssl_context()
+    pool = Pool(address, common_headers(address, key), timeout, ssl_context)
+    return Connection(str(address), pool, Retry(retries))
+
+
+def default_ssl_context() -> "SSLContext":
+    """What a secure connection is checked with. Only then is the module loaded."""
+    import ssl
+
+    return ssl.create_default_context()
+
+
+class Connection:
+    """A broker as this process sees it. Thread-safe; close it, or use it in a `with` statement."""
+
+    def __init__(self, url: str, pool: Pool, retry: Retry) -> None:
+        self.url = url
+        self.calls = TopicCalls(retry)
+        self.shell = Shell(pool)
+        self.renewer = Renewer(self.calls.clock)
+        self._producers: WeakSet[RemoteProducer] = WeakSet()
+        self._consumers: WeakSet[RemoteConsumer] = WeakSet()
+
+    # Topics.
+
+    def create_topic(self, name: str, **settings: Any) -> None:
+        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings."""
+        self.shell.run(self.calls.create_topic(name, **settings))
+
+    def alter_topic(self, name: str, **settings: Any) -> None:
+        """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
+        self.shell.run(self.calls.alter_topic(name, **settings))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its messages and what its groups know. Its dead letters stay."""
+        self.shell.run(self.calls.delete_topic(name))
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return self.shell.run(self.calls.topics())
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic. Raises TopicNotFound."""
+        return self.shell.run(self.calls.topic(name))
+
+    def groups(self, topic: str) -> list[str]:
+        """The groups of a topic. Raises TopicNotFound."""
+        return self.shell.run(self.calls.groups(topic))
+
+    def delete_group(self, topic: str, group: str) -> bool:
+        """Forget what a group knows of a topic. False when there is no such group."""
+        return self.shell.run(self.calls.delete_group(topic, group))
+
+    def queue(self, topic: str, group: str = "default") -> RemoteQueue:
+        """A topic, or all topics of a pattern, as one group sees it. Nothing is created yet."""
+        self.shell.check_open()
+        return RemoteQueue(self, topic, group)
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        linger_ms: int = 5,
+        batch_messages: int = 1000,
+        batch_bytes: int = MIB,
+        buffer_bytes: int = 64 * MIB,
+        when_full: WhenFull = "block",
+        acks: Acks = "leader",
+        retries: int = PRODUCER_RETRIES,
+        durability: Durability | None = None,
+        compression: CodecName | None = None,
+    ) -> RemoteProducer:
+        """Something that sends single messages in batches, from a thread in the background.
+
+        A batch goes when it has `batch_messages` or `batch_bytes`, or after `linger_ms`. Closing the
+        connection closes it first. Raises InvalidRequest.
+        """
+        options = ProducerOptions(
+            linger_ms, batch_messages, batch_bytes, buffer_bytes, when_full, acks, retries, durability,
+            compression,
+        )  # fmt: skip
+        producer = make_producer(self.shell, topic, options)
+        self._producers.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        *,
+        strategy: Strategy = "cooperative",
+        auto_commit_ms: int | None = 5000,
+        reset: Reset = "earliest",
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        max_poll: int = 500,
+        session_timeout_ms: int = 30_000,
+    ) -> RemoteConsumer:
+        """A member of a group in stream mode, which gets partitions of the topics to itself.
+
+        Topics may be patterns. Where the group has never been, `reset` says where to begin. Closing the
+        connection closes it first. Raises InvalidRequest.
+        """
+        consumer = make_consumer(
+            self.shell,
+            self.calls,
+            topics,
+            group,
+            strategy=strategy,
+            auto_commit_ms=auto_commit_ms,
+            reset=reset,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            max_poll=max_poll,
+            session_timeout_ms=session_timeout_ms,
+        )
+        self._consumers.add(consumer)
+        return consumer
+
+    # The whole.
+
+    def stats(self) -> EngineStats:
+        """What there is, and how far every group has come."""
+        return self.shell.run(self.calls.stats())
+
+    def compact(self) -> Compacted:
+        """Let the broker remove now what the settings no longer keep, and shorten its journals."""
+        return self.shell.run(self.calls.compact())
+
+    def verify(self) -> Report:
+        """Let the broker check every byte of every log, while it is in use."""
+        return self.shell.run(self.calls.verify())
+
+    def close(self) -> None:
+        """Let go of the broker. Closing twice is allowed; what waits in another thread raises Closing.
+
+        Consumers commit and leave their groups first; producers send what they have, and raise here what
+        they cannot. Leases stay as they are, as they do when an embedded queue is closed.
+        """
+        with ExitStack() as stack:
+            # From the last to the first, each of them whatever the others raise.
+            stack.callback(self.renewer.close)
+            stack.callback(self.shell.close)
+            for producer in list(self._producers):
+                stack.callback(producer.close)
+            for consumer in list(self._consumers):
+                stack.callback(consumer.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.url}>"

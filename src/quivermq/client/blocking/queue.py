@@ -1,0 +1,303 @@
+"""A queue over the wire: the methods of the embedded one, each of them a flow that is run."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from quivermq.client.core.place import Claim, Place
+from quivermq.client.core.queue import Filter, Held, QueueCalls
+from quivermq.client.core.settling import Claims
+from quivermq.client.core.words import told
+from quivermq.delivery.dead_letters import DeadLetter
+from quivermq.delivery.delivery import Delivery
+from quivermq.engine.looking import StoredMessage
+from quivermq.engine.stats import QueueStats
+from quivermq.errors import Closing, LeaseExpired, Unreachable
+from quivermq.settings import Durability
+from quivermq.topic.delay import Scheduled
+from quivermq.topic.incoming import Message, Moment, check_number
+from quivermq.topic.put import Put
+
+if TYPE_CHECKING:
+    from quivermq.client.blocking.connection import Connection
+
+_PREFETCH_MAX = 10_000
+
+
+class RemoteQueue:
+    """Made by `Connection.queue`. Cheap to make, and to share between threads."""
+
+    def __init__(self, connection: "Connection", topic: str, group: str) -> None:
+        self._calls = QueueCalls(connection.calls, topic, group, self._make_place)
+        self._connection = connection
+        self._run = connection.shell.run
+        self.topic = topic
+        self.group = group
+
+    def __repr__(self) -> str:
+        return f"<RemoteQueue {self.topic}, group {self.group}, of {self._connection.url}>"
+
+    # In.
+
+    def put(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        priority: str = "normal",
+        ttl: float | None = None,
+        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        dedup_id: str | None = None,
+        timestamp: Moment | None = None,
+        partition: int | None = None,
+        durability: Durability | None = None,
+    ) -> Put:
+        """Put one message into the topic, which is created when it is new.
+
+        As `Queue.put`. Raises Unreachable when there is no answer: with a `dedup_id` it is sent again
+        before that, without one nobody knows whether it was stored.
+        """
+        return self._run(
+            self._calls.put(
+                value,
+                key=key,
+                headers=headers,
+                priority=priority,
+                ttl=ttl,
+                delay=delay,
+                deliver_at=deliver_at,
+                dedup_id=dedup_id,
+                timestamp=timestamp,
+                partition=partition,
+                durability=durability,
+            )
+        )
+
+    def put_many(
+        self, messages: Iterable[bytes | Message], *, durability: Durability | None = None
+    ) -> Sequence[Put]:
+        """Put messages, each just a value or a `Message`. As `Queue.put_many`."""
+        return self._run(self._calls.put_many(messages, durability=durability))
+
+    def put_frame(
+        self,
+        frame: bytes,
+        *,
+        partition: int | None = None,
+        priority: str = "normal",
+        durability: Durability | None = None,
+    ) -> Put:
+        """Append a frame that was encoded elsewhere, as it is; the put is that of its first message."""
+        flow = self._calls.put_frame(frame, partition=partition, priority=priority, durability=durability)
+        return self._run(flow)
+
+    # Out.
+
+    def get(self, timeout: float | None = 0, *, lease: float | None = None) -> Delivery | None:
+        """The next message, or None when there is none within `timeout` seconds; None waits for ever."""
+        return self._run(self._calls.get(timeout, lease=lease))
+
+    def get_many(
+        self, count: int, timeout: float | None = 0, *, lease: float | None = None
+    ) -> list[Delivery]:
+        """Up to `count` messages: what is there, or, when nothing is, what comes first."""
+        return self._run(self._calls.get_many(count, timeout, lease=lease))
+
+    def pop(self, timeout: float | None = 0) -> Delivery | None:
+        """The next message, acknowledged at once: if it is lost from here on, it is lost."""
+        return self._run(self._calls.pop(timeout))
+
+    @contextmanager
+    def process(
+        self, timeout: float | None = 0, *, lease: float | None = None
+    ) -> Iterator[Delivery | None]:
+        """The next message for a `with` block: acked at its end, nacked when it raises.
+
+        The lease is renewed as long as the block runs. None when there is no message.
+        """
+        message = self.get(timeout, lease=lease)
+        if message is None:
+            yield None
+            return
+        self._hold([message], lease)
+        try:
+            yield message
+        except BaseException as error:
+            self._connection.renewer.release(message)
+            # What the handler raised is what the caller has to know.
+            with suppress(LeaseExpired, Closing, Unreachable):
+                if not message.is_settled:
+                    message.nack(reason=type(error).__name__, error=told(error))
+            raise
+        self._connection.renewer.release(message)
+        if not message.is_settled:
+            message.ack()
+
+    def stream(
+        self, timeout: float | None = None, *, lease: float | None = None, prefetch: int = 1
+    ) -> Generator[Delivery, None, None]:
+        """Message after message; each is acked when the next one is asked for.
+
+        Ends when none comes for `timeout` seconds, by default never. With `prefetch`, so many are taken at
+        a time, and their leases renewed until it is their turn. What the loop did not get past, because of
+        a `break` or an error, goes back at once.
+        """
+        check_number("prefetch", prefetch, 1, _PREFETCH_MAX)
+        while messages := self.get_many(prefetch, timeout, lease=lease):
+            self._hold(messages, lease)
+            try:
+                for message in messages:
+                    yield message
+                    self._connection.renewer.release(message)
+                    if not message.is_settled:
+                        message.ack()
+            except BaseException:
+                self._put_back(messages)
+                raise
+
+    def _put_back(self, messages: list[Delivery]) -> None:
+        for message in messages:
+            self._connection.renewer.release(message)
+        # A lease that is lost needs no giving back.
+        with suppress(LeaseExpired, Closing, Unreachable):
+            left = [message for message in messages if not message.is_settled]
+            self.nack(left, delay=0, reason="stream closed")
+
+    def _hold(self, messages: list[Delivery], lease: float | None) -> None:
+        for message in messages:
+            lease_s = self._run(self._calls.lease_s(message.topic, lease))
+            self._connection.renewer.hold(self, message, lease_s)
+
+    # Settling.
+
+    def ack(self, held: Held) -> None:
+        """Messages are done with.
+
+        Those whose receipts still hold are settled in any case; then LeaseExpired tells of the others.
+        """
+        self._run(self._calls.ack(held))
+
+    def nack(
+        self,
+        held: Held,
+        delay: float | None = None,
+        reason: str | None = None,
+        *,
+        error: str | None = None,
+    ) -> None:
+        """Messages failed and are tried again, after `delay` seconds or a growing wait."""
+        self._run(self._calls.nack(held, delay, reason, error=error))
+
+    def reject(self, held: Held, reason: str | None = None, *, error: str | None = None) -> None:
+        """Messages can never succeed: they become dead letters at once."""
+        self._run(self._calls.reject(held, reason, error=error))
+
+    def extend(self, held: Held, seconds: float) -> None:
+        """Leases last for so many seconds from now."""
+        self._run(self._calls.extend(held, seconds))
+
+    # The log.
+
+    def seek(
+        self,
+        to: str | None = None,
+        *,
+        offset: int | None = None,
+        timestamp: Moment | None = None,
+        partition: int | None = None,
+        priority: str | None = None,
+    ) -> None:
+        """Let the group go on from elsewhere: "earliest", "latest", an offset, or a moment."""
+        flow = self._calls.seek(
+            to, offset=offset, timestamp=timestamp, partition=partition, priority=priority
+        )
+        self._run(flow)
+
+    def read(
+        self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
+    ) -> list[StoredMessage]:
+        """Messages of one lane from an offset on, by default the earliest, for looking only."""
+        return self._run(self._calls.read(partition, start, limit, priority=priority))
+
+    def peek(self, limit: int = 1) -> list[StoredMessage]:
+        """The next messages that nobody in the group has had, without taking them."""
+        return self._run(self._calls.peek(limit))
+
+    # Looking after.
+
+    def stats(self) -> QueueStats:
+        """How much there is for the group, and how far it has come."""
+        return self._run(self._calls.stats())
+
+    def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
+        """The messages of this topic that were given up, by whichever group."""
+        return self._run(self._calls.dead_letters(limit))
+
+    def redrive(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - The contract's word.
+        limit: int | None = None,
+    ) -> int:
+        """Send dead letters back to where they came from, and return how many."""
+        return self._run(self._calls.redrive(filter, limit))
+
+    def discard(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - As in redrive.
+        limit: int | None = None,
+    ) -> int:
+        """Take dead letters out for good, and return how many."""
+        return self._run(self._calls.discard(filter, limit))
+
+    def scheduled(self, limit: int | None = None) -> list[Scheduled]:
+        """The delayed messages that wait, the next one first."""
+        return self._run(self._calls.scheduled(limit))
+
+    def cancel(self, scheduled_id: str) -> bool:
+        """Call a delayed message off. False when it is not waiting any more, or never was."""
+        return self._run(self._calls.cancel(scheduled_id))
+
+    def settle_claims(self, act: str, claims: Claims, fields: Mapping[str, object]) -> None:
+        """For deliveries, which settle themselves."""
+        self._run(self._calls.settle(act, claims, fields))
+
+    def _make_place(self, topic: str, partition: int, group: str) -> Place:
+        return SettlingPlace(self, self._calls, topic, partition, group)
+
+
+class SettlingPlace(Place):
+    """Where a delivery came from, and whom it asks to settle it."""
+
+    __slots__ = ("_calls", "_queue")
+
+    def __init__(
+        self, queue: RemoteQueue, calls: QueueCalls, topic: str, partition: int, group: str
+    ) -> None:
+        super().__init__(topic, partition, group)
+        self._queue = queue
+        self._calls = calls
+
+    def ack_one(self, lane: int, offset: int, token: int) -> None:
+        self._queue.settle_claims("ack", self._claims(lane, [(offset, token)]), {})
+
+    def nack(
+        self, lane: int, claims: Sequence[Claim], delay: float | None, reason: str | None, error: str | None
+    ) -> None:
+        fields = self._calls.nack_fields(delay, reason, error)
+        self._queue.settle_claims("nack", self._claims(lane, claims), fields)
+
+    def reject(self, lane: int, claims: Sequence[Claim], reason: str | None, error: str | None) -> None:
+        fields = self._calls.reject_fields(reason, error)
+        self._queue.settle_claims("reject", self._claims(lane, claims), fields)
+
+    def extend(self, lane: int, claims: Sequence[Claim], seconds: float) -> None:
+        fields = self._calls.extend_fields(seconds)
+        self._queue.settle_claims("extend", self._claims(lane, claims), fields)
+
+    def _claims(self, lane: int, claims: Sequence[Claim]) -> Claims:
+        found = Claims()
+        for offset, token in claims:
+            found.add((self.topic, self.partition, lane, token), offset)
+        return found

@@ -1,0 +1,118 @@
+"""What a consumer has read ahead and how far it is, lane by lane. Guarded by the consumer's lock."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from quivermq.client.consuming.calls import Page, Place
+from quivermq.engine.looking import StoredMessage
+from quivermq.group.assignment import TopicPartition
+from quivermq.topic.partition import LANES
+
+
+class Wish(NamedTuple):
+    """Where to fetch from. After a seek to the same offset it is another one."""
+
+    offset: int
+    version: int
+
+
+class Reading:
+    """The partitions that a consumer has: what was fetched, handed out, and finished."""
+
+    def __init__(self) -> None:
+        # Where the next fetch begins; changed by a seek, which whoever fetches notices by the version.
+        self._fetched: dict[Place, int] = {}
+        self._versions: dict[Place, int] = {}
+        self._ready: dict[TopicPartition, deque[StoredMessage]] = {}
+        # The first offset that was not handed out, and the first that is not finished.
+        self._positions: dict[Place, int] = {}
+        self._finished: dict[Place, int] = {}
+        self._committed: dict[Place, int] = {}
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self._ready)
+
+    def add(self, partition: TopicPartition, positions: Mapping[Place, int]) -> None:
+        """Begin with a partition. A lane that nobody has used yet begins at its beginning."""
+        self._ready[partition] = deque()
+        for priority in LANES:
+            place = Place(*partition, priority)
+            self._begin(place, positions.get(place, 0))
+            self._committed[place] = self._finished[place]
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give partitions up."""
+        for partition in partitions:
+            self._ready.pop(partition, None)
+            for priority in LANES:
+                place = Place(*partition, priority)
+                for table in (self._fetched, self._positions, self._finished, self._committed):
+                    table.pop(place, None)
+
+    def seek(self, place: Place, offset: int) -> None:
+        """Go on from elsewhere. Raises KeyError for a partition that is not here."""
+        self._begin(place, offset)
+        kept = [message for message in self._ready[place.owner] if message.priority != place.priority]
+        self._ready[place.owner] = deque(kept)
+
+    def _begin(self, place: Place, offset: int) -> None:
+        self._fetched[place] = self._positions[place] = self._finished[place] = offset
+        self._versions[place] = self._versions.get(place, 0) + 1
+
+    # Fetching.
+
+    def wish(self, place: Place) -> Wish | None:
+        """Where to fetch from; None for a partition that was given up."""
+        offset = self._fetched.get(place)
+        return None if offset is None else Wish(offset, self._versions[place])
+
+    def fetched(self, place: Place, wish: Wish, page: Page) -> bool:
+        """Take in what was fetched, unless that is not wished for any more. Whether there is more now."""
+        if self.wish(place) != wish:
+            return False
+        self._fetched[place] = page.next
+        self._ready[place.owner] += page.messages
+        return bool(page.messages)
+
+    def ahead(self, partition: TopicPartition) -> int:
+        """How many messages of a partition were read ahead."""
+        return len(self._ready.get(partition, ()))
+
+    # Handing out.
+
+    def take(self, count: int) -> list[StoredMessage]:
+        """The next messages, of one partition after the other in turn."""
+        taken: list[StoredMessage] = []
+        for partition in list(self._ready):
+            ready = self._ready[partition]
+            if ready and len(taken) < count:
+                # Behind the others: next time it is their turn.
+                self._ready[partition] = self._ready.pop(partition)
+            while ready and len(taken) < count:
+                message = ready.popleft()
+                self._positions[Place(*message[:3])] = message.offset + 1
+                taken.append(message)
+        return taken
+
+    def finish(self) -> None:
+        """Everything that was handed out is finished."""
+        self._finished.update(self._positions)
+
+    def position(self, place: Place) -> int:
+        """The next offset that is handed out. Raises KeyError."""
+        return self._positions[place]
+
+    def uncommitted(self, partitions: Iterable[TopicPartition] | None = None) -> dict[Place, int]:
+        """What is finished and the broker does not know of."""
+        wanted = self.partitions if partitions is None else frozenset(partitions)
+        return {
+            place: offset
+            for place, offset in self._finished.items()
+            if place.owner in wanted and self._committed.get(place) != offset
+        }
+
+    def committed(self, positions: Mapping[Place, int]) -> None:
+        """The broker knows."""
+        self._committed.update({place: o for place, o in positions.items() if place in self._finished})

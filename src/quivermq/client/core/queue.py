@@ -1,0 +1,467 @@
+"""The calls of one queue: a topic, or all topics of a pattern, as one group sees it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from quivermq.client.core.call import DELIVERY, Call, Flow
+from quivermq.client.core.failure import failure_of
+from quivermq.client.core.place import Place
+from quivermq.client.core.publishing import Publishing
+from quivermq.client.core.received import deliveries_of
+from quivermq.client.core.retry import asked
+from quivermq.client.core.settling import Claims, wrong
+from quivermq.client.core.topics import TopicCalls
+from quivermq.client.core.wire import (
+    decoded,
+    encoded,
+    milliseconds,
+    path_of,
+    queue_stats_of,
+    scheduled_of,
+    stored_message_of,
+)
+from quivermq.delivery.dead_letters import DeadLetter, dead_letter
+from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.lease import parse_receipt
+from quivermq.engine.looking import StoredMessage
+from quivermq.engine.stats import QueueStats
+from quivermq.errors import GroupNotFound, InvalidName, InvalidRequest, NotFound, TopicNotFound
+from quivermq.frame import OFFSET_MAX, Record
+from quivermq.settings import Durability
+from quivermq.topic.delay import Scheduled
+from quivermq.topic.incoming import Message, Moment, check_limit, check_number, moment_us, seconds_us
+from quivermq.topic.names import (
+    DEAD_LETTER_SUFFIX,
+    Pattern,
+    check_group_name,
+    check_topic_name,
+    dead_letter_name,
+    is_dead_letter_topic,
+    is_pattern,
+)
+from quivermq.topic.partition import LANE_NUMBERS, LANES, lane_number
+from quivermq.topic.put import Put
+from quivermq.topic.settings import PARTITIONS_MAX
+
+MANY_MAX = 100_000
+# More than this a broker does not hand out, or move, in one call.
+_RECEIVE_MAX = 10_000
+_IDS_MAX = 10_000
+_LISTED_MAX = 1000
+# A broker and what stands before it may cut off a call that waits for longer.
+_WAIT_S_MAX = 20.0
+_DEFAULT_LEASE_S = 30.0
+
+Filter = Callable[[DeadLetter], bool]
+Held = Delivery | str | Iterable[Delivery | str]
+MakePlace = Callable[[str, int, str], Place]
+
+
+class QueueCalls:
+    """Flows for the messages of one queue, by the names of its methods. Any thread may run them."""
+
+    def __init__(self, topics: TopicCalls, topic: str, group: str, make_place: MakePlace) -> None:
+        check_group_name(group)
+        self._pattern = Pattern(topic) if is_pattern(topic) else None
+        if self._pattern is None:
+            check_topic_name(topic)
+        self.topic = topic
+        self.group = group
+        self._publishing = Publishing(topics, topic)
+        self._topics = topics
+        self._make_place = make_place
+        self._places: dict[tuple[str, int], Place] = {}
+        self._path = path_of("topics", topic)
+        self._group_path = path_of("topics", topic, "groups", group)
+
+    def _check_single(self, act: str) -> None:
+        """Raise InvalidName for a pattern, which stands for many topics."""
+        if self._pattern is not None:
+            raise InvalidName(f"{self.topic} stands for many topics: {act} one of them")
+
+    # In.
+
+    def put(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        priority: str = "normal",
+        ttl: float | None = None,
+        delay: float | None = None,
+        deliver_at: Moment | None = None,
+        dedup_id: str | None = None,
+        timestamp: Moment | None = None,
+        partition: int | None = None,
+        durability: Durability | None = None,
+    ) -> Flow[Put]:
+        self._check_single("put into")
+        message = Message(
+            value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition
+        )
+        return (yield from self._publishing.put(message, durability))
+
+    def put_many(
+        self, messages: Iterable[bytes | Message], *, durability: Durability | None = None
+    ) -> Flow[Sequence[Put]]:
+        self._check_single("put into")
+        return (yield from self._publishing.put_many(messages, durability))
+
+    def put_frame(
+        self,
+        frame: bytes,
+        *,
+        partition: int | None = None,
+        priority: str = "normal",
+        durability: Durability | None = None,
+    ) -> Flow[Put]:
+        self._check_single("put into")
+        return (yield from self._publishing.put_frame(frame, partition, priority, durability))
+
+    # Out.
+
+    def get(self, timeout: float | None = 0, *, lease: float | None = None) -> Flow[Delivery | None]:
+        found = yield from self._take(1, timeout, lease)
+        return found[0] if found else None
+
+    def get_many(
+        self, count: int, timeout: float | None = 0, *, lease: float | None = None
+    ) -> Flow[list[Delivery]]:
+        return (yield from self._take(count, timeout, lease))
+
+    def pop(self, timeout: float | None = 0) -> Flow[Delivery | None]:
+        found = yield from self._take(1, timeout, None, pop=True)
+        return found[0] if found else None
+
+    def _take(
+        self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
+    ) -> Flow[list[Delivery]]:
+        """What is there, or, when nothing is, what comes first within `timeout` seconds."""
+        check_number("count", count, 1, MANY_MAX)
+        wish: dict[str, Any] = {}
+        if lease is not None:
+            wish["lease_ms"] = max(1, seconds_us("lease", lease, lowest=0.001) // 1000)
+        if pop:
+            wish["pop"] = True
+        if timeout is not None:
+            seconds_us("timeout", timeout, lowest=0)
+        clock = self._topics.clock
+        end = None if timeout is None else clock.monotonic() + timeout
+        while True:
+            wait_s = _WAIT_S_MAX if end is None else min(_WAIT_S_MAX, max(0.0, end - clock.monotonic()))
+            found = yield from self._receive(wish, count, wait_s)
+            if found or (end is not None and clock.monotonic() >= end):
+                for delivery in found if pop else ():
+                    delivery.is_settled = True
+                return found
+
+    def _receive(self, wish: Mapping[str, Any], count: int, wait_s: float) -> Flow[list[Delivery]]:
+        """As many as one answer holds; for more than that, of what is there, the next ones as well."""
+        found: list[Delivery] = []
+        while len(found) < count:
+            wanted = min(count - len(found), _RECEIVE_MAX)
+            call = self._receive_call({**wish, "max": wanted}, 0 if found else wait_s)
+            answer = yield from asked(call, self._topics.retry)
+            part = deliveries_of(answer.body, self._place)
+            found += part
+            if len(part) < _RECEIVE_MAX:
+                break
+        return found
+
+    def _receive_call(self, wish: Mapping[str, Any], wait_s: float) -> Call:
+        return Call(
+            "POST",
+            f"{self._group_path}/receive",
+            {},
+            encoded({**wish, "wait_ms": milliseconds(wait_s)}),
+            accept=DELIVERY,
+            # What an answer that was lost had leased comes again; what it had popped is gone.
+            is_repeatable="pop" not in wish,
+            wait_s=wait_s,
+        )
+
+    def _place(self, topic: str, partition: int) -> Place:
+        place = self._places.get((topic, partition))
+        if place is None:
+            place = self._places[topic, partition] = self._make_place(topic, partition, self.group)
+        return place
+
+    def lease_s(self, topic: str, lease: float | None) -> Flow[float]:
+        """How long a lease lasts, as given or as the topic is set."""
+        if lease is not None:
+            return lease
+        info = yield from self._topics.remembered(topic)
+        return _DEFAULT_LEASE_S if info is None else info.settings.lease_ms / 1000
+
+    # Settling.
+
+    def ack(self, held: Held) -> Flow[None]:
+        return (yield from self.settle("ack", self.claims_of(held), {}))
+
+    def nack(
+        self, held: Held, delay: float | None = None, reason: str | None = None, *, error: str | None = None
+    ) -> Flow[None]:
+        fields = self.nack_fields(delay, reason, error)
+        return (yield from self.settle("nack", self.claims_of(held), fields))
+
+    def reject(self, held: Held, reason: str | None = None, *, error: str | None = None) -> Flow[None]:
+        return (yield from self.settle("reject", self.claims_of(held), self.reject_fields(reason, error)))
+
+    def extend(self, held: Held, seconds: float) -> Flow[None]:
+        return (yield from self.settle("extend", self.claims_of(held), self.extend_fields(seconds)))
+
+    def nack_fields(self, delay: float | None, reason: str | None, error: str | None) -> Mapping[str, Any]:
+        """What a nack tells besides what it is about. Raises InvalidRequest, like the next two."""
+        story = _story(reason, error)
+        if delay is None:
+            return story
+        seconds_us("delay", delay, lowest=0)
+        return {**story, "delay_ms": milliseconds(delay)}
+
+    def reject_fields(self, reason: str | None, error: str | None) -> Mapping[str, Any]:
+        return _story(reason, error)
+
+    def extend_fields(self, seconds: float) -> Mapping[str, Any]:
+        return {"lease_ms": max(1, seconds_us("seconds", seconds, lowest=0.001) // 1000)}
+
+    def settle(self, act: str, claims: Claims, fields: Mapping[str, Any]) -> Flow[None]:
+        """Settle what still holds; LeaseExpired tells of the rest.
+
+        To send it again is safe: the token of a lease that is over settles nothing.
+        """
+        if not claims:
+            return
+        call = Call(
+            "POST",
+            f"{self._group_path}/{act}",
+            {},
+            encoded({**fields, "leases": claims.as_json()}),
+            is_repeatable=True,
+            takes=(409,),
+        )
+        answer = yield from asked(call, self._topics.retry)
+        results = decoded(answer.body).get("results")
+        if results is None:
+            raise failure_of(answer)
+        claims.settled(results, is_final=act != "extend")
+
+    def claims_of(self, held: object) -> Claims:
+        """The claims of deliveries and receipts, one or many. Raises InvalidRequest."""
+        claims = Claims()
+        if isinstance(held, Delivery | str):
+            held = [held]
+        if not isinstance(held, Iterable):
+            raise wrong(held)
+        items = held if isinstance(held, list) else list(held)
+        if items and set(map(type, items)) == {Delivery} and _are_together(items):
+            self._check_place(items[0])
+            claims.add_batch(items)
+            return claims
+        for item in items:
+            if isinstance(item, Delivery):
+                self._check_place(item)
+                claims.add_delivery(item)
+            elif isinstance(item, str):
+                receipt = parse_receipt(item)
+                self._check_topic(receipt.topic)
+                claims.add((receipt.topic, receipt.partition, receipt.lane, receipt.token), receipt.offset)
+            else:
+                raise wrong(item)
+        return claims
+
+    def _check_place(self, delivery: Delivery) -> None:
+        group = delivery._cursor.group
+        self._check_topic(delivery._cursor.topic)
+        if group != self.group:
+            raise InvalidRequest(f"the message was delivered to group {group}, and this is {self.group}")
+
+    def _check_topic(self, topic: str) -> None:
+        is_ours = topic == self.topic if self._pattern is None else self._pattern.matches(topic)
+        if not is_ours:
+            raise InvalidRequest(f"the message is one of {topic}, not of {self.topic}")
+
+    # The log.
+
+    def seek(
+        self,
+        to: str | None = None,
+        *,
+        offset: int | None = None,
+        timestamp: Moment | None = None,
+        partition: int | None = None,
+        priority: str | None = None,
+    ) -> Flow[None]:
+        self._check_single("seek in")
+        if sum(given is not None for given in (to, offset, timestamp)) != 1:
+            raise InvalidRequest('seek to one of "earliest", "latest", an offset or a timestamp')
+        moment = None if timestamp is None else moment_us("timestamp", timestamp)
+        if priority is not None:
+            lane_number(priority)
+        given = {
+            "to": to, "offset": offset, "timestamp": moment, "partition": partition, "priority": priority
+        }  # fmt: skip
+        wish = {name: value for name, value in given.items() if value is not None}
+        yield from self._topics.ask("POST", f"{self._group_path}/seek", wish, is_repeatable=True)
+
+    def read(
+        self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
+    ) -> Flow[list[StoredMessage]]:
+        self._check_single("read")
+        lane_number(priority)
+        check_number("partition", partition, 0, PARTITIONS_MAX)
+        check_number("limit", limit, 0, MANY_MAX)
+        if start is not None:
+            check_number("start", start, 0, OFFSET_MAX)
+        return (yield from self._read(self.topic, partition, start, limit, priority))
+
+    def _read(
+        self, topic: str, partition: int, start: int | None, limit: int, priority: str
+    ) -> Flow[list[StoredMessage]]:
+        found: list[StoredMessage] = []
+        path = path_of("topics", topic, "partitions", partition, "messages")
+        offset = "earliest" if start is None else str(start)
+        while True:
+            # Even a look at nothing says whether the topic and the offset are there.
+            wanted = min(max(1, limit - len(found)), MANY_MAX)
+            query = {"offset": offset, "limit": str(wanted), "priority": priority}
+            try:
+                told = decoded((yield from self._topics.ask("GET", path, query=query)).body)
+            except NotFound as error:
+                if type(error) is not NotFound:
+                    raise
+                # To HTTP a partition is a part of the path; here it is an argument.
+                raise InvalidRequest(str(error)) from None
+            found += map(stored_message_of, told["messages"])
+            if len(found) >= limit or not told["messages"] or told["next"] >= told["end"]:
+                return found[:limit]
+            offset = str(told["next"])
+
+    def peek(self, limit: int = 1) -> Flow[list[StoredMessage]]:
+        check_number("limit", limit, 0, MANY_MAX)
+        self._check_single("peek into")
+        query = {"limit": str(min(max(1, limit), _LISTED_MAX))}
+        answer = yield from self._topics.ask("GET", f"{self._group_path}/peek", query=query)
+        return [stored_message_of(told) for told in decoded(answer.body)["messages"]][:limit]
+
+    # Looking after.
+
+    def stats(self) -> Flow[QueueStats]:
+        if self._pattern is None:
+            return (yield from self._stats_of(self.topic))
+        each: list[QueueStats] = []
+        for topic in filter(self._pattern.matches, (yield from self._topics.topics())):
+            each += [(yield from self._stats_of(topic))]
+        return QueueStats(
+            self.topic,
+            self.group,
+            pending=sum(stats.pending for stats in each),
+            in_flight=sum(stats.in_flight for stats in each),
+            retrying=sum(stats.retrying for stats in each),
+            delayed=sum(stats.delayed for stats in each),
+            dead_letters=sum(stats.dead_letters for stats in each),
+        )
+
+    def _stats_of(self, topic: str) -> Flow[QueueStats]:
+        try:
+            answer = yield from self._topics.ask("GET", path_of("topics", topic, "groups", self.group))
+            return queue_stats_of(decoded(answer.body))
+        except GroupNotFound:
+            # As embedded: for a group that was never here, everything is pending.
+            stats = yield from self._topics.topic_stats(topic)
+            return QueueStats(
+                topic,
+                self.group,
+                pending=stats.messages,
+                delayed=stats.delayed,
+                dead_letters=stats.dead_letters,
+            )
+        except TopicNotFound:
+            # And a topic that nobody has made yet is empty.
+            return QueueStats(topic, self.group)
+
+    def dead_letters(self, limit: int | None = None) -> Flow[list[DeadLetter]]:
+        check_limit(limit)
+        self._check_single("ask for the dead letters of")
+        graves = self.topic if is_dead_letter_topic(self.topic) else dead_letter_name(self.topic)
+        info = yield from self._topics.remembered(graves)
+        found: list[DeadLetter] = []
+        # They are messages of a topic like any other, and their headers tell all there is to know.
+        places = product(range(0 if info is None else info.partitions), LANES)
+        for partition, priority in places:
+            left = OFFSET_MAX if limit is None else limit - len(found)
+            if left:
+                found += yield from self._buried(graves, partition, priority, left)
+        return found
+
+    def _buried(self, graves: str, partition: int, priority: str, limit: int) -> Flow[list[DeadLetter]]:
+        fallback = graves.removesuffix(DEAD_LETTER_SUFFIX)
+        lane = LANE_NUMBERS[priority]
+        stored = yield from self._read(graves, partition, None, limit, priority)
+        return [dead_letter(Record(*message[3:]), partition, lane, fallback) for message in stored]
+
+    def redrive(self, wanted: Filter | None = None, limit: int | None = None) -> Flow[int]:
+        return (yield from self._move("redrive", "moved", wanted, limit))
+
+    def discard(self, wanted: Filter | None = None, limit: int | None = None) -> Flow[int]:
+        return (yield from self._move("discard", "discarded", wanted, limit))
+
+    def _move(self, act: str, count: str, wanted: Filter | None, limit: int | None) -> Flow[int]:
+        check_limit(limit)
+        self._check_single("ask for the dead letters of")
+        if wanted is not None and not callable(wanted):
+            raise InvalidRequest(
+                f"filter is a function that takes a dead letter, not a {type(wanted).__name__}"
+            )
+        wishes: list[dict[str, Any]] = [{} if limit is None else {"limit": limit}]
+        if wanted is not None:
+            # A function cannot be sent: it is asked here, and the broker told which ones it chose.
+            letters = yield from self.dead_letters(None)
+            ids = [letter.id for letter in letters if wanted(letter)][:limit]
+            wishes = [{"ids": ids[start : start + _IDS_MAX]} for start in range(0, len(ids), _IDS_MAX)]
+        total = 0
+        for wish in wishes:
+            try:
+                answer = yield from self._topics.ask("POST", f"{self._path}/{act}", wish)
+            except TopicNotFound:
+                # Of a topic that never was there are none; of one that is gone they cannot go back.
+                if (yield from self._has_dead_letters()):
+                    raise
+                return total
+            total += decoded(answer.body)[count]
+        return total
+
+    def _has_dead_letters(self) -> Flow[bool]:
+        return bool((yield from self.dead_letters(1)))
+
+    def scheduled(self, limit: int | None = None) -> Flow[list[Scheduled]]:
+        check_limit(limit)
+        self._check_single("ask for the delayed messages of")
+        query = {"limit": str(_LISTED_MAX if limit is None else min(max(1, limit), _LISTED_MAX))}
+        try:
+            answer = yield from self._topics.ask("GET", f"{self._path}/scheduled", query=query)
+        except TopicNotFound:
+            return []
+        return [scheduled_of(waiting) for waiting in decoded(answer.body)["scheduled"]][:limit]
+
+    def cancel(self, scheduled_id: str) -> Flow[bool]:
+        self._check_single("cancel in")
+        if not scheduled_id or type(scheduled_id) is not str:
+            return False
+        try:
+            path = path_of("topics", self.topic, "scheduled", scheduled_id)
+            yield from self._topics.ask("DELETE", path)
+        except NotFound:
+            return False
+        return True
+
+
+def _story(reason: str | None, error: str | None) -> dict[str, Any]:
+    return {name: str(told) for name, told in (("reason", reason), ("error", error)) if told is not None}
+
+
+def _are_together(deliveries: list[Delivery]) -> bool:
+    """Whether all are of one lease, which is about messages of one lane."""
+    lease = deliveries[0]._lease
+    return [delivery._lease for delivery in deliveries].count(lease) == len(deliveries)

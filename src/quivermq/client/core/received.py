@@ -1,0 +1,62 @@
+"""What a receive answers: leases in JSON, and behind them frames of the log as they are."""
+
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from struct import Struct
+from typing import Any, cast
+
+from quivermq.client.core.place import Place
+from quivermq.client.core.wire import decoded
+from quivermq.delivery.cursor import Cursor
+from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.lease import Lease
+from quivermq.errors import InvalidFrame, QuiverError
+from quivermq.frame import Frame, Record
+from quivermq.frame.header import padded
+from quivermq.topic.partition import LANE_NUMBERS
+
+_LENGTH = Struct("<I")
+# Settings of a broker may let larger frames in than a reader expects by default.
+FRAME_BYTES_MAX = 1024 * 1024 * 1024
+
+
+def deliveries_of(body: bytes, place_of: Callable[[str, int], Place]) -> list[Delivery]:
+    """The messages of a receive, in order. Raises QuiverError when the answer makes no sense."""
+    if len(body) < _LENGTH.size:
+        raise QuiverError(f"a delivery begins with the length of its leases, not {body!r}")
+    end = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+    frames = frames_of(body, padded(end))
+    deliveries: list[Delivery] = []
+    for lease in decoded(body[_LENGTH.size : end])["leases"]:
+        records = _records(lease, frames)
+        # The same class as that of the embedded queue: it asks its cursor to settle it, whatever that is.
+        place = cast(Cursor, place_of(lease["topic"], lease["partition"]))
+        held = Lease(lease["attempt"], lease["deadline"], int(lease["token"], 16))
+        lane = LANE_NUMBERS[lease["priority"]]
+        deliveries += map(Delivery, records, repeat(held), repeat(place), repeat(lane))
+    return deliveries
+
+
+def frames_of(body: bytes, position: int = 0) -> Iterator[Frame]:
+    """Frame after frame of a body. Raises InvalidFrame."""
+    view = memoryview(body)
+    while position < len(body):
+        frame = Frame.parse(view, position, frame_bytes_max=FRAME_BYTES_MAX, raw_bytes_max=FRAME_BYTES_MAX)
+        position += frame.header.frame_bytes
+        yield frame
+
+
+def _records(lease: dict[str, Any], frames: Iterator[Frame]) -> list[Record]:
+    """The messages of one lease, out of as many frames as it says it has."""
+    runs = lease["runs"]
+    found: list[Record] = []
+    for _ in range(lease["frames"]):
+        frame = next(frames, None)
+        if frame is None:
+            raise InvalidFrame("a frame of a delivery is missing", position=0)
+        if not frame.is_control:
+            found += frame.records()
+    if len(runs) == 2 and found and found[0].offset == runs[0] and found[-1].offset == runs[1] - 1:
+        return found
+    wanted = set().union(*map(range, runs[::2], runs[1::2]))
+    return [record for record in found if record.offset in wanted]

@@ -1,0 +1,200 @@
+"""Messages and results as JSON has them, both ways."""
+
+import json
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Mapping
+from math import ceil
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from quivermq.clock import SteadyClock, SystemClock
+from quivermq.engine import Compacted
+from quivermq.engine.looking import StoredMessage
+from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
+from quivermq.errors import QuiverError
+from quivermq.log.verify import Finding, Report
+from quivermq.settings import StorageSettings
+from quivermq.topic.delay import Scheduled
+from quivermq.topic.incoming import Incoming, Message, check_message, moment_us
+from quivermq.topic.put import Put
+from quivermq.topic.settings import PARTITIONS_MAX, TopicSettings
+
+# Only what no broker can take is refused here; its own limits are its own to tell.
+_BYTES_MAX = 2**31 - 1
+_WIDEST = StorageSettings(
+    message_bytes_max=_BYTES_MAX // 2, frame_bytes_max=_BYTES_MAX, frame_raw_bytes_max=_BYTES_MAX
+)
+_ANY_TOPIC = TopicSettings(partitions=PARTITIONS_MAX)
+_CLOCK = SteadyClock(SystemClock())
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
+def path_of(*parts: str | int) -> str:
+    """A path whose parts may hold anything."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+def encoded(document: Mapping[str, Any]) -> bytes:
+    """JSON, in which a thing that JSON has no type for is what it looks like."""
+    return _encode(document).encode()
+
+
+def decoded(body: bytes) -> Any:
+    """What an answer says. Raises QuiverError when it is not JSON."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise QuiverError(f"the answer is not JSON: {body[:80]!r}") from None
+
+
+# In.
+
+
+def checked(message: Message) -> Incoming:
+    """Raise InvalidRequest for a message that could not be put anywhere."""
+    return check_message(message, _ANY_TOPIC, _WIDEST, _CLOCK)
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message to put. Raises InvalidRequest."""
+    incoming = checked(message)
+    key, headers, timestamp, _, dedup_id = incoming.rest
+    document: dict[str, Any] = {"value_base64": _base64(incoming.value)}
+    if key is not None:
+        document["key_base64"] = _base64(key)
+    if headers:
+        document["headers"] = {name: {"base64": _base64(content)} for name, content in headers.items()}
+    if message.priority != "normal":
+        document["priority"] = message.priority
+    if message.ttl is not None:
+        document["ttl_ms"] = milliseconds(message.ttl)
+    if message.delay is not None:
+        document["delay_ms"] = milliseconds(message.delay)
+    if message.deliver_at is not None:
+        document["deliver_at"] = moment_us("deliver_at", message.deliver_at)
+    plain = {"timestamp": timestamp, "dedup_id": dedup_id, "partition": message.partition}
+    return document | {name: value for name, value in plain.items() if value is not None}
+
+
+def milliseconds(seconds: float) -> int:
+    """Seconds as the broker counts them, never less than were meant."""
+    return ceil(round(seconds * 1000, 3))
+
+
+def _base64(content: bytes) -> str:
+    return b2a_base64(content, newline=False).decode()
+
+
+# Out.
+
+
+def put_of(told: Mapping[str, Any]) -> Put:
+    """Where a message is."""
+    return Put(
+        told["topic"],
+        told["partition"],
+        told["priority"],
+        told.get("offset"),
+        bool(told.get("duplicate", False)),
+        told.get("scheduled_id"),
+    )
+
+
+def stored_message_of(told: Mapping[str, Any]) -> StoredMessage:
+    """A message of the log."""
+    return StoredMessage(
+        topic=told["topic"],
+        partition=told["partition"],
+        priority=told["priority"],
+        offset=told["offset"],
+        timestamp=told["timestamp"],
+        key=_key(told),
+        value=_value(told),
+        headers=_headers(told),
+        expires_at=told.get("expires_at"),
+        dedup_id=told.get("dedup_id"),
+    )
+
+
+def scheduled_of(told: Mapping[str, Any]) -> Scheduled:
+    """A message that waits."""
+    return Scheduled(
+        id=told["id"],
+        deliver_at=told["deliver_at"],
+        partition=told["partition"],
+        priority=told["priority"],
+        key=_key(told),
+        value=_value(told),
+        headers=_headers(told),
+        timestamp=told["timestamp"],
+        expires_at=told.get("expires_at"),
+        dedup_id=told.get("dedup_id"),
+    )
+
+
+def queue_stats_of(told: Mapping[str, Any]) -> QueueStats:
+    """How far a group has come."""
+    names = ("topic", "group", "pending", "in_flight", "retrying", "delayed", "dead_letters")
+    return QueueStats(**{name: told[name] for name in names})
+
+
+def topic_stats_of(name: str, told: Mapping[str, Any]) -> TopicStats:
+    """What there is in a topic."""
+    return TopicStats(
+        topic=name,
+        partitions=told["partitions"],
+        messages=told["messages"],
+        bytes=told["bytes"],
+        delayed=told["delayed"],
+        dead_letters=told["dead_letters"],
+        groups={
+            group: queue_stats_of({"topic": name, "group": group, **stats})
+            for group, stats in told["groups"].items()
+        },
+    )
+
+
+def engine_stats_of(told: Mapping[str, Any]) -> EngineStats:
+    """What there is in all topics."""
+    topics = {name: topic_stats_of(name, topic) for name, topic in sorted(told["topics"].items())}
+    return EngineStats(topics, told["messages"], told["bytes"], told["free_bytes"])
+
+
+def compacted_of(told: Mapping[str, Any]) -> Compacted:
+    """What was removed."""
+    return Compacted(told["segments"], told["messages"], told["bytes"])
+
+
+def report_of(told: Mapping[str, Any]) -> Report:
+    """What a verification saw."""
+    report = Report(*(told[name] for name in ("logs", "segments", "frames", "messages", "bytes")))
+    for finding in told["findings"]:
+        report.findings.append(finding_of(finding))
+    return report
+
+
+def finding_of(told: Mapping[str, Any]) -> Finding:
+    """Something that a verification found."""
+    return Finding(**{**told, "path": Path(told["path"]), "offsets": tuple(told["offsets"])})
+
+
+def _value(told: Mapping[str, Any]) -> bytes:
+    if "value_base64" in told:
+        return a2b_base64(told["value_base64"])
+    text: str = told["value"]
+    return text.encode()
+
+
+def _key(told: Mapping[str, Any]) -> bytes | None:
+    if told.get("key_base64") is not None:
+        return a2b_base64(told["key_base64"])
+    text: str | None = told.get("key")
+    return None if text is None else text.encode()
+
+
+def _headers(told: Mapping[str, Any]) -> dict[str, bytes]:
+    return {
+        name: content.encode() if isinstance(content, str) else a2b_base64(content["base64"])
+        for name, content in (told.get("headers") or {}).items()
+    }

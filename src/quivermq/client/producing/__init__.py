@@ -1,0 +1,1 @@
+"""A producer: messages one by one in, frames out, in the background."""

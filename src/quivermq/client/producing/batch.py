@@ -1,0 +1,89 @@
+"""Messages of one lane on their way into a frame, and what their sender can ask about them."""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from quivermq.errors import QuiverError, Unavailable
+from quivermq.frame import Codec, Producer, encode
+from quivermq.topic.put import Put
+
+# A partition and a priority.
+Lane = tuple[int, str]
+Rest = tuple[bytes | None, Mapping[str, bytes] | None]
+
+_NOTHING: Rest = (None, None)
+
+
+class Batch:
+    """What becomes one frame. The producer's lock guards it until it is taken."""
+
+    __slots__ = ("born_at", "born_us", "bytes", "error", "is_due", "lane", "put", "rests", "values")
+
+    def __init__(self, lane: Lane, born_at: float, born_us: int) -> None:
+        self.lane = lane
+        self.born_at = born_at
+        self.born_us = born_us
+        self.values: list[bytes] = []
+        # Most messages are just a value; the others have their keys and headers here, by their place.
+        self.rests: dict[int, Rest] = {}
+        self.bytes = 0
+        self.is_due = False
+        self.put: Put | None = None
+        self.error: QuiverError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.put is not None or self.error is not None
+
+    def encoded(self, producer: Producer, codec: Codec, ttl_ms: int | None) -> bytes:
+        """The frame. The same producer makes the same bytes of it each time."""
+        count, rests = len(self.values), self.rests
+        rows: Sequence[Rest] = [rests.get(i, _NOTHING) for i in range(count)] if rests else ()
+        expires_at = None if ttl_ms is None else [self.born_us + ttl_ms * 1000] * count
+        return bytes(
+            encode(
+                self.values,
+                timestamp=self.born_us,
+                keys=[key for key, _ in rows] if rests else None,
+                headers=[headers for _, headers in rows] if rests else None,
+                expires_at=expires_at,
+                codec=codec,
+                producer=producer,
+            )
+        )
+
+
+class Sent:
+    """What `send` returns: where the message is, once that is known."""
+
+    __slots__ = ("_batch", "_index", "_news")
+
+    def __init__(self, batch: Batch, index: int, news: threading.Condition) -> None:
+        self._batch = batch
+        self._index = index
+        self._news = news
+
+    def done(self) -> bool:
+        """Whether it was stored, or given up."""
+        return self._batch.is_done
+
+    def result(self, timeout: float | None = None) -> Put:
+        """Where it is. Raises what kept it from being stored, and Unavailable after `timeout` seconds."""
+        batch = self._batch
+        with self._news:
+            if not self._news.wait_for(lambda: batch.is_done, timeout):
+                raise Unavailable(f"the message is still on its way after {timeout} seconds")
+        if batch.error is not None:
+            raise batch.error
+        put = batch.put
+        assert put is not None
+        assert put.offset is not None, "a frame is never delayed"
+        return put._replace(offset=put.offset + self._index)
+
+    def exception(self, timeout: float | None = None) -> QuiverError | None:
+        """What kept it from being stored, or None."""
+        try:
+            self.result(timeout)
+        except QuiverError as error:
+            return error
+        return None

@@ -1,0 +1,66 @@
+"""A producer from its options, each of them checked."""
+
+from dataclasses import dataclass
+from typing import get_args
+
+from quivermq.client.blocking.shell import Shell
+from quivermq.client.core.choice import check_choice
+from quivermq.client.core.retry import Retry
+from quivermq.client.core.topics import TopicCalls
+from quivermq.client.producing.gathering import Bounds, Gathering
+from quivermq.client.producing.producer import Acks, RemoteProducer, WhenFull
+from quivermq.log.limits import check_durability
+from quivermq.settings import CodecName, Durability
+from quivermq.topic.incoming import check_number
+from quivermq.topic.names import check_topic_name
+
+MIB = 1024 * 1024
+# About two minutes with the waits of `Retry`.
+RETRIES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """How a producer gathers and sends. Raises InvalidRequest."""
+
+    linger_ms: int = 5
+    batch_messages: int = 1000
+    batch_bytes: int = MIB
+    buffer_bytes: int = 64 * MIB
+    when_full: WhenFull = "block"
+    acks: Acks = "leader"
+    retries: int = RETRIES
+    durability: Durability | None = None
+    compression: CodecName | None = None
+
+    def __post_init__(self) -> None:
+        check_number("linger_ms", self.linger_ms, 0, 3_600_000)
+        check_number("batch_messages", self.batch_messages, 1, 100_000)
+        check_number("batch_bytes", self.batch_bytes, 1, 8 * MIB)
+        check_number("buffer_bytes", self.buffer_bytes, 1, 2**40)
+        check_number("retries", self.retries, 0, 2**31)
+        check_choice("when_full", self.when_full, get_args(WhenFull))
+        check_choice("acks", self.acks, get_args(Acks))
+        if self.durability is not None:
+            check_durability(self.durability)
+        if self.compression is not None:
+            check_choice("compression", self.compression, get_args(CodecName))
+
+
+def make_producer(shell: Shell, topic: str, options: ProducerOptions) -> RemoteProducer:
+    """A producer on a connection of its own kind: what cannot be stored now is waited for."""
+    check_topic_name(topic)
+    is_safe = options.acks == "leader"
+    calls = TopicCalls(Retry(options.retries if is_safe else 0, is_patient=is_safe))
+    bounds = Bounds(options.linger_ms / 1000, options.batch_messages, options.batch_bytes)
+    return RemoteProducer(
+        topic,
+        shell,
+        calls,
+        Gathering(bounds, calls.clock),
+        buffer_bytes=options.buffer_bytes,
+        when_full=options.when_full,
+        acks=options.acks,
+        durability=options.durability,
+        codec=options.compression,
+    )

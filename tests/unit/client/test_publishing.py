@@ -1,0 +1,111 @@
+"""How messages go over the wire: raw, as JSON, or as a frame, and which of them may be sent again."""
+
+import json
+from typing import Any
+
+import pytest
+from unit.client.flows import Script, answer, error
+
+from quivermq.client.core.call import FRAME, JSON, OCTETS, Broken
+from quivermq.client.core.publishing import Publishing
+from quivermq.client.core.retry import Retry
+from quivermq.client.core.topics import TopicCalls
+from quivermq.errors import InvalidRequest, Unreachable
+from quivermq.frame import Codec, Frame
+from quivermq.topic.incoming import Message
+
+PUT = {"topic": "orders", "partition": 1, "priority": "normal", "offset": 5, "duplicate": False,
+       "scheduled_id": None}  # fmt: skip
+
+
+def publishing() -> Publishing:
+    return Publishing(TopicCalls(Retry(0)), "orders")
+
+
+def topic(**settings: Any) -> Any:
+    return answer({"name": "orders", "groups": {}, "settings": {"partitions": 2, **settings}})
+
+
+def test_a_lone_value_goes_as_it_is() -> None:
+    script = Script(answer(PUT))
+    put = script.run(publishing().put(Message(b"\xff", ttl=1.5, delay=0.0001, dedup_id="ü"), "os"))
+    assert (put.partition, put.offset) == (1, 5)
+    (call,) = script.calls
+    assert (call.method, call.path, call.body) == ("POST", "/v1/topics/orders/messages", b"\xff")
+    assert call.content_type == OCTETS
+    assert call.query == {"ttl_ms": "1500", "delay_ms": "1", "dedup_id": "ü", "durability": "os"}
+    assert call.is_repeatable
+
+
+def test_keys_and_headers_go_as_json() -> None:
+    script = Script(answer(PUT))
+    script.run(publishing().put(Message(b"v", key=b"k", headers={"a": b"1"}, priority="low"), None))
+    (call,) = script.calls
+    assert call.content_type == JSON
+    assert json.loads(call.body) == {
+        "value_base64": "dg==",
+        "key_base64": "aw==",
+        "headers": {"a": {"base64": "MQ=="}},
+        "priority": "low",
+    }
+    assert not call.is_repeatable
+
+
+def test_an_empty_value_is_not_mistaken_for_no_body() -> None:
+    script = Script(answer(PUT))
+    script.run(publishing().put(Message(b""), None))
+    assert json.loads(script.calls[0].body) == {"value_base64": ""}
+
+
+def test_plain_values_go_as_one_frame() -> None:
+    script = Script(topic(codec="gzip"), answer({**PUT, "count": 3}))
+    puts = script.run(publishing().put_many([b"a" * 100, b"b" * 100, b"c" * 100], "fsync"))
+    call = script.calls[1]
+    assert (call.content_type, call.query) == (FRAME, {"durability": "fsync"})
+    frame = Frame.parse(call.body)
+    assert frame.values() == [b"a" * 100, b"b" * 100, b"c" * 100]
+    assert frame.header.codec == Codec.GZIP
+    assert [(put.partition, put.offset) for put in puts] == [(1, 5), (1, 6), (1, 7)]
+
+
+def test_a_frame_creates_a_topic_that_is_new() -> None:
+    script = Script(error("topic_not_found", 404), answer({**PUT, "count": 1}))
+    script.run(publishing().put_many([b"a"], None))
+    assert script.calls[1].content_type == FRAME
+
+
+@pytest.mark.parametrize(
+    "messages", [[Message(b"a", key=b"k")], [b"a", Message(b"b")], [bytearray(b"a")], [b"a"] * 10_001]
+)
+def test_what_a_frame_cannot_say_goes_as_json(messages: list[Any]) -> None:
+    script = Script(lambda call: answer({"results": [PUT] * len(json.loads(call.body)["messages"])}))
+    puts = script.run(publishing().put_many(messages, None))
+    assert len(puts) == len(messages)
+    assert script.calls[0].content_type == JSON
+
+
+def test_what_expires_by_the_topic_is_left_to_the_clock_of_the_broker() -> None:
+    script = Script(topic(ttl_ms=5), answer({"results": [PUT]}))
+    script.run(publishing().put_many([b"a"], None))
+    assert script.calls[1].content_type == JSON
+
+
+def test_very_much_goes_in_parts() -> None:
+    messages = [Message(bytes(1024 * 1024), key=b"k") for _ in range(20)]
+    script = Script(*[lambda call: answer({"results": [PUT] * len(json.loads(call.body)["messages"])})] * 3)
+    assert len(script.run(publishing().put_many(messages, None))) == 20
+    assert len(script.calls) == 3
+
+
+def test_everything_is_checked_before_anything_is_sent() -> None:
+    with pytest.raises(InvalidRequest):
+        Script().run(publishing().put_many([Message(b"a", key=b"k"), Message("text")], None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ids", "calls"), [(["x", "y"], 2), (["x", None], 1)])
+def test_many_are_sent_again_only_when_all_are_recognised(ids: list[str | None], calls: int) -> None:
+    retrying = Publishing(TopicCalls(Retry(1, first_s=0)), "orders")
+    script = Script(*[Broken("cut", was_sent=True)] * 2)
+    with pytest.raises(Unreachable):
+        script.run(retrying.put_many([Message(b"a", dedup_id=each) for each in ids], None))
+    assert len(script.calls) == calls
