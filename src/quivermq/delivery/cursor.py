@@ -17,7 +17,7 @@ from quivermq.delivery import journal
 from quivermq.delivery.burial import Graves, bury
 from quivermq.delivery.dead_letters import Origin, Verdict
 from quivermq.delivery.deadlines import Deadlines
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Taken
 from quivermq.delivery.fresh import Fresh, fresh_messages, messages_at
 from quivermq.delivery.lease import Lease, Receipt
 from quivermq.delivery.meter import DeliveryMeter
@@ -110,7 +110,7 @@ class Cursor:
             due = state.next_ready()
         return fresh + (len(state.ready) if due is not None and due <= now_us else 0)
 
-    def take(self, lane: int, count: int, lease_us: int, *, pop: bool = False) -> list[Delivery]:
+    def take(self, lane: int, count: int, lease_us: int, *, pop: bool = False) -> list[Taken]:
         """Lease up to `count` messages of a lane, those that failed before first.
 
         With `pop` they are finished at once, and nobody has to settle them.
@@ -128,10 +128,7 @@ class Cursor:
             batches, end = self._take(state, log, lane, count, now_us, lease_us, pop)
         if end:
             self._sync(end)
-        if len(batches) == 1:
-            lease, records = batches[0]
-            return list(map(Delivery, records, repeat(lease), repeat(self), repeat(lane)))
-        return [Delivery(record, lease, self, lane) for lease, records in batches for record in records]
+        return [Taken(self, lane, lease, records) for lease, records in batches]
 
     def _take(
         self, state: LaneState, log: Log, lane: int, count: int, now_us: int, lease_us: int, pop: bool
@@ -164,9 +161,7 @@ class Cursor:
             and self.settings.durability != "fsync"
         )
 
-    def _hand_out_next(
-        self, state: LaneState, lane: int, now_us: int, lease_us: int, pop: bool
-    ) -> Delivery:
+    def _hand_out_next(self, state: LaneState, lane: int, now_us: int, lease_us: int, pop: bool) -> Taken:
         """What `_hand_out` does, for a single message of the plainest kind: the hot path of `get`."""
         deadline = now_us + lease_us
         place = state.place + 1
@@ -187,7 +182,7 @@ class Cursor:
         self._meter.delivered.add(1)
         if not offset % _AGE_SAMPLED:
             self._meter.age.observe(max(0, now_us - record.timestamp) / 1_000_000)
-        return Delivery(record, lease, self, lane)
+        return Taken(self, lane, lease, [record])
 
     def _hand_out(
         self,
@@ -340,13 +335,16 @@ class Cursor:
         self._meter.acked.add(1)
         self._sync(end)
 
-    def ack_batch(self, lane: int, lease: Lease, offsets: list[int]) -> bool:
+    def ack_batch(self, lane: int, token: int, offsets: list[int]) -> bool:
         """Messages of one lease are done with, if it holds for all of them; otherwise nothing is done."""
         with self._lock:
             self._check_open()
             state = self.lanes[lane]
             held = list(map(state.leases.get, offsets))
-            if held.count(lease) < len(held) or lease.deadline <= self._clock.now_us():
+            lease = held[0]
+            if lease is None or lease.token != token or lease.deadline <= self._clock.now_us():
+                return False
+            if held.count(lease) < len(held):
                 return False
             first, behind = offsets[0], offsets[-1] + 1
             is_run = behind - first == len(offsets) and offsets == list(range(first, behind))

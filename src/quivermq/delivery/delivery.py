@@ -1,6 +1,8 @@
 """A message in a consumer's hands."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.delivery.lease import Lease, Receipt
 from quivermq.frame import Record
@@ -8,6 +10,29 @@ from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
     from quivermq.delivery.cursor import Cursor
+
+
+class Taken(NamedTuple):
+    """Messages of one lane that were handed out with one lease."""
+
+    cursor: "Cursor"
+    lane: int
+    lease: Lease
+    records: list[Record]
+
+    def deliveries(self) -> Iterator["Delivery"]:
+        """Each message on its own, as consumers want them."""
+        return map(Delivery, self.records, repeat(self.lease), repeat(self.cursor), repeat(self.lane))
+
+
+def deliveries_of(taken: Iterable[Taken]) -> list["Delivery"]:
+    """All messages, each on its own."""
+    return [delivery for batch in taken for delivery in batch.deliveries()]
+
+
+def message_count(taken: Iterable[Taken]) -> int:
+    """How many messages these are."""
+    return sum(len(batch.records) for batch in taken)
 
 
 class Delivery:

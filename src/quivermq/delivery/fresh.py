@@ -86,6 +86,7 @@ def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
         ahead += records[start - base :] if base < start else records
         has_conditions = has_conditions or bool(frame.header.columns & Column.EXPIRES_AT)
     state.ahead, state.place, state.has_conditions = ahead, 0, has_conditions
+    state.frames = frames
     state.ahead_end = frames[-1].header.end_offset if frames else start
     return bool(frames)
 

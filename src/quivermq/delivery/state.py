@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 
 from quivermq.delivery.lease import Lease
 from quivermq.delivery.retry import Retry
-from quivermq.frame import Record
+from quivermq.frame import Frame, Record
 
 
 class LaneState:
@@ -18,6 +18,7 @@ class LaneState:
     __slots__ = (
         "ahead",
         "ahead_end",
+        "frames",
         "has_conditions",
         "leases",
         "next",
@@ -39,6 +40,8 @@ class LaneState:
     def forget_ahead(self) -> None:
         """Forget the messages that were read ahead."""
         self.ahead: list[Record] = []
+        # What they were read from, for those who hand whole frames on.
+        self.frames: list[Frame] = []
         self.place = 0
         self.ahead_end = self.next
         # Whether some of them may have to be passed over.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
 from quivermq.delivery.lease import Held
 from quivermq.engine.dead_letters import Filter, dead_letters, discard, redrive
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.looking import StoredMessage, stored_message, unseen
 from quivermq.engine.positions import positions
 from quivermq.engine.scope import Scope
-from quivermq.engine.settling import Settling, claims_of
+from quivermq.engine.settling import Settling, claims_of, offsets_held
 from quivermq.engine.stats import QueueStats
 from quivermq.engine.taking import Taking
 from quivermq.engine.waiting import Watch
@@ -157,7 +157,10 @@ class Queue:
         """
         is_plain = timeout == 0 and lease is None
         found = self._taking.take_now(1, None, False) if is_plain else self._taking.take(1, timeout, lease)
-        return found[0] if found else None
+        if not found:
+            return None
+        cursor, lane, held, [record] = found[0]
+        return Delivery(record, held, cursor, lane)
 
     def get_many(
         self, count: int, timeout: float | None = 0, *, lease: float | None = None, pop: bool = False
@@ -166,11 +169,17 @@ class Queue:
 
         With `pop` they are acknowledged at once.
         """
-        check_number("count", count, 1, _MANY_MAX)
-        found = self._taking.take(count, timeout, lease, pop=pop)
+        found = deliveries_of(self.take(count, timeout, lease=lease, pop=pop))
         for delivery in found if pop else ():
             delivery.is_settled = True
         return found
+
+    def take(
+        self, count: int, timeout: float | None = 0, *, lease: float | None = None, pop: bool = False
+    ) -> list[Taken]:
+        """As `get_many`, but whole batches of one lease each, for those who hand them on as they are."""
+        check_number("count", count, 1, _MANY_MAX)
+        return self._taking.take(count, timeout, lease, pop=pop)
 
     def pop(self, timeout: float | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
@@ -241,7 +250,7 @@ class Queue:
 
         Those whose receipts still hold are settled in any case; then LeaseExpired tells of the others.
         """
-        if isinstance(held, list) and held and self._ack_batch(held):
+        if isinstance(held, list) and held and (self._ack_batch(held) or self._ack_runs(held)):
             return
         self._settle(held, lambda cursor, lane, claims: cursor.ack(lane, claims))
 
@@ -256,11 +265,19 @@ class Queue:
             return False
         cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
         self._check_cursor(cursor)
-        if not cursor.ack_batch(lane, lease, [delivery._record.offset for delivery in deliveries]):
+        if not cursor.ack_batch(lane, lease.token, [delivery._record.offset for delivery in deliveries]):
             return False
         for delivery in deliveries:
             delivery.is_settled = True
         return True
+
+    def _ack_runs(self, held: list[Delivery | str | Held]) -> bool:
+        """Acknowledge all of a lease, if that is what it is."""
+        if len(held) != 1 or not isinstance(run := held[0], Held):
+            return False
+        self._engine.check_open()
+        cursor = self._cursor_of(run.topic, run.partition)
+        return cursor is not None and cursor.ack_batch(run.lane, run.token, offsets_held(run))
 
     def nack(
         self,

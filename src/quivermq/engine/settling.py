@@ -42,7 +42,7 @@ class Claims:
 
     def add_held(self, cursor: Cursor | None, held: Held) -> None:
         """Many of one lease, as the broker's clients name them."""
-        offsets = _offsets_of(held.runs)
+        offsets = offsets_held(held)
         if cursor is None:
             self._unknown += [str(Receipt(*held[:3], offset, held.token)) for offset in offsets]
         else:
@@ -102,8 +102,9 @@ def claims_of(
     return claims
 
 
-def _offsets_of(runs: Sequence[int]) -> list[int]:
+def offsets_held(held: Held) -> list[int]:
     """The offsets of ranges, of which there may not be more than anybody can have in hand."""
+    runs = held.runs
     starts, ends = runs[::2], runs[1::2]
     are_runs = len(starts) == len(ends) and all(0 <= s < e for s, e in zip(starts, ends, strict=True))
     if not are_runs or sum(ends) - sum(starts) > _HELD_MAX:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Taken, message_count
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.scope import Scope
 from quivermq.engine.waiting import Watch, wait_for
@@ -27,10 +27,10 @@ class Taking:
 
     def take(
         self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
-    ) -> list[Delivery]:
+    ) -> list[Taken]:
         lease_us = None if lease is None else seconds_us("lease", lease, lowest=0.001)
 
-        def take() -> list[Delivery]:
+        def take() -> list[Taken]:
             return self.take_now(count, lease_us, pop)
 
         if timeout == 0:
@@ -39,7 +39,7 @@ class Taking:
             seconds_us("timeout", timeout, lowest=0)
         return wait_for(take, timeout, self._engine, self.groups)
 
-    def take_now(self, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
+    def take_now(self, count: int, lease_us: int | None, pop: bool) -> list[Taken]:
         hosted = self._hosted
         if hosted is not None and not hosted.is_gone and self._scope.pattern is None:
             return self._take_from(hosted, count, lease_us, pop)
@@ -50,21 +50,24 @@ class Taking:
         topics = self._scope.all()
         self._turn += 1
         start = self._turn % len(topics) if topics else 0
-        taken: list[Delivery] = []
+        taken: list[Taken] = []
+        left = count
         failures: list[QuiverError] = []
         for topic in [*topics[start:], *topics[:start]]:
             try:
-                taken += self._take_from(topic, count - len(taken), lease_us, pop)
+                given = self._take_from(topic, left, lease_us, pop)
+                taken += given
+                left -= message_count(given)
             except (StorageFailed, DiskFull) as error:
                 # What other topics gave is leased already, and has to reach the caller.
                 failures.append(error)
-            if len(taken) >= count:
+            if left <= 0:
                 break
         if not taken and failures:
             raise failures[0]
         return taken
 
-    def _take_from(self, hosted: Hosted, count: int, lease_us: int | None, pop: bool) -> list[Delivery]:
+    def _take_from(self, hosted: Hosted, count: int, lease_us: int | None, pop: bool) -> list[Taken]:
         if hosted.topic.delays.next_due is not None:
             hosted.release(self._engine.clock.now_us())
         try:

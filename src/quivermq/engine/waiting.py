@@ -2,9 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from quivermq.delivery.delivery import Delivery
 from quivermq.engine.hosted import Hosted
 from quivermq.group.bell import Bell, Waiter, leave
 from quivermq.group.group import Group
@@ -12,6 +11,7 @@ from quivermq.group.group import Group
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine
 
+T = TypeVar("T")
 Groups = Callable[[], list[tuple[Hosted, Group]]]
 
 
@@ -50,8 +50,8 @@ class Watch:
 
 
 def wait_for(
-    take: Callable[[], list[Delivery]], timeout: float | None, engine: "Engine", groups: Groups
-) -> list[Delivery]:
+    take: Callable[[], list[T]], timeout: float | None, engine: "Engine", groups: Groups
+) -> list[T]:
     """What `take` finds, as soon as it finds something; nothing after `timeout` seconds."""
     found = take()
     left = timeout
@@ -63,11 +63,11 @@ def wait_for(
 
 
 def _wait_once(
-    take: Callable[[], list[Delivery]],
+    take: Callable[[], list[T]],
     left: float | None,
     engine: "Engine",
     groups: list[tuple[Hosted, Group]],
-) -> tuple[float, list[Delivery]]:
+) -> tuple[float, list[T]]:
     """Wait for a ring, for something to fall due, or for the time to be over, then look again."""
     event = threading.Event()
     watch = Watch(engine, groups, event.set)

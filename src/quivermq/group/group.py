@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Taken, message_count
 from quivermq.delivery.service import Service
 from quivermq.errors import DiskFull, QuiverError, StorageFailed
 from quivermq.group.bell import Bell
@@ -57,7 +57,7 @@ class Group:
         more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
         self.cursors = [*self.cursors, *more]
 
-    def take(self, count: int, lease_us: int | None, *, pop: bool = False) -> list[Delivery]:
+    def take(self, count: int, lease_us: int | None, *, pop: bool = False) -> list[Taken]:
         """Up to `count` messages, leased to the caller; with `pop` finished at once.
 
         A partition that cannot be read keeps nobody from the others; when no other has anything, its
@@ -69,13 +69,14 @@ class Group:
             return cursors[0].take(_NORMAL, count, lease_us, pop=pop)
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
-        taken: list[Delivery] = []
+        taken: list[Taken] = []
+        left = count
         failures: list[QuiverError] = []
         # A lane may give less than it seemed to have: what has expired, or waits for its turn, counts.
         spent: set[int] = set()
         freed = sum(cursor.freed for cursor in cursors)
-        while len(taken) < count:
-            shares = self._service.shares(count - len(taken), self._ready(cursors, spent))
+        while left > 0:
+            shares = self._service.shares(left, self._ready(cursors, spent))
             if not shares:
                 # Passing over a message of a key may have made one of another lane ready.
                 before, freed = freed, sum(cursor.freed for cursor in cursors)
@@ -84,9 +85,11 @@ class Group:
                 spent.clear()
             for lane, share in shares:
                 given = _take(cursors, lane, share, lease_us, pop, failures)
-                if len(given) < share:
+                given_count = message_count(given)
+                if given_count < share:
                     spent.add(lane)
                 taken += given
+                left -= given_count
         if not taken and failures:
             raise failures[0]
         return taken
@@ -134,14 +137,17 @@ class Group:
 
 def _take(
     cursors: list[Cursor], lane: int, count: int, lease_us: int, pop: bool, failures: list[QuiverError]
-) -> list[Delivery]:
+) -> list[Taken]:
     """Up to `count` messages of one lane, from one partition after the other."""
-    taken: list[Delivery] = []
+    taken: list[Taken] = []
+    left = count
     for cursor in cursors:
-        if len(taken) >= count:
+        if left <= 0:
             break
         try:
-            taken += cursor.take(lane, count - len(taken), lease_us, pop=pop)
+            given = cursor.take(lane, left, lease_us, pop=pop)
+            taken += given
+            left -= message_count(given)
         except (StorageFailed, DiskFull) as error:
             # What others gave is leased already, and has to reach the caller.
             failures.append(error)

@@ -4,27 +4,19 @@ Where a lease holds a whole frame of the log, that frame is sent as it is stored
 docs/reference/http.md.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Iterable, Iterator
 from struct import Struct
 
 import msgspec
 
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Taken
 from quivermq.disk import Buffer
-from quivermq.engine import Engine
-from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame, Record, encode_records
-from quivermq.log import Log
 from quivermq.topic.offsets import runs
-
-# For fewer messages than this, making a frame takes no longer than looking for the one in the log.
-_STORED_MESSAGES_MIN = 64
+from quivermq.topic.partition import LANES
 
 _length = Struct("<I")
 _encode = msgspec.json.Encoder().encode
-_lease_of = attrgetter("_lease")
 
 
 class LeaseOut(msgspec.Struct):
@@ -46,27 +38,26 @@ class LeasesOut(msgspec.Struct):
     leases: list[LeaseOut]
 
 
-def packed_deliveries(deliveries: Sequence[Delivery], engine: Engine) -> bytes:
-    """All deliveries of a receive as one body."""
+def packed(taken: Iterable[Taken], now_us: int) -> bytes:
+    """All messages of a receive as one body."""
     leases: list[LeaseOut] = []
     buffers: list[Buffer] = []
-    for lease, group in groupby(deliveries, key=_lease_of):
-        held = list(group)
-        first = held[0]
-        log = engine.hosted(first.topic).topic.partitions[first.partition].log(first._lane)
-        records = [delivery._record for delivery in held]
-        frames = list(_frames(log, records, engine.clock.now_us()))
+    for batch in taken:
+        cursor, lane, lease, records = batch
+        flat = _runs(records)
+        frames = list(_frames(batch, flat, now_us))
         for frame in frames:
             buffers += frame.buffers()
+        token = f"{lease.token:x}"
         leases.append(
             LeaseOut(
-                first.topic,
-                first.partition,
-                first.priority,
+                cursor.topic,
+                cursor.partition,
+                LANES[lane],
                 lease.attempt,
-                f"{lease.token:x}",
+                token,
                 lease.deadline,
-                runs(record.offset for record in records),
+                flat,
                 len(frames),
             )
         )
@@ -75,30 +66,32 @@ def packed_deliveries(deliveries: Sequence[Delivery], engine: Engine) -> bytes:
     return b"".join([_length.pack(len(head)), head, padding, *buffers])
 
 
-def _frames(log: Log, records: list[Record], now_us: int) -> Iterator[Frame]:
+def _runs(records: list[Record]) -> list[int]:
+    """The offsets as ranges: one, unless some are retries."""
+    offsets = [record.offset for record in records]
+    first, behind = offsets[0], offsets[0] + len(offsets)
+    return [first, behind] if offsets == list(range(first, behind)) else runs(offsets)
+
+
+def _frames(batch: Taken, flat: list[int], now_us: int) -> Iterator[Frame]:
     """Frames that hold these messages, each run of them for itself."""
+    records = batch.records if len(flat) == 2 else sorted(batch.records)
     place = 0
-    flat = runs(record.offset for record in records)
-    by_offset = sorted(records) if len(flat) > 2 or records[0].offset != flat[0] else records
     for start, end in zip(flat[::2], flat[1::2], strict=True):
-        left = end - start
-        for frame in _stored_frames(log, start, end) if left >= _STORED_MESSAGES_MIN else ():
-            yield frame
-            place, left = place + len(frame), left - len(frame)
-        if left:
-            yield encode_records(by_offset[place : place + left], now_us)
-            place += left
+        for count, stored in _pieces(batch, start, end):
+            yield stored or encode_records(records[place : place + count], now_us)
+            place += count
 
 
-def _stored_frames(log: Log, start: int, end: int) -> Iterator[Frame]:
-    """The frames of the log from an offset on, as long as they hold nothing else."""
-    try:
-        for frame in log.frames(start):
-            if frame.header.base_offset < start or frame.header.end_offset > end or frame.is_control:
-                return
-            yield frame
-            if frame.header.end_offset == end:
-                return
-    except OffsetOutOfRange:
-        # Retention was faster; the messages are still in hand.
-        return
+def _pieces(batch: Taken, start: int, end: int) -> Iterator[tuple[int, Frame | None]]:
+    """A run of messages, cut where a whole frame of the log, which was just read, can go as it is."""
+    for frame in batch.cursor.lanes[batch.lane].frames:
+        base, behind = frame.header.base_offset, frame.header.end_offset
+        if base < start or behind > end or frame.is_control:
+            continue
+        if start < base:
+            yield base - start, None
+        yield behind - base, frame
+        start = behind
+    if start < end:
+        yield end - start, None

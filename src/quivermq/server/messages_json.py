@@ -57,8 +57,8 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
 
     value: str | UnsetType = UNSET
     value_base64: bytes | UnsetType = UNSET
-    key: str | None | UnsetType = UNSET
-    key_base64: bytes | None | UnsetType = UNSET
+    key: str | UnsetType | None = UNSET
+    key_base64: bytes | UnsetType | None = UNSET
     headers: dict[str, str | Base64] | None = None
     priority: Priority = "normal"
     ttl_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] | None = None
@@ -172,7 +172,7 @@ def content_fields(value: bytes, key: bytes | None, headers: dict[str, bytes]) -
     }
 
 
-def _bytes_of(name: str, text: str | None | UnsetType, base64: bytes | None | UnsetType) -> bytes | None:
+def _bytes_of(name: str, text: str | UnsetType | None, base64: bytes | UnsetType | None) -> bytes | None:
     if base64 is UNSET:
         return None if text is UNSET or text is None else text.encode()
     if text is not UNSET:

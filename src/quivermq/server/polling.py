@@ -9,8 +9,8 @@ import asyncio
 import math
 import threading
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from quivermq.delivery.delivery import Delivery
 from quivermq.engine import Queue
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.waiting import Watch
@@ -18,7 +18,8 @@ from quivermq.group.group import Group
 from quivermq.server.broker import Broker
 
 Ring = asyncio.Future[None]
-Take = Callable[[], Awaitable[list[Delivery]]]
+T = TypeVar("T")
+Take = Callable[[], Awaitable[list[T]]]
 
 # Polls end on ticks of this many seconds: nobody minds, and thousands of them share a timer.
 _TICK_S = 0.02
@@ -39,7 +40,7 @@ class Polls:
         self._event_timer: asyncio.TimerHandle | None = None
         broker.on_drain.append(self._let_go)
 
-    async def wait_for(self, queue: Queue, take: Take, seconds: float) -> list[Delivery]:
+    async def wait_for(self, queue: Queue, take: Take[T], seconds: float) -> list[T]:
         """What `take` finds, as soon as it finds something; nothing after so many seconds."""
         found = await take()
         end = self._loop.time() + seconds
@@ -61,7 +62,7 @@ class Polls:
                 found = await self._take_after_ring(take, watch)
         return found
 
-    async def _take_after_ring(self, take: Take, watch: Watch) -> list[Delivery]:
+    async def _take_after_ring(self, take: Take[T], watch: Watch) -> list[T]:
         try:
             found = await take()
         except BaseException:

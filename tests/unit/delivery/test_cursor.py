@@ -9,7 +9,7 @@ from support.threads import PATIENCE_S, start
 
 from quivermq.delivery import retry
 from quivermq.delivery.cursor import Claim, Cursor
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Delivery, deliveries_of
 from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired
 from quivermq.topic import state_log
 
@@ -36,7 +36,7 @@ class Place:
             self.partition.log(lane).append(value, **rest)
 
     def take(self, count: int = 1, lane: int = NORMAL, *, pop: bool = False) -> list[Delivery]:
-        return self.cursor.take(lane, count, LEASE_US, pop=pop)
+        return deliveries_of(self.cursor.take(lane, count, LEASE_US, pop=pop))
 
     def values(self, count: int = 100, lane: int = NORMAL) -> list[bytes]:
         return [delivery.value for delivery in self.take(count, lane)]
@@ -242,13 +242,13 @@ def test_dead_letters_never_die_again(parts: Parts) -> None:
     partition.log(NORMAL).append(b"a")
     cursor = parts.cursor(partition, attempts_max=1)
     for _ in range(3):
-        [delivery] = cursor.take(NORMAL, 1, LEASE_US)
+        [delivery] = deliveries_of(cursor.take(NORMAL, 1, LEASE_US))
         with pytest.raises(InvalidRequest, match="holds dead letters already"):
             delivery.reject()
         delivery.nack(0)
-    [delivery] = cursor.take(NORMAL, 1, LEASE_US)
+    [delivery] = deliveries_of(cursor.take(NORMAL, 1, LEASE_US))
     parts.wall.advance(30)
-    [delivery] = cursor.take(NORMAL, 1, LEASE_US)
+    [delivery] = deliveries_of(cursor.take(NORMAL, 1, LEASE_US))
     assert delivery.attempt == 5
 
 
@@ -543,5 +543,5 @@ def test_no_two_threads_get_the_same_message(parts: Parts, durability: str) -> N
 def test_groups_are_independent(place: Place) -> None:
     other = place.parts.cursor(place.partition, group="audit")
     place.cursor.ack(NORMAL, claims(place.take(6)))
-    assert len(other.take(NORMAL, 9, LEASE_US)) == 6
+    assert len(deliveries_of(other.take(NORMAL, 9, LEASE_US))) == 6
     assert place.counts() == (0, 0, 0)

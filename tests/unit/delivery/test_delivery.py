@@ -6,7 +6,7 @@ import pytest
 from support.queues import START_US, Life, Parts
 
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Delivery, deliveries_of
 from quivermq.delivery.lease import Receipt, parse_receipt
 from quivermq.errors import InvalidRequest, LeaseExpired
 
@@ -29,7 +29,7 @@ def cursor(parts: Parts) -> Cursor:
 
 @pytest.fixture
 def delivery(cursor: Cursor) -> Delivery:
-    [delivery] = cursor.take(0, 1, 1_000_000)
+    [delivery] = deliveries_of(cursor.take(0, 1, 1_000_000))
     return delivery
 
 
@@ -83,7 +83,7 @@ def test_a_nack_says_when_and_why(parts: Parts, cursor: Cursor, delivery: Delive
     parts.wall.advance(2.9)
     assert cursor.take(0, 1, 10) == []
     parts.wall.advance(0.1)
-    [again] = cursor.take(0, 1, 10)
+    [again] = deliveries_of(cursor.take(0, 1, 10))
     assert again.attempt == 2
     again.nack(reason="never", error="E")
     [record] = parts.grave().log(1).records()

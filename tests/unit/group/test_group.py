@@ -7,7 +7,7 @@ import pytest
 from support.queues import SECOND, START_US, Parts
 
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
 from quivermq.errors import Closing, Corruption, StorageFailed
 from quivermq.group.bell import Waiter
 from quivermq.group.group import Group, GroupCounts
@@ -33,7 +33,7 @@ class Place:
             self.partitions[partition].log(lane).append(b"%d" % lane)
 
     def take(self, count: int = 100, **how: Any) -> list[Delivery]:
-        return self.group.take(count, None, **how)
+        return deliveries_of(self.group.take(count, None, **how))
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_popped_messages_are_done(parts: Parts) -> None:
 class Broken(Cursor):
     """Cannot read its partition."""
 
-    def take(self, *_: Any, **__: Any) -> list[Delivery]:
+    def take(self, *_: Any, **__: Any) -> list[Taken]:
         raise Corruption("rotten", path=self._partition._directory.path, position=0, offsets=(0, 1))
 
 

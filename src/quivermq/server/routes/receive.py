@@ -6,10 +6,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.delivery import Taken, deliveries_of
 from quivermq.engine import Queue
 from quivermq.server.broker import Broker
-from quivermq.server.delivering import packed_deliveries
+from quivermq.server.delivering import packed
 from quivermq.server.http import DELIVERY, Request, Response
 from quivermq.server.messages_json import MessageOut, delivery_to_json
 from quivermq.server.polling import Polls
@@ -48,8 +48,8 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
     lease = None if body.lease_ms is None else body.lease_ms / 1000
     is_packed = request.accepts(DELIVERY)
 
-    def take() -> list[Delivery]:
-        return queue.get_many(_affordable(broker, queue, body.max), lease=lease, pop=body.pop)
+    def take() -> list[Taken]:
+        return queue.take(_affordable(broker, queue, body.max), lease=lease, pop=body.pop)
 
     if not may_wait(broker, queue):
         found = take()
@@ -59,9 +59,9 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
 
 
 async def _receive(
-    broker: Broker, queue: Queue, take: Callable[[], list[Delivery]], wait_ms: int, *, is_packed: bool
+    broker: Broker, queue: Queue, take: Callable[[], list[Taken]], wait_ms: int, *, is_packed: bool
 ) -> Response:
-    async def taken() -> list[Delivery]:
+    async def taken() -> list[Taken]:
         return await broker.run(take) if may_wait(broker, queue) else take()
 
     seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
@@ -80,10 +80,10 @@ def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:
     return max(1, min(wanted, _RECEIVE_BYTES // max(1, average)))
 
 
-def _response(broker: Broker, found: list[Delivery], *, is_packed: bool) -> Response:
+def _response(broker: Broker, found: list[Taken], *, is_packed: bool) -> Response:
     if is_packed:
-        return Response(200, packed_deliveries(found, broker.engine), DELIVERY)
-    return Response(200, _encode(ReceiveOut(list(map(delivery_to_json, found)))))
+        return Response(200, packed(found, broker.engine.clock.now_us()), DELIVERY)
+    return Response(200, _encode(ReceiveOut(list(map(delivery_to_json, deliveries_of(found))))))
 
 
 ROUTES = [
