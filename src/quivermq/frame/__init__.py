@@ -16,6 +16,7 @@ from quivermq.frame.encode import (
     encode_value,
     first_messages,
     value_frame_bytes,
+    with_expiry,
 )
 from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
 from quivermq.frame.header import HEADER_BYTES, MAGIC, OFFSET_MAX, Codec, Column, Flag, Header, parse_header
@@ -52,6 +53,7 @@ __all__ = [
     "parse_header",
     "usual_run",
     "value_frame_bytes",
+    "with_expiry",
 ]
 
 

@@ -160,6 +160,24 @@ def encode_control(record: bytes, *, count: int, timestamp: int) -> Frame:
     )
 
 
+def with_expiry(frame: Frame, expires_at: int) -> Frame:
+    """The same messages from the same producer; those that would never expire do so at that time."""
+    header = frame.header
+    has_times = header.columns & Column.TIMESTAMP
+    return encode(
+        frame.values(),
+        timestamp=list(frame.timestamps()) if has_times else header.timestamp_min,
+        keys=list(frame.keys()),
+        headers=list(frame.headers()),
+        expires_at=[expires_at if time is None else time for time in frame.expires_at()],
+        dedup_ids=list(frame.dedup_ids()),
+        codec=Codec(header.codec),
+        producer=Producer(header.producer_id, header.producer_epoch, header.base_sequence),
+        # The column may make it a little larger than the producer was allowed to.
+        raw_bytes_max=_UNLIMITED_BYTES,
+    )
+
+
 def first_messages(frame: Frame, count: int) -> Frame:
     """A frame at the same place with only the first `count` messages."""
     header = frame.header

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from quivermq.clock import SteadyClock
 from quivermq.disk import Buffer
-from quivermq.frame import Column, Frame, Record
+from quivermq.frame import Column, Frame, Record, with_expiry
 from quivermq.log import DataDirectory, Log
 from quivermq.log.limits import check_durability
 from quivermq.settings import Durability, StorageSettings
@@ -171,7 +171,7 @@ class Topic:
         priority: str = "normal",
         durability: Durability | None = None,
     ) -> Put:
-        """Append a frame, which `parse` has checked, as it is.
+        """Append a frame, which `parse` has checked, as it is, unless the topic has a time to live.
 
         One that its producer sent before is answered as it was then. Raises Conflict.
         """
@@ -181,6 +181,9 @@ class Topic:
         self._draft.check_producer(frame.header, partition)
         header = frame.header
         number = self._router.partition_of(None) if partition is None else partition
+        if self.settings.ttl_ms is not None and not frame.is_control:
+            frame = with_expiry(frame, self._clock.now_us() + self.settings.ttl_ms * 1000)
+            header = frame.header
         if header.columns & Column.DEDUP_ID and self.settings.dedup_window_ms and not header.producer_id:
             # Ids are looked at one by one, so here the messages are taken out of their frame.
             messages = [_incoming(record, lane, number) for record in frame.records()]

@@ -126,3 +126,22 @@ def test_the_ttl_of_a_topic_counts_for_frames(store: Store) -> None:
     queue.put_frame(frame(b"mortal", producer=0, expires_at=[store.clock.now_us() + 500_000]))
     store.clock.advance(0.5)
     assert queue.get() is None
+
+
+@pytest.mark.parametrize("producer", [0, 7])
+def test_the_topics_time_to_live_counts_for_frames_too(store: Store, producer: int) -> None:
+    queue = store.queue(ttl_ms=10_000)
+    now = store.clock.now_us()
+    sent = frame(b"a", b"b", producer=producer, keys=[b"k", None], expires_at=[None, now + 60_000_000])
+    queue.put_frame(sent, partition=0)
+    queue.put_frame(frame(b"c", sequence=2, producer=producer), partition=0)
+    assert [record.expires_at for record in queue.read()] == [
+        now + 10_000_000,
+        now + 60_000_000,
+        now + 10_000_000,
+    ]
+    assert [record.key for record in queue.read()] == [b"k", None, None]
+    # It is still known as what its producer sent.
+    assert queue.put_frame(sent, partition=0).duplicate == bool(producer)
+    store.pass_time(11)
+    assert drain(queue) == [b"b"] * (1 if producer else 2)
