@@ -29,6 +29,7 @@ from support.queue_model import (
 
 import quivermq
 from quivermq.clock import SteadyClock
+from quivermq.delivery.delivery import deliveries_of
 
 EXAMPLES = int(os.environ.get("QUIVER_EXAMPLES", "150"))
 STEPS = int(os.environ.get("QUIVER_STEPS", "50"))
@@ -275,6 +276,11 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(group=groups, count=st.integers(1, 6), lease_s=st.sampled_from([0, 0, 5]))
     def get_many(self, group: int, count: int, lease_s: int) -> None:
         self.take(group, lambda queue: queue.get_many(count, lease=lease_s or None), lease_s)
+
+    @rule(group=groups, count=st.integers(1, 6), pops=st.booleans())
+    def take_whole(self, group: int, count: int, pops: bool) -> None:
+        """As the broker does it, which hands on whole frames where it can."""
+        self.take(group, lambda queue: deliveries_of(queue.take(count, whole=True, pop=pops)), 0, pops=pops)
 
     @rule(group=groups)
     def pop(self, group: int) -> None:

@@ -17,8 +17,8 @@ from quivermq.delivery import journal
 from quivermq.delivery.burial import Graves, bury
 from quivermq.delivery.dead_letters import Origin, Verdict
 from quivermq.delivery.deadlines import Deadlines
-from quivermq.delivery.delivery import Taken
-from quivermq.delivery.fresh import Fresh, fresh_messages, messages_at
+from quivermq.delivery.delivery import Taken, message_count
+from quivermq.delivery.fresh import Fresh, fresh_messages, fresh_slices, messages_at
 from quivermq.delivery.lease import Lease, Receipt
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.delivery.order import KeyOrder, Place
@@ -30,7 +30,7 @@ from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic.incoming import seconds_us
 from quivermq.topic.names import is_dead_letter_topic
-from quivermq.topic.offsets import runs
+from quivermq.topic.offsets import merged, offsets_of, runs
 from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import StateLog, parts
@@ -110,10 +110,13 @@ class Cursor:
             due = state.next_ready()
         return fresh + (len(state.ready) if due is not None and due <= now_us else 0)
 
-    def take(self, lane: int, count: int, lease_us: int, *, pop: bool = False) -> list[Taken]:
+    def take(
+        self, lane: int, count: int, lease_us: int, *, pop: bool = False, whole: bool = False
+    ) -> list[Taken]:
         """Lease up to `count` messages of a lane, those that failed before first.
 
-        With `pop` they are finished at once, and nobody has to settle them.
+        With `pop` they are finished at once, and nobody has to settle them. With `whole` they come as parts
+        of frames wherever nothing has to be asked of each.
         """
         with self._lock:
             self._check_open()
@@ -125,10 +128,15 @@ class Cursor:
                 return []
             if count == 1 and self._is_plain(state, lane):
                 return [self._hand_out_next(state, lane, now_us, lease_us, pop)]
-            batches, end = self._take(state, log, lane, count, now_us, lease_us, pop)
+            taken: list[Taken] = []
+            if whole and self._is_fresh_only(state, lane, now_us):
+                taken, end = self._hand_out_slices(state, log, lane, count, now_us + lease_us, pop)
+            if not taken:
+                batches, end = self._take(state, log, lane, count, now_us, lease_us, pop)
+                taken = [Taken(self, lane, lease, records) for lease, records in batches]
         if end:
             self._sync(end)
-        return [Taken(self, lane, lease, records) for lease, records in batches]
+        return taken
 
     def _take(
         self, state: LaneState, log: Log, lane: int, count: int, now_us: int, lease_us: int, pop: bool
@@ -183,6 +191,35 @@ class Cursor:
         if not offset % _AGE_SAMPLED:
             self._meter.age.observe(max(0, now_us - record.timestamp) / 1_000_000)
         return Taken(self, lane, lease, [record])
+
+    def _is_fresh_only(self, state: LaneState, lane: int, now_us: int) -> bool:
+        """Whether nothing is due again, and no message has to be looked at before it is handed out."""
+        due = state.next_ready()
+        is_nothing_due = due is None or due > now_us
+        return is_nothing_due and self._order is None and not self._partition.removals.lanes[lane]
+
+    def _hand_out_slices(
+        self, state: LaneState, log: Log, lane: int, count: int, deadline: int, pop: bool
+    ) -> tuple[list[Taken], int]:
+        """Hand out what nobody had, without a look at each message, if that is possible."""
+        slices, next_offset = fresh_slices(state, log, count)
+        if not slices:
+            return [], 0
+        lease = Lease(1, deadline)
+        flat = merged((start, end) for _, start, end in slices)
+        note = journal.moved(lane, next_offset) if pop else journal.granted(lane, next_offset, lease, flat)
+        end = self._append(note)
+        state.go_to(next_offset)
+        taken = Taken(self, lane, lease, [], slices)
+        if not pop:
+            offsets = list(offsets_of(flat))
+            state.grant(lease, offsets)
+            self._deadlines.watch(lane, lease, offsets)
+        self._keep_short()
+        self._meter.delivered.add(message_count([taken]))
+        age_us = self._clock.now_us() - slices[0].frame.header.timestamp_min
+        self._meter.age.observe(max(0, age_us) / 1_000_000)
+        return [taken], end
 
     def _hand_out(
         self,

@@ -5,24 +5,39 @@ from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.delivery.lease import Lease, Receipt
-from quivermq.frame import Record
+from quivermq.frame import Frame, Record
 from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
     from quivermq.delivery.cursor import Cursor
 
 
+class Slice(NamedTuple):
+    """Messages of one frame, from an offset up to another."""
+
+    frame: Frame
+    start: int
+    end: int
+
+    def records(self) -> list[Record]:
+        """Each message on its own."""
+        base = self.frame.header.base_offset
+        return self.frame.records()[self.start - base : self.end - base]
+
+
 class Taken(NamedTuple):
-    """Messages of one lane that were handed out with one lease."""
+    """Messages of one lane that were handed out with one lease: each for itself, or as parts of frames."""
 
     cursor: "Cursor"
     lane: int
     lease: Lease
     records: list[Record]
+    slices: list[Slice] = []  # noqa: RUF012 - Nobody changes it.
 
     def deliveries(self) -> Iterator["Delivery"]:
         """Each message on its own, as consumers want them."""
-        return map(Delivery, self.records, repeat(self.lease), repeat(self.cursor), repeat(self.lane))
+        records = self.records or [record for part in self.slices for record in part.records()]
+        return map(Delivery, records, repeat(self.lease), repeat(self.cursor), repeat(self.lane))
 
 
 def deliveries_of(taken: Iterable[Taken]) -> list["Delivery"]:
@@ -32,7 +47,7 @@ def deliveries_of(taken: Iterable[Taken]) -> list["Delivery"]:
 
 def message_count(taken: Iterable[Taken]) -> int:
     """How many messages these are."""
-    return sum(len(batch.records) for batch in taken)
+    return sum(len(batch.records) + sum(end - start for _, start, end in batch.slices) for batch in taken)
 
 
 class Delivery:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Set
 from typing import NamedTuple
 
+from quivermq.delivery.delivery import Slice
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.state import LaneState
 from quivermq.errors import OffsetOutOfRange, StorageFailed
@@ -11,6 +12,8 @@ from quivermq.log import Log
 from quivermq.topic.offsets import OffsetSet
 
 _AHEAD_BYTES = 128 * 1024
+# As much as one call gives out of a lane: a small log of a codec may be larger than memory.
+_GIVEN_BYTES = 64 * 1024 * 1024
 # So many messages of keys that are taken may wait for their turn, before a lane gives nothing more.
 HELD_MAX = 10_000
 
@@ -34,15 +37,22 @@ def fresh_messages(
     order: KeyOrder | None,
     lane: int,
 ) -> Fresh:
-    """Up to `count` messages from `state.next` on. Only what was read ahead is changed."""
+    """Up to `count` messages from `state.next` on, fewer when they are large.
+
+    Only what was read ahead is changed.
+    """
+    size = 0
     records: list[Record] = []
     expired: list[int] = []
     held: list[int] = []
     place, position = state.place, state.next
     while len(records) < count:
         if place >= len(state.ahead):
+            if records and size >= _GIVEN_BYTES:
+                break
             if not _read_ahead(state, log, max(position, state.ahead_end)):
                 break
+            size += sum(frame.header.raw_bytes for frame in state.frames)
             place = 0
             position = max(position, log.start)
         chunk = state.ahead[place : place + count - len(records)]
@@ -66,6 +76,40 @@ def fresh_messages(
             records += chunk
         position = chunk[-1].offset + 1 if place < len(state.ahead) else state.ahead_end
     return Fresh(records, expired, held, position, place)
+
+
+def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], int]:
+    """Up to `count` messages from `state.next` on, as parts of frames, and where the lane goes on then.
+
+    Only as long as nothing has to be asked of a single message: none where the next one may expire.
+    """
+    slices: list[Slice] = []
+    position = max(state.next, log.start)
+    while count > 0:
+        frame = _frame_with(position, state.frames)
+        if frame is None:
+            if position >= log.end:
+                break
+            try:
+                state.frames = _whole_frames(log, position)
+            except (OffsetOutOfRange, StorageFailed):
+                # What was found is good; the next one who looks is told.
+                break
+            continue
+        end = min(frame.header.end_offset, position + count)
+        if frame.is_control:
+            end = frame.header.end_offset
+        elif frame.header.columns & Column.EXPIRES_AT:
+            break
+        else:
+            slices.append(Slice(frame, position, end))
+            count -= end - position
+        position = end
+    return slices, position
+
+
+def _frame_with(offset: int, frames: list[Frame]) -> Frame | None:
+    return next((f for f in frames if f.header.base_offset <= offset < f.header.end_offset), None)
 
 
 def _read_ahead(state: LaneState, log: Log, position: int) -> bool:

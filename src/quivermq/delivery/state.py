@@ -47,6 +47,13 @@ class LaneState:
         # Whether some of them may have to be passed over.
         self.has_conditions = False
 
+    def go_to(self, offset: int) -> None:
+        """Go on with the messages from an offset on; the frames that were read may still be of use."""
+        frames = self.frames
+        self.next = offset
+        self.forget_ahead()
+        self.frames = frames
+
     @property
     def has_position(self) -> bool:
         """Whether the group has ever been anywhere here; 0 alone may also be where nobody began."""

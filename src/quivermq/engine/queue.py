@@ -159,7 +159,7 @@ class Queue:
         found = self._taking.take_now(1, None, False) if is_plain else self._taking.take(1, timeout, lease)
         if not found:
             return None
-        cursor, lane, held, [record] = found[0]
+        cursor, lane, held, [record], _ = found[0]
         return Delivery(record, held, cursor, lane)
 
     def get_many(
@@ -175,11 +175,20 @@ class Queue:
         return found
 
     def take(
-        self, count: int, timeout: float | None = 0, *, lease: float | None = None, pop: bool = False
+        self,
+        count: int,
+        timeout: float | None = 0,
+        *,
+        lease: float | None = None,
+        pop: bool = False,
+        whole: bool = False,
     ) -> list[Taken]:
-        """As `get_many`, but whole batches of one lease each, for those who hand them on as they are."""
+        """As `get_many`, but batches of one lease each, for those who hand them on.
+
+        With `whole`, as parts of frames wherever nothing has to be asked of each message.
+        """
         check_number("count", count, 1, _MANY_MAX)
-        return self._taking.take(count, timeout, lease, pop=pop)
+        return self._taking.take(count, timeout, lease, pop=pop, whole=whole)
 
     def pop(self, timeout: float | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""

@@ -26,12 +26,19 @@ class Taking:
         self._turn = 0
 
     def take(
-        self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
+        self,
+        count: int,
+        timeout: float | None,
+        lease: float | None,
+        *,
+        pop: bool = False,
+        whole: bool = False,
     ) -> list[Taken]:
+        """Up to `count` messages, waiting for the first; with `whole` as parts of frames if possible."""
         lease_us = None if lease is None else seconds_us("lease", lease, lowest=0.001)
 
         def take() -> list[Taken]:
-            return self.take_now(count, lease_us, pop)
+            return self.take_now(count, lease_us, pop, whole)
 
         if timeout == 0:
             return take()
@@ -39,14 +46,17 @@ class Taking:
             seconds_us("timeout", timeout, lowest=0)
         return wait_for(take, timeout, self._engine, self.groups)
 
-    def take_now(self, count: int, lease_us: int | None, pop: bool) -> list[Taken]:
+    def take_now(self, count: int, lease_us: int | None, pop: bool, whole: bool = False) -> list[Taken]:
+        """What is there now."""
         hosted = self._hosted
         if hosted is not None and not hosted.is_gone and self._scope.pattern is None:
-            return self._take_from(hosted, count, lease_us, pop)
+            return self._take_from(hosted, count, lease_us, pop, whole)
         self._engine.check_open()
         if self._scope.pattern is None:
             self._hosted = self._engine.find(self._scope.topic)
-            return [] if self._hosted is None else self._take_from(self._hosted, count, lease_us, pop)
+            return (
+                [] if self._hosted is None else self._take_from(self._hosted, count, lease_us, pop, whole)
+            )
         topics = self._scope.all()
         self._turn += 1
         start = self._turn % len(topics) if topics else 0
@@ -55,7 +65,7 @@ class Taking:
         failures: list[QuiverError] = []
         for topic in [*topics[start:], *topics[:start]]:
             try:
-                given = self._take_from(topic, left, lease_us, pop)
+                given = self._take_from(topic, left, lease_us, pop, whole)
                 taken += given
                 left -= message_count(given)
             except (StorageFailed, DiskFull) as error:
@@ -67,12 +77,14 @@ class Taking:
             raise failures[0]
         return taken
 
-    def _take_from(self, hosted: Hosted, count: int, lease_us: int | None, pop: bool) -> list[Taken]:
+    def _take_from(
+        self, hosted: Hosted, count: int, lease_us: int | None, pop: bool, whole: bool
+    ) -> list[Taken]:
         if hosted.topic.delays.next_due is not None:
             hosted.release(self._engine.clock.now_us())
         try:
             group = hosted.groups.get(self._group) or hosted.group(self._group)
-            return group.take(count, lease_us, pop=pop)
+            return group.take(count, lease_us, pop=pop, whole=whole)
         except (Closing, TopicNotFound):
             # The topic was deleted meanwhile: then it has no messages.
             self._engine.check_open()

@@ -15,6 +15,7 @@ from quivermq.frame.encode import (
     encode_records,
     encode_value,
     first_messages,
+    part_of,
     value_frame_bytes,
     with_expiry,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "encode_value",
     "first_messages",
     "parse_header",
+    "part_of",
     "usual_run",
     "value_frame_bytes",
     "with_expiry",

@@ -36,6 +36,13 @@ def binary_column(values: Sequence[bytes], name: str = "value") -> list[bytes]:
     return [_pad(offsets), _pad(data)]
 
 
+def part_of_binary(offsets: Sequence[int], data: memoryview) -> list[bytes]:
+    """As `binary_column`, of values that lie in another column: `offsets` say where in its data."""
+    start = offsets[0]
+    moved = pack(f"<{len(offsets)}i", *[offset - start for offset in offsets])
+    return [_pad(moved), _pad(bytes(data[start : offsets[-1]]))]
+
+
 def nullable_binary_column(values: Sequence[bytes | None], name: str) -> list[bytes]:
     """A bitmap of the values that are there, then as `binary_column`."""
     return [_bitmap(values), *binary_column([b"" if v is None else v for v in values], name)]

@@ -17,6 +17,7 @@ from quivermq.frame.columns import (
     int64_column,
     nullable_binary_column,
     nullable_int64_column,
+    part_of_binary,
 )
 from quivermq.frame.frame import RAW_BYTES_MAX, Frame, Record
 from quivermq.frame.header import HEADER_BYTES, VERSION, Codec, Column, Flag, Header, packed, padded
@@ -158,6 +159,23 @@ def encode_control(record: bytes, *, count: int, timestamp: int) -> Frame:
         columns=0,
         flags=Flag.CONTROL,
     )
+
+
+def part_of(frame: Frame, start: int, end: int) -> Frame:
+    """The messages from one offset up to another, at their place, without the others."""
+    header = frame.header
+    first, behind = start - header.base_offset, end - header.base_offset
+    if header.columns != Column.VALUE:
+        return encode_records(frame.records()[first:behind], header.append_time)
+    values = frame.layout.value
+    part = _frame(
+        b"".join(part_of_binary(values.offsets[first : behind + 1], values.data)),
+        count=end - start,
+        timestamps=(header.timestamp_min, header.timestamp_max),
+        columns=Column.VALUE,
+        raw_bytes_max=_UNLIMITED_BYTES,
+    )
+    return part.stamped(start, header.append_time)
 
 
 def with_expiry(frame: Frame, expires_at: int) -> Frame:

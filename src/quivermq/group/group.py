@@ -57,7 +57,9 @@ class Group:
         more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
         self.cursors = [*self.cursors, *more]
 
-    def take(self, count: int, lease_us: int | None, *, pop: bool = False) -> list[Taken]:
+    def take(
+        self, count: int, lease_us: int | None, *, pop: bool = False, whole: bool = False
+    ) -> list[Taken]:
         """Up to `count` messages, leased to the caller; with `pop` finished at once.
 
         A partition that cannot be read keeps nobody from the others; when no other has anything, its
@@ -66,7 +68,7 @@ class Group:
         lease_us = self._lease_us if lease_us is None else lease_us
         cursors = self.cursors
         if len(cursors) == 1 and cursors[0].has_one_lane:
-            return cursors[0].take(_NORMAL, count, lease_us, pop=pop)
+            return cursors[0].take(_NORMAL, count, lease_us, pop=pop, whole=whole)
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Taken] = []
@@ -84,7 +86,7 @@ class Group:
                     break
                 spent.clear()
             for lane, share in shares:
-                given = _take(cursors, lane, share, lease_us, pop, failures)
+                given = _take(cursors, lane, share, lease_us, failures, pop=pop, whole=whole)
                 given_count = message_count(given)
                 if given_count < share:
                     spent.add(lane)
@@ -136,7 +138,14 @@ class Group:
 
 
 def _take(
-    cursors: list[Cursor], lane: int, count: int, lease_us: int, pop: bool, failures: list[QuiverError]
+    cursors: list[Cursor],
+    lane: int,
+    count: int,
+    lease_us: int,
+    failures: list[QuiverError],
+    *,
+    pop: bool,
+    whole: bool,
 ) -> list[Taken]:
     """Up to `count` messages of one lane, from one partition after the other."""
     taken: list[Taken] = []
@@ -145,7 +154,7 @@ def _take(
         if left <= 0:
             break
         try:
-            given = cursor.take(lane, left, lease_us, pop=pop)
+            given = cursor.take(lane, left, lease_us, pop=pop, whole=whole)
             taken += given
             left -= message_count(given)
         except (StorageFailed, DiskFull) as error:

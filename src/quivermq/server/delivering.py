@@ -1,18 +1,20 @@
 """Deliveries as libraries want them: the leases in one small JSON, then frames.
 
-Where a lease holds a whole frame of the log, that frame is sent as it is stored. The layout is in
-docs/reference/http.md.
+Where a lease holds a frame of the log, or most of it, that frame is sent as it is stored, and nobody looked
+at a message in it. The layout is in docs/reference/http.md.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import islice
+from operator import sub
 from struct import Struct
 
 import msgspec
 
-from quivermq.delivery.delivery import Taken
+from quivermq.delivery.delivery import Slice, Taken
 from quivermq.disk import Buffer
-from quivermq.frame import Frame, Record, encode_records
-from quivermq.topic.offsets import runs
+from quivermq.frame import Frame, Record, encode_records, part_of
+from quivermq.topic.offsets import merged, runs
 from quivermq.topic.partition import LANES
 
 _length = Struct("<I")
@@ -43,19 +45,20 @@ def packed(taken: Iterable[Taken], now_us: int) -> bytes:
     leases: list[LeaseOut] = []
     buffers: list[Buffer] = []
     for batch in taken:
-        cursor, lane, lease, records = batch
-        flat = _runs(records)
-        frames = list(_frames(batch, flat, now_us))
+        cursor, lane, lease, records, slices = batch
+        if slices:
+            flat, frames = merged((start, end) for _, start, end in slices), list(map(_cut, slices))
+        else:
+            flat, frames = _encoded(records, now_us)
         for frame in frames:
             buffers += frame.buffers()
-        token = f"{lease.token:x}"
         leases.append(
             LeaseOut(
                 cursor.topic,
                 cursor.partition,
                 LANES[lane],
                 lease.attempt,
-                token,
+                f"{lease.token:x}",
                 lease.deadline,
                 flat,
                 len(frames),
@@ -66,32 +69,17 @@ def packed(taken: Iterable[Taken], now_us: int) -> bytes:
     return b"".join([_length.pack(len(head)), head, padding, *buffers])
 
 
-def _runs(records: list[Record]) -> list[int]:
-    """The offsets as ranges: one, unless some are retries."""
-    offsets = [record.offset for record in records]
-    first, behind = offsets[0], offsets[0] + len(offsets)
-    return [first, behind] if offsets == list(range(first, behind)) else runs(offsets)
+def _cut(part: Slice) -> Frame:
+    """The frame as it is stored, unless most of it is not delivered now."""
+    frame, start, end = part
+    is_most = 2 * (end - start) >= len(frame)
+    return frame if is_most else part_of(frame, start, end)
 
 
-def _frames(batch: Taken, flat: list[int], now_us: int) -> Iterator[Frame]:
-    """Frames that hold these messages, each run of them for itself."""
-    records = batch.records if len(flat) == 2 else sorted(batch.records)
-    place = 0
-    for start, end in zip(flat[::2], flat[1::2], strict=True):
-        for count, stored in _pieces(batch, start, end):
-            yield stored or encode_records(records[place : place + count], now_us)
-            place += count
-
-
-def _pieces(batch: Taken, start: int, end: int) -> Iterator[tuple[int, Frame | None]]:
-    """A run of messages, cut where a whole frame of the log, which was just read, can go as it is."""
-    for frame in batch.cursor.lanes[batch.lane].frames:
-        base, behind = frame.header.base_offset, frame.header.end_offset
-        if base < start or behind > end or frame.is_control:
-            continue
-        if start < base:
-            yield base - start, None
-        yield behind - base, frame
-        start = behind
-    if start < end:
-        yield end - start, None
+def _encoded(records: list[Record], now_us: int) -> tuple[list[int], list[Frame]]:
+    """Messages that had to be looked at one by one, as ranges of offsets and a frame for each."""
+    ordered = sorted(records)
+    flat = runs(record.offset for record in ordered)
+    lengths = map(sub, flat[1::2], flat[::2])
+    parts = iter(ordered)
+    return flat, [encode_records(list(islice(parts, length)), now_us) for length in lengths]

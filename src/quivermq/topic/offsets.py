@@ -26,6 +26,17 @@ def runs(offsets: Iterable[int]) -> list[int]:
     return flat
 
 
+def merged(ranges: Iterable[tuple[int, int]]) -> list[int]:
+    """Ranges that come in order as a flat list, in which those that touch are one."""
+    flat: list[int] = []
+    for start, end in ranges:
+        if flat and flat[-1] == start:
+            flat[-1] = end
+        else:
+            flat += (start, end)
+    return flat
+
+
 def offsets_of(flat: Iterable[int]) -> Iterator[int]:
     """The offsets that a flat list of ranges stands for."""
     ends = iter(flat)

@@ -6,9 +6,10 @@ import pytest
 from support.queues import DATA, START_US, Parts
 
 from quivermq.delivery import fresh as fresh_module
-from quivermq.delivery.fresh import Fresh, fresh_messages, messages_at
+from quivermq.delivery.fresh import Fresh, fresh_messages, fresh_slices, messages_at
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.state import LaneState
+from quivermq.errors import Corruption
 from quivermq.log import Log, repair
 from quivermq.topic.offsets import OffsetSet
 
@@ -69,6 +70,14 @@ def test_what_comes_later_is_read_later(log: Log) -> None:
     assert offsets(read(state, log, 1)) == []
     log.append(b"10")
     assert offsets(read(state, log, 5)) == [10]
+
+
+def test_large_messages_come_a_few_at_a_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh_module, "_AHEAD_BYTES", 1)
+    monkeypatch.setattr(fresh_module, "_GIVEN_BYTES", 1)
+    state = LaneState()
+    assert offsets(read(state, log, 100)) == [0, 1, 2, 3, 4]
+    assert offsets(read(state, log, 100)) == [5, 6, 7, 8, 9]
 
 
 def test_only_some_is_read_ahead(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,3 +168,63 @@ def test_messages_are_found_by_their_offsets(log: Log) -> None:
 def test_messages_that_are_gone_are_left_out(log: Log) -> None:
     log.retain(finished=5)
     assert [record.offset for record in messages_at(log, {1, 4, 6, 9, 10, 77})] == [6, 9]
+
+
+# Parts of frames.
+
+
+def parts_of(state: LaneState, log: Log, count: int) -> list[tuple[int, int, int]]:
+    """The next parts: base of the frame, start, end. The state goes on behind them."""
+    slices, position = fresh_slices(state, log, count)
+    state.go_to(position)
+    return [(part.frame.header.base_offset, part.start, part.end) for part in slices]
+
+
+def test_parts_of_frames_come_in_order_and_once(log: Log) -> None:
+    state = LaneState()
+    assert parts_of(state, log, 3) == [(0, 0, 3)]
+    assert parts_of(state, log, 4) == [(0, 3, 5), (5, 5, 7)]
+    assert parts_of(state, log, 100) == [(5, 7, 10)]
+    assert parts_of(state, log, 100) == []
+    log.append(b"more")
+    assert parts_of(state, log, 100) == [(10, 10, 11)]
+
+
+def test_parts_and_messages_can_be_taken_in_turns(log: Log) -> None:
+    state = LaneState()
+    assert offsets(read(state, log, 2)) == [0, 1]
+    assert parts_of(state, log, 2) == [(0, 2, 4)]
+    assert offsets(read(state, log, 2)) == [4, 5]
+    assert parts_of(state, log, 1) == [(5, 6, 7)]
+    assert offsets(read(state, log, 9)) == [7, 8, 9]
+
+
+def test_a_frame_whose_messages_may_expire_ends_the_parts(log: Log) -> None:
+    log.append(b"short", expires_at=START_US + 1)
+    log.append(b"behind")
+    state = LaneState()
+    assert parts_of(state, log, 100) == [(0, 0, 5), (5, 5, 10)]
+    assert parts_of(state, log, 100) == []
+
+
+def test_parts_begin_where_the_log_does(parts: Parts) -> None:
+    log = parts.partition(segment_messages=5).log(1)
+    for _ in range(3):
+        log.append_many([b"x"] * 5)
+    log.retain(finished=5)
+    assert parts_of(LaneState(), log, 7) == [(5, 5, 10), (10, 10, 12)]
+
+
+def test_damage_ends_the_parts_and_the_next_look_tells(parts: Parts) -> None:
+    log = parts.partition(segment_messages=5).log(1)
+    for _ in range(2):
+        log.append_many([b"x"] * 5)
+    log.sync()
+    parts.disk.flip(log.directory / "00000000000000000005.log", 100)
+    state = LaneState()
+    assert parts_of(state, log, 100) == [(0, 0, 5)]
+    assert parts_of(state, log, 100) == []
+    with pytest.raises(Corruption):
+        read(state, log, 100)
+    # Mended, or the fixture would complain.
+    parts.disk.flip(log.directory / "00000000000000000005.log", 100)

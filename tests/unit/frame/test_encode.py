@@ -20,7 +20,9 @@ from quivermq.frame import (
     encode_control,
     encode_value,
     first_messages,
+    part_of,
     value_frame_bytes,
+    with_expiry,
 )
 
 TIME = 1_700_000_000_000_000
@@ -375,3 +377,38 @@ class TestOneValue:
         assert data == bytes(encode([value], timestamp=TIME).stamped(2**40, TIME))
         assert len(data) == value_frame_bytes(value)
         assert Frame.parse(data).values() == [value]
+
+
+# Parts.
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"keys": [b"k", None, b"", b"l"], "headers": [{"a": b"1"}, None, {}, {"b": b""}]},
+        {"expires_at": [None, 5, 6, None], "dedup_ids": ["x", None, "y", None]},
+    ],
+)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize(("start", "end"), [(10, 14), (10, 11), (11, 13), (13, 14)])
+def test_a_part_of_a_frame_has_the_same_messages(
+    columns: dict[str, Any], codec: Codec, start: int, end: int
+) -> None:
+    values = [b"first" * 50, b"", b"third" * 50, b"last"]
+    whole = encode(values, timestamp=7, codec=codec, **columns).stamped(10, 99)
+    part = read_back(part_of(whole, start, end))
+    assert part.records() == whole.records()[start - 10 : end - 10]
+    assert (part.header.base_offset, part.header.append_time, len(part)) == (start, 99, end - start)
+
+
+@pytest.mark.parametrize("columns", [{}, {"keys": [b"k", None]}, {"expires_at": [None, 5]}])
+def test_messages_that_would_never_expire_are_given_a_time(columns: dict[str, Any]) -> None:
+    sent = encode([b"a", b"b"], timestamp=[3, 4], producer=Producer(7, 1, 2), **columns)
+    given = read_back(with_expiry(sent, 99))
+    before = columns.get("expires_at", [None, None])
+    assert list(given.expires_at()) == [99 if time is None else time for time in before]
+    assert [r._replace(expires_at=None) for r in given.records()] == [
+        r._replace(expires_at=None) for r in sent.records()
+    ]
+    assert (given.header.producer_id, given.header.producer_epoch, given.header.base_sequence) == (7, 1, 2)

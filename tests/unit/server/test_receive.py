@@ -169,6 +169,8 @@ def test_when_all_receipts_come_late_it_is_a_conflict(site: Site) -> None:
         ("ack", {"leases": [{"topic": "orders", "partition": 0, "token": "xyz", "runs": [0, 1]}]}),
         ("ack", {"leases": [{"topic": "orders", "partition": 0, "token": "1", "runs": [5, 1]}]}),
         ("ack", {"leases": [{"topic": "orders", "partition": 0, "token": "1", "runs": [0, 10**15]}]}),
+        ("ack", {"leases": [{"topic": "orders", "partition": 0, "token": "1", "runs": [0, 60_000]}] * 2}),
+        ("ack", {"leases": [{"topic": "orders", "partition": 0, "token": "1", "runs": [0, 1, 2]}]}),
         ("ack", {"receipts": ["orders:0:1:0:1"], "delay_ms": 5}),
         ("nack", {"receipts": ["orders:0:1:0:1"], "delay_ms": -5}),
         ("extend", {"receipts": ["orders:0:1:0:1"], "lease_ms": 0}),
@@ -204,10 +206,28 @@ def test_a_whole_frame_comes_as_it_is_stored(site: Site) -> None:
 def test_a_part_of_a_frame_comes_alone(site: Site) -> None:
     put(site, *(str(n) for n in range(300)))
     site.ask("POST", f"{GROUP}/receive", {"max": 100}, PACKED)
-    [(lease, [frame])] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 150}, PACKED))
-    assert lease["runs"] == [100, 250]
+    [(lease, [frame])] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 100}, PACKED))
+    assert lease["runs"] == [100, 200]
     assert frame.header.base_offset == 100
-    assert frame.values() == [b"%d" % n for n in range(100, 250)]
+    assert frame.values() == [b"%d" % n for n in range(100, 200)]
+
+
+def test_most_of_a_frame_comes_as_it_is_stored(site: Site) -> None:
+    queue = put(site, *(str(n) for n in range(10)))
+    [(lease, [frame])] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 6}, PACKED))
+    assert lease["runs"] == [0, 6]
+    assert len(frame) == 10
+    assert queue.stats().in_flight == 6
+
+
+def test_messages_that_may_expire_are_looked_at_one_by_one(site: Site) -> None:
+    queue = put(site, "a", "b")
+    queue.put_many([quivermq.Message(b"gone", ttl=1), quivermq.Message(b"stays", ttl=100)])
+    queue.put(b"c")
+    site.clock.advance(5)
+    answers = [unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 9}, PACKED)) for _ in range(3)]
+    assert [lease["runs"] for [(lease, _)] in answers[:2]] == [[0, 2], [3, 5]]
+    assert answers[2] == []
 
 
 def test_frames_and_what_is_left_of_the_next(site: Site) -> None:
@@ -257,6 +277,14 @@ def test_large_messages_come_a_few_at_a_time(site: Site) -> None:
         queue.put(b"x" * 1_000_000)
     assert len(received(site, max=100)) == 8
     assert len(received(site, max=100)) == 4
+
+
+def test_large_messages_of_a_pattern_come_a_few_at_a_time(site: Site) -> None:
+    site.engine.queue("events.a").put_many([b"small"] * 10)
+    for _ in range(12):
+        site.engine.queue("events.b").put(b"x" * 1_000_000)
+    messages = site.post("/v1/topics/events.*/groups/g/receive", {"max": 100})["messages"]
+    assert len(messages) == 8
 
 
 # Waiting.

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from quivermq.delivery.delivery import Taken, deliveries_of
 from quivermq.engine import Queue
+from quivermq.engine.hosted import Hosted
 from quivermq.server.broker import Broker
 from quivermq.server.delivering import packed
 from quivermq.server.http import DELIVERY, Request, Response
@@ -15,7 +16,7 @@ from quivermq.server.messages_json import MessageOut, delivery_to_json
 from quivermq.server.polling import Polls
 from quivermq.server.queues import may_wait, queue_of
 from quivermq.server.routing import Answer, Route
-from quivermq.topic.names import is_pattern
+from quivermq.topic.names import Pattern, is_pattern
 
 _RECEIVE_MAX = 10_000
 # An answer is made in memory, so that large messages come a few at a time.
@@ -49,7 +50,7 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
     is_packed = request.accepts(DELIVERY)
 
     def take() -> list[Taken]:
-        return queue.take(_affordable(broker, queue, body.max), lease=lease, pop=body.pop)
+        return queue.take(_affordable(broker, queue, body.max), lease=lease, pop=body.pop, whole=is_packed)
 
     if not may_wait(broker, queue):
         found = take()
@@ -70,14 +71,22 @@ async def _receive(
 
 
 def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:
-    """How many messages fit into an answer, going by their average size."""
-    hosted = None if is_pattern(queue.topic) or wanted == 1 else broker.engine.find(queue.topic)
-    if hosted is None:
+    """How many messages fit into an answer, going by their average size, of topics the largest one."""
+    if wanted == 1:
         return wanted
+    if is_pattern(queue.topic):
+        found = broker.engine.find_all(Pattern(queue.topic).matches)
+    else:
+        hosted = broker.engine.find(queue.topic)
+        found = [] if hosted is None else [hosted]
+    largest = max(map(_average_bytes, found), default=1)
+    return max(1, min(wanted, _RECEIVE_BYTES // max(1, largest)))
+
+
+def _average_bytes(hosted: Hosted) -> int:
     logs = [log for partition in hosted.topic.partitions for log in partition.logs if log is not None]
     messages = sum(log.end - log.start for log in logs)
-    average = sum(log.size_bytes for log in logs) // messages if messages else 1
-    return max(1, min(wanted, _RECEIVE_BYTES // max(1, average)))
+    return sum(log.size_bytes for log in logs) // messages if messages else 1
 
 
 def _response(broker: Broker, found: list[Taken], *, is_packed: bool) -> Response:

@@ -115,17 +115,23 @@ class DelayStore:
                     self._update_next_due()
         return released
 
-    def scheduled(self, limit: int | None = None, bytes_max: int | None = None) -> list[Scheduled]:
+    def scheduled(
+        self, limit: int | None = None, bytes_max: int | None = None, after: str | None = None
+    ) -> list[Scheduled]:
         """The messages that wait, in the order in which they are due, or the first of them.
 
-        With `bytes_max` there are fewer when they would take far more memory than that.
+        With `bytes_max` there are fewer when they would take far more memory than that. With `after`, the
+        id of a message that waits or has waited, those behind it. Raises InvalidRequest.
         """
+        last = -1 if after is None else rank_of_id(after)
+        if last is None:
+            raise InvalidRequest(f"{after!r:.80} is not the id of a delayed message")
         with self._lock:
             self._check_open()
             sources = self._waiting.sources()
-            ranks = [] if limit is None else self._waiting.first(limit)
+            ranks = [] if limit is None or after is not None else self._waiting.first(limit)
         if limit is None or len(ranks) < limit:
-            every = chain.from_iterable(map(_ranks, sources))
+            every = filter(partial(lt, last), chain.from_iterable(map(_ranks, sources)))
             ranks = sorted(every) if limit is None else heapq.nsmallest(limit, every)
         found = _fetch_there(ranks, {source.serial: source.log for source in sources}, bytes_max)
         with self._lock:
