@@ -70,6 +70,31 @@ def test_a_tail_follows_what_comes(served: Served) -> None:
         assert process.stdout.read() == b"new\nnew\n"
 
 
+def test_a_tail_and_a_get_that_waits_go_on_when_the_broker_is_started_again(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as first:
+        ask(first, "put", "orders", "old")
+        tail = [str(QUIVER), "tail", "orders", "--last", "1", "--server", first.url]
+        get = [str(QUIVER), "get", "orders", "--all", "--wait", "forever", "--server", first.url]
+        commands = [
+            subprocess.Popen(command, env=INHERITED, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for command in (tail, get)
+        ]
+        for command in commands:
+            assert command.stdout is not None
+            assert command.stdout.readline() == b"old\n"
+    for command in commands:
+        assert command.stderr is not None
+        assert b"waiting for it" in command.stderr.readline()
+    with serving(tmp_path / "data", port=first.port) as second:
+        ask(second, "put", "orders", "new")
+        for command in commands:
+            assert command.stdout is not None
+            assert command.stdout.readline() == b"new\n"
+            command.send_signal(signal.SIGINT)
+            command.communicate()
+            assert command.returncode == 130
+
+
 def test_topics_are_made_changed_shown_and_deleted(served: Served) -> None:
     made = told(served, "topic", "create", "t", "--set", "partitions=3", "--set", "retention_ms=1d")
     assert (made["settings"]["partitions"], made["settings"]["retention_ms"]) == (3, 86_400_000)

@@ -13,7 +13,7 @@ from quivermq.topic.offsets import OffsetSet
 
 _AHEAD_BYTES = 128 * 1024
 # As much as one call gives out of a lane: a small log of a codec may be larger than memory.
-_GIVEN_BYTES = 64 * 1024 * 1024
+_GIVEN_BYTES = 32 * 1024 * 1024
 # So many messages of keys that are taken may wait for their turn, before a lane gives nothing more.
 HELD_MAX = 10_000
 
@@ -48,17 +48,18 @@ def fresh_messages(
     place, position = state.place, state.next
     while len(records) < count:
         if place >= len(state.ahead):
-            if records and size >= _GIVEN_BYTES:
-                break
             if not _read_ahead(state, log, max(position, state.ahead_end)):
                 break
-            size += sum(frame.header.raw_bytes for frame in state.frames)
             place = 0
             position = max(position, log.start)
-        chunk = state.ahead[place : place + count - len(records)]
+        room = (_GIVEN_BYTES - size) // state.ahead_average
+        if records and room <= 0:
+            break
+        chunk = state.ahead[place : place + min(count - len(records), max(1, room))]
         if not chunk:
             position = state.ahead_end
             continue
+        size += len(chunk) * state.ahead_average
         place += len(chunk)
         if removed or order is not None or state.has_conditions:
             for index, record in enumerate(chunk):
@@ -131,6 +132,7 @@ def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
         has_conditions = has_conditions or bool(frame.header.columns & Column.EXPIRES_AT)
     state.ahead, state.place, state.has_conditions = ahead, 0, has_conditions
     state.frames = frames
+    state.ahead_average = max(1, sum(f.header.raw_bytes for f in frames) // max(1, len(ahead)))
     state.ahead_end = frames[-1].header.end_offset if frames else start
     return bool(frames)
 
@@ -142,7 +144,8 @@ def _whole_frames(log: Log, start: int) -> list[Frame]:
     try:
         for frame in log.frames(start):
             frames.append(frame)
-            size += frame.header.frame_bytes
+            # As large as it gets in memory: what a codec made small may be a thousand times as large.
+            size += max(frame.header.frame_bytes, frame.header.raw_bytes)
             if size >= _AHEAD_BYTES:
                 break
     except StorageFailed:

@@ -17,6 +17,7 @@ class LaneState:
 
     __slots__ = (
         "ahead",
+        "ahead_average",
         "ahead_end",
         "frames",
         "has_conditions",
@@ -40,6 +41,8 @@ class LaneState:
     def forget_ahead(self) -> None:
         """Forget the messages that were read ahead."""
         self.ahead: list[Record] = []
+        # About how many bytes each of them has.
+        self.ahead_average = 1
         # What they were read from, for those who hand whole frames on.
         self.frames: list[Frame] = []
         self.place = 0

@@ -40,12 +40,37 @@ class App:
             return answer
         return self._settled(answer, request, route, start)
 
+    def admit(self, request: Request) -> Response | None:
+        """Look at a request whose body is large and has yet to be read: None, or why it will not be.
+
+        So nobody can make the broker hold large bodies who may not make the call.
+        """
+        start = self._time()
+        routes, request.params = self.router.find(request.path)
+        route = routes.get(request.method)
+        if route is None:
+            response = _no_route(request, routes)
+        else:
+            try:
+                if self._gate is not None:
+                    self._gate(request, route)
+            except QuiverError as error:
+                response = error_response(error)
+            except Exception:
+                response = _unforeseen(request)
+            else:
+                request.is_admitted = True
+                return None
+        self._count(route, start, response)
+        return response
+
     def _call(self, request: Request, route: Route) -> Answer:
         try:
-            if self._gate is not None:
+            if self._gate is not None and not request.is_admitted:
                 self._gate(request, route)
             return route.call(self.broker, request)
         except QuiverError as error:
+            self.broker.note(error)
             return error_response(error)
         except Exception:
             return _unforeseen(request)
@@ -56,6 +81,7 @@ class App:
         try:
             response = await answer
         except QuiverError as error:
+            self.broker.note(error)
             response = error_response(error)
         except Exception:
             response = _unforeseen(request)

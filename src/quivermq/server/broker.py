@@ -1,13 +1,16 @@
 """What every handler has at hand: the queue, the settings, and threads for what may take a while."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from quivermq.engine import Engine
-from quivermq.errors import StorageFailed
+from quivermq.errors import FsyncFailed, QuiverError, StorageFailed
 from quivermq.settings import Durability, ServerSettings
+
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,6 +28,9 @@ class Broker:
         self.count_connections: Callable[[], int] = lambda: 0
         """How many connections are open: whoever accepts them knows."""
         self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="quiver-worker")
+        self.failure: FsyncFailed | None = None
+        """Why some log takes no more messages until the broker is started again."""
+        self._told_failure = ""
         self._parts: dict[Any, Any] = {}
 
     def part(self, kind: Callable[["Broker"], T]) -> T:
@@ -49,6 +55,16 @@ class Broker:
         except StorageFailed:
             return True
         return hosted is None or (durability or hosted.settings.durability) == "fsync"
+
+    def note(self, error: QuiverError) -> None:
+        """Take notice of what a client is told: who looks after the disk does not read answers."""
+        if isinstance(error, StorageFailed):
+            if isinstance(error, FsyncFailed):
+                self.failure = error
+            # The same file fails every request, and needs one line.
+            if self._told_failure != (text := str(error)):
+                self._told_failure = text
+                logger.error("%s", text, extra={"code": error.code})
 
     def drain(self) -> None:
         """Let go of everybody who waits, and make nobody wait from now on."""

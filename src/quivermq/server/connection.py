@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         client = str(peer[0]) if isinstance(peer, tuple) else ""
         edge = self._edge
-        self._reader = Reader(edge.settings, client, self._take, edge.new_id)
+        self._reader = Reader(edge.settings, client, self._take, edge.new_id, edge.admit)
         if not edge.has_room_to_refuse():
             self._transport.abort()
             return

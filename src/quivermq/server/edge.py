@@ -10,7 +10,7 @@ from typing import Protocol
 
 from quivermq.clock import Clock
 from quivermq.server.heads import date_line
-from quivermq.server.http import Request
+from quivermq.server.http import Request, Response
 from quivermq.server.routing import Answer
 from quivermq.settings import ServerSettings
 
@@ -50,8 +50,15 @@ class Guest(Protocol):
 class Edge:
     """The connections and what they need to know. Belongs to the event loop's thread."""
 
-    def __init__(self, answer: Callable[[Request], Answer], settings: ServerSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Request], Answer],
+        settings: ServerSettings,
+        clock: Clock,
+        admit: Callable[[Request], Response | None] | None = None,
+    ) -> None:
         self.answer = answer
+        self.admit = admit
         self._clock = clock
         self.settings = settings
         self.guests: set[Guest] = set()

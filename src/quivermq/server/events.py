@@ -25,7 +25,7 @@ _ALIVE = b": alive\n\n"
 # A browser that was dropped comes back after this many milliseconds.
 _HELLO = b"retry: 2000\n\n"
 
-# Whether a listener is to know of a topic.
+# Whether a listener is to know of a topic. Equal ones get the same bytes, made once.
 Wanted = Callable[[str], bool]
 
 _encode = msgspec.json.Encoder().encode
@@ -75,27 +75,28 @@ class Events:
 
     async def _look(self) -> None:
         try:
-            stats = await self._broker.run(self._broker.engine.stats)
+            events = await self._broker.run(self._stats_events, set(self._listeners.values()))
         except QuiverError:
             # The queue cannot tell now; whoever asks for it by name is told why.
             self._send_all(lambda _: _ALIVE)
         else:
-            self._send_stats(stats)
+            # Who came meanwhile is told the next time.
+            self._send_all(lambda wanted: events.get(wanted, b""))
         finally:
             self._looking = None
 
-    def _send_stats(self, stats: EngineStats) -> None:
-        now_us = self._broker.engine.clock.now_us()
+    def _stats_events(self, listeners: set[Wanted]) -> dict[Wanted, bytes]:
+        """In a thread: many listeners of many patterns would keep the event loop from everybody else."""
+        stats, now_us = self._broker.engine.stats(), self._broker.engine.clock.now_us()
         # Listeners of the same topics get the same bytes.
         made: dict[frozenset[str], bytes] = {}
-
-        def event_for(wanted: Wanted) -> bytes:
+        events: dict[Wanted, bytes] = {}
+        for wanted in listeners:
             names = frozenset(filter(wanted, stats.topics))
             if names not in made:
                 made[names] = _event("stats", {"time": now_us, **stats_of(stats, names.__contains__)})
-            return made[names]
-
-        self._send_all(event_for)
+            events[wanted] = made[names]
+        return events
 
     # When something happens.
 

@@ -2,6 +2,7 @@
 
 from quivermq.errors import Denied, RateLimited, Unauthenticated
 from quivermq.server.access import ApiKey, check_topics
+from quivermq.server.browsers import check_page
 from quivermq.server.http import Request
 from quivermq.server.keys import KeyStore
 from quivermq.server.rate import RateLimit
@@ -13,9 +14,10 @@ _BEARER = "bearer "
 class Gate:
     """Stands before every call. Raises Unauthenticated, Denied and RateLimited, and sets `request.key`."""
 
-    def __init__(self, keys: KeyStore | None, rate: RateLimit | None) -> None:
+    def __init__(self, keys: KeyStore | None, rate: RateLimit | None, host: str = "") -> None:
         self._keys = keys
         self._rate = rate
+        self._host = host
 
     def __call__(self, request: Request, route: Route) -> None:
         if route.scope == "none":
@@ -27,6 +29,7 @@ class Gate:
         if self._rate is not None and not self._rate.take(request.client if key is None else key.id):
             raise RateLimited("this client makes more requests than server.requests_per_second allows")
         if not is_required:
+            check_page(request, self._host)
             return
         if key is None:
             raise Unauthenticated(

@@ -35,6 +35,7 @@ class Request:
         "client",
         "headers",
         "id",
+        "is_admitted",
         "key",
         "method",
         "params",
@@ -64,6 +65,8 @@ class Request:
         self._query: dict[str, str] | None = None
         self.key: ApiKey | None = None
         """Who asks, where the broker wants to know."""
+        self.is_admitted = False
+        """Whether the gate was asked already, before the body was read."""
 
     @property
     def query(self) -> dict[str, str]:

@@ -181,11 +181,11 @@ def _load(disk: Disk, path: Path) -> dict[str, _Entry]:
     return _parse(_read(disk, path), path)
 
 
-def _read(disk: Disk, path: Path) -> bytes:
+def _read(disk: Disk, path: Path) -> bytes | None:
     try:
         return read_file(disk, path / FILE_NAME, bytes_max=_FILE_BYTES_MAX)
     except FileNotFoundError:
-        return b""
+        return None
 
 
 def _store(disk: Disk, path: Path, entries: dict[str, _Entry]) -> None:
@@ -203,9 +203,9 @@ def _store(disk: Disk, path: Path, entries: dict[str, _Entry]) -> None:
     replace_file(disk, path / FILE_NAME, document.encode() + b"\n", is_private=True)
 
 
-def _parse(data: bytes, path: Path) -> dict[str, _Entry]:
-    """The entries of a file by id; none of an empty one, which is how a file that is not there looks."""
-    if not data:
+def _parse(data: bytes | None, path: Path) -> dict[str, _Entry]:
+    """The entries of a file by id, none when there is no file. An empty one has lost its keys."""
+    if data is None:
         return {}
     file_path = path / FILE_NAME
     try:

@@ -95,6 +95,7 @@ class _Line:
             # Nothing was stored; one of them may be the reason, and the others must not suffer for it.
             return [response for message in messages for response in self._stored([message])]
         except QuiverError as error:
+            self._broker.note(error)
             return [error_response(error)] * len(messages)
         except Exception:
             logger.exception("storing %d messages of %s failed", len(messages), self._queue.topic)

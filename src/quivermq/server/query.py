@@ -11,6 +11,10 @@ from quivermq.topic.partition import LANES
 # No sign but a minus, no underscores, no digits of other scripts: all of which int() would take.
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
+# Where a message lies: its partition, its lane and its offset. Lists go in this order.
+Place = tuple[int, int, int]
+_PLACE = re.compile(r"([0-9]{1,6})-([0-2])-([0-9]{1,19})", re.ASCII)
+
 PRIORITY = Parameter("priority", {"enum": list(LANES), "default": "normal"}, "Which lane of the partition.")
 
 
@@ -60,3 +64,15 @@ def partition_of(request: Request, partitions: int) -> int:
     if not _NUMBER.fullmatch(text) or not 0 <= int(text) < partitions:
         raise NotFound(f"there is no partition {text[:20]}: the topic has {partitions}, the first one is 0")
     return int(text)
+
+
+def place_after(request: Request) -> Place | None:
+    """Behind which message a list goes on, given as PARTITION-LANE-OFFSET. Raises InvalidRequest."""
+    text = request.query.get("after")
+    if text is None:
+        return None
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise InvalidRequest(f"after is PARTITION-LANE-OFFSET of a message, like 0-1-17, not {text[:80]!r}")
+    partition, lane, offset = map(int, found.groups())
+    return partition, lane, offset

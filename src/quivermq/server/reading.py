@@ -35,6 +35,11 @@ _ONCE = frozenset(
     {"authorization", "content-length", "content-type", "expect", "host", "transfer-encoding"}
 )
 
+# A body that is larger is only read when the request is admitted.
+_UNASKED_BYTES = 16 * 1024
+# So many parts of a body are held one by one: tiny ones take more memory than what they carry.
+_PARTS_MAX = 1024
+
 
 class _Stopped(Exception):
     """Leaves the parser: the answer to what it read is known."""
@@ -44,9 +49,12 @@ class Reader:
     """Reads requests one after the other and hands each to `take` when it is complete."""
 
     __slots__ = (
+        "_admit",
+        "_allowed_bytes",
         "_body",
         "_body_bytes",
         "_client",
+        "_early_body",
         "_fed_bytes",
         "_has_progress",
         "_headers",
@@ -72,16 +80,20 @@ class Reader:
         client: str,
         take: Callable[[Request], None],
         new_id: Callable[[], str],
+        admit: Callable[[Request], Response | None] | None = None,
     ) -> None:
         self._settings = settings
         self._client = client
         self._take = take
         self._new_id = new_id
+        self._admit = admit
+        self._allowed_bytes = _UNASKED_BYTES
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: dict[str, str] = {}
         self._request: Request | None = None
         self._body: list[bytes] = []
+        self._early_body = bytearray()
         self._body_bytes = 0
         self._fed_bytes = 0
         self._stalled_bytes = 0
@@ -160,6 +172,7 @@ class Reader:
         self._has_progress = True
         if "host" not in headers and self._parser.get_http_version() == "1.1":
             self._stop(InvalidRequest("the request has no Host header"))
+        size = 0
         if "content-length" in headers:
             if (size := int(headers["content-length"])) > settings.body_bytes_max:
                 self._stop_at_size(size)
@@ -172,22 +185,34 @@ class Reader:
         self._headers = {}
         if not self._parser.should_keep_alive():
             self.is_last = True
+        self._allowed_bytes = min(_UNASKED_BYTES, settings.body_bytes_max)
+        if size > _UNASKED_BYTES:
+            self._ask()
 
     def on_body(self, body: bytes) -> None:
         self._stalled_bytes = 0
         self._has_progress = True
         self._body_bytes += len(body)
-        if self._body_bytes > self._settings.body_bytes_max:
-            self._stop_at_size(self._body_bytes)
+        if self._body_bytes > self._allowed_bytes:
+            if self._body_bytes > self._settings.body_bytes_max:
+                self._stop_at_size(self._body_bytes)
+            self._ask()
         self._body.append(body)
+        if len(self._body) == _PARTS_MAX:
+            self._early_body += b"".join(self._body)
+            self._body = []
 
     def on_message_complete(self) -> None:
         request = self._request
         assert request is not None
         self._request = None
         self.is_reading = self.wants_continue = False
-        if self._body:
-            request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if self._body_bytes:
+            if self._early_body:
+                request.body = b"".join((self._early_body, *self._body))
+                self._early_body = bytearray()
+            else:
+                request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
             self._body = []
             self._body_bytes = 0
         if self.is_last:
@@ -236,6 +261,14 @@ class Reader:
 
     # What is refused.
 
+    def _ask(self) -> None:
+        """Read on only if the request may be made at all."""
+        self._allowed_bytes = self._settings.body_bytes_max
+        assert self._request is not None
+        if self._admit is not None and (response := self._admit(self._request)) is not None:
+            self._refuse(response)
+            raise _Stopped
+
     def _check_head_length(self) -> None:
         length = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers.items())
         if length > self._settings.head_bytes_max:
@@ -271,6 +304,7 @@ class Reader:
         self.is_reading = self.wants_continue = False
         self._request = None
         self._body = []
+        self._early_body = bytearray()
 
     def _long_head(self) -> Response:
         most = self._settings.head_bytes_max

@@ -43,7 +43,7 @@ class Server:
         self.port = port
         """The port; 0 stands for any that is free, until `start` has found one."""
         self._tls = tls
-        self.edge = Edge(app.answer, app.broker.settings, app.broker.engine.clock)
+        self.edge = Edge(app.answer, app.broker.settings, app.broker.engine.clock, app.admit)
         app.broker.count_connections = lambda: len(self.edge.guests)
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -115,11 +115,13 @@ class Server:
         )
 
 
-def broker_app(engine: Engine, settings: ServerSettings, keys: KeyStore | None = None) -> App:
+def broker_app(
+    engine: Engine, settings: ServerSettings, keys: KeyStore | None = None, host: str = ""
+) -> App:
     """The app that answers every call with what the engine does."""
     per_second = settings.requests_per_second
     rate = None if per_second is None else RateLimit(per_second, engine.clock.monotonic)
-    return App(Broker(engine, settings), all_routes(), Gate(keys, rate))
+    return App(Broker(engine, settings), all_routes(), Gate(keys, rate, host))
 
 
 def serve(
@@ -148,7 +150,7 @@ def serve(
         check_reach(host, is_authenticated=keys.is_required)
         tls = tls_context(tls_certificate, tls_key)
         allow_open_files(settings.connections_max)
-        app = broker_app(engine, settings, keys)
+        app = broker_app(engine, settings, keys, host)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(app, Server(app, host, port, tls=tls), ready))
     finally:

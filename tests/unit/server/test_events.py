@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -80,6 +81,35 @@ async def joined(site: Site, query: str = "", key: ApiKey | None = None) -> List
     listener = Listener()
     response.stream(listener)
     return listener
+
+
+def test_who_listens_to_much_does_not_keep_the_event_loop_from_others(site: Site) -> None:
+    site.engine.queue("orders").put(b"x")
+    asked_in: set[int] = set()
+
+    def wanted(_: str) -> bool:
+        asked_in.add(threading.get_ident())
+        return True
+
+    async def listen() -> None:
+        listener = Listener()
+        site.broker.part(Events).listen(listener, wanted)
+        await listener.hears("stats")
+
+    site.run(listen())
+    assert asked_in
+    assert threading.get_ident() not in asked_in
+
+
+def test_those_who_ask_for_the_same_share_one_event(site: Site) -> None:
+    async def listen() -> tuple[Listener, Listener]:
+        one, other = await joined(site, "topics=a,b.*"), await joined(site, "topics=b.*,a")
+        await one.hears("stats")
+        await other.hears("stats")
+        return one, other
+
+    one, other = site.run(listen())
+    assert one.sent[1] is other.sent[1]
 
 
 def test_figures_come_at_once_and_again_and_again(site: Site) -> None:

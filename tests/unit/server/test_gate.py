@@ -76,6 +76,18 @@ def test_a_call_about_all_topics_needs_a_key_for_all_unless_it_checks_them(tmp_p
         gate(request(some), route("read"))
 
 
+def test_a_web_page_is_looked_at_where_there_are_no_keys(tmp_path: Path) -> None:
+    asked = request()
+    asked.headers = {"host": "tea:7070", "origin": "http://evil.example"}
+    gate = Gate(None, None, "tea")
+    gate(asked, route("none"))
+    with pytest.raises(Denied, match="evil"):
+        gate(asked, route("read"))
+    key = create_key(tmp_path, "read")
+    asked.headers = {**asked.headers, "authorization": f"Bearer {key.text}"}
+    Gate(KeyStore(tmp_path), None, "tea")(asked, route("read"))
+
+
 def test_too_many_requests_are_refused_by_key_or_by_address(tmp_path: Path) -> None:
     one, other = create_key(tmp_path, "read"), create_key(tmp_path, "read")
     gate = Gate(KeyStore(tmp_path), RateLimit(2, ManualClock().monotonic))

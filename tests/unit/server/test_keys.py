@@ -133,7 +133,7 @@ def test_a_file_that_was_edited_wrongly_is_refused(tmp_path: Path, change: dict[
         KeyStore(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "1", "{}", '{"version": 2, "keys": []}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", "{}", '{"version": 2, "keys": []}', "[" * 100_000])
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "keys.json").write_text(text)
     with pytest.raises(StorageFailed, match=r"keys\.json cannot be understood"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quivermq.server.http import Request
+from quivermq.server.http import Request, Response
 from quivermq.server.reading import Reader
 from quivermq.settings import ServerSettings
 
@@ -192,6 +192,57 @@ def test_an_error_of_our_own_is_not_blamed_on_the_client() -> None:
         reader.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert isinstance(caught.value.__context__, ZeroDivisionError)
     assert reader.refusal is None
+
+
+LARGE = 20_000
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % LARGE,
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % LARGE,
+    ],
+)
+def test_a_large_body_is_not_read_from_who_may_not_send_it(head: bytes) -> None:
+    requests: list[Request] = []
+    asked: list[Request] = []
+
+    def refuse(request: Request) -> Response:
+        asked.append(request)
+        return Response(401)
+
+    reader = Reader(ServerSettings(), "", requests.append, lambda: "made", refuse)
+    reader.feed(head)
+    reader.feed(b"a" * LARGE)
+    reader.feed(b"\r\n0\r\n\r\n")
+    assert (len(asked), requests) == (1, [])
+    assert reader.refusal is not None
+    assert reader.refusal.status == 401
+
+
+def test_who_sends_a_large_body_is_looked_at_once_and_who_sends_a_small_one_not_at_all() -> None:
+    requests: list[Request] = []
+    asked: list[Request] = []
+    reader = Reader(ServerSettings(), "", requests.append, lambda: "made", asked.append)
+    for size in (100, LARGE, 200):
+        reader.feed(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(size // 100):
+            reader.feed(b"a" * 100)
+    assert [len(request.body) for request in requests] == [100, LARGE, 200]
+    assert asked == [requests[1]]
+
+
+def test_a_body_of_many_tiny_parts_is_whole_and_is_not_held_part_by_part() -> None:
+    requests: list[Request] = []
+    reader = Reader(ServerSettings(), "", requests.append, lambda: "made")
+    for last in (b"x", b"y"):
+        reader.feed(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(50):
+            reader.feed(b"2\r\nab\r\n" * 100)
+            assert len(reader._body) < 1100
+        reader.feed(b"1\r\n" + last + b"\r\n0\r\n\r\n")
+    assert [request.body for request in requests] == [b"ab" * 5000 + b"x", b"ab" * 5000 + b"y"]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=10))

@@ -89,7 +89,7 @@ def test_what_is_published_is_in_the_queue_afterwards(tmp_path: Path) -> None:
 
 
 def test_requests_that_are_sent_together_are_answered_in_order(tmp_path: Path) -> None:
-    one = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nQuiver-Request-Id: %d\r\n\r\na"
+    one = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nQuiver-Request-Id: %d\r\n\r\na"
     with serving(tmp_path / "data") as served, talking(served) as client:
         client.sendall(b"".join(one % (PATH.encode(), number) for number in range(50)))
         client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
@@ -135,6 +135,38 @@ def test_a_key_is_asked_for_where_there_are_keys(tmp_path: Path) -> None:
         assert call(served.port, "POST", PATH, b"a", headers=bearer)[0] == 200
         assert call(served.port, "POST", PATH.replace("orders", "tea"), b"a", headers=bearer)[0] == 403
         assert call(served.port)[0] == 200
+
+
+def test_without_a_key_a_large_body_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    write, read = create_key(tmp_path, "write"), create_key(tmp_path, "read")
+    body = b"a" * 1_000_000
+    with serving(tmp_path) as served:
+        for path, key, status in (
+            (PATH, "none", b"401"),
+            (PATH, read.text, b"403"),
+            ("/nowhere", write.text, b"404"),
+        ):
+            with talking(served) as client:
+                client.sendall(
+                    f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n".encode()
+                    + b"Content-Length: %d\r\n\r\n" % len(body)
+                )
+                assert everything(client).startswith(b"HTTP/1.1 %b " % status)
+        headers = {"Authorization": f"Bearer {write.text}"}
+        assert call(served.port, "POST", PATH, body, headers=headers)[0] == 200
+
+
+def test_a_large_body_counts_as_one_request(tmp_path: Path) -> None:
+    with serving(tmp_path, clock=ManualClock(), requests_per_second=2) as served:
+        body = b"a" * 100_000
+        assert [call(served.port, "POST", PATH, body)[0] for _ in range(3)] == [200, 200, 429]
+
+
+def test_without_keys_a_web_page_of_another_site_can_do_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        for headers in ({"Origin": "https://evil.example"}, {"Host": f"evil.example:{served.port}"}):
+            assert call(served.port, "POST", PATH, b"tea", headers=headers)[0] == 403
+        assert served.engine.topics() == []
 
 
 def test_a_client_that_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Messages that wait to be due, and messages that were given up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.engine import Engine
@@ -12,8 +12,8 @@ from quivermq.server.answers import ANSWER_BYTES, within
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.messages_json import content_fields
-from quivermq.server.query import number_of, number_parameter
-from quivermq.server.routing import Route
+from quivermq.server.query import Place, number_of, number_parameter, place_after
+from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import (
     DeadLetterFilter,
     DeadLetterList,
@@ -28,17 +28,18 @@ from quivermq.topic.delay import Scheduled
 from quivermq.topic.names import dead_letter_name, is_dead_letter_topic
 from quivermq.topic.partition import LANES
 
+_AFTER = Parameter("after", {"type": "string"}, "The `id` of the last one you have: those behind it.")
 _LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=100)
 
 
 async def list_scheduled(broker: Broker, request: Request) -> Response:
     """The delayed messages that wait, the next one first."""
     hosted = broker.engine.hosted(request.params["topic"])
-    limit = number_of(request, _LIMIT)
+    limit, after = number_of(request, _LIMIT), request.query.get("after")
 
     def look() -> ScheduledList:
         hosted.release(broker.engine.clock.now_us())
-        waiting = hosted.topic.delays.scheduled(limit, ANSWER_BYTES)
+        waiting = hosted.topic.delays.scheduled(limit, ANSWER_BYTES, after)
         shown = within(waiting, limit, lambda message: len(message.value))
         return ScheduledList([_scheduled_out(message, hosted.name) for message in shown])
 
@@ -58,11 +59,13 @@ async def cancel_scheduled(broker: Broker, request: Request) -> Response:
 
 async def list_dead_letters(broker: Broker, request: Request) -> Response:
     """The messages of a topic that were given up, by whichever group."""
-    limit = number_of(request, _LIMIT)
+    limit, after = number_of(request, _LIMIT), place_after(request)
     graves = _graves(broker.engine, request.params["topic"])
 
     def look() -> DeadLetterList:
-        letters = [] if graves is None else each_dead_letter(graves)
+        letters: Iterable[DeadLetter] = [] if graves is None else each_dead_letter(graves)
+        if after is not None:
+            letters = (letter for letter in letters if _place_of(letter) > after)
         name = "" if graves is None else graves.name
         shown = within(letters, limit, lambda letter: len(letter.value))
         return DeadLetterList([_dead_letter_out(letter, name) for letter in shown])
@@ -128,7 +131,7 @@ def _scheduled_out(message: Scheduled, topic: str) -> ScheduledOut:
 
 def _dead_letter_out(letter: DeadLetter, topic: str) -> DeadLetterOut:
     # Its id says where it lies; the other fields, where it came from.
-    partition, lane, offset = map(int, letter.id.split("-"))
+    partition, lane, offset = _place_of(letter)
     return DeadLetterOut(
         id=letter.id,
         topic=topic,
@@ -146,6 +149,11 @@ def _dead_letter_out(letter: DeadLetter, topic: str) -> DeadLetterOut:
     )
 
 
+def _place_of(letter: DeadLetter) -> Place:
+    partition, lane, offset = map(int, letter.id.split("-"))
+    return partition, lane, offset
+
+
 ROUTES: list[Route] = [
     Route(
         "GET",
@@ -154,7 +162,7 @@ ROUTES: list[Route] = [
         summary="List the delayed messages that wait",
         scope="read",
         tag="delayed messages",
-        query=(_LIMIT,),
+        query=(_LIMIT, _AFTER),
         returns={200: ScheduledList},
         errors=(404,),
     ),
@@ -175,7 +183,7 @@ ROUTES: list[Route] = [
         summary="List the dead letters of a topic",
         scope="read",
         tag="dead letters",
-        query=(_LIMIT,),
+        query=(_LIMIT, _AFTER),
         returns={200: DeadLetterList},
         errors=(404,),
     ),

@@ -1,15 +1,14 @@
 """Looking after the broker: figures, events, metrics, health, and the description of all of it."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 
 from quivermq.engine import Engine
-from quivermq.errors import InvalidRequest, Unavailable
+from quivermq.errors import DiskFull, InvalidRequest, Unavailable
 from quivermq.server import events, prometheus
-from quivermq.server.access import may_see
+from quivermq.server.access import ApiKey, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.docs_page import DOCS_PAGE, DOCS_POLICY
 from quivermq.server.events import Events, stats_of
@@ -78,11 +77,14 @@ def readiness(broker: Broker, _: Request) -> Response:
     """Whether messages are taken."""
     if broker.is_draining:
         raise Unavailable("the broker is stopping")
+    if broker.failure is not None:
+        raise Unavailable("the disk failed to keep messages: see the log, then start the broker again")
+    broker.engine.check_open()
     try:
-        broker.engine.check_open()
         broker.engine.check_space()
-    except Unavailable as error:
-        raise Unavailable(str(error)) from None
+    except DiskFull:
+        # Anybody may ask this, and nobody needs to know the paths of this machine for it.
+        raise Unavailable("the disk is full: free some room") from None
     return json_response(Health())
 
 
@@ -103,17 +105,25 @@ def _document(_: Broker) -> bytes:
     return msgspec.json.encode(openapi_document(all_routes()))
 
 
-def _wanted(request: Request) -> Callable[[str], bool]:
+@dataclass(frozen=True, slots=True)
+class _Interest:
+    """Which topics a listener asks for, and may know of."""
+
+    key: ApiKey | None
+    asked: frozenset[Pattern]
+
+    def __call__(self, topic: str) -> bool:
+        return (self.key is None or self.key.allows(topic)) and (
+            not self.asked or any(pattern.matches(topic) for pattern in self.asked)
+        )
+
+
+def _wanted(request: Request) -> _Interest:
     """Which topics a listener asks for, and may know of. Raises InvalidRequest, InvalidName."""
     texts = request.query["topics"].split(",") if "topics" in request.query else []
     if len(texts) > _TOPICS_MAX:
         raise InvalidRequest(f"topics has at most {_TOPICS_MAX} names, not {len(texts)}")
-    asked = [Pattern(text) for text in texts]
-
-    def is_wanted(topic: str) -> bool:
-        return may_see(request, topic) and (not asked or any(pattern.matches(topic) for pattern in asked))
-
-    return is_wanted
+    return _Interest(request.key, frozenset(map(Pattern, texts)))
 
 
 def _verified(engine: Engine) -> dict[str, object]:

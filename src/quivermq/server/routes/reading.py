@@ -2,9 +2,10 @@
 
 import asyncio
 import re
+from collections.abc import Iterable
 
 from quivermq.engine.hosted import Hosted
-from quivermq.engine.looking import unseen
+from quivermq.engine.looking import StoredMessage, unseen
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.bell import Waiter, leave
@@ -21,6 +22,7 @@ from quivermq.server.query import (
     number_of,
     number_parameter,
     partition_of,
+    place_after,
 )
 from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import MessageList, MessagePage
@@ -56,6 +58,12 @@ _WAIT = number_parameter(
 )
 _PEEK_LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=1)
 
+_PEEK_AFTER = Parameter(
+    "after",
+    {"type": "string"},
+    "PARTITION-LANE-OFFSET of the last one you have: those behind it. Lanes are 0 to 2, high to low.",
+)
+
 
 async def read_log(broker: Broker, request: Request) -> Response:
     """A part of the log; at its end, what comes next, if that is soon enough."""
@@ -80,12 +88,15 @@ async def peek(broker: Broker, request: Request) -> Response:
     group = request.params["group"]
     check_group_name(group)
     hosted = broker.engine.hosted(request.params["topic"])
-    limit = number_of(request, _PEEK_LIMIT)
+    limit, after = number_of(request, _PEEK_LIMIT), place_after(request)
 
     def look() -> MessageList:
         now_us = broker.engine.clock.now_us()
         hosted.release(now_us)
-        found = within(unseen(hosted, group, now_us), limit, lambda message: len(message.value))
+        messages: Iterable[StoredMessage] = unseen(hosted, group, now_us)
+        if after is not None:
+            messages = (m for m in messages if (m.partition, LANE_NUMBERS[m.priority], m.offset) > after)
+        found = within(messages, limit, lambda message: len(message.value))
         return MessageList([record_to_json(m, m.topic, m.partition, m.priority) for m in found])
 
     return json_response(await broker.run(look))
@@ -148,7 +159,7 @@ ROUTES: list[Route] = [
         summary="Show what nobody of a group has had yet",
         scope="read",
         tag="messages",
-        query=(_PEEK_LIMIT,),
+        query=(_PEEK_LIMIT, _PEEK_AFTER),
         returns={200: MessageList},
         errors=(404,),
     ),

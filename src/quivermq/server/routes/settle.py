@@ -1,6 +1,6 @@
 """Settling: ack, nack, reject, extend. Each receipt, or each lease, has a result of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -19,6 +19,7 @@ from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS
 
 _MS_MAX = 24 * 3600 * 1000
+_SETTLED_MAX = 100_000
 
 
 class HeldIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,7 +37,7 @@ class SettleIn(msgspec.Struct, forbid_unknown_fields=True):
 
     schema_extra: ClassVar[dict[str, Any]] = exactly_one("receipts", "leases")
 
-    receipts: Annotated[list[str], Meta(min_length=1, max_length=100_000)] | UnsetType = UNSET
+    receipts: Annotated[list[str], Meta(min_length=1, max_length=_SETTLED_MAX)] | UnsetType = UNSET
     leases: Annotated[list[HeldIn], Meta(min_length=1, max_length=10_000)] | UnsetType = UNSET
 
 
@@ -129,10 +130,19 @@ def _held(body: SettleIn) -> list[str | Held]:
     if body.receipts is not UNSET:
         return list(body.receipts)
     assert body.leases is not UNSET
+    # A few bytes can name more messages than there is memory for.
+    count = sum(max(0, end - start) for each in body.leases for start, end in _pairs(each.runs))
+    if count > _SETTLED_MAX:
+        raise InvalidRequest(f"{_SETTLED_MAX} messages at most are settled at once, not {count}")
     return [
         Held(each.topic, each.partition, LANE_NUMBERS[each.priority], int(each.token, 16), tuple(each.runs))
         for each in body.leases
     ]
+
+
+def _pairs(flat: list[int]) -> Iterator[tuple[int, int]]:
+    # One number too many is refused where the messages are looked up.
+    return zip(flat[::2], flat[1::2], strict=False)
 
 
 def _settled(body: SettleIn, held: list[str | Held], settle: Settle) -> Response:

@@ -10,7 +10,7 @@ from unit.server.routes.conversation import get, status_and_code, told
 
 from quivermq.server.access import ApiKey
 from quivermq.server.http import Request
-from quivermq.server.routes import all_routes, operations
+from quivermq.server.routes import all_routes, operations, publish
 
 
 @pytest.fixture
@@ -98,6 +98,27 @@ def test_a_broker_with_a_full_disk_is_not_ready(site: Site) -> None:
     site.disk.fill_after(None)
     site.engine.maintain()
     assert get(site, "/readyz") == {"status": "ok"}
+
+
+def test_readiness_tells_strangers_no_paths(site: Site) -> None:
+    site.disk.fill_after(1000)
+    site.engine.maintain()
+    assert str(site.engine.path) not in site.ask("GET", "/readyz").body.decode()
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_broker_whose_disk_failed_to_sync_is_not_ready_and_says_so_once(
+    is_alone: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    body: object = b"x" if is_alone else {"messages": [{"value": "x"}]}
+    with Site([*operations.ROUTES, *publish.ROUTES]) as site:
+        site.post("/v1/topics/orders/messages", body)
+        site.disk.fail_sync("*.log")
+        for _ in range(2):
+            assert site.refusal("/v1/topics/orders/messages", body) == (500, "fsync_failed")
+        assert status_and_code(site, "GET", "/readyz") == (503, "unavailable")
+    told_by_log = [record for record in caplog.records if record.name == "quivermq.server.broker"]
+    assert ["cannot sync" in record.getMessage() for record in told_by_log] == [True]
 
 
 def test_the_document_describes_every_call(site: Site) -> None:
