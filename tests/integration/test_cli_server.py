@@ -95,6 +95,18 @@ def test_a_tail_and_a_get_that_waits_go_on_when_the_broker_is_started_again(tmp_
             assert command.returncode == 130
 
 
+def test_errors_name_the_command_that_helps(served: Served) -> None:
+    assert ask(served, "read", "none").err == (
+        "error: there is no topic none: `quiver topic list` shows those there are\n"
+    )
+    ask(served, "topic", "create", "orders")
+    assert ask(served, "topic", "create", "orders").err == (
+        "error: the topic orders exists already: `quiver topic alter` changes it\n"
+    )
+    ran = ask(served, "group", "seek", "orders", "billing", "--to", "noon")
+    assert ran.err == "error: --to is earliest or latest, not 'noon'\n"
+
+
 def test_topics_are_made_changed_shown_and_deleted(served: Served) -> None:
     made = told(served, "topic", "create", "t", "--set", "partitions=3", "--set", "retention_ms=1d")
     assert (made["settings"]["partitions"], made["settings"]["retention_ms"]) == (3, 86_400_000)
@@ -177,7 +189,8 @@ def test_a_directory_becomes_a_broker_that_asks_for_a_key(tmp_path: Path) -> Non
         assert process.stdout is not None
         assert process.stderr is not None
         url = json.loads(process.stdout.readline())["url"]
-        assert quiver("get", "orders", env={"QUIVER_SERVER": url}).code == 7
+        without = quiver("get", "orders", env={"QUIVER_SERVER": url})
+        assert (without.code, "set QUIVER_KEY" in without.err) == (7, True)
         with_key = {"QUIVER_SERVER": url, "QUIVER_KEY": key}
         assert quiver("get", "orders", env=with_key).out == b"tea\n"
         assert quiver("put", "orders", "coffee", env=with_key).code == 0

@@ -7,21 +7,28 @@ extra the command can say what is missing.
 import json
 import os
 import sys
+from importlib.util import find_spec
 
 from quivermq.errors import QuiverError
 
 INTERRUPTED = 130
 
+# The library says what to call; here the same is done by a command.
+_ADVICE = {
+    "topics() lists those there are": "`quiver topic list` shows those there are",
+    "use alter_topic to change it": "`quiver topic alter` changes it",
+    "send `Authorization: Bearer KEY`": "set QUIVER_KEY to one",
+}
+
 
 def main() -> int:
     """Run the command that `sys.argv` asks for and return the exit code, or raise SystemExit."""
-    try:
-        from quivermq.cli.app import app
-    except ModuleNotFoundError as error:
-        if error.name not in {"typer", "rich"}:
-            raise
+    # Looked for rather than imported: a command imports rich where it uses it, and starts sooner.
+    if any(find_spec(name) is None for name in ("typer", "rich")):
         print("error: install the command line: pip install 'quivermq[cli]'", file=sys.stderr)
         return 1
+    from quivermq.cli.app import app
+
     try:
         try:
             app(prog_name="quiver")
@@ -47,6 +54,9 @@ def _wants_json(arguments: list[str]) -> bool:
 
 
 def _report(error: QuiverError, *, as_json: bool) -> str:
+    message = str(error)
+    for library, command in _ADVICE.items():
+        message = message.replace(library, command)
     if not as_json:
-        return f"error: {error}"
-    return json.dumps({"error": {"code": error.code, "message": str(error), "retryable": error.retryable}})
+        return f"error: {message}"
+    return json.dumps({"error": {"code": error.code, "message": message, "retryable": error.retryable}})

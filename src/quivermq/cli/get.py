@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from quivermq.cli.durations import parse_seconds
 from quivermq.cli.messages import DELIVERED
 from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, writer
 from quivermq.cli.output import say
+from quivermq.cli.patience import Patience
 from quivermq.cli.place import AnyEngine, AnyQueue, DataOption, ServerOption, TopicArgument, open_queue
 from quivermq.delivery.delivery import Delivery
 from quivermq.errors import InvalidRequest, LeaseExpired, NotFound, QuiverError
@@ -20,7 +22,7 @@ _FOREVER = "forever"
 # What goes back when the output is closed in the middle: better few than many.
 _WRITE_MESSAGES = 10
 # How long it may take to notice that nobody reads the output any more.
-_PATIENCE_SECONDS = 1.0
+_TURN_SECONDS = 1.0
 
 GroupOption = Annotated[str, typer.Option("--group", help="The group that consumes.")]
 
@@ -64,7 +66,7 @@ def command(
 
     A message is acknowledged after it was written and flushed. When the output is closed, those that
     could not be written go back at once, which counts as an attempt. What the next program has not read
-    from the pipe yet counts as written.
+    from the pipe yet counts as written. With `--wait`, a broker that is started again is waited for.
     """
     if everything and count != 1:
         raise InvalidRequest("--all has no --count: give one of them")
@@ -74,9 +76,12 @@ def command(
     with open_queue(data, server) as mq:
         queue = mq.queue(topic, group)
         written = 0
-        for taken in _batches(queue, None if everything else count, batch, timeout, lease_seconds):
-            with _renewed(queue, taken, lease_seconds or _lease_seconds(mq, taken)):
-                _deliver(queue, taken, write, ack=ack)
+        patience = Patience()
+        wanted = None if everything else count
+        for taken in _batches(queue, wanted, batch, timeout, lease_seconds, patience):
+            seconds = lease_seconds or patience.ask(partial(_lease_seconds, mq, taken), _end(timeout))
+            with _renewed(queue, taken, seconds):
+                _deliver(queue, taken, write, ack=partial(_ack, queue, patience, timeout) if ack else None)
             written += len(taken)
     if fail_empty and not written:
         raise NotFound(f"there is no message for the group {group} in {topic}")
@@ -90,28 +95,43 @@ def _timeout(wait: str | None) -> float | None:
 
 
 def _batches(
-    queue: AnyQueue, count: int | None, batch_max: int, timeout: float | None, lease: float | None
+    queue: AnyQueue,
+    count: int | None,
+    batch_max: int,
+    timeout: float | None,
+    lease: float | None,
+    patience: Patience,
 ) -> Iterator[list[Delivery]]:
     """Batches up to `count` messages, or until none comes within `timeout`."""
     left = count
     while left is None or left > 0:
         wanted = batch_max if left is None else min(left, batch_max)
-        batch = _next(queue, wanted, timeout, lease)
+        batch = _next(queue, wanted, timeout, lease, patience)
         if not batch:
             return
         yield batch
         left = None if left is None else left - len(batch)
 
 
-def _next(queue: AnyQueue, count: int, timeout: float | None, lease: float | None) -> list[Delivery]:
+def _next(
+    queue: AnyQueue, count: int, timeout: float | None, lease: float | None, patience: Patience
+) -> list[Delivery]:
     """The next messages, waited for in short turns so that a closed output is noticed."""
-    end = None if timeout is None else time.monotonic() + timeout
+    end = _end(timeout)
+
+    def take() -> list[Delivery]:
+        left = _TURN_SECONDS if end is None else max(0.0, end - time.monotonic())
+        return queue.get_many(count, min(left, _TURN_SECONDS), lease=lease)
+
     while True:
-        left = _PATIENCE_SECONDS if end is None else max(0.0, end - time.monotonic())
-        batch = queue.get_many(count, min(left, _PATIENCE_SECONDS), lease=lease)
+        batch = patience.ask(take, end)
         if batch or (end is not None and time.monotonic() >= end):
             return batch
         check_reader()
+
+
+def _end(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def _lease_seconds(mq: AnyEngine, batch: list[Delivery]) -> float:
@@ -140,7 +160,11 @@ def _renewed(queue: AnyQueue, batch: list[Delivery], lease: float) -> Iterator[N
 
 
 def _deliver(
-    queue: AnyQueue, batch: list[Delivery], write: Callable[[list[Delivery]], None], *, ack: bool
+    queue: AnyQueue,
+    batch: list[Delivery],
+    write: Callable[[list[Delivery]], None],
+    *,
+    ack: Callable[[list[Delivery]], None] | None,
 ) -> None:
     written = 0
     try:
@@ -151,16 +175,16 @@ def _deliver(
         # A lease that is over needs no giving back.
         with suppress(LeaseExpired):
             queue.nack(batch[written:], delay=0, reason="output closed")
-        _settle(queue, batch[:written], ack=ack)
+        if ack is not None and written:
+            ack(batch[:written])
         raise
-    _settle(queue, batch, ack=ack)
+    if ack is not None:
+        ack(batch)
 
 
-def _settle(queue: AnyQueue, written: list[Delivery], *, ack: bool) -> None:
-    if not ack or not written:
-        return
+def _ack(queue: AnyQueue, patience: Patience, timeout: float | None, written: list[Delivery]) -> None:
     try:
-        queue.ack(written)
+        patience.ask(lambda: queue.ack(written), _end(timeout))
     except LeaseExpired as error:
         # They are written, and nothing can take that back: say that they will come again.
         say(f"{len(error.receipts)} messages were written too late and will come again: use --lease")

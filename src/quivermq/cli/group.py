@@ -76,6 +76,8 @@ def seek(
     """
     if sum(given is not None for given in (to, offset, timestamp)) != 1:
         raise InvalidRequest("say where to: one of --to earliest, --to latest, --offset and --timestamp")
+    if to not in (None, "earliest", "latest"):
+        raise InvalidRequest(f"--to is earliest or latest, not {to!r:.80}")
     moment = None if timestamp is None else parse_moment(timestamp)
     with open_queue(data, server) as mq:
         queue = mq.queue(topic, group)

@@ -25,10 +25,13 @@ _PAGE_MESSAGES = 1000
 class Sight:
     """A topic to look at."""
 
-    def __init__(self, partitions: int, read: Read) -> None:
-        self.lanes: list[Lane] = [(number, lane) for number in range(partitions) for lane in LANES]
-        self.partitions = partitions
+    def __init__(self, partitions: Callable[[], int], read: Read) -> None:
+        self._partitions = partitions
         self._read = read
+
+    def lanes(self) -> list[Lane]:
+        """Those there are now: a topic can get more partitions. Raises TopicNotFound."""
+        return [(number, lane) for number in range(self._partitions()) for lane in LANES]
 
     def read(self, partition: int, start: int | None, limit: int, priority: str) -> list[StoredMessage]:
         """Messages of one lane. Raises OffsetOutOfRange, InvalidRequest."""
@@ -64,7 +67,8 @@ def sight_of(mq: AnyEngine, topic: str) -> Sight:
     def read(partition: int, start: int | None, limit: int, priority: str) -> list[StoredMessage]:
         return queue.read(partition, start, limit, priority=priority)
 
-    return Sight(mq.topic(topic).partitions, read)
+    mq.topic(topic)  # One that is not there is told now, not when something is read.
+    return Sight(lambda: mq.topic(topic).partitions, read)
 
 
 @contextmanager
@@ -91,15 +95,17 @@ def _sight_beside(data: Path, topic: str) -> Sight:
     check_directory(data)
     check_topic_name(topic)
     storage = settings_here().storage
-    partitions = _partitions(data / "topics" / topic)
+    path = data / "topics" / topic
+    _partitions(path)
     followers: dict[Lane, LogFollower] = {}
 
     def read(partition: int, start: int | None, limit: int, priority: str) -> list[StoredMessage]:
         lane_number(priority)
-        if not 0 <= partition < partitions:
-            raise InvalidRequest(f"there is no partition {partition}: the topic has {partitions}")
         follower = followers.get((partition, priority))
         if follower is None:
+            partitions = _partitions(path)
+            if not 0 <= partition < partitions:
+                raise InvalidRequest(f"there is no partition {partition}: the topic has {partitions}")
             name = f"topics/{topic}/p{partition}/{priority}"
             if not (data / name).is_dir():
                 return []
@@ -107,7 +113,7 @@ def _sight_beside(data: Path, topic: str) -> Sight:
         records = islice(follower.records(start), limit)
         return [StoredMessage(topic, partition, priority, *record) for record in records]
 
-    return Sight(partitions, read)
+    return Sight(lambda: _partitions(path), read)
 
 
 def _partitions(path: Path) -> int:

@@ -12,7 +12,7 @@ from quivermq.cli.durations import parse_seconds
 from quivermq.cli.incoming import batches, whole
 from quivermq.cli.messages import message_line
 from quivermq.cli.output import JsonOption, counted, print_line_of_json, progress_count, say
-from quivermq.cli.place import DataOption, ServerOption, TopicArgument, open_queue
+from quivermq.cli.place import AnyQueue, DataOption, ServerOption, TopicArgument, open_queue
 from quivermq.errors import InvalidRequest, QuiverError
 from quivermq.topic.incoming import Message
 from quivermq.topic.put import Put
@@ -22,7 +22,13 @@ _DURATION = "500ms, 5s, 2m, 1h or 7d"
 
 _DEFAULTS = {field.name: field.default for field in fields(Message)}
 
-Batch = Sequence[bytes | Message]
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Messages, and the number that each has in the stream: a line without a message counts, too."""
+
+    messages: Sequence[bytes | Message]
+    numbers: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -83,18 +89,19 @@ def command(
     is_stream = file is None and value in (None, _STDIN)
     if is_stream and dedup_id is not None:
         raise InvalidRequest("--dedup-id is for one message: in a stream, give each its own with --ndjson")
-    source = _stream(ndjson, b"\0" if null else b"\n") if is_stream else iter([[_single(value, file)]])
+    source = _stream(ndjson, null) if is_stream else iter([_Batch([_single(value, file)], [1])])
+    each = "" if not is_stream else "message" if null else "line"
     told = _Told()
     with open_queue(data, server, create=True) as mq, progress_count("put") as advance:
         queue = mq.queue(topic)
         try:
             for batch in source:
-                puts = queue.put_many(_with_extras(batch, given), durability=durability)  # type: ignore[arg-type]
-                _account(told, puts, all_plain=not given and not ndjson, as_json=as_json)
-                advance(len(batch))
-        except QuiverError:
+                for puts in _put(queue, batch, given, durability, each):
+                    _account(told, puts, all_plain=not given and not ndjson, as_json=as_json)
+                    advance(len(puts))
+        except (QuiverError, KeyboardInterrupt):
             if is_stream and not as_json:
-                say(f"{counted(told.messages, 'message')} before the error are in {topic}")
+                say(f"put {counted(told.messages, 'message')} into {topic} before it stopped")
             raise
     if not as_json:
         say(_summary(told, topic))
@@ -144,29 +151,55 @@ def _stdin() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def _stream(ndjson: bool, separator: bytes) -> Iterator[Batch]:
-    if not ndjson:
-        yield from batches(_stdin(), separator)
+def _stream(ndjson: bool, null: bool) -> Iterator[_Batch]:
+    number = 1
+    for pieces in batches(_stdin(), b"\0" if null else b"\n"):
+        numbers = range(number, number + len(pieces))
+        number += len(pieces)
+        if ndjson:
+            yield from _parsed(pieces, numbers)
+        else:
+            yield _Batch(pieces, numbers)
+
+
+def _parsed(lines: Sequence[bytes], numbers: Sequence[int]) -> Iterator[_Batch]:
+    messages: list[bytes | Message] = []
+    kept: list[int] = []
+    for line, number in zip(lines, numbers, strict=True):
+        if not line.strip():
+            continue
+        try:
+            messages.append(message_line(line))
+        except InvalidRequest as error:
+            # What comes before a mistake does not depend on how the lines came in.
+            if messages:
+                yield _Batch(messages, kept)
+            raise InvalidRequest(f"line {number}: {error}") from None
+        kept.append(number)
+    if messages:
+        yield _Batch(messages, kept)
+
+
+def _put(
+    queue: AnyQueue, batch: _Batch, given: dict[str, Any], durability: str | None, each: str
+) -> Iterator[Sequence[Put]]:
+    messages = _with_extras(batch.messages, given)
+    try:
+        yield queue.put_many(messages, durability=durability)  # type: ignore[arg-type]
         return
-    number = 0
-    for lines in batches(_stdin(), b"\n"):
-        messages: list[bytes | Message] = []
-        for line in lines:
-            number += 1
-            if not line.strip():
-                continue
-            try:
-                messages.append(message_line(line))
-            except InvalidRequest as error:
-                # What comes before a mistake does not depend on how the lines came in.
-                if messages:
-                    yield messages
-                raise InvalidRequest(f"line {number}: {error}") from None
-        if messages:
-            yield messages
+    except InvalidRequest:
+        if not each:
+            raise
+    # Nothing of the batch was stored, and nothing tells which of its messages is wrong: one by one.
+    for message, number in zip(messages, batch.numbers, strict=True):
+        try:
+            yield queue.put_many([message], durability=durability)  # type: ignore[arg-type]
+        except InvalidRequest as error:
+            error.args = (f"{each} {number}: {error}",)
+            raise
 
 
-def _with_extras(batch: Batch, given: dict[str, Any]) -> list[bytes | Message]:
+def _with_extras(batch: Sequence[bytes | Message], given: dict[str, Any]) -> list[bytes | Message]:
     """The messages with what the options say; what a message says itself counts more."""
     if not given:
         return list(batch)

@@ -8,9 +8,10 @@ import typer
 from quivermq.cli.looking import Lane, Sight, open_sight
 from quivermq.cli.messages import STORED
 from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, writer
+from quivermq.cli.patience import Patience
 from quivermq.cli.place import DataOption, ServerOption, TopicArgument
 from quivermq.engine.looking import StoredMessage
-from quivermq.errors import OffsetOutOfRange
+from quivermq.errors import OffsetOutOfRange, Unreachable
 
 _PAGE_MESSAGES = 1000
 # Short enough for somebody who watches, long enough to cost a broker nothing.
@@ -30,15 +31,16 @@ def command(
 ) -> None:
     """Write the messages of a topic as they come, until it is interrupted. Nothing is consumed.
 
-    All partitions and priorities are followed. Of a directory the files are watched, beside the process
-    that writes to them.
+    All partitions and priorities are followed, also those that are added. Of a directory the files are
+    watched, beside the process that writes to them. A broker that is started again is waited for.
     """
     write = writer(Format.ndjson if as_json else shape, STORED)
     with open_sight(data, server, topic, beside=True) as sight:
-        positions = {lane: _begin(sight, lane, last) for lane in sight.lanes}
+        patience = Patience()
+        positions = patience.ask(lambda: {lane: _begin(sight, lane, last) for lane in sight.lanes()})
         left = count
         while left is None or left > 0:
-            found = [each for lane in positions for each in _advance(sight, lane, positions)]
+            found = patience.ask(lambda: _advance_all(sight, positions))
             found = sorted(found, key=lambda message: message.timestamp)[:left]
             if found:
                 write(found)
@@ -54,6 +56,19 @@ def _begin(sight: Sight, lane: Lane, last: int) -> int:
         return 0
     start, end = bounds
     return max(start, end - last)
+
+
+def _advance_all(sight: Sight, positions: dict[Lane, int]) -> list[StoredMessage]:
+    """What came since in all lanes. One that is new is followed from its first message on."""
+    before = dict(positions)
+    try:
+        for lane in sight.lanes():
+            positions.setdefault(lane, 0)
+        return [each for lane in positions for each in _advance(sight, lane, positions)]
+    except Unreachable:
+        # What was read of the first lanes was not written: it is read again.
+        positions.update(before)
+        raise
 
 
 def _advance(sight: Sight, lane: Lane, positions: dict[Lane, int]) -> list[StoredMessage]:

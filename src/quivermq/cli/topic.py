@@ -162,7 +162,7 @@ def _show(mq: AnyEngine, topic: str, *, as_json: bool) -> None:
         ("topic", "partitions", "messages", "size", "delayed", "dead letters", "groups"), [_row(stats)]
     )
     sight = sight_of(mq, topic)
-    bounds = [(lane, found) for lane in sight.lanes if (found := sight.bounds(lane)) is not None]
+    bounds = [(lane, found) for lane in sight.lanes() if (found := sight.bounds(lane)) is not None]
     if bounds:
         print_table(
             ("partition", "priority", "first offset", "next offset"),

@@ -94,7 +94,7 @@ class App:
 
 def _no_route(request: Request, routes: dict[str, Route]) -> Response:
     if not routes:
-        message = f"there is nothing at {request.path[:200]}: GET /openapi.json lists every call"
+        message = f"there is nothing at {request.path[:200]}: /docs shows every call"
         return error_response(NotFound(message))
     message = f"{request.path[:200]} takes {', '.join(routes)}, not {request.method[:20]}"
     response = json_response(

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -116,9 +117,40 @@ def test_a_wrong_line_is_named_and_what_came_before_it_told(data: Path) -> None:
     ran = put(data, "--ndjson", stdin=lines)
     assert ran.code == 2
     assert "error: line 1002: it is not JSON" in ran.err
-    assert ran.err.startswith("1001 messages before the error are in orders\n")
+    assert ran.err.startswith("put 1001 messages into orders before it stopped\n")
     with quivermq.open(data) as mq:
         assert mq.queue("orders").stats().pending == 1001
+
+
+@pytest.mark.parametrize(
+    ("options", "lines", "told"),
+    [
+        (
+            ["--ndjson"],
+            b'{"value":"a"}\n\n{"value":"b","partition":7}\n{"value":"c"}\n',
+            "line 3: there is no",
+        ),
+        ([], b"a\n" + b"b" * 3_000_000 + b"\nc\n", "line 2: the message has 3000000 bytes"),
+        (["--null"], b"a\0" + b"b" * 3_000_000 + b"\0c\0", "message 2: the message has 3000000 bytes"),
+    ],
+)
+def test_a_message_that_the_queue_refuses_is_named_and_those_before_it_are_put(
+    data: Path, options: list[str], lines: bytes, told: str
+) -> None:
+    ran = put(data, *options, stdin=lines)
+    assert ran.code == 2
+    assert ran.err.startswith(f"put 1 message into orders before it stopped\nerror: {told}")
+    assert values(data) == [b"a"]
+
+
+def test_an_interrupt_tells_how_much_was_put(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> Iterator[list[bytes]]:
+        yield [b"tea", b"coffee"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("quivermq.cli.put.batches", interrupted)
+    assert put(data) == (130, b"", "put 2 messages into orders before it stopped\n")
+    assert values(data) == [b"tea", b"coffee"]
 
 
 def test_every_message_of_a_large_stream_arrives_in_order(data: Path) -> None:

@@ -47,6 +47,23 @@ def test_new_messages_of_every_lane_are_seen_as_they_come(
     ]
 
 
+def test_partitions_that_are_added_are_followed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with quivermq.open(data) as mq:
+
+        def arrive(_: float) -> None:
+            mq.alter_topic("orders", partitions=3)
+            mq.queue("orders").put(b"new", partition=2)
+
+        monkeypatch.setattr("time.sleep", arrive)
+        assert tail(data, "--count", "1").out == b"new\n"
+
+
+def test_a_topic_that_is_deleted_ends_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with quivermq.open(data) as mq:
+        monkeypatch.setattr("time.sleep", lambda _: mq.delete_topic("orders"))
+        assert tail(data).code == 3
+
+
 def test_messages_that_retention_took_are_passed_over(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with quivermq.open(data) as mq:
         mq.create_topic("short", segment_messages=1)
