@@ -75,6 +75,7 @@ class Cursor:
         self._on_ready = on_ready
         self._lock = threading.Lock()
         self._is_closed = False
+        self._is_gone = False
         self._keeps_dead = is_dead_letter_topic(self.topic)
         self._owed = b""
         # Burials that may or may not have reached the dead letters, by transfer.
@@ -358,7 +359,7 @@ class Cursor:
     def ack_one(self, lane: int, offset: int, token: int) -> None:
         """A message is done with. Raises LeaseExpired."""
         with self._lock:
-            self._check_open()
+            self._check_holds(lane, [(offset, token)])
             state = self.lanes[lane]
             lease = state.leases.get(offset)
             if lease is None or lease.token != token or lease.deadline <= self._clock.now_us():
@@ -375,6 +376,8 @@ class Cursor:
     def ack_batch(self, lane: int, token: int, offsets: list[int]) -> bool:
         """Messages of one lease are done with, if it holds for all of them; otherwise nothing is done."""
         with self._lock:
+            if self._is_gone:
+                return False
             self._check_open()
             state = self.lanes[lane]
             held = list(map(state.leases.get, offsets))
@@ -621,14 +624,21 @@ class Cursor:
             self._pay()
             return self._journal.snapshot(self._snapshot())
 
-    def close(self) -> None:
-        """Hand nothing out any more."""
+    def close(self, *, is_gone: bool = False) -> None:
+        """Hand nothing out any more. With `is_gone` it was deleted, and no lease holds any more."""
         with self._lock:
             self._is_closed = True
+            self._is_gone = is_gone
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise Closing(f"group {self.group} of {self.topic} was closed or deleted")
+
+    def _check_holds(self, lane: int, claims: Sequence[Claim]) -> None:
+        """Before anything is settled: what was deleted is nobody's any more."""
+        if self._is_gone:
+            raise self._refusal(lane, claims)
+        self._check_open()
 
     def _sync(self, end: int) -> None:
         if end and self.settings.durability == "fsync":
@@ -636,7 +646,7 @@ class Cursor:
 
     def _valid(self, lane: int, claims: Sequence[Claim]) -> tuple[list[int], list[Claim]]:
         """The offsets of the claims that hold, and the claims that do not."""
-        self._check_open()
+        self._check_holds(lane, claims)
         leases, now_us = self.lanes[lane].leases, self._clock.now_us()
         found = list(map(leases.get, [offset for offset, _ in claims]))
         first = found[0] if found else None

@@ -7,7 +7,10 @@ from typing import NamedTuple
 from quivermq.errors import InvalidRequest
 from quivermq.topic.partition import LANES
 
-_RECEIPT = re.compile(r"([A-Za-z0-9._-]{1,253}):([0-9]{1,4}):([0-2]):([0-9]{1,19}):([0-9a-f]{1,16})")
+# As it is written, and no other way: whoever compares receipts compares texts.
+_RECEIPT = re.compile(
+    r"([A-Za-z0-9._-]{1,253}):(0|[1-9][0-9]{0,3}):([0-2]):(0|[1-9][0-9]{0,18}):(0|[1-9a-f][0-9a-f]{0,15})"
+)
 
 
 class Lease:

@@ -189,7 +189,7 @@ class Engine:
                 with self._topics_lock:
                     self._set_aside(name, error)
                 raise
-            hosted.close()
+            hosted.close(is_deleted=True)
             with self._topics_lock:
                 self._hosted = {other: h for other, h in self._hosted.items() if other != name}
                 self.members.topic_changed(name)

@@ -226,7 +226,7 @@ class Hosted:
                 return is_broken
             self.groups = {other: g for other, g in self.groups.items() if other != name}
             self._backlog.groups = self.groups
-            group.close()
+            group.close(is_gone=True)
             self._metrics.forget(topic=self.name, group=name)
             self._directory.remove(f"groups/{name}/{self.name}")
             return True
@@ -280,10 +280,10 @@ class Hosted:
         freed = sum(cursor.compact() for group in self.groups.values() for cursor in group.cursors)
         return removed._replace(bytes=removed.bytes + freed)
 
-    def close(self) -> None:
+    def close(self, *, is_deleted: bool = False) -> None:
         """Serve nobody any more."""
         with self._changing:
             self.is_gone = True
             for group in self.groups.values():
-                group.close()
+                group.close(is_gone=is_deleted)
             self.ring_readers()

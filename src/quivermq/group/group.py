@@ -130,10 +130,10 @@ class Group:
         times = [time for cursor in self.cursors if (time := cursor.next_event()) is not None]
         return min(times, default=None)
 
-    def close(self) -> None:
-        """Hand nothing out any more."""
+    def close(self, *, is_gone: bool = False) -> None:
+        """Hand nothing out any more. With `is_gone` it was deleted."""
         for cursor in self.cursors:
-            cursor.close()
+            cursor.close(is_gone=is_gone)
         self.bell.ring(len(self.bell.waiting))
 
 

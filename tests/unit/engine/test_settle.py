@@ -350,3 +350,36 @@ def test_who_watches_is_woken_once(store: Store) -> None:
     watch.leave()
     queue.put(b"c", delay=5)
     assert queue.watch(lambda: None).until_next_event() == 5
+
+
+@pytest.mark.parametrize("what", ["topic", "group"])
+@pytest.mark.parametrize("how", ["ack", "nack", "reject", "extend"])
+def test_what_was_deleted_is_nobodys_any_more(store: Store, what: str, how: str) -> None:
+    queue = store.queue("orders")
+    queue.put(b"x")
+    message = get(queue)
+    if what == "topic":
+        store.engine.delete_topic("orders")
+    else:
+        store.engine.delete_group("orders", "default")
+    call = {"extend": lambda: message.extend(5)}.get(how, getattr(message, how))
+    with pytest.raises(quivermq.LeaseExpired):
+        call()
+    with pytest.raises(quivermq.LeaseExpired):
+        queue.ack([message])
+
+
+def test_a_queue_that_was_closed_says_so_to_who_settles(store: Store) -> None:
+    queue = store.queue("orders")
+    queue.put(b"x")
+    message = get(queue)
+    store.engine.close()
+    with pytest.raises(quivermq.Closing):
+        message.ack()
+
+
+@pytest.mark.parametrize("receipt", ["orders:00:1:0:1", "orders:0:1:01:1", "orders:0:1:0:0a"])
+def test_a_receipt_is_written_in_one_way(store: Store, receipt: str) -> None:
+    queue = store.queue("orders")
+    with pytest.raises(quivermq.InvalidRequest, match="is not a receipt"):
+        queue.ack(receipt)

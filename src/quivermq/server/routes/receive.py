@@ -21,7 +21,7 @@ from quivermq.topic.names import Pattern, is_pattern
 _RECEIVE_MAX = 10_000
 # An answer is made in memory, so that large messages come a few at a time.
 _RECEIVE_BYTES = 8 * 1024 * 1024
-_MS_MAX = 24 * 3600 * 1000
+_MS_MAX = 365 * 24 * 3600 * 1000
 
 
 class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):

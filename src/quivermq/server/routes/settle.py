@@ -18,7 +18,7 @@ from quivermq.server.schema_words import exactly_one
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS
 
-_MS_MAX = 24 * 3600 * 1000
+_MS_MAX = 365 * 24 * 3600 * 1000
 _SETTLED_MAX = 100_000
 
 
@@ -44,7 +44,7 @@ class SettleIn(msgspec.Struct, forbid_unknown_fields=True):
 class NackIn(SettleIn, forbid_unknown_fields=True):
     """What failed, when it may come again, and why."""
 
-    delay_ms: Annotated[int, Meta(ge=0, le=_MS_MAX * 365)] | None = None
+    delay_ms: Annotated[int, Meta(ge=0, le=_MS_MAX)] | None = None
     reason: str | None = None
     error: str | None = None
 
