@@ -10,9 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
+from operator import lt
 
-from quivermq.errors import Closing, DiskFull, NotFound, QuiverError
+from quivermq.errors import Closing, DiskFull, InvalidRequest, NotFound, QuiverError
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.delay.batch import batches
