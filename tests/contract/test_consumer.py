@@ -197,9 +197,9 @@ def test_a_member_that_was_thrown_out_joins_again(mq: quivermq.Connection, conne
     revoked: list[Any] = []
     with consumer_of(mq, on_revoked=revoked.extend) as consumer:
         read(consumer, 40)
-        member = consumer._member
+        member = consumer._membership.member
         assert member is not None
-        connect().shell.run(consumer._calls.leave(member[0]))
+        connect().shell.run(consumer._membership._calls.leave(member[0]))
         with pytest.raises(Fenced):
             consumer.commit()
         # What it could not commit comes again.

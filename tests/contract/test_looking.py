@@ -185,3 +185,21 @@ def test_dead_letters_of_a_topic_that_is_gone_stay(mq: Any, dead: Callable[..., 
     with pytest.raises(quivermq.TopicNotFound):
         orders.redrive()
     assert values(orders.dead_letters()) == [b"a"]
+
+
+def test_lists_are_whole_however_long(mq: Any, dead: Callable[..., Any]) -> None:
+    count = 2100
+    mq.create_topic("orders", partitions=2)
+    orders = dead(*[b"%d" % number for number in range(count)])
+    assert len(orders.dead_letters()) == count
+    assert len(orders.dead_letters(1500)) == 1500
+    orders.put_many([quivermq.Message(b"%d" % number, delay=600) for number in range(count)])
+    waiting = orders.scheduled()
+    assert [int(each.value) for each in waiting] == sorted(range(count))
+    assert [each.id for each in orders.scheduled(1500)] == [each.id for each in waiting][:1500]
+    priorities = ("high", "normal", "low")
+    messages = [quivermq.Message(b"%d" % i, priority=priorities[i % 3]) for i in range(count)]
+    orders.put_many(messages)
+    peeked = orders.peek(10_000)
+    assert sorted(int(message.value) for message in peeked) == list(range(count))
+    assert orders.peek(1500) == peeked[:1500]

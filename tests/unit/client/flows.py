@@ -25,6 +25,7 @@ class Script:
                     self.pauses.append(step.seconds)
                     step = flow.send(None)
                     continue
+                assert isinstance(step, Call)
                 self.calls.append(step)
                 assert self._replies, f"nobody expected {step.method} {step.path}"
                 reply = self._replies.pop(0)

@@ -4,7 +4,6 @@ import pytest
 
 from quivermq.client.consuming.calls import Page, Place
 from quivermq.client.consuming.reading import Reading
-from quivermq.client.core.holding import Holding
 from quivermq.engine.looking import StoredMessage
 from quivermq.group.assignment import TopicPartition
 
@@ -88,17 +87,3 @@ def test_a_partition_that_was_given_up_is_forgotten() -> None:
     assert reading.fetched(NORMAL, wish, Page(messages(6, 7), 7)) is False
     with pytest.raises(KeyError):
         reading.position(NORMAL)
-
-
-def test_leases_are_due_after_a_third_of_their_time() -> None:
-    holding: Holding[str] = Holding()
-    assert holding.next_due is None
-    holding.hold(1, "a", 30, now=0)
-    holding.hold(2, "b", 3, now=0)
-    assert holding.next_due == 1
-    assert holding.take_due(0.5) == {}
-    assert holding.take_due(10) == {30: ["a"], 3: ["b"]}
-    assert holding.next_due == 11
-    holding.release(2)
-    holding.release(2)
-    assert holding.next_due == 20

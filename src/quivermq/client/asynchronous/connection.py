@@ -2,20 +2,30 @@
 
 import asyncio
 import os
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self, cast
+from weakref import WeakSet
 
+from quivermq.client.asynchronous.consumer import AsyncConsumer
 from quivermq.client.asynchronous.pool import AsyncPool
+from quivermq.client.asynchronous.producer import AsyncProducer
 from quivermq.client.asynchronous.queue import AsyncQueue
 from quivermq.client.asynchronous.renewal import AsyncRenewer
 from quivermq.client.asynchronous.source import EmbeddedSource, RemoteSource, Source
+from quivermq.client.asynchronous.streaming import AsyncStream
 from quivermq.client.blocking.connection import RETRIES, TIMEOUT_S, default_ssl_context
+from quivermq.client.consuming.options import Callback, ConsumerOptions, Reset, Strategy, names_of
 from quivermq.client.core.address import Address, common_headers
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
+from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
+from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
 from quivermq.engine import Compacted, TopicInfo, open_engine
 from quivermq.engine.stats import EngineStats
+from quivermq.errors import InvalidRequest
 from quivermq.log import Report
-from quivermq.settings import Settings
+from quivermq.settings import CodecName, Durability, Settings
 from quivermq.topic.incoming import seconds_us
 
 if TYPE_CHECKING:
@@ -51,6 +61,8 @@ class AsyncConnection:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.renewer = AsyncRenewer(source.clock)
+        self.streams: WeakSet[AsyncStream] = WeakSet()
+        self._ends: WeakSet[AsyncProducer | AsyncConsumer] = WeakSet()
 
     # Topics.
 
@@ -86,6 +98,61 @@ class AsyncConnection:
         """A topic, or all topics of a pattern, as one group sees it. Nothing is created yet."""
         return AsyncQueue(self, topic, group)
 
+    async def producer(
+        self,
+        topic: str,
+        *,
+        linger_ms: int = 5,
+        batch_messages: int = 1000,
+        batch_bytes: int = MIB,
+        buffer_bytes: int = 64 * MIB,
+        when_full: WhenFull = "block",
+        acks: Acks = "leader",
+        retries: int = PRODUCER_RETRIES,
+        durability: Durability | None = None,
+        compression: CodecName | None = None,
+    ) -> AsyncProducer:
+        """Something that sends single messages in batches. As `Connection.producer`; only with a broker."""
+        options = ProducerOptions(
+            linger_ms, batch_messages, batch_bytes, buffer_bytes, when_full, acks, retries, durability,
+            compression,
+        )  # fmt: skip
+        producer = await AsyncProducer(topic, self._broker("producer"), options).begin()
+        self._ends.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        *,
+        strategy: Strategy = "cooperative",
+        auto_commit_ms: int | None = 5000,
+        reset: Reset = "earliest",
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        max_poll: int = 500,
+        session_timeout_ms: int = 30_000,
+    ) -> AsyncConsumer:
+        """A member of a group in stream mode. As `Connection.consumer`; only with a broker.
+
+        The callbacks may be coroutine functions.
+        """
+        options = ConsumerOptions(
+            names_of(topics), group, strategy, auto_commit_ms, reset, on_assigned, on_revoked, max_poll,
+            session_timeout_ms,
+        )  # fmt: skip
+        source = self._broker("consumer")
+        consumer = AsyncConsumer(source, source.calls, options)
+        self._ends.add(consumer)
+        return consumer
+
+    def _broker(self, what: str) -> RemoteSource:
+        if not isinstance(self.source, RemoteSource):
+            raise InvalidRequest(f"a {what} needs a broker: use aio.connect")
+        self.source.check_open()
+        return self.source
+
     # The whole.
 
     async def stats(self) -> EngineStats:
@@ -101,9 +168,19 @@ class AsyncConnection:
         return cast(Report, await self.source.call("verify"))
 
     async def close(self) -> None:
-        """Let go of the broker, or close the embedded queue. Closing twice is allowed."""
-        await self.renewer.close()
-        await self.source.close()
+        """Let go of the broker, or close the embedded queue. Closing twice is allowed.
+
+        Consumers commit and leave their groups first; producers send what they have, and raise here what
+        they cannot.
+        """
+        async with AsyncExitStack() as stack:
+            # From the last to the first, each of them whatever the others raise.
+            stack.push_async_callback(self.source.close)
+            stack.push_async_callback(self.renewer.close)
+            for stream in list(self.streams):
+                stack.push_async_callback(stream.tell)
+            for end in list(self._ends):
+                stack.push_async_callback(end.close)
 
     async def __aenter__(self) -> Self:
         return self

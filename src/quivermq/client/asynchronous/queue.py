@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from quivermq.client.asynchronous.delivery import AsyncDelivery
+from quivermq.client.asynchronous.streaming import AsyncStream
 from quivermq.client.core.queue import Filter
 from quivermq.client.core.words import told
 from quivermq.delivery.dead_letters import DeadLetter
@@ -134,7 +135,7 @@ class AsyncQueue:
         if message is None:
             yield None
             return
-        await self._hold([message], lease)
+        await self._hold(message, lease)
         try:
             yield message
         except BaseException as error:
@@ -148,7 +149,7 @@ class AsyncQueue:
         if not message.is_settled:
             await message.ack()
 
-    async def stream(
+    def stream(
         self,
         timeout: float | None = None,
         *,
@@ -161,30 +162,36 @@ class AsyncQueue:
         `contextlib.aclosing`, or the next collection of garbage does it.
         """
         check_number("prefetch", prefetch, 1, _PREFETCH_MAX)
-        while messages := await self.get_many(prefetch, timeout, lease=lease):
-            await self._hold(messages, lease)
+        if prefetch > 1:
+            stream = AsyncStream(self._connection, self, timeout, lease, prefetch)
+            self._connection.streams.add(stream)
+            return stream.messages()
+        return self._one_by_one(timeout, lease)
+
+    async def _one_by_one(
+        self, timeout: float | None, lease: float | None
+    ) -> AsyncGenerator[AsyncDelivery, None]:
+        while (message := await self.get(timeout, lease=lease)) is not None:
+            await self._hold(message, lease)
             try:
-                for message in messages:
-                    yield message
-                    self._connection.renewer.release(message)
-                    if not message.is_settled:
-                        await message.ack()
+                yield message
             except BaseException:
-                await self._put_back(messages)
+                self._connection.renewer.release(message)
+                # A lease that is lost needs no giving back.
+                with suppress(LeaseExpired, Closing, Unreachable):
+                    if not message.is_settled:
+                        await message.nack(delay=0, reason="stream closed")
                 raise
-
-    async def _put_back(self, messages: list[AsyncDelivery]) -> None:
-        for message in messages:
             self._connection.renewer.release(message)
-        # A lease that is lost needs no giving back.
-        with suppress(LeaseExpired, Closing, Unreachable):
-            left = [message for message in messages if not message.is_settled]
-            await self.nack(left, delay=0, reason="stream closed")
+            if not message.is_settled:
+                await message.ack()
 
-    async def _hold(self, messages: list[AsyncDelivery], lease: float | None) -> None:
-        for message in messages:
-            lease_s = await self._source.lease_s(message.topic, lease)
-            self._connection.renewer.hold(self, message, lease_s)
+    async def _hold(self, message: AsyncDelivery, lease: float | None) -> None:
+        self._connection.renewer.hold(self, message, await self.lease_s(message.topic, lease))
+
+    async def lease_s(self, topic: str, lease: float | None) -> float:
+        """How long a lease lasts, as given or as the topic is set."""
+        return await self._source.lease_s(topic, lease)
 
     # Settling.
 
@@ -282,4 +289,7 @@ def _plain(held: Any) -> Any:
         return held.held
     if isinstance(held, str) or not isinstance(held, Iterable):
         return held
-    return [item.held if isinstance(item, AsyncDelivery) else item for item in held]
+    items = list(held)
+    if set(map(type, items)) == {AsyncDelivery}:
+        return [item.held for item in items]
+    return [item.held if isinstance(item, AsyncDelivery) else item for item in items]

@@ -1,10 +1,12 @@
-"""The one task of a connection that renews leases while handlers are at work."""
+"""The one task of a connection that does what is due: leases to renew, and acks of streams to send."""
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TYPE_CHECKING, TypeAlias
 
 from quivermq.client.core.holding import Holding
+from quivermq.client.core.renewing import Renewal, by_queue
 from quivermq.clock import Clock
 from quivermq.errors import QuiverError
 
@@ -14,26 +16,40 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+AsyncAct = Callable[[], Awaitable[None]]
+Due: TypeAlias = "Renewal[AsyncQueue, AsyncDelivery] | AsyncAct"
+
 
 class AsyncRenewer:
     """Extends leases after a third of their time, those of one queue together."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._holding: Holding[tuple[AsyncQueue, AsyncDelivery]] = Holding()
+        self._holding: Holding[Due] = Holding()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def hold(self, queue: "AsyncQueue", delivery: "AsyncDelivery", lease_s: float) -> None:
         """Keep the lease of a delivery until `release`."""
-        self._holding.hold(id(delivery), (queue, delivery), lease_s, self._clock.monotonic())
+        self.renew(delivery, Renewal(queue, lease_s, lambda: [delivery]))
+
+    def renew(self, name: Hashable, renewal: "Renewal[AsyncQueue, AsyncDelivery]") -> None:
+        """Keep whatever it finds, until `release`."""
+        self._add(name, renewal, renewal.period_s)
+
+    def repeat(self, name: Hashable, act: AsyncAct, period_s: float) -> None:
+        """Call it again and again, until `release`. It may raise nothing."""
+        self._add(name, act, period_s)
+
+    def _add(self, name: Hashable, item: Due, period_s: float) -> None:
+        self._holding.hold(name, item, period_s, self._clock.monotonic())
         self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def release(self, delivery: "AsyncDelivery") -> None:
+    def release(self, name: Hashable) -> None:
         """Let the lease run out when it does."""
-        self._holding.release(id(delivery))
+        self._holding.release(name)
 
     async def close(self) -> None:
         """Renew nothing any more."""
@@ -45,9 +61,11 @@ class AsyncRenewer:
         while True:
             self._changed.clear()
             due = self._holding.take_due(self._clock.monotonic())
-            for lease_s, held in due.items():
-                for queue in {queue for queue, _ in held}:
-                    await self._extend(queue, [d for other, d in held if other is queue], lease_s)
+            for renewal in by_queue(item for item in due if isinstance(item, Renewal)):
+                await self._extend(renewal)
+            for act in due:
+                if not isinstance(act, Renewal):
+                    await act()
             if not due:
                 await self._wait()
 
@@ -60,9 +78,10 @@ class AsyncRenewer:
         except TimeoutError:
             return
 
-    async def _extend(self, queue: "AsyncQueue", deliveries: list["AsyncDelivery"], lease_s: float) -> None:
+    async def _extend(self, renewal: "Renewal[AsyncQueue, AsyncDelivery]") -> None:
+        held = renewal.find()
         try:
-            await queue.extend([delivery for delivery in deliveries if not delivery.is_settled], lease_s)
+            await renewal.queue.extend([each for each in held if not each.is_settled], renewal.lease_s)
         except QuiverError as error:
             # The handlers learn of it when they settle their messages.
-            logger.warning("could not renew the leases of %d messages: %s", len(deliveries), error)
+            logger.warning("could not renew the leases of %d messages: %s", len(held), error)

@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from inspect import isawaitable
 from typing import Any, Protocol
 
 from quivermq.client.asynchronous.pool import AsyncPool
-from quivermq.client.core.call import Call, Flow
+from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
 from quivermq.client.core.place import Place
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.topics import TopicCalls
@@ -54,7 +55,7 @@ class RemoteSource:
         self.name = name
         self.clock = calls.clock
         self._pool = pool
-        self._calls = calls
+        self.calls = calls
         self._closed = asyncio.Event()
 
     async def run(self, flow: Flow[Any]) -> Any:
@@ -63,14 +64,26 @@ class RemoteSource:
         try:
             step = next(flow)
             while True:
-                if isinstance(step, Call):
-                    outcome = await self._pool.exchange(step)
-                    step = flow.send(outcome)
+                try:
+                    outcome = await self._outcome(step)
+                except BaseException as error:
+                    # What a step raises, the flow may have something to do about.
+                    step = flow.throw(error)
                 else:
-                    await self._pause(step.seconds)
-                    step = flow.send(None)
+                    step = flow.send(outcome)
         except StopIteration as end:
             return end.value
+
+    async def _outcome(self, step: Step) -> Outcome:
+        if isinstance(step, Call):
+            return await self._pool.exchange(step)
+        if isinstance(step, Act):
+            result = step.call()
+            if isawaitable(result):
+                await result
+        else:
+            await self._pause(step.seconds)
+        return None
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -81,11 +94,15 @@ class RemoteSource:
         self._pool.check_open()
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return await self.run(getattr(self._calls, name)(*args, **kwargs))
+        return await self.run(getattr(self.calls, name)(*args, **kwargs))
 
     def queue(self, topic: str, group: str) -> "RemoteQueueSource":
         self._pool.check_open()
-        return RemoteQueueSource(self, QueueCalls(self._calls, topic, group, Place))
+        return RemoteQueueSource(self, QueueCalls(self.calls, topic, group, Place))
+
+    def check_open(self) -> None:
+        """Raise Closing once the connection was closed."""
+        self._pool.check_open()
 
     async def close(self) -> None:
         await self._pool.close()

@@ -9,14 +9,15 @@ from quivermq.client.blocking.pool import Pool
 from quivermq.client.blocking.queue import RemoteQueue
 from quivermq.client.blocking.renewal import Renewer
 from quivermq.client.blocking.shell import Shell
-from quivermq.client.consuming.consumer import Callback, RemoteConsumer, Reset, Strategy
-from quivermq.client.consuming.making import make_consumer
+from quivermq.client.blocking.streaming import Stream
+from quivermq.client.consuming.consumer import RemoteConsumer
+from quivermq.client.consuming.options import Callback, ConsumerOptions, Reset, Strategy, names_of
 from quivermq.client.core.address import Address, common_headers
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
-from quivermq.client.producing.making import MIB, ProducerOptions, make_producer
-from quivermq.client.producing.making import RETRIES as PRODUCER_RETRIES
-from quivermq.client.producing.producer import Acks, RemoteProducer, WhenFull
+from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
+from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
+from quivermq.client.producing.producer import RemoteProducer
 from quivermq.engine import Compacted, TopicInfo
 from quivermq.engine.stats import EngineStats
 from quivermq.log import Report
@@ -67,6 +68,7 @@ class Connection:
         self.calls = TopicCalls(retry)
         self.shell = Shell(pool)
         self.renewer = Renewer(self.calls.clock)
+        self.streams: WeakSet[Stream] = WeakSet()
         self._producers: WeakSet[RemoteProducer] = WeakSet()
         self._consumers: WeakSet[RemoteConsumer] = WeakSet()
 
@@ -128,7 +130,7 @@ class Connection:
             linger_ms, batch_messages, batch_bytes, buffer_bytes, when_full, acks, retries, durability,
             compression,
         )  # fmt: skip
-        producer = make_producer(self.shell, topic, options)
+        producer = RemoteProducer(topic, self.shell, options)
         self._producers.add(producer)
         return producer
 
@@ -150,19 +152,11 @@ class Connection:
         Topics may be patterns. Where the group has never been, `reset` says where to begin. Closing the
         connection closes it first. Raises InvalidRequest.
         """
-        consumer = make_consumer(
-            self.shell,
-            self.calls,
-            topics,
-            group,
-            strategy=strategy,
-            auto_commit_ms=auto_commit_ms,
-            reset=reset,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            max_poll=max_poll,
-            session_timeout_ms=session_timeout_ms,
-        )
+        options = ConsumerOptions(
+            names_of(topics), group, strategy, auto_commit_ms, reset, on_assigned, on_revoked, max_poll,
+            session_timeout_ms,
+        )  # fmt: skip
+        consumer = RemoteConsumer(self.shell, self.calls, options)
         self._consumers.add(consumer)
         return consumer
 
@@ -190,6 +184,8 @@ class Connection:
             # From the last to the first, each of them whatever the others raise.
             stack.callback(self.renewer.close)
             stack.callback(self.shell.close)
+            for stream in list(self.streams):
+                stack.callback(stream.tell)
             for producer in list(self._producers):
                 stack.callback(producer.close)
             for consumer in list(self._consumers):

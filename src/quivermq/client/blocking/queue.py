@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from quivermq.client.blocking.streaming import Stream
 from quivermq.client.core.place import Claim, Place
 from quivermq.client.core.queue import Filter, Held, QueueCalls
 from quivermq.client.core.settling import Claims
@@ -121,7 +122,7 @@ class RemoteQueue:
         if message is None:
             yield None
             return
-        self._hold([message], lease)
+        self._hold(message, lease)
         try:
             yield message
         except BaseException as error:
@@ -140,35 +141,36 @@ class RemoteQueue:
     ) -> Generator[Delivery, None, None]:
         """Message after message; each is acked when the next one is asked for.
 
-        Ends when none comes for `timeout` seconds, by default never. With `prefetch`, so many are taken at
-        a time, and their leases renewed until it is their turn. What the loop did not get past, because of
-        a `break` or an error, goes back at once.
+        Ends when none comes for `timeout` seconds, by default never. With `prefetch`, so many are taken
+        ahead, their leases renewed until it is their turn, and acks sent together, a moment later. What the
+        loop did not get past, because of a `break` or an error, goes back at once.
         """
         check_number("prefetch", prefetch, 1, _PREFETCH_MAX)
-        while messages := self.get_many(prefetch, timeout, lease=lease):
-            self._hold(messages, lease)
+        if prefetch > 1:
+            stream = Stream(self._connection, self, self._calls, timeout, lease, prefetch)
+            self._connection.streams.add(stream)
+            return stream.messages()
+        return self._one_by_one(timeout, lease)
+
+    def _one_by_one(self, timeout: float | None, lease: float | None) -> Generator[Delivery, None, None]:
+        while (message := self.get(timeout, lease=lease)) is not None:
+            self._hold(message, lease)
             try:
-                for message in messages:
-                    yield message
-                    self._connection.renewer.release(message)
-                    if not message.is_settled:
-                        message.ack()
+                yield message
             except BaseException:
-                self._put_back(messages)
+                self._connection.renewer.release(message)
+                # A lease that is lost needs no giving back.
+                with suppress(LeaseExpired, Closing, Unreachable):
+                    if not message.is_settled:
+                        message.nack(delay=0, reason="stream closed")
                 raise
-
-    def _put_back(self, messages: list[Delivery]) -> None:
-        for message in messages:
             self._connection.renewer.release(message)
-        # A lease that is lost needs no giving back.
-        with suppress(LeaseExpired, Closing, Unreachable):
-            left = [message for message in messages if not message.is_settled]
-            self.nack(left, delay=0, reason="stream closed")
+            if not message.is_settled:
+                message.ack()
 
-    def _hold(self, messages: list[Delivery], lease: float | None) -> None:
-        for message in messages:
-            lease_s = self._run(self._calls.lease_s(message.topic, lease))
-            self._connection.renewer.hold(self, message, lease_s)
+    def _hold(self, message: Delivery, lease: float | None) -> None:
+        lease_s = self._run(self._calls.lease_s(message.topic, lease))
+        self._connection.renewer.hold(self, message, lease_s)
 
     # Settling.
 

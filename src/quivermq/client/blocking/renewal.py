@@ -1,10 +1,12 @@
-"""The one thread of a connection that renews leases while handlers are at work."""
+"""The one thread of a connection that does what is due: leases to renew, and acks of streams to send."""
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, TypeAlias
 
 from quivermq.client.core.holding import Holding
+from quivermq.client.core.renewing import Renewal, by_queue
 from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
 from quivermq.errors import QuiverError
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Act = Callable[[], None]
+Due: TypeAlias = "Renewal[RemoteQueue, Delivery] | Act"
+
 
 class Renewer:
     """Extends leases after a third of their time, those of one queue together. Thread-safe."""
@@ -21,25 +26,40 @@ class Renewer:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._condition = threading.Condition()
-        self._holding: Holding[tuple[RemoteQueue, Delivery]] = Holding()
+        self._holding: Holding[Due] = Holding()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        # When the thread looks again, None while it does not.
+        self._wakes_at: float | None = None
 
     def hold(self, queue: "RemoteQueue", delivery: Delivery, lease_s: float) -> None:
         """Keep the lease of a delivery until `release`."""
+        self.renew(delivery, Renewal(queue, lease_s, lambda: [delivery]))
+
+    def renew(self, name: Hashable, renewal: "Renewal[RemoteQueue, Delivery]") -> None:
+        """Keep whatever it finds, until `release`."""
+        self._add(name, renewal, renewal.period_s)
+
+    def repeat(self, name: Hashable, act: Act, period_s: float) -> None:
+        """Call it again and again, until `release`. It may raise nothing."""
+        self._add(name, act, period_s)
+
+    def _add(self, name: Hashable, item: Due, period_s: float) -> None:
         with self._condition:
-            before = self._holding.next_due
-            self._holding.hold(id(delivery), (queue, delivery), lease_s, self._clock.monotonic())
+            now = self._clock.monotonic()
+            self._holding.hold(name, item, period_s, now)
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._run, name="quiver-renewal", daemon=True)
                 self._thread.start()
-            elif before is None or self._holding.next_due != before:
+            elif self._wakes_at is None or now + period_s < self._wakes_at:
+                # Not otherwise: for most messages, whose handlers are quick, the thread sleeps on.
+                self._wakes_at = now + period_s
                 self._condition.notify()
 
-    def release(self, delivery: Delivery) -> None:
+    def release(self, name: Hashable) -> None:
         """Let the lease run out when it does."""
         with self._condition:
-            self._holding.release(id(delivery))
+            self._holding.release(name)
 
     def close(self) -> None:
         """Renew nothing any more. Returns once the thread has ended."""
@@ -51,25 +71,28 @@ class Renewer:
 
     def _run(self) -> None:
         while (due := self._wait()) is not None:
-            for lease_s, held in due.items():
-                for queue in {queue for queue, _ in held}:
-                    self._extend(queue, [delivery for other, delivery in held if other is queue], lease_s)
+            for renewal in by_queue(item for item in due if isinstance(item, Renewal)):
+                self._extend(renewal)
+            for act in due:
+                if not isinstance(act, Renewal):
+                    act()
 
-    def _wait(self) -> dict[float, list[tuple["RemoteQueue", Delivery]]] | None:
+    def _wait(self) -> list[Due] | None:
         with self._condition:
             while not self._is_closed:
                 now = self._clock.monotonic()
                 if due := self._holding.take_due(now):
                     return due
-                next_due = self._holding.next_due
+                self._wakes_at = wakes_at = self._holding.next_due
                 self._condition.wait(
-                    None if next_due is None else min(next_due - now, threading.TIMEOUT_MAX)
+                    None if wakes_at is None else min(wakes_at - now, threading.TIMEOUT_MAX)
                 )
         return None
 
-    def _extend(self, queue: "RemoteQueue", deliveries: list[Delivery], lease_s: float) -> None:
+    def _extend(self, renewal: "Renewal[RemoteQueue, Delivery]") -> None:
+        held = renewal.find()
         try:
-            queue.extend([delivery for delivery in deliveries if not delivery.is_settled], lease_s)
+            renewal.queue.extend([each for each in held if not each.is_settled], renewal.lease_s)
         except QuiverError as error:
             # The handlers learn of it when they settle their messages.
-            logger.warning("could not renew the leases of %d messages: %s", len(deliveries), error)
+            logger.warning("could not renew the leases of %d messages: %s", len(held), error)

@@ -4,7 +4,7 @@ import threading
 from typing import TypeVar
 
 from quivermq.client.blocking.pool import Pool
-from quivermq.client.core.call import Call, Flow, Outcome, Step
+from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
 
 T = TypeVar("T")
 
@@ -22,7 +22,13 @@ class Shell:
         try:
             step = next(flow)
             while True:
-                step = flow.send(self._outcome(step))
+                try:
+                    outcome = self._outcome(step)
+                except BaseException as error:
+                    # What a step raises, the flow may have something to do about.
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(outcome)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -30,6 +36,9 @@ class Shell:
     def _outcome(self, step: Step) -> Outcome:
         if isinstance(step, Call):
             return self._pool.exchange(step)
+        if isinstance(step, Act):
+            step.call()
+            return None
         # Closing the connection ends a pause as well.
         self._closed.wait(step.seconds)
         self._pool.check_open()

@@ -1,6 +1,6 @@
 """A call of the broker as a value, what may come of it, and flows made of calls."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -55,6 +55,13 @@ class Pause:
     seconds: float
 
 
-Step: TypeAlias = Call | Pause
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Call something of the user's, and await what it returns where that can be done."""
+
+    call: Callable[[], object]
+
+
+Step: TypeAlias = Call | Pause | Act
 Outcome: TypeAlias = Answer | Broken | None
 Flow: TypeAlias = Generator[Step, Any, T]

@@ -1,14 +1,15 @@
 """The calls of one queue: a topic, or all topics of a pattern, as one group sees it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
+from itertools import groupby, product
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from quivermq.client.core.call import DELIVERY, Call, Flow
 from quivermq.client.core.failure import failure_of
 from quivermq.client.core.place import Place
 from quivermq.client.core.publishing import Publishing
-from quivermq.client.core.received import deliveries_of
+from quivermq.client.core.received import Received
 from quivermq.client.core.retry import asked
 from quivermq.client.core.settling import Claims, wrong
 from quivermq.client.core.topics import TopicCalls
@@ -52,6 +53,7 @@ _LISTED_MAX = 1000
 # A broker and what stands before it may cut off a call that waits for longer.
 _WAIT_S_MAX = 20.0
 _DEFAULT_LEASE_S = 30.0
+_lease_of = attrgetter("_lease")
 
 Filter = Callable[[DeadLetter], bool]
 Held = Delivery | str | Iterable[Delivery | str]
@@ -140,7 +142,21 @@ class QueueCalls:
     ) -> Flow[list[Delivery]]:
         """What is there, or, when nothing is, what comes first within `timeout` seconds."""
         check_number("count", count, 1, MANY_MAX)
-        wish: dict[str, Any] = {}
+        part = yield from self.receive(min(count, _RECEIVE_MAX), timeout, lease, pop=pop)
+        found = self.deliveries(part)
+        # One answer holds no more than that; of what is there, the next ones are taken as well.
+        while len(part) == _RECEIVE_MAX and len(found) < count:
+            part = yield from self.receive(min(count - len(found), _RECEIVE_MAX), 0, lease, pop=pop)
+            found += self.deliveries(part)
+        for delivery in found if pop else ():
+            delivery.is_settled = True
+        return found
+
+    def receive(
+        self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
+    ) -> Flow[Received]:
+        """As many as one answer holds, waiting for the first."""
+        wish: dict[str, Any] = {"max": count}
         if lease is not None:
             wish["lease_ms"] = max(1, seconds_us("lease", lease, lowest=0.001) // 1000)
         if pop:
@@ -151,24 +167,14 @@ class QueueCalls:
         end = None if timeout is None else clock.monotonic() + timeout
         while True:
             wait_s = _WAIT_S_MAX if end is None else min(_WAIT_S_MAX, max(0.0, end - clock.monotonic()))
-            found = yield from self._receive(wish, count, wait_s)
-            if found or (end is not None and clock.monotonic() >= end):
-                for delivery in found if pop else ():
-                    delivery.is_settled = True
-                return found
+            answer = yield from asked(self._receive_call(wish, wait_s), self._topics.retry)
+            received = Received(answer.body)
+            if len(received) or (end is not None and clock.monotonic() >= end):
+                return received
 
-    def _receive(self, wish: Mapping[str, Any], count: int, wait_s: float) -> Flow[list[Delivery]]:
-        """As many as one answer holds; for more than that, of what is there, the next ones as well."""
-        found: list[Delivery] = []
-        while len(found) < count:
-            wanted = min(count - len(found), _RECEIVE_MAX)
-            call = self._receive_call({**wish, "max": wanted}, 0 if found else wait_s)
-            answer = yield from asked(call, self._topics.retry)
-            part = deliveries_of(answer.body, self._place)
-            found += part
-            if len(part) < _RECEIVE_MAX:
-                break
-        return found
+    def deliveries(self, received: Received) -> list[Delivery]:
+        """The messages of an answer."""
+        return received.deliveries(self._place)
 
     def _receive_call(self, wish: Mapping[str, Any], wait_s: float) -> Call:
         return Call(
@@ -255,14 +261,17 @@ class QueueCalls:
         if not isinstance(held, Iterable):
             raise wrong(held)
         items = held if isinstance(held, list) else list(held)
-        if items and set(map(type, items)) == {Delivery} and _are_together(items):
-            self._check_place(items[0])
-            claims.add_batch(items)
+        if items and set(map(type, items)) == {Delivery}:
+            # What one answer brought has few leases, each of messages of one lane that lie together.
+            for _, group in groupby(items, _lease_of):
+                together = list(group)
+                self._check_place(together[0])
+                claims.add_batch(together)
             return claims
         for item in items:
             if isinstance(item, Delivery):
                 self._check_place(item)
-                claims.add_delivery(item)
+                claims.add_batch([item])
             elif isinstance(item, str):
                 receipt = parse_receipt(item)
                 self._check_topic(receipt.topic)
@@ -341,9 +350,25 @@ class QueueCalls:
     def peek(self, limit: int = 1) -> Flow[list[StoredMessage]]:
         check_number("limit", limit, 0, MANY_MAX)
         self._check_single("peek into")
-        query = {"limit": str(min(max(1, limit), _LISTED_MAX))}
-        answer = yield from self._topics.ask("GET", f"{self._group_path}/peek", query=query)
-        return [stored_message_of(told) for told in decoded(answer.body)["messages"]][:limit]
+        told = yield from self._listed(f"{self._group_path}/peek", "messages", limit, _place_of)
+        return list(map(stored_message_of, told))
+
+    def _listed(
+        self, path: str, name: str, limit: int | None, after: Callable[[Mapping[str, Any]], str]
+    ) -> Flow[list[Mapping[str, Any]]]:
+        """A whole list, page by page; `after` tells where one goes on."""
+        found: list[Mapping[str, Any]] = []
+        query: dict[str, str] = {}
+        while True:
+            # Even a look at nothing says whether the topic is there.
+            wanted = _LISTED_MAX if limit is None else min(max(1, limit - len(found)), _LISTED_MAX)
+            query["limit"] = str(wanted)
+            page = decoded((yield from self._topics.ask("GET", path, query=query)).body)[name]
+            found += page
+            # A page may be short because its messages are large: only an empty one is the end.
+            if not page or (limit is not None and len(found) >= limit):
+                return found[:limit]
+            query["after"] = after(page[-1])
 
     # Looking after.
 
@@ -438,12 +463,12 @@ class QueueCalls:
     def scheduled(self, limit: int | None = None) -> Flow[list[Scheduled]]:
         check_limit(limit)
         self._check_single("ask for the delayed messages of")
-        query = {"limit": str(_LISTED_MAX if limit is None else min(max(1, limit), _LISTED_MAX))}
+        path = f"{self._path}/scheduled"
         try:
-            answer = yield from self._topics.ask("GET", f"{self._path}/scheduled", query=query)
+            told = yield from self._listed(path, "scheduled", limit, itemgetter("id"))
         except TopicNotFound:
             return []
-        return [scheduled_of(waiting) for waiting in decoded(answer.body)["scheduled"]][:limit]
+        return list(map(scheduled_of, told))
 
     def cancel(self, scheduled_id: str) -> Flow[bool]:
         self._check_single("cancel in")
@@ -461,7 +486,5 @@ def _story(reason: str | None, error: str | None) -> dict[str, Any]:
     return {name: str(told) for name, told in (("reason", reason), ("error", error)) if told is not None}
 
 
-def _are_together(deliveries: list[Delivery]) -> bool:
-    """Whether all are of one lease, which is about messages of one lane."""
-    lease = deliveries[0]._lease
-    return [delivery._lease for delivery in deliveries].count(lease) == len(deliveries)
+def _place_of(message: Mapping[str, Any]) -> str:
+    return f"{message['partition']}-{LANE_NUMBERS[message['priority']]}-{message['offset']}"

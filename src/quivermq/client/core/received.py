@@ -19,22 +19,47 @@ _LENGTH = Struct("<I")
 # Settings of a broker may let larger frames in than a reader expects by default.
 FRAME_BYTES_MAX = 1024 * 1024 * 1024
 
+PlaceOf = Callable[[str, int], Place]
 
-def deliveries_of(body: bytes, place_of: Callable[[str, int], Place]) -> list[Delivery]:
+
+class Received:
+    """An answer whose leases are known, and whose frames are not opened before somebody wants them."""
+
+    __slots__ = ("_body", "_frames_at", "_leases")
+
+    def __init__(self, body: bytes) -> None:
+        """Raises QuiverError when the answer makes no sense."""
+        if len(body) < _LENGTH.size:
+            raise QuiverError(f"a delivery begins with the length of its leases, not {body!r}")
+        end = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+        self._body = body
+        self._frames_at = padded(end)
+        self._leases: list[dict[str, Any]] = decoded(body[_LENGTH.size : end])["leases"]
+
+    def __len__(self) -> int:
+        return sum(sum(lease["runs"][1::2]) - sum(lease["runs"][::2]) for lease in self._leases)
+
+    @property
+    def topics(self) -> set[str]:
+        return {lease["topic"] for lease in self._leases}
+
+    def deliveries(self, place_of: PlaceOf) -> list[Delivery]:
+        """The messages in order. Raises InvalidFrame."""
+        frames = frames_of(self._body, self._frames_at)
+        deliveries: list[Delivery] = []
+        for lease in self._leases:
+            records = _records(lease, frames)
+            # The same class as the embedded queue's: it asks its cursor to settle it, whatever that is.
+            place = cast(Cursor, place_of(lease["topic"], lease["partition"]))
+            held = Lease(lease["attempt"], lease["deadline"], int(lease["token"], 16))
+            lane = LANE_NUMBERS[lease["priority"]]
+            deliveries += map(Delivery, records, repeat(held), repeat(place), repeat(lane))
+        return deliveries
+
+
+def deliveries_of(body: bytes, place_of: PlaceOf) -> list[Delivery]:
     """The messages of a receive, in order. Raises QuiverError when the answer makes no sense."""
-    if len(body) < _LENGTH.size:
-        raise QuiverError(f"a delivery begins with the length of its leases, not {body!r}")
-    end = _LENGTH.size + _LENGTH.unpack_from(body)[0]
-    frames = frames_of(body, padded(end))
-    deliveries: list[Delivery] = []
-    for lease in decoded(body[_LENGTH.size : end])["leases"]:
-        records = _records(lease, frames)
-        # The same class as that of the embedded queue: it asks its cursor to settle it, whatever that is.
-        place = cast(Cursor, place_of(lease["topic"], lease["partition"]))
-        held = Lease(lease["attempt"], lease["deadline"], int(lease["token"], 16))
-        lane = LANE_NUMBERS[lease["priority"]]
-        deliveries += map(Delivery, records, repeat(held), repeat(place), repeat(lane))
-    return deliveries
+    return Received(body).deliveries(place_of)
 
 
 def frames_of(body: bytes, position: int = 0) -> Iterator[Frame]:

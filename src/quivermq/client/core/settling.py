@@ -23,15 +23,8 @@ class Claims:
     def __bool__(self) -> bool:
         return bool(self._offsets)
 
-    def add_delivery(self, delivery: Delivery) -> None:
-        cursor = delivery._cursor
-        self.add(
-            (cursor.topic, cursor.partition, delivery._lane, delivery._lease.token), delivery._record.offset
-        )
-        self._deliveries.append(delivery)
-
     def add_batch(self, deliveries: Sequence[Delivery]) -> None:
-        """Many of one lease, as `get_many` mostly returns them."""
+        """Messages of one lease."""
         first = deliveries[0]
         leased = (first._cursor.topic, first._cursor.partition, first._lane, first._lease.token)
         offsets = self._offsets.setdefault(leased, [])
@@ -82,9 +75,12 @@ class Claims:
 
 def runs_of(offsets: Iterable[int]) -> list[int]:
     """Half-open ranges, one behind the other: [start, end, start, end, …]."""
-    ordered = sorted(set(offsets))
-    if ordered[-1] - ordered[0] == len(ordered) - 1:
-        return [ordered[0], ordered[-1] + 1]
+    given = list(offsets)
+    start, end = given[0], given[-1] + 1
+    # Mostly they are whole and in order, which is cheaper to see than to bring about.
+    if end - start == len(given) and given == list(range(start, end)):
+        return [start, end]
+    ordered = sorted(set(given))
     runs: list[int] = []
     for offset in ordered:
         if runs and runs[-1] == offset:

@@ -35,6 +35,15 @@ class Batch:
     def is_done(self) -> bool:
         return self.put is not None or self.error is not None
 
+    def place_of(self, index: int) -> Put:
+        """Where the message of that place is, once this is done. Raises what kept it from being stored."""
+        if self.error is not None:
+            raise self.error
+        put = self.put
+        assert put is not None, "ask when it is done"
+        assert put.offset is not None, "a frame is never delayed"
+        return put._replace(offset=put.offset + index)
+
     def encoded(self, producer: Producer, codec: Codec, ttl_ms: int | None) -> bytes:
         """The frame. The same producer makes the same bytes of it each time."""
         count, rests = len(self.values), self.rests
@@ -73,12 +82,7 @@ class Sent:
         with self._news:
             if not self._news.wait_for(lambda: batch.is_done, timeout):
                 raise Unavailable(f"the message is still on its way after {timeout} seconds")
-        if batch.error is not None:
-            raise batch.error
-        put = batch.put
-        assert put is not None
-        assert put.offset is not None, "a frame is never delayed"
-        return put._replace(offset=put.offset + self._index)
+        return batch.place_of(self._index)
 
     def exception(self, timeout: float | None = None) -> QuiverError | None:
         """What kept it from being stored, or None."""

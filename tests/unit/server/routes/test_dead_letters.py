@@ -157,3 +157,38 @@ def test_topics_that_are_not_there(site: Site, method: str, call: str) -> None:
 def test_a_limit_is_a_number_in_its_range(site: Site, limit: str) -> None:
     for call in ("scheduled", "dead-letters"):
         assert refused(site, "GET", f"{ORDERS}/{call}?limit={limit}")[:2] == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_a_list_of_delayed_messages_goes_on_after_an_id(site: Site, limit: int) -> None:
+    queue = site.engine.queue("orders")
+    for delay in (30, 10, 20, 10):
+        queue.put(b"%d" % delay, delay=delay)
+    found: list[str] = []
+    path = f"{ORDERS}/scheduled?limit={limit}"
+    while page := get(site, path)["scheduled"]:
+        found += [message["value"] for message in page]
+        path = f"{ORDERS}/scheduled?limit={limit}&after={page[-1]['id']}"
+    assert found == ["10", "10", "20", "30"]
+    # Also when that one does not wait any more.
+    first = get(site, f"{ORDERS}/scheduled")["scheduled"][0]["id"]
+    assert queue.cancel(first)
+    assert len(get(site, f"{ORDERS}/scheduled?after={first}")["scheduled"]) == 3
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_a_list_of_dead_letters_goes_on_after_an_id(site: Site, limit: int) -> None:
+    for number in range(5):
+        give_up(site, b"%d" % number, "never")
+    found: list[str] = []
+    path = f"{ORDERS}/dead-letters?limit={limit}"
+    while page := get(site, path)["messages"]:
+        found += [message["value"] for message in page]
+        path = f"{ORDERS}/dead-letters?limit={limit}&after={page[-1]['id']}"
+    assert found == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("path", ["scheduled", "dead-letters"])
+@pytest.mark.parametrize("after", ["", "x", "0-9", "1--1", "0-1-x", "9" * 50])
+def test_a_list_after_nothing_is_refused(site: Site, path: str, after: str) -> None:
+    assert status_and_code(site, "GET", f"{ORDERS}/{path}?after={after}") == (400, "invalid_request")

@@ -213,6 +213,17 @@ def test_a_group_peeks_at_what_it_has_not_had(site: Site) -> None:
     assert status_and_code(site, "GET", "/v1/topics/orders/groups/*/peek") == (400, "invalid_name")
 
 
+def test_a_peek_goes_on_after_a_message(site: Site) -> None:
+    put(site, b"0", b"1", b"2")
+    put(site, b"high", priority="high")
+    peek = "/v1/topics/orders/groups/billing/peek?limit=2"
+    assert values(get(site, peek)) == ["high", "0"]
+    assert values(get(site, f"{peek}&after=0-0-0")) == ["0", "1"]
+    assert values(get(site, f"{peek}&after=0-1-0")) == ["1", "2"]
+    assert values(get(site, f"{peek}&after=0-1-2")) == []
+    assert status_and_code(site, "GET", f"{peek}&after=0-1") == (400, "invalid_request")
+
+
 async def waiting(site: Site, path: str, **headers: str) -> "asyncio.Task[Response]":
     """A reader that stands at the bell."""
     bell = site.engine.hosted("orders").readers

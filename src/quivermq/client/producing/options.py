@@ -1,18 +1,17 @@
-"""A producer from its options, each of them checked."""
+"""How a producer gathers and sends."""
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
-from quivermq.client.blocking.shell import Shell
 from quivermq.client.core.choice import check_choice
 from quivermq.client.core.retry import Retry
-from quivermq.client.core.topics import TopicCalls
-from quivermq.client.producing.gathering import Bounds, Gathering
-from quivermq.client.producing.producer import Acks, RemoteProducer, WhenFull
+from quivermq.client.producing.gathering import Bounds
 from quivermq.log.limits import check_durability
 from quivermq.settings import CodecName, Durability
 from quivermq.topic.incoming import check_number
-from quivermq.topic.names import check_topic_name
+
+WhenFull = Literal["block", "raise"]
+Acks = Literal["leader", "none"]
 
 MIB = 1024 * 1024
 # About two minutes with the waits of `Retry`.
@@ -21,7 +20,7 @@ RETRIES = 30
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How a producer gathers and sends. Raises InvalidRequest."""
+    """As `Connection.producer` takes them. Raises InvalidRequest."""
 
     linger_ms: int = 5
     batch_messages: int = 1000
@@ -46,21 +45,13 @@ class ProducerOptions:
         if self.compression is not None:
             check_choice("compression", self.compression, get_args(CodecName))
 
+    @property
+    def bounds(self) -> Bounds:
+        """When a batch is sent."""
+        return Bounds(self.linger_ms / 1000, self.batch_messages, self.batch_bytes)
 
-def make_producer(shell: Shell, topic: str, options: ProducerOptions) -> RemoteProducer:
-    """A producer on a connection of its own kind: what cannot be stored now is waited for."""
-    check_topic_name(topic)
-    is_safe = options.acks == "leader"
-    calls = TopicCalls(Retry(options.retries if is_safe else 0, is_patient=is_safe))
-    bounds = Bounds(options.linger_ms / 1000, options.batch_messages, options.batch_bytes)
-    return RemoteProducer(
-        topic,
-        shell,
-        calls,
-        Gathering(bounds, calls.clock),
-        buffer_bytes=options.buffer_bytes,
-        when_full=options.when_full,
-        acks=options.acks,
-        durability=options.durability,
-        codec=options.compression,
-    )
+    @property
+    def retry(self) -> Retry:
+        """What cannot be stored now is waited for, where somebody cares."""
+        is_safe = self.acks == "leader"
+        return Retry(self.retries if is_safe else 0, is_patient=is_safe)

@@ -1,0 +1,157 @@
+"""What `AsyncConnection.consumer` returns: as `RemoteConsumer`, with tasks in place of threads."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import suppress
+from typing import Any, Self
+
+from quivermq.client.asynchronous.bell import Bell
+from quivermq.client.asynchronous.source import RemoteSource
+from quivermq.client.consuming.membership import PAUSE_S, Membership
+from quivermq.client.consuming.options import ConsumerOptions
+from quivermq.client.core.topics import TopicCalls
+from quivermq.engine.looking import StoredMessage
+from quivermq.errors import Closing
+from quivermq.group.assignment import TopicPartition
+from quivermq.topic.incoming import check_number, seconds_us
+
+
+class AsyncConsumer:
+    """Reads topics as a member of a group. `poll` it from one task; anything else from any of the loop."""
+
+    def __init__(self, source: RemoteSource, calls: TopicCalls, options: ConsumerOptions) -> None:
+        self.topics = options.topics
+        self.group = options.group
+        self._run = source.run
+        self._bell = Bell()
+        self._closed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._membership = Membership(calls, options, self._bell, self._start_fetching)
+        self._start(self._beat())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Messages.
+
+    async def poll(self, timeout: float = 1.0, max_messages: int | None = None) -> list[StoredMessage]:
+        """The next messages, an empty list when none came within `timeout` seconds.
+
+        As `RemoteConsumer.poll`. Here callbacks are called, and awaited when they are coroutines.
+        """
+        self._check_open()
+        membership = self._membership
+        count = membership.options.max_poll if max_messages is None else max_messages
+        check_number("max_messages", count, 1, 1_000_000)
+        seconds_us("timeout", timeout, lowest=0)
+        membership.finish()
+        await self._run(membership.commit_if_due())
+        end = membership.clock.monotonic() + timeout
+        while True:
+            if not await self._run(membership.rebalance()):
+                await self._pause(PAUSE_S)
+            messages = membership.take(count)
+            left = end - membership.clock.monotonic()
+            if messages or left <= 0:
+                return messages
+            if not membership.is_to_sync:
+                await self._bell.wait(left)
+            self._check_open()
+
+    async def __aiter__(self) -> AsyncGenerator[StoredMessage, None]:
+        """Message after message, for ever; each is finished when the next one is asked for."""
+        while True:
+            for message in await self.poll(1.0, 1):
+                yield message
+
+    # Positions.
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that it has now."""
+        return self._membership.assignment
+
+    def position(self, topic: str, partition: int, priority: str = "normal") -> int:
+        """The next offset that `poll` returns of a lane. Raises InvalidRequest."""
+        return self._membership.position(topic, partition, priority)
+
+    def seek(self, topic: str, partition: int, offset: int, priority: str = "normal") -> None:
+        """Go on from elsewhere in a lane. Nothing is committed by that. Raises InvalidRequest."""
+        self._membership.seek(topic, partition, offset, priority)
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        """How many messages of each partition it has not returned yet."""
+        found: dict[TopicPartition, int] = await self._run(self._membership.lag())
+        return found
+
+    async def commit(self) -> None:
+        """Everything that was returned is finished: let the group go on behind it.
+
+        Raises Fenced when a partition went to another member meanwhile, who gets those messages again.
+        """
+        self._check_open()
+        self._membership.finish()
+        await self._run(self._membership.commit())
+
+    # Tasks.
+
+    async def _beat(self) -> None:
+        with suppress(Closing):
+            while not await self._pause(self._membership.beat_s):
+                await self._run(self._membership.beat())
+
+    def _start_fetching(self, partition: TopicPartition) -> None:
+        self._start(self._fetch(partition))
+
+    async def _fetch(self, partition: TopicPartition) -> None:
+        """Read ahead in one partition until it is given up."""
+        with suppress(Closing):
+            while not self._closed.is_set() and self._membership.reads(partition):
+                if not self._membership.has_room(partition):
+                    await self._bell.wait()
+                elif not await self._run(self._membership.fetch(partition)):
+                    await self._pause(PAUSE_S)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Whether it was closed meanwhile."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._closed.wait()
+        except TimeoutError:
+            return False
+
+    # The end.
+
+    async def close(self) -> None:
+        """Commit what is finished, leave the group, and end. Closing twice is allowed."""
+        await self._close(is_finished=True)
+
+    async def _close(self, *, is_finished: bool) -> None:
+        if self._closed.is_set():
+            return
+        if is_finished:
+            self._membership.finish()
+        with suppress(Closing):
+            await self._run(self._membership.commit_quietly())
+        self._closed.set()
+        with suppress(Closing):
+            await self._run(self._membership.leave())
+        self._bell.notify_all()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise Closing(f"the consumer of group {self.group} was closed: make another one")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, error: object, *_: object) -> None:
+        # A block that raised did not finish what it was last given: that is to be delivered again.
+        await self._close(is_finished=error is None)
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer of {', '.join(self.topics)}, group {self.group}>"
