@@ -212,9 +212,9 @@ def test_what_a_block_settled_itself_stays_so(orders: Any) -> None:
 def test_the_lease_of_a_block_is_renewed(mq: Any, orders: Any) -> None:
     orders.put(b"x")
     orders.put(b"y")
-    with orders.process(lease=0.25) as message:
+    with orders.process(lease=1) as message:
         # A lease that nobody renews and that began later is over first: two of them take longer than one.
-        other = orders.get(lease=0.4)
+        other = orders.get(lease=1.6)
         assert orders.get(timeout=30).offset == other.offset
         assert message.attempt == 1
     assert message.is_settled

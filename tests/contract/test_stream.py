@@ -81,11 +81,11 @@ def test_what_the_loop_settled_itself_stays_so(orders: Any) -> None:
 
 def test_the_leases_of_what_was_taken_ahead_are_renewed(orders: Any) -> None:
     orders.put_many([b"a", b"b", b"c", b"other"])
-    stream = orders.stream(prefetch=3, lease=0.25)
+    stream = orders.stream(prefetch=3, lease=1)
     first = next(stream)
     wait_until(lambda: orders.stats().in_flight == 3)
     # A lease that nobody renews and that began later is over first: two of them take longer than one.
-    other = orders.get(lease=0.4)
+    other = orders.get(lease=1.6)
     assert orders.get(timeout=30).offset == other.offset
     assert [first.attempt, next(stream).attempt, next(stream).attempt] == [1, 1, 1]
     stream.close()

@@ -163,16 +163,10 @@ class Queue:
         return Delivery(record, held, cursor, lane)
 
     def get_many(
-        self, count: int, timeout: float | None = 0, *, lease: float | None = None, pop: bool = False
+        self, count: int, timeout: float | None = 0, *, lease: float | None = None
     ) -> list[Delivery]:
-        """Up to `count` messages: what is there, or, when nothing is, what comes first.
-
-        With `pop` they are acknowledged at once.
-        """
-        found = deliveries_of(self.take(count, timeout, lease=lease, pop=pop))
-        for delivery in found if pop else ():
-            delivery.is_settled = True
-        return found
+        """Up to `count` messages: what is there, or, when nothing is, what comes first."""
+        return deliveries_of(self.take(count, timeout, lease=lease))
 
     def take(
         self,
@@ -185,15 +179,19 @@ class Queue:
     ) -> list[Taken]:
         """As `get_many`, but batches of one lease each, for those who hand them on.
 
-        With `whole`, as parts of frames wherever nothing has to be asked of each message.
+        With `pop` they are acknowledged at once. With `whole`, they come as parts of frames wherever nothing
+        has to be asked of each message.
         """
         check_number("count", count, 1, _MANY_MAX)
         return self._taking.take(count, timeout, lease, pop=pop, whole=whole)
 
     def pop(self, timeout: float | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
-        found = self.get_many(1, timeout, pop=True)
-        return found[0] if found else None
+        found = deliveries_of(self.take(1, timeout, pop=True))
+        if not found:
+            return None
+        found[0].is_settled = True
+        return found[0]
 
     def watch(self, wake: Callable[[], None]) -> Watch:
         """Call `wake` once, from whatever thread, when there may be something to get.

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 # Connections that wait to be accepted.
 _BACKLOG = 4096
+_GOODBYE_S = 0.5
 # How long the event loop may take to let go of connections that were cut off.
 _ABORT_S = 5.0
 
@@ -67,6 +68,8 @@ class Server:
                 ssl_handshake_timeout=(
                     None if self._tls is None else self.edge.settings.read_timeout_ms / 1000
                 ),
+                # A client that is idle may never answer the goodbye of TLS.
+                ssl_shutdown_timeout=None if self._tls is None else _GOODBYE_S,
                 backlog=_BACKLOG,
             )
         except OSError as error:

@@ -1,10 +1,16 @@
 """When a call is made again: only when that is safe, and may help."""
 
+from struct import pack
+from typing import Any, cast
+
 import pytest
+from support.manual_clock import ManualClock
 from unit.client.flows import Script, answer, error
 
-from quivermq.client.core.call import Broken, Call
+from quivermq.client.core.call import Answer, Broken, Call
+from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.retry import Retry, asked
+from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import Closing, DiskFull, InvalidRequest, Overloaded, TopicNotFound, Unreachable
 
 SAFE = Call("GET", "/", is_repeatable=True)
@@ -101,3 +107,33 @@ def test_waits_grow_with_jitter_up_to_a_limit() -> None:
 def test_a_wrong_number_of_retries_is_refused(retries: object) -> None:
     with pytest.raises(InvalidRequest):
         Retry(retries)  # type: ignore[arg-type]
+
+
+def waits(timeout: float | None, *replies: Any) -> Script:
+    """Wait for a message, with one attempt for each call. Whatever comes of it was not to be raised."""
+    script = Script(*replies)
+    topics = TopicCalls(Retry(retries=0), ManualClock())
+    calls = QueueCalls(topics, "orders", "default", lambda *_: cast(Any, None))
+    script.run(calls.receive(1, 0, None))
+    script.run(calls.receive(1, timeout, None))
+    return script
+
+
+NOTHING = Answer(200, {}, pack("<I", 13) + b'{"leases":[]}' + bytes(7))
+
+
+def test_who_waits_for_ever_waits_for_a_broker_that_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    some = b'{"leases":[{"runs":[0,1]}]}'
+    message = Answer(200, {}, pack("<I", len(some)) + some)
+    assert len(waits(None, NOTHING, CUT, REFUSED, NOTHING, message).calls) == 5
+    assert "still waiting for messages of orders" in caplog.text
+
+
+def test_who_waits_for_a_time_is_told() -> None:
+    with pytest.raises(Unreachable):
+        waits(60, NOTHING, REFUSED)
+
+
+def test_who_waits_for_a_broker_that_never_was_there_is_told() -> None:
+    with pytest.raises(Unreachable):
+        waits(None, REFUSED)

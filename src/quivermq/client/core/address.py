@@ -53,5 +53,5 @@ def common_headers(address: Address, key: object) -> str:
         return lines
     # The key itself is never shown, not even when it is wrong.
     if not isinstance(key, str) or not key.isascii() or not key.isprintable() or " " in key or not key:
-        raise InvalidRequest("a key is a text without spaces, as `quiver keys` printed it")
+        raise InvalidRequest("a key is a text without spaces, as `quiver key create` printed it")
     return f"{lines}Authorization: Bearer {key}\r\n"

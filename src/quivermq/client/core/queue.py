@@ -1,5 +1,6 @@
 """The calls of one queue: a topic, or all topics of a pattern, as one group sees it."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, product
 from operator import attrgetter, itemgetter
@@ -27,7 +28,14 @@ from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import parse_receipt
 from quivermq.engine.looking import StoredMessage
 from quivermq.engine.stats import QueueStats
-from quivermq.errors import GroupNotFound, InvalidName, InvalidRequest, NotFound, TopicNotFound
+from quivermq.errors import (
+    GroupNotFound,
+    InvalidName,
+    InvalidRequest,
+    NotFound,
+    TopicNotFound,
+    Unreachable,
+)
 from quivermq.frame import OFFSET_MAX, Record
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled
@@ -57,6 +65,8 @@ _lease_of = attrgetter("_lease")
 
 Filter = Callable[[DeadLetter], bool]
 Held = Delivery | str | Iterable[Delivery | str]
+logger = logging.getLogger(__name__)
+
 MakePlace = Callable[[str, int, str], Place]
 
 
@@ -74,6 +84,8 @@ class QueueCalls:
         self._topics = topics
         self._make_place = make_place
         self._places: dict[tuple[str, int], Place] = {}
+        # Whether the broker has ever answered.
+        self._was_there = False
         self._path = path_of("topics", topic)
         self._group_path = path_of("topics", topic, "groups", group)
 
@@ -167,7 +179,15 @@ class QueueCalls:
         end = None if timeout is None else clock.monotonic() + timeout
         while True:
             wait_s = _WAIT_S_MAX if end is None else min(_WAIT_S_MAX, max(0.0, end - clock.monotonic()))
-            answer = yield from asked(self._receive_call(wish, wait_s), self._topics.retry)
+            try:
+                answer = yield from asked(self._receive_call(wish, wait_s), self._topics.retry)
+            except Unreachable as error:
+                # Who waits for ever waits for a broker that comes back, not for one that never was there.
+                if end is not None or not self._was_there:
+                    raise
+                logger.warning("still waiting for messages of %s: %s", self.topic, error)
+                continue
+            self._was_there = True
             received = Received(answer.body)
             if len(received) or (end is not None and clock.monotonic() >= end):
                 return received
@@ -483,7 +503,11 @@ class QueueCalls:
 
 
 def _story(reason: str | None, error: str | None) -> dict[str, Any]:
-    return {name: str(told) for name, told in (("reason", reason), ("error", error)) if told is not None}
+    story = {name: told for name, told in (("reason", reason), ("error", error)) if told is not None}
+    for told in story.values():
+        if not isinstance(told, str):
+            raise InvalidRequest(f"a reason and an error are texts, not a {type(told).__name__}")
+    return story
 
 
 def _place_of(message: Mapping[str, Any]) -> str:
