@@ -179,8 +179,8 @@ class Queue:
     ) -> list[Taken]:
         """As `get_many`, but batches of one lease each, for those who hand them on.
 
-        With `pop` they are acknowledged at once. With `whole`, they come as parts of frames wherever nothing
-        has to be asked of each message.
+        With `pop` they are acknowledged at once. With `whole` they come as parts of frames, wherever no
+        message has to be asked for itself.
         """
         check_number("count", count, 1, _MANY_MAX)
         return self._taking.take(count, timeout, lease, pop=pop, whole=whole)

@@ -52,9 +52,10 @@ class Group:
         self._lease_us = settings.lease_ms * 1000
         if self._service.weights != settings.priority_weights:
             self._service = Service(settings.priority_weights)
-        for cursor in self.cursors:
-            cursor.configure(settings)
         more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
+        # The new ones, too: the topic itself goes on with the settings only when all of them have.
+        for cursor in (*self.cursors, *more):
+            cursor.configure(settings)
         self.cursors = [*self.cursors, *more]
 
     def take(

@@ -206,3 +206,17 @@ def test_settings_change_while_others_put_and_get(mq: quivermq.Engine) -> None:
         mq.alter_topic("orders", partitions=n, ordering=("key", "none")[n % 2], lease_ms=n * 1_000_000)
     producer.result(60)
     assert sorted(consumer.result(20)) == sorted(b"%d" % n for n in range(count))
+
+
+def test_partitions_that_are_added_have_the_settings_that_come_with_them(store: Store) -> None:
+    queue = store.queue("orders", attempts_max=1, lease_ms=10_000)
+    assert queue.get() is None
+    store.engine.alter_topic("orders", partitions=2, attempts_max=3, lease_ms=60_000)
+    queue.put(b"x", partition=1)
+    message = queue.get()
+    assert message is not None
+    message.nack(delay=0)
+    assert queue.stats().dead_letters == 0
+    again = queue.get()
+    assert again is not None
+    assert again.attempt == 2
