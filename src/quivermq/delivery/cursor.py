@@ -534,6 +534,10 @@ class Cursor:
         if due and min(due) <= now_us:
             self._on_ready(1)
 
+    def has_overdue(self, now_us: int) -> bool:
+        """Whether a lease is over, and nobody has looked yet."""
+        return self._deadlines.is_due(now_us)
+
     def next_event(self) -> int | None:
         """When something here becomes ready by time alone: a lease that runs out, a retry that is due."""
         with self._lock:

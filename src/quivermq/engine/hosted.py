@@ -235,6 +235,8 @@ class Hosted:
 
     def release(self, now_us: int) -> None:
         """Append the delayed messages that are due."""
+        if self.is_gone:
+            return
         try:
             self.ring(self.topic.release(now_us))
         except DiskFull as error:

@@ -213,8 +213,8 @@ class Queue:
         if message is None:
             yield None
             return
-        self._hold(message, lease)
         try:
+            self._hold(message, lease)
             yield message
         except BaseException as error:
             self._engine.renewer.release(message)
@@ -236,8 +236,8 @@ class Queue:
         past, because of a `break` or an error, goes back at once.
         """
         while (message := self.get(timeout, lease=lease)) is not None:
-            self._hold(message, lease)
             try:
+                self._hold(message, lease)
                 yield message
             except BaseException:
                 self._engine.renewer.release(message)

@@ -7,7 +7,7 @@ from quivermq.delivery.delivery import Taken, message_count
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.scope import Scope
 from quivermq.engine.waiting import Watch, wait_for
-from quivermq.errors import Closing, DiskFull, QuiverError, StorageFailed, TopicNotFound
+from quivermq.errors import Closing, DiskFull, NotFound, QuiverError, StorageFailed
 from quivermq.group.group import Group
 from quivermq.topic.incoming import seconds_us
 
@@ -80,12 +80,12 @@ class Taking:
     def _take_from(
         self, hosted: Hosted, count: int, lease_us: int | None, pop: bool, whole: bool
     ) -> list[Taken]:
-        if hosted.topic.delays.next_due is not None:
-            hosted.release(self._engine.clock.now_us())
         try:
+            if hosted.topic.delays.next_due is not None:
+                hosted.release(self._engine.clock.now_us())
             group = hosted.groups.get(self._group) or hosted.group(self._group)
             return group.take(count, lease_us, pop=pop, whole=whole)
-        except (Closing, TopicNotFound):
+        except (Closing, NotFound):
             # The topic was deleted meanwhile: then it has no messages.
             self._engine.check_open()
             if hosted.is_gone:

@@ -112,6 +112,10 @@ class Group:
         """Whether there seems to be a message that somebody could have."""
         return any(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(len(LANES)))
 
+    def has_overdue(self, now_us: int) -> bool:
+        """Whether a lease is over, and nobody has looked yet."""
+        return any(cursor.has_overdue(now_us) for cursor in self.cursors)
+
     def counts(self) -> GroupCounts:
         """What the group still has to do with."""
         counts = [lane for cursor in self.cursors for lane in cursor.counts()]

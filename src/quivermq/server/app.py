@@ -47,7 +47,7 @@ class App:
         """
         start = self._time()
         routes, request.params = self.router.find(request.path)
-        route = routes.get(request.method)
+        route = routes.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
             response = _no_route(request, routes)
         else:

@@ -6,6 +6,7 @@ all groups that somebody waits for.
 """
 
 import asyncio
+import logging
 import math
 import threading
 from collections.abc import Awaitable, Callable
@@ -14,8 +15,11 @@ from typing import TypeVar
 from quivermq.engine import Queue
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.waiting import Watch
+from quivermq.errors import QuiverError
 from quivermq.group.group import Group
 from quivermq.server.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 Ring = asyncio.Future[None]
 T = TypeVar("T")
@@ -152,13 +156,21 @@ class Polls:
     def _release(self, places: list[tuple[Hosted, Group]]) -> None:
         """In a thread: let what is due become ready, and wake as many as there is something for."""
         for hosted, group in places:
-            now_us = self._broker.engine.clock.now_us()
-            hosted.release(now_us)
-            group.expire(now_us)
-            group.bell.ring(group.ready(now_us))
-            if group.bell.waiting and (later := group.next_event()) is not None:
-                wait = max(_LOOK_AGAIN_S, (later - now_us) / 1_000_000)
-                self._loop.call_soon_threadsafe(self._expect_again, (hosted, group), wait)
+            try:
+                self._release_one(hosted, group)
+            except QuiverError as error:
+                # One topic in trouble, or deleted meanwhile, must not keep the others waiting.
+                if not hosted.is_gone:
+                    logger.error("what is due in %s waits: %s", hosted.name, error)
+
+    def _release_one(self, hosted: Hosted, group: Group) -> None:
+        now_us = self._broker.engine.clock.now_us()
+        hosted.release(now_us)
+        group.expire(now_us)
+        group.bell.ring(group.ready(now_us))
+        if group.bell.waiting and (later := group.next_event()) is not None:
+            wait = max(_LOOK_AGAIN_S, (later - now_us) / 1_000_000)
+            self._loop.call_soon_threadsafe(self._expect_again, (hosted, group), wait)
 
     def _expect_again(self, place: tuple[Hosted, Group], wait: float) -> None:
         when = self._loop.time() + wait

@@ -13,7 +13,8 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 # Where a message lies: its partition, its lane and its offset. Lists go in this order.
 Place = tuple[int, int, int]
-_PLACE = re.compile(r"([0-9]{1,6})-([0-2])-([0-9]{1,19})", re.ASCII)
+PLACE_PATTERN = "^[0-9]{1,4}-[0-2]-[0-9]{1,19}$"
+_PLACE = re.compile(r"([0-9]{1,4})-([0-2])-([0-9]{1,19})", re.ASCII)
 
 PRIORITY = Parameter("priority", {"enum": list(LANES), "default": "normal"}, "Which lane of the partition.")
 

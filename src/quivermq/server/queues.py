@@ -31,5 +31,12 @@ def queue_of(broker: Broker, request: Request) -> Queue:
 
 
 def may_wait(broker: Broker, queue: Queue) -> bool:
-    """Whether a change to the state of a queue has to go to a thread."""
-    return is_pattern(queue.topic) or broker.may_wait_for_disk(queue.topic)
+    """Whether taking or acknowledging messages has to go to a thread, because the disk may be waited for.
+
+    That is so, too, for a group that is new, and where a lease is over: its message may have to be buried.
+    """
+    if is_pattern(queue.topic) or broker.may_wait_for_disk(queue.topic):
+        return True
+    hosted = broker.engine.find(queue.topic)
+    group = None if hosted is None else hosted.groups.get(queue.group)
+    return group is None or group.has_overdue(broker.engine.clock.now_us())

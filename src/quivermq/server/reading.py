@@ -57,6 +57,7 @@ class Reader:
         "_early_body",
         "_fed_bytes",
         "_has_progress",
+        "_has_stopped",
         "_headers",
         "_is_deaf",
         "_new_id",
@@ -98,6 +99,7 @@ class Reader:
         self._fed_bytes = 0
         self._stalled_bytes = 0
         self._has_progress = False
+        self._has_stopped = False
         self._is_deaf = False
         self.begun = 0
         """How many requests have begun to arrive."""
@@ -118,15 +120,16 @@ class Reader:
             return
         assert self._parser is not None
         self._fed_bytes = len(data)
-        self._has_progress = False
+        self._has_progress = self._has_stopped = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # It was answered as a request without an upgrade. What follows would be another protocol.
             self._is_deaf = True
-        except httptools.HttpParserCallbackError as error:
-            # A bug in here must not look as if the client had sent something wrong.
-            if not isinstance(error.__context__, _Stopped):
+        except httptools.HttpParserCallbackError:
+            # A bug in here must not look as if the client had sent something wrong. What the parser's error
+            # came from does not tell: that may be anything that is being handled further up.
+            if not self._has_stopped:
                 raise
         except httptools.HttpParserError as error:
             if not self._is_deaf:
@@ -143,7 +146,7 @@ class Reader:
 
     def on_message_begin(self) -> None:
         if self._is_deaf:
-            raise _Stopped
+            self._halt()
         self._url = b""
         self._headers = {}
         self._stalled_bytes = 0
@@ -267,7 +270,7 @@ class Reader:
         assert self._request is not None
         if self._admit is not None and (response := self._admit(self._request)) is not None:
             self._refuse(response)
-            raise _Stopped
+            self._halt()
 
     def _check_head_length(self) -> None:
         length = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers.items())
@@ -288,15 +291,20 @@ class Reader:
 
     def _stop_at_head(self) -> NoReturn:
         self._refuse(self._long_head())
-        raise _Stopped
+        self._halt()
 
     def _stop_with(self, status: int, code: str, message: str) -> NoReturn:
         self._refuse(problem(status, code, message))
+        self._halt()
+
+    def _halt(self) -> NoReturn:
+        """Make the parser stop where it is."""
+        self._has_stopped = True
         raise _Stopped
 
     def _stop(self, error: QuiverError) -> NoReturn:
         self._refuse(error_response(error))
-        raise _Stopped
+        self._halt()
 
     def _refuse(self, response: Response) -> None:
         self.refusal = response

@@ -1,6 +1,5 @@
 """Which handler answers which call, and what it says about itself for the OpenAPI document."""
 
-import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -141,8 +140,3 @@ class _Node:
             self.wildcard = (name, _Node())
         assert self.wildcard[0] == name, f"{{{name}}} is called {{{self.wildcard[0]}}} elsewhere"
         return self.wildcard[1]
-
-
-def is_async(answer: Answer) -> bool:
-    """Whether the answer has to be waited for."""
-    return inspect.isawaitable(answer)

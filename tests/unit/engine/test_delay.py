@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from unit.engine.store import Store, drain, values
+from unit.engine.store import DATA, Store, drain, values
 
 import quivermq
 
@@ -170,3 +170,14 @@ def test_the_background_releases_what_is_due(store: Store) -> None:
     queue.put(b"x", delay=5)
     store.pass_time(5)
     assert values(queue.read()) == [b"x"]
+
+
+def test_nothing_falls_due_in_a_topic_that_was_deleted(store: Store) -> None:
+    queue = store.queue("orders")
+    queue.put(b"later", delay=5)
+    hosted = store.engine.hosted("orders")
+    store.engine.delete_topic("orders")
+    store.clock.advance(10)
+    hosted.release(store.engine.clock.now_us())
+    assert not store.disk.is_directory(DATA / "topics" / "orders")
+    assert queue.get() is None

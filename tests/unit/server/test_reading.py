@@ -250,3 +250,12 @@ def test_no_bytes_make_it_fail(parts: list[bytes]) -> None:
     reader, requests = read(*parts)
     assert reader.refusal is None or reader.refusal.status >= 400
     assert all(isinstance(request.path, str) for request in requests)
+
+
+def test_a_refusal_is_one_whatever_is_being_handled_further_up() -> None:
+    statuses: list[int] = []
+    try:
+        raise IndexError
+    except IndexError:
+        statuses.append(refused(b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n")[0])
+    assert statuses == [400]

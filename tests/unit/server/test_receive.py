@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from struct import unpack_from
 from typing import Any
@@ -11,7 +12,7 @@ from support.site import Site
 
 import quivermq
 from quivermq.frame import Frame
-from quivermq.server import polling
+from quivermq.server import polling, queues
 from quivermq.server.http import Response
 from quivermq.server.routes import publish, receive, settle
 
@@ -429,3 +430,71 @@ def test_a_broker_that_stops_while_somebody_is_about_to_wait_lets_them_go(site: 
         return await site.broker.part(polling.Polls).wait_for(queue, take, 3600)
 
     assert site.run(poll()) == []
+
+
+def test_what_a_thread_took_for_a_client_that_has_gone_goes_back(site: Site) -> None:
+    """At `fsync` a thread takes the messages, and does not notice that nobody waits for them any more."""
+    queue = put(site, "a", durability="fsync")
+    begun, go_on = threading.Event(), threading.Event()
+    taking = queue.take
+
+    def slow(*args: Any, **how: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return taking(*args, **how)
+
+    async def poll() -> list[str]:
+        receive_queue = site.broker.part(queues.Queues).get("orders", "billing")
+        receive_queue.take = slow  # type: ignore[method-assign]
+        gone = waiting(site)
+        await until(begun.is_set)
+        gone.cancel()
+        await asyncio.wait([gone])
+        receive_queue.take = taking  # type: ignore[method-assign]
+        go_on.set()
+        return values(await waiting(site))
+
+    assert site.run(poll()) == ["a"]
+
+
+def test_a_token_is_written_in_one_way(site: Site) -> None:
+    put(site, "a")
+    [(lease, _)] = unpacked(site.ask("POST", f"{GROUP}/receive", {}, PACKED))
+    held = {"topic": "orders", "partition": 0, "token": "0" + lease["token"][:15], "runs": [0, 1]}
+    assert site.refusal(f"{GROUP}/ack", {"leases": [held]}) == (400, "invalid_request")
+
+
+def test_runs_that_overlap_and_all_come_late_are_a_conflict(site: Site) -> None:
+    put(site, "a", "b")
+    [(lease, _)] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 2}, PACKED))
+    held = {name: lease[name] for name in ("topic", "partition", "priority", "token")}
+    site.post(f"{GROUP}/ack", {"leases": [{**held, "runs": [0, 2]}]})
+    response = site.ask("POST", f"{GROUP}/ack", {"leases": [{**held, "runs": [0, 2, 1, 2]}]})
+    assert response.status == 409
+
+
+@pytest.mark.parametrize("call", ["nack", "reject"])
+def test_dead_letters_are_never_written_on_the_event_loop(site: Site, call: str) -> None:
+    queue = put(site, "a", durability="os", attempts_max=1)
+    [message] = received(site)
+    threads: list[str] = []
+    settle_it = getattr(queue, call)
+
+    def noted(*args: Any, **how: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return settle_it(*args, **how)
+
+    setattr(site.broker.part(queues.Queues).get("orders", "billing"), call, noted)
+    site.post(f"{GROUP}/{call}", {"receipts": [message["receipt"]]})
+    assert [name.startswith("quiver-worker") for name in threads] == [True]
+    assert len(queue.dead_letters()) == 1
+
+
+def test_a_lease_that_is_over_is_looked_at_in_a_thread(site: Site) -> None:
+    queue = put(site, "a", durability="os", attempts_max=1)
+    assert not queues.may_wait(site.broker, queue) or received(site)
+    site.clock.advance(31)
+    assert queues.may_wait(site.broker, queue)
+    assert received(site) == []
+    assert not queues.may_wait(site.broker, queue)
+    assert len(queue.dead_letters()) == 1

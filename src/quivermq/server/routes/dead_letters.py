@@ -12,7 +12,7 @@ from quivermq.server.answers import ANSWER_BYTES, within
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.messages_json import content_fields
-from quivermq.server.query import Place, number_of, number_parameter, place_after
+from quivermq.server.query import PLACE_PATTERN, Place, number_of, number_parameter, place_after
 from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import (
     DeadLetterFilter,
@@ -28,7 +28,12 @@ from quivermq.topic.delay import Scheduled
 from quivermq.topic.names import dead_letter_name, is_dead_letter_topic
 from quivermq.topic.partition import LANES
 
-_AFTER = Parameter("after", {"type": "string"}, "The `id` of the last one you have: those behind it.")
+# As quivermq.topic.delay writes them: due time, bucket and offset in hexadecimal.
+_INT63 = "(0|[1-7][0-9a-f]{0,15}|[89a-f][0-9a-f]{0,14})"
+_SCHEDULED_PATTERN = f"^{_INT63}-(0|[1-9a-f][0-9a-f]{{0,7}})-{_INT63}$"
+_AFTER_DOC = "The `id` of the last one you have: those behind it."
+_AFTER = Parameter("after", {"type": "string", "pattern": PLACE_PATTERN}, _AFTER_DOC)
+_AFTER_SCHEDULED = Parameter("after", {"type": "string", "pattern": _SCHEDULED_PATTERN}, _AFTER_DOC)
 _LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=100)
 
 
@@ -162,7 +167,7 @@ ROUTES: list[Route] = [
         summary="List the delayed messages that wait",
         scope="read",
         tag="delayed messages",
-        query=(_LIMIT, _AFTER),
+        query=(_LIMIT, _AFTER_SCHEDULED),
         returns={200: ScheduledList},
         errors=(404,),
     ),

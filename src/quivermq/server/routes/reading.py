@@ -16,6 +16,7 @@ from quivermq.server.log_pages import Lane, read_frames, read_messages
 from quivermq.server.messages_json import record_to_json
 from quivermq.server.polling import Polls
 from quivermq.server.query import (
+    PLACE_PATTERN,
     PRIORITY,
     choice_of,
     number_given,
@@ -60,7 +61,7 @@ _PEEK_LIMIT = number_parameter("limit", "How many at most; fewer when they are l
 
 _PEEK_AFTER = Parameter(
     "after",
-    {"type": "string"},
+    {"type": "string", "pattern": PLACE_PATTERN},
     "PARTITION-LANE-OFFSET of the last one you have: those behind it. Lanes are 0 to 2, high to low.",
 )
 
@@ -73,7 +74,8 @@ async def read_log(broker: Broker, request: Request) -> Response:
     limit, wait_ms = number_of(request, _LIMIT), number_of(request, _WAIT)
     offset = await _offset(broker, request, lane)
     if wait_ms and offset == lane.end:
-        await _wait_for_more(broker, hosted, lane, min(wait_ms, broker.settings.wait_ms_max) / 1000)
+        seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
+        await _wait_for_more(broker, hosted, lane, offset, seconds)
     if request.accepts(FRAME):
         frames = await broker.run(read_frames, lane, offset, limit)
         places = {"Quiver-Next": frames.next, "Quiver-Start": lane.start, "Quiver-End": lane.end}
@@ -118,13 +120,13 @@ async def _offset(broker: Broker, request: Request, lane: Lane) -> int:
     return int(text)
 
 
-async def _wait_for_more(broker: Broker, hosted: Hosted, lane: Lane, seconds: float) -> None:
-    """Return once the lane has more than it has now, or when the time is over.
+async def _wait_for_more(broker: Broker, hosted: Hosted, lane: Lane, begun_at: int, seconds: float) -> None:
+    """Return once the lane no longer ends at an offset, or when the time is over.
 
     Raises TopicNotFound when the topic was deleted meanwhile.
     """
     loop, polls = asyncio.get_running_loop(), broker.part(Polls)
-    begun_at, end = lane.end, loop.time() + seconds
+    end = loop.time() + seconds
     while lane.end == begun_at and not hosted.is_gone and not broker.is_draining and loop.time() < end:
         ring = loop.create_future()
         waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]

@@ -1,14 +1,18 @@
 """Receiving: what is there at once, or what comes first."""
 
+import asyncio
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.delivery import Taken, deliveries_of
+from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
 from quivermq.engine import Queue
 from quivermq.engine.hosted import Hosted
+from quivermq.errors import LeaseExpired, QuiverError
 from quivermq.server.broker import Broker
 from quivermq.server.delivering import packed
 from quivermq.server.http import DELIVERY, Request, Response
@@ -17,6 +21,8 @@ from quivermq.server.polling import Polls
 from quivermq.server.queues import may_wait, queue_of
 from quivermq.server.routing import Answer, Route
 from quivermq.topic.names import Pattern, is_pattern
+
+logger = logging.getLogger(__name__)
 
 _RECEIVE_MAX = 10_000
 # An answer is made in memory, so that large messages come a few at a time.
@@ -63,11 +69,36 @@ async def _receive(
     broker: Broker, queue: Queue, take: Callable[[], list[Taken]], wait_ms: int, *, is_packed: bool
 ) -> Response:
     async def taken() -> list[Taken]:
-        return await broker.run(take) if may_wait(broker, queue) else take()
+        if not may_wait(broker, queue):
+            return take()
+        taking = asyncio.ensure_future(broker.run(take))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # The client has gone; what the thread takes in its name goes back.
+            taking.add_done_callback(partial(_give_back, broker, queue))
+            raise
 
     seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
     found = await broker.part(Polls).wait_for(queue, taken, seconds)
     return _response(broker, found, is_packed=is_packed)
+
+
+def _give_back(broker: Broker, queue: Queue, taking: "asyncio.Future[list[Taken]]") -> None:
+    if taking.cancelled() or taking.exception() is not None:
+        return
+    if taken := taking.result():
+        broker.threads.submit(_nack, queue, deliveries_of(taken))
+
+
+def _nack(queue: Queue, held: list[Delivery]) -> None:
+    try:
+        queue.nack(held, 0, "the client has gone")
+    except LeaseExpired:
+        # They were popped, or came back in another way.
+        return
+    except QuiverError as error:
+        logger.warning("%d messages of %s wait for their leases: %s", len(held), queue.topic, error)
 
 
 def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:

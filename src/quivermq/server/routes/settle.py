@@ -27,7 +27,7 @@ class HeldIn(msgspec.Struct, forbid_unknown_fields=True):
 
     topic: str
     partition: Annotated[int, Meta(ge=0)]
-    token: Annotated[str, Meta(pattern="^[0-9a-f]{1,16}$")]
+    token: Annotated[str, Meta(pattern="^(0|[1-9a-f][0-9a-f]{0,15})$")]
     runs: Annotated[list[Annotated[int, Meta(ge=0, le=2**62)]], Meta(min_length=2, max_length=200_000)]
     priority: Priority = "normal"
 
@@ -93,13 +93,17 @@ def nack(broker: Broker, request: Request, body: NackIn) -> Answer:
     """Messages failed."""
     queue = queue_of(broker, request)
     delay = None if body.delay_ms is None else body.delay_ms / 1000
-    return _settle(broker, queue, body, lambda held: queue.nack(held, delay, body.reason, error=body.error))
+    return _settled_later(
+        broker, body, _held(body), lambda held: queue.nack(held, delay, body.reason, error=body.error)
+    )
 
 
 def reject(broker: Broker, request: Request, body: RejectIn) -> Answer:
     """Messages can never succeed."""
     queue = queue_of(broker, request)
-    return _settle(broker, queue, body, lambda held: queue.reject(held, body.reason, error=body.error))
+    return _settled_later(
+        broker, body, _held(body), lambda held: queue.reject(held, body.reason, error=body.error)
+    )
 
 
 def extend(broker: Broker, request: Request, body: ExtendIn) -> Answer:
@@ -121,6 +125,7 @@ def _settle(broker: Broker, queue: Queue, body: SettleIn, settle: Settle) -> Ans
 async def _settled_later(
     broker: Broker, body: SettleIn, held: list[str | Held], settle: Settle
 ) -> Response:
+    """In a thread: what ends among the dead letters is synced, whatever the topic says."""
     return await broker.run(_settled, body, held, settle)
 
 
@@ -181,7 +186,13 @@ def _refused(body: SettleIn, error: LeaseExpired) -> Response:
             else ResultOut(ok=True)
             for place in places
         ]
-        are_all_late = len(late) == sum(sum(e.runs[1::2]) - sum(e.runs[::2]) for e in body.leases)
+        named = {
+            (place, offset)
+            for place, each in zip(places, body.leases, strict=True)
+            for start, end in _pairs(each.runs)
+            for offset in range(start, end)
+        }
+        are_all_late = len(late) == len(named)
     if not are_all_late:
         return Response(200, _encode(SettleOut(results)))
     whole = {"code": error.code, "message": str(error), "retryable": False, "receipts": sorted(late)[:100]}
