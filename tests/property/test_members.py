@@ -1,5 +1,6 @@
 """Members of a group come, go, die, are late and miss answers; none ever reads what another one reads."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
@@ -33,19 +34,25 @@ class Client:
     owned: set[TopicPartition] = field(default_factory=set)
     had: set[TopicPartition] = field(default_factory=set)
     to_give_up: set[TopicPartition] = field(default_factory=set)
+    begun: dict[TopicPartition, int] = field(default_factory=dict)
+    """Of which life of its topic a partition is that it reads."""
     is_dead: bool = False
     has_news: bool = False
     lost: list[tuple[int, TopicPartition]] = field(default_factory=list)
     """What it told that it gave up, and the generation in which it had it."""
 
-    def take(self, answer: Synced) -> None:
+    def take(self, answer: Synced, lives: Counter[str]) -> None:
         assert answer.generation >= self.generation
         assert not set(answer.assignment) & set(answer.revoked)
         self.generation = answer.generation
         self.has_news = False
         # It goes on with what it must give up until it has finished with it.
         self.to_give_up = self.owned & set(answer.revoked)
+        for partition in set(answer.assignment) - self.owned:
+            self.begun[partition] = lives[partition.topic]
         self.owned = set(answer.assignment) | self.to_give_up
+        # It would go on in a new topic where it was in the one before, and skip the first messages.
+        assert all(self.begun[partition] == lives[partition.topic] for partition in answer.assignment)
 
     def give_up(self) -> None:
         self.owned -= self.to_give_up
@@ -66,6 +73,8 @@ class Group(RuleBasedStateMachine):
         self.on_their_way: list[Callable[[], object]] = []
         self.generation = 0
         self.topics_made = 0
+        # How often a topic was deleted: one that comes again is another one.
+        self.lives: Counter[str] = Counter()
 
     @initialize(strategy=st.sampled_from(STRATEGIES))
     def choose(self, strategy: Strategy) -> None:
@@ -159,10 +168,9 @@ class Group(RuleBasedStateMachine):
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
         client = self.draw(data)
-        owned = set(client.owned)
+        existing = {partition for partition in client.owned if self.is_there(client, partition)}
 
         def commit() -> None:
-            existing = {partition for partition in owned if partition.topic in self.partitions}
             with self.coordinator.committing(GROUP, client.member_id, client.generation, existing):
                 return
 
@@ -208,7 +216,24 @@ class Group(RuleBasedStateMachine):
         topic = data.draw(st.sampled_from(sorted(self.partitions)))
         if topic != "a":
             del self.partitions[topic]
+            self.lives[topic] += 1
             self.coordinator.topic_changed(topic)
+
+    @precondition(lambda self: "b" not in self.partitions)
+    @rule(partitions=st.integers(1, 4))
+    def create_topic_again(self, partitions: int) -> None:
+        self.partitions["b"] = partitions
+        self.coordinator.topic_changed("b")
+
+    @precondition(lambda self: "b" in self.partitions)
+    @rule()
+    def replace_topic(self) -> None:
+        """Delete and create before anybody had the time to notice."""
+        partitions = self.partitions["b"]
+        del self.partitions["b"]
+        self.lives["b"] += 1
+        self.coordinator.topic_changed("b")
+        self.create_topic_again(partitions)
 
     @rule()
     def settle(self) -> None:
@@ -242,7 +267,7 @@ class Group(RuleBasedStateMachine):
             if client.is_dead or client.heard_at + SESSION_S <= now:
                 continue
             for partition in client.owned:
-                if partition.topic in self.partitions and self.is_known(client):
+                if self.is_there(client, partition) and self.is_known(client):
                     assert readers.setdefault(partition, client) is client
 
     @invariant()
@@ -290,6 +315,11 @@ class Group(RuleBasedStateMachine):
             or ("more.>" if is_more else "*") in client.topics
         )
 
+    def is_there(self, client: Client, partition: TopicPartition) -> bool:
+        """Whether there still is the very topic that a client reads."""
+        is_same = client.begun[partition] == self.lives[partition.topic]
+        return is_same and partition.topic in self.partitions
+
     def is_known(self, client: Client) -> bool:
         try:
             self.coordinator.subscribed(GROUP, client.member_id)
@@ -305,7 +335,7 @@ class Group(RuleBasedStateMachine):
         if client.is_dead:
             return
         given_up = [(client.generation, partition) for partition in client.had - client.owned]
-        if self.tell(client, lambda: client.take(self.sync_call(client)())):
+        if self.tell(client, lambda: client.take(self.sync_call(client)(), self.lives)):
             client.lost += given_up
             client.had = set(client.owned)
 

@@ -89,13 +89,15 @@ class Coordinator:
         if member_id is not None:
             return self._members(group).join(wanted, member_id, is_new=False, members_max=0)
         with self._lock:
-            members = self._groups.get(group) or self._new(group)
-            joined = members.join(
-                wanted, secrets.token_hex(_ID_BYTES), is_new=True, members_max=self.limits.members_max
-            )
-            # Only now: a group comes to be with somebody in it.
-            self._groups[group] = members
-            return joined
+            if not self._groups.get(group):
+                self._check_groups_max()
+            members = self._found_or_new(group)
+            try:
+                return members.join(
+                    wanted, secrets.token_hex(_ID_BYTES), is_new=True, members_max=self.limits.members_max
+                )
+            finally:
+                self._drop_empty(group)
 
     def sync(
         self, group: str, member_id: str, generation: int, owned: Collection[TopicPartition] = ()
@@ -128,14 +130,25 @@ class Coordinator:
         generation: int | None,
         partitions: Collection[TopicPartition],
     ) -> Iterator[None]:
-        """Nobody takes these partitions over inside of this. See `Members.committing`."""
-        if member_id is None:
-            check_group_name(group)
-            if group not in self._groups:
+        """Nobody takes these partitions over inside of this. See `Members.committing`.
+
+        Also not the first member of a group, who would begin where the group was before.
+        """
+        if member_id is not None:
+            with self._members(group).committing(member_id, generation, partitions):
                 yield
-                return
-        with self._members(group).committing(member_id, generation, partitions):
-            yield
+            return
+        check_group_name(group)
+        with self._lock:
+            members = self._found_or_new(group)
+            members.visitors += 1
+        try:
+            with members.committing(None, generation, partitions):
+                yield
+        finally:
+            with self._lock:
+                members.visitors -= 1
+                self._drop_empty(group)
 
     def expire(self) -> None:
         """Go on without members who are over their time. To be called now and then."""
@@ -145,9 +158,13 @@ class Coordinator:
                 self._forget_empty(name)
 
     def topic_changed(self, topic: str) -> None:
-        """A topic was created, got more partitions, or was deleted."""
+        """A topic was created, got more partitions, or was deleted. To be called once it is so.
+
+        Whatever locks the caller has, it may keep them: groups take this in when they next do something.
+        """
+        is_deleted = not self._partitions_of(topic)
         for members in list(self._groups.values()):
-            members.topic_changed(topic)
+            members.topic_changed(topic, is_deleted=is_deleted)
 
     def wake_all(self) -> None:
         """Wake everybody who waits for partitions, to look again."""
@@ -158,12 +175,12 @@ class Coordinator:
 
     def groups(self) -> list[str]:
         """The groups that have members now."""
-        return sorted(self._groups)
+        return sorted(name for name, members in list(self._groups.items()) if members)
 
     def view(self, group: str) -> MembersView | None:
         """The members of a group, if it has any."""
         members = self._groups.get(group)
-        return None if members is None else members.view()
+        return members.view() if members else None
 
     def topics(self, group: str) -> set[str]:
         """The topics that the members of a group read."""
@@ -185,19 +202,31 @@ class Coordinator:
             raise unknown_member(group)
         return members
 
-    def _new(self, group: str) -> Members:
-        if len(self._groups) >= self.limits.groups_max:
+    def _check_groups_max(self) -> None:
+        if len(self.groups()) >= self.limits.groups_max:
             raise Unavailable(
                 f"{self.limits.groups_max} groups have members, the most there can be: try again when one"
                 " has none any more"
             )
-        return Members(
-            group, self._clock, self._topic_names, self._partitions_of, lambda: next(self._generations)
-        )
 
     def _forget_empty(self, group: str) -> None:
         # Whoever joins holds the lock, too, so nobody gets into a group that is thrown away.
         with self._lock:
-            members = self._groups.get(group)
-            if members is not None and not members:
-                del self._groups[group]
+            self._drop_empty(group)
+
+    # With the lock held.
+
+    def _found_or_new(self, group: str) -> Members:
+        members = self._groups.get(group)
+        if members is None:
+            members = Members(
+                group, self._clock, self._topic_names, self._partitions_of, lambda: next(self._generations)
+            )
+            # Before anybody is in it: of a topic that changes from now on, it is told.
+            self._groups[group] = members
+        return members
+
+    def _drop_empty(self, group: str) -> None:
+        members = self._groups.get(group)
+        if members is not None and not members and not members.visitors:
+            del self._groups[group]

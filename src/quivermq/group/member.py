@@ -64,6 +64,7 @@ class Member:
         "held",
         "id",
         "is_counted",
+        "news_at",
         "rebalance_timeout_s",
         "session_timeout_s",
         "share",
@@ -85,6 +86,8 @@ class Member:
         self.share: set[TopicPartition] = set()
         # In which generation it got what it has.
         self.held: dict[TopicPartition, int] = {}
+        # Whoever was told nothing of this generation, or of a later one, has to sync.
+        self.news_at = 0
         self.give_up_by: float | None = None
         self.bell = Bell()
         # Set with every join.
@@ -92,6 +95,10 @@ class Member:
         self.topics: frozenset[str]
         self.session_timeout_s: float
         self.rebalance_timeout_s: float
+
+    def has(self, partition: TopicPartition, generation: int) -> bool:
+        """Whether a partition is its own, and the same that it was told of in that generation."""
+        return self.held.get(partition, generation + 1) <= generation
 
     def is_over(self, now_s: float) -> bool:
         """Whether it was not heard of, or has not given up what it must, for too long."""

@@ -17,6 +17,7 @@ from quivermq.clock import Clock
 from quivermq.errors import Conflict, Fenced, InvalidRequest, Unavailable
 from quivermq.group.assignment import Strategy, TopicPartition, assign
 from quivermq.group.bell import Bell
+from quivermq.group.changes import TopicChanges
 from quivermq.group.member import Application, Joined, Member, MembersView, MemberView, State, Synced
 
 
@@ -37,8 +38,11 @@ class Members:
         self._partitions_of = partitions_of
         self._next_generation = next_generation
         self._lock = threading.Lock()
+        self._changes = TopicChanges()
         self.generation = next_generation()
         self.strategy: Strategy = "cooperative"
+        # Commits that are under way; they belong to the coordinator's lock.
+        self.visitors = 0
         # Counts rebalances.
         self._epoch = 0
         self._members: dict[str, Member] = {}
@@ -55,7 +59,7 @@ class Members:
     def join(self, wanted: Application, member_id: str, *, is_new: bool, members_max: int) -> Joined:
         """Take in a member, or let one that is here want something else."""
         with self._lock:
-            now_s = self._clock.monotonic()
+            now_s = self._catch_up()
             if not is_new:
                 member = self._live(member_id, now_s)
             self._check_strategy(wanted.strategy, member_id)
@@ -76,13 +80,17 @@ class Members:
             self._members[member_id] = member
             if member.is_counted and before != wanted.subscription:
                 self._rebalance(now_s)
-            return Joined(member_id, self.generation, len(self._members))
+            joined = Joined(member_id, self.generation, len(self._members))
+            if not is_new:
+                # This answer says nothing of partitions: what it has not heard of, it still has to hear.
+                self._have_it_sync(member)
+            return joined
 
     def sync(self, member_id: str, generation: int, owned: Collection[TopicPartition]) -> Synced:
         """Take back what a member does not own any more, and hand over what is free. Raises Fenced."""
         owned = owned if isinstance(owned, set | frozenset) else set(owned)
         with self._lock:
-            now_s = self._clock.monotonic()
+            now_s = self._catch_up()
             member = self._heard(member_id, generation, now_s)
             if not member.is_counted:
                 member.is_counted = True
@@ -99,20 +107,24 @@ class Members:
             unwanted = self._unwanted(member)
             if not unwanted:
                 member.give_up_by = None
-            self._hand_over(member)
+            # What it takes for its own, but is not, or not any more. Even where it is to have that again,
+            # it has to stop first: the topic may be another one, of which it has read nothing.
+            mistaken = {partition for partition in owned if not member.has(partition, generation)}
+            self._hand_over(member, mistaken)
             return Synced(
                 self.generation,
-                sorted(member.held.keys() - unwanted),
-                sorted(unwanted | (owned - member.held.keys())),
+                sorted(member.held.keys() - unwanted - mistaken),
+                sorted(unwanted | mistaken),
                 is_owed=not unwanted and len(member.held) < len(member.share),
             )
 
     def heartbeat(self, member_id: str, generation: int) -> State:
         """Whether a `sync` would change anything for a member, who lives. Raises Fenced."""
         with self._lock:
-            member = self._heard(member_id, generation, self._clock.monotonic())
+            member = self._heard(member_id, generation, self._catch_up())
             # What was handed over since, it has not heard of: that answer was lost.
             is_unheard = any(since > generation for since in member.held.values())
+            is_unheard |= generation < member.news_at
             has_more = any(p not in self._holders for p in member.share - member.held.keys())
             is_at_rest = member.is_counted and not (is_unheard or has_more or self._unwanted(member))
             return "stable" if is_at_rest else "rebalancing"
@@ -120,9 +132,10 @@ class Members:
     def leave(self, member_id: str) -> bool:
         """Let a member go. False when it is not here."""
         with self._lock:
+            now_s = self._catch_up()
             if member_id not in self._members:
                 return False
-            self._remove([self._members[member_id]], self._clock.monotonic())
+            self._remove([self._members[member_id]], now_s)
             return True
 
     @contextmanager
@@ -135,6 +148,7 @@ class Members:
         raises Conflict where a partition has one.
         """
         with self._lock:
+            now_s = self._catch_up()
             if member_id is None:
                 for partition in partitions:
                     if partition in self._holders:
@@ -145,9 +159,9 @@ class Members:
             else:
                 if generation is None:
                     raise InvalidRequest("a member commits with its generation")
-                held = self._heard(member_id, generation, self._clock.monotonic()).held
+                member = self._heard(member_id, generation, now_s)
                 for partition in partitions:
-                    if held.get(partition, generation + 1) > generation:
+                    if not member.has(partition, generation):
                         raise Fenced(
                             f"{_text(partition)} is not this member's in generation {generation}: nothing"
                             " was committed; sync to learn what is"
@@ -159,25 +173,16 @@ class Members:
     def expire(self) -> None:
         """Go on without those who were silent, or kept what is not theirs, for too long."""
         with self._lock:
-            now_s = self._clock.monotonic()
+            now_s = self._catch_up()
             if over := [member for member in self._members.values() if member.is_over(now_s)]:
                 self._remove(over, now_s)
 
-    def topic_changed(self, topic: str) -> None:
-        """Look again how many partitions a topic has; none when it does not exist any more."""
-        with self._lock:
-            readers = [m for m in self._members.values() if m.subscription.matches(topic)]
-            if not readers:
-                return
-            count = self._partitions_of(topic)
-            for member in readers:
-                member.topics = member.topics | {topic} if count else member.topics - {topic}
-            if not count:
-                # A later topic of this name is another one: nobody has anything of it.
-                for member in self._members.values():
-                    self._take_back(member, [held for held in member.held if held.topic == topic])
-            if count != self._partitions.get(topic, 0):
-                self._rebalance(self._clock.monotonic())
+    def topic_changed(self, topic: str, *, is_deleted: bool) -> None:
+        """Note it for whoever is here next, and wake those who wait. Never waits for the group."""
+        self._changes.note(topic, is_deleted=is_deleted)
+        for member in list(self._members.values()):
+            if member.subscription.matches(topic):
+                _wake(member)
 
     def wake_all(self) -> None:
         """Wake everybody who waits for partitions."""
@@ -200,12 +205,13 @@ class Members:
     def topics(self) -> set[str]:
         """The topics that somebody here reads."""
         with self._lock:
+            self._catch_up()
             return _union(member.topics for member in self._members.values())
 
     def view(self) -> MembersView:
         """Everything as it is now."""
         with self._lock:
-            now_s = self._clock.monotonic()
+            now_s = self._catch_up()
             members = list(self._members.values())
             # Also while one waits for what another has yet to give up.
             is_stable = all(self._has_its_share(member) for member in members if member.is_counted)
@@ -215,6 +221,35 @@ class Members:
             )
 
     # With the lock held.
+
+    def _catch_up(self) -> float:
+        """Take in what became of topics, before anything else is looked at. Returns the time."""
+        now_s = self._clock.monotonic()
+        is_other = False
+        for topic, was_deleted in self._changes.take().items():
+            if was_deleted:
+                self._lose(topic)
+            count = self._partitions_of(topic)
+            readers = [m for m in self._members.values() if m.subscription.matches(topic)]
+            for member in readers:
+                member.topics = member.topics | {topic} if count else member.topics - {topic}
+            is_other |= bool(readers) and count != self._partitions.get(topic, 0)
+        if is_other:
+            self._rebalance(now_s)
+        return now_s
+
+    def _lose(self, topic: str) -> None:
+        """Take a deleted topic from everybody: a later one of this name is another one."""
+        for member in self._members.values():
+            if lost := [held for held in member.held if held.topic == topic]:
+                self._take_back(member, lost)
+                self._have_it_sync(member)
+                if not self._unwanted(member):
+                    member.give_up_by = None
+
+    def _have_it_sync(self, member: Member) -> None:
+        """Whatever a member was told up to now, there is news for it."""
+        self.generation = member.news_at = self._next_generation()
 
     def _live(self, member_id: str, now_s: float) -> Member:
         member = self._members.get(member_id)
@@ -251,10 +286,10 @@ class Members:
     def _has_its_share(self, member: Member) -> bool:
         return member.held.keys() == member.share and not self._unwanted(member)
 
-    def _hand_over(self, member: Member) -> None:
+    def _hand_over(self, member: Member, mistaken: Collection[TopicPartition]) -> None:
         if self.strategy != "cooperative" and member.epoch != self._epoch:
             return
-        free = [p for p in member.share - member.held.keys() if p not in self._holders]
+        free = [p for p in member.share.difference(member.held, mistaken) if p not in self._holders]
         if free:
             self.generation = self._next_generation()
             member.held.update(dict.fromkeys(free, self.generation))

@@ -1,6 +1,7 @@
 """Members step by step: join, sync, heartbeat, leave, and what becomes of those who are late."""
 
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -357,6 +358,130 @@ def test_a_deleted_topic_is_nobodys(world: World) -> None:
     assert TopicPartition("b", 0) in client.owned
     with pytest.raises(Fenced):
         client.commit([TopicPartition("b", 0)], late)
+
+
+def test_a_member_is_told_of_a_deleted_topic(world: World) -> None:
+    world.set_partitions("b", 1)
+    client = world.join("a", "b")
+    client.sync()
+    assert client.heartbeat() == "stable"
+    world.set_partitions("b", 0)
+    assert client.heartbeat() == "rebalancing"
+    # An answer that never arrives tells nothing.
+    world.coordinator.sync(GROUP, client.id, client.generation, client.owned)
+    assert client.heartbeat() == "rebalancing"
+    assert TopicPartition("b", 0) in client.sync().revoked
+    assert client.sync_fully() == [0, 1, 2, 3]
+    assert client.heartbeat() == "stable"
+
+
+@pytest.mark.parametrize("looks_between", [False, True])
+def test_nobody_goes_on_in_a_topic_that_was_deleted_and_created_again(
+    world: World, looks_between: bool
+) -> None:
+    world.set_partitions("b", 1)
+    client = world.join("a", "b")
+    client.sync()
+    world.set_partitions("b", 0)
+    if looks_between:
+        assert client.heartbeat() == "rebalancing"
+    world.set_partitions("b", 1)
+    assert client.heartbeat() == "rebalancing"
+    with pytest.raises(Fenced):
+        client.commit([TopicPartition("b", 0)])
+    first = client.sync()
+    assert TopicPartition("b", 0) in first.revoked
+    assert TopicPartition("b", 0) not in first.assignment
+    client.sync_fully()
+    assert TopicPartition("b", 0) in client.owned
+    assert client.heartbeat() == "stable"
+
+
+def test_what_a_late_request_was_handed_is_not_taken_for_the_topic_before() -> None:
+    world = World()
+    world.set_partitions("b", 1)
+    client = world.join("b")
+    late = client.generation
+    client.sync()
+    world.set_partitions("b", 0)
+    world.set_partitions("b", 1)
+    # Its first request comes a second time, and gets the new topic.
+    world.coordinator.sync(GROUP, client.id, late, [])
+    answer = client.sync()
+    assert (answer.assignment, answer.revoked) == ([], [TopicPartition("b", 0)])
+    assert client.sync().assignment == [TopicPartition("b", 0)]
+
+
+def test_joining_again_hides_no_deleted_topic(world: World) -> None:
+    world.set_partitions("b", 1)
+    client = world.join("a", "b")
+    client.sync()
+    world.set_partitions("b", 0)
+    client.generation = world.join("a", "b", member_id=client.id).generation
+    assert client.heartbeat() == "rebalancing"
+    client.sync_fully()
+    assert client.heartbeat() == "stable"
+
+
+def test_a_deleted_topic_need_not_be_given_up_in_time() -> None:
+    world = World()
+    world.set_partitions("b", 1)
+    client = world.join("a", "b", rebalance_timeout_ms=1000)
+    client.sync()
+    world.join("a", member_id=client.id, rebalance_timeout_ms=1000)
+    world.set_partitions("b", 0)
+    world.set_partitions("b", 1)
+    world.pass_time(2)
+    assert client.heartbeat() == "rebalancing"
+    assert client.sync_fully() == [0, 1, 2, 3]
+
+
+def run(call: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("group", [GROUP, "nobody"])
+def test_a_topic_changes_without_waiting_for_a_commit(world: World, group: str) -> None:
+    client = world.join("a", "b")
+    client.sync()
+    # Whoever commits may wait for a lock that whoever creates the topic has.
+    with world.coordinator.committing(group, None, None, []):
+        changing = run(lambda: world.set_partitions("b", 1))
+        changing.join(10)
+        assert not changing.is_alive()
+    assert client.heartbeat() == "rebalancing"
+
+
+def test_nobody_becomes_the_first_member_during_a_commit() -> None:
+    world = World()
+    joined: list[Client] = []
+    has_begun = threading.Event()
+
+    def join() -> None:
+        has_begun.set()
+        joined.append(world.join())
+
+    with world.coordinator.committing(GROUP, None, None, of_a(0)):
+        joining = run(join)
+        assert has_begun.wait(10)
+        joining.join(0.05)
+        assert joined == []
+        # A group without members is none yet.
+        assert world.coordinator.groups() == []
+        assert world.coordinator.view(GROUP) is None
+    joining.join(10)
+    assert joined[0].sync().assignment == of_a(0, 1, 2, 3)
+
+
+def test_a_commit_without_a_member_takes_no_place_among_the_groups() -> None:
+    world = World(groups_max=1)
+    with world.coordinator.committing("nobody", None, None, of_a(0)):
+        world.join()
+        with pytest.raises(Unavailable, match="1 groups"):
+            world.coordinator.join("third", ["a"])
+    assert world.coordinator.groups() == [GROUP]
 
 
 def test_a_topic_that_nobody_reads_disturbs_nobody(world: World) -> None:
