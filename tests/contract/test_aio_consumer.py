@@ -186,3 +186,21 @@ def test_closing_the_connection_closes_its_consumers(run: Callable[[Body], None]
             consumer_of(mq)
 
     run(body)
+
+
+def test_what_a_block_of_the_connection_was_given_last_before_it_raised_comes_again(
+    run: Callable[[Body], None],
+) -> None:
+    async def handle_one(url: str) -> None:
+        async with await aio.connect(url) as other, aclosing(aiter(consumer_of(other))) as messages:
+            async for message in messages:
+                raise ValueError(message.value)
+
+    async def body(mq: aio.AsyncConnection, url: str) -> None:
+        await mq.queue("orders").put(b"0")
+        with pytest.raises(ValueError, match="0"):
+            await handle_one(url)
+        async with consumer_of(mq) as consumer:
+            assert await read(consumer, 1) == [0]
+
+    run(body)

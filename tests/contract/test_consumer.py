@@ -114,6 +114,20 @@ def test_what_a_block_was_given_last_before_it_raised_comes_again(mq: quivermq.C
         assert read(consumer, 2) == [b"1", b"2"]
 
 
+def test_what_a_block_of_the_connection_was_given_last_before_it_raised_comes_again(
+    mq: quivermq.Connection, connect: Connect
+) -> None:
+    mq.queue("orders").put_many([quivermq.Message(b"%d" % i, partition=0) for i in range(3)])
+
+    def handle(message: quivermq.StoredMessage) -> None:
+        assert message.value == b"0"
+
+    with pytest.raises(AssertionError), connect() as other:
+        list(map(handle, consumer_of(other)))
+    with consumer_of(mq) as consumer:
+        assert read(consumer, 2) == [b"1", b"2"]
+
+
 def test_nothing_is_committed_unless_it_is_told_to(mq: quivermq.Connection) -> None:
     fill(mq)
     with consumer_of(mq, auto_commit_ms=None) as consumer:
@@ -160,6 +174,17 @@ def test_where_a_new_group_begins(mq: quivermq.Connection) -> None:
         for _ in range(2):
             with pytest.raises(quivermq.OffsetOutOfRange):
                 consumer.poll()
+
+
+def test_a_group_that_began_at_the_end_misses_nothing_of_what_comes_then(mq: quivermq.Connection) -> None:
+    fill(mq)
+    with consumer_of(mq, reset="latest") as consumer:
+        assert consumer.poll(0) == []
+        assert len(consumer.assignment) == 4
+    fill(mq, 4, start=100)
+    mq.queue("orders").put(b"104", priority="high", partition=1)
+    with consumer_of(mq, reset="latest") as consumer:
+        assert sorted(read(consumer, 5)) == [b"100", b"101", b"102", b"103", b"104"]
 
 
 @pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative"])

@@ -259,3 +259,22 @@ def test_order_by_key_holds_back_the_next_of_a_key(mq: Any) -> None:
     (first,) = orders.get_many(5)
     first.ack()
     assert orders.get().value == b"2"
+
+
+@pytest.mark.parametrize("ways", ["connect", "aio.open", "aio.connect"], indirect=True)
+def test_a_message_whose_lease_cannot_be_kept_goes_back(
+    mq: Any, orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no more threads")
+
+    monkeypatch.setattr(mq.renewer, "hold", fail)
+    orders.put(b"x")
+    with pytest.raises(RuntimeError, match="no more threads"):
+        next(orders.stream())
+    stats = orders.stats()
+    assert (stats.in_flight, stats.pending + stats.retrying) == (0, 1)
+    with pytest.raises(RuntimeError, match="no more threads"), orders.process(timeout=None):
+        pytest.fail("nothing is to be processed")
+    stats = orders.stats()
+    assert (stats.in_flight, stats.pending + stats.retrying) == (0, 1)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from quivermq.client.core.call import Answer, Broken, Call, Flow, Pause
+from quivermq.client.core.call import Act, Answer, Broken, Call, Flow, Pause, Step
 
 Reply = Answer | Broken | Callable[[Call], Answer]
 
@@ -25,6 +25,9 @@ class Script:
                     self.pauses.append(step.seconds)
                     step = flow.send(None)
                     continue
+                if isinstance(step, Act):
+                    step = _acted(flow, step)
+                    continue
                 assert isinstance(step, Call)
                 self.calls.append(step)
                 assert self._replies, f"nobody expected {step.method} {step.path}"
@@ -32,6 +35,14 @@ class Script:
                 step = flow.send(reply(step) if callable(reply) else reply)
         except StopIteration as end:
             return end.value
+
+
+def _acted(flow: Flow[Any], act: Act) -> Step:
+    try:
+        act.call()
+    except Exception as error:
+        return flow.throw(error)
+    return flow.send(None)
 
 
 def answer(document: Any = None, status: int = 200, **headers: str) -> Answer:

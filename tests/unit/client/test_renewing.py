@@ -1,5 +1,12 @@
 """What comes due, and what is renewed together."""
 
+import asyncio
+from typing import Any
+
+from support.manual_clock import ManualClock
+
+from quivermq.client.asynchronous.renewal import AsyncRenewer
+from quivermq.client.blocking.renewal import Renewer
 from quivermq.client.core.holding import Holding
 from quivermq.client.core.renewing import Renewal, by_queue
 
@@ -36,3 +43,30 @@ def test_renewals_of_one_queue_and_length_are_one() -> None:
         (False, 30, ["c"]),
         (True, 60, ["e"]),
     ]
+
+
+def unreadable() -> list[Any]:
+    raise ValueError("a bad frame")
+
+
+def test_what_cannot_be_found_keeps_no_other_from_being_renewed() -> None:
+    (joined,) = by_queue([Renewal("orders", 30, unreadable), Renewal("orders", 30, lambda: ["a"])])
+    assert joined.find() == ["a"]
+
+
+class BrokenQueue:
+    """Cannot extend anything."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def extend(self, *_: object) -> Any:
+        self.asked += 1
+        raise ValueError("a bug")
+
+
+def test_a_renewal_that_fails_in_any_way_ends_no_other() -> None:
+    queue: Any = BrokenQueue()
+    Renewer(ManualClock())._extend(Renewal(queue, 30, list))
+    asyncio.run(AsyncRenewer(ManualClock())._extend(Renewal(queue, 30, list)))
+    assert queue.asked == 2

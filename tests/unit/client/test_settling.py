@@ -3,8 +3,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.client.flows import Script, answer, error
 
+from quivermq.client.core import settling
+from quivermq.client.core.place import Place
+from quivermq.client.core.queue import QueueCalls
+from quivermq.client.core.retry import Retry
 from quivermq.client.core.settling import Claims, offsets_of, runs_of
+from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import InvalidRequest, LeaseExpired
 
 
@@ -44,3 +50,36 @@ def test_another_error_comes_first() -> None:
     failed = {"ok": False, "error": {"code": "invalid_request", "message": "no"}}
     with pytest.raises(InvalidRequest, match="no"):
         claims().settled([failed, {"ok": False, "refused": [1, 2]}], is_final=True)
+
+
+def runs(parts: list[Claims]) -> list[list[list[int]]]:
+    return [[lease["runs"] for lease in part.as_json()] for part in parts]
+
+
+def test_what_one_call_takes_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "MESSAGES_MAX", 4)
+    monkeypatch.setattr(settling, "LEASES_MAX", 2)
+    assert runs(claims().parts()) == [[[3, 5, 9, 10], [1, 2]]]
+
+
+def test_more_than_one_call_takes_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "MESSAGES_MAX", 2)
+    assert runs(claims().parts()) == [[[3, 5]], [[9, 10], [1, 2]]]
+    monkeypatch.setattr(settling, "LEASES_MAX", 1)
+    assert runs(claims().parts()) == [[[3, 5]], [[9, 10]], [[1, 2]]]
+
+
+def test_every_part_is_settled_whatever_became_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "MESSAGES_MAX", 1)
+    calls = QueueCalls(TopicCalls(Retry(0)), "orders", "billing", Place)
+    receipts = [f"orders:0:1:{offset}:ff" for offset in range(3)]
+    late = [answer({"results": [{"ok": False, "refused": [o, o + 1]}]}, 409) for o in (0, 2)]
+    script = Script(late[0], answer({"results": [{"ok": True}]}), late[1])
+    with pytest.raises(LeaseExpired) as caught:
+        script.run(calls.ack(receipts))
+    assert caught.value.receipts == (receipts[0], receipts[2])
+    refused = error("invalid_request", 400)
+    script = Script(late[0], refused, answer({"results": [{"ok": True}]}))
+    with pytest.raises(InvalidRequest):
+        script.run(calls.ack(receipts))
+    assert len(script.calls) == 3

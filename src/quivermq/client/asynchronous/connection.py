@@ -62,7 +62,8 @@ class AsyncConnection:
         self.source = source
         self.renewer = AsyncRenewer(source.clock)
         self.streams: WeakSet[AsyncStream] = WeakSet()
-        self._ends: WeakSet[AsyncProducer | AsyncConsumer] = WeakSet()
+        self._producers: WeakSet[AsyncProducer] = WeakSet()
+        self._consumers: WeakSet[AsyncConsumer] = WeakSet()
 
     # Topics.
 
@@ -118,7 +119,7 @@ class AsyncConnection:
             compression,
         )  # fmt: skip
         producer = await AsyncProducer(topic, self._broker("producer"), options).begin()
-        self._ends.add(producer)
+        self._producers.add(producer)
         return producer
 
     def consumer(
@@ -144,7 +145,7 @@ class AsyncConnection:
         )  # fmt: skip
         source = self._broker("consumer")
         consumer = AsyncConsumer(source, source.calls, options)
-        self._ends.add(consumer)
+        self._consumers.add(consumer)
         return consumer
 
     def _broker(self, what: str) -> RemoteSource:
@@ -173,20 +174,26 @@ class AsyncConnection:
         Consumers commit and leave their groups first; producers send what they have, and raise here what
         they cannot.
         """
+        await self._close(is_finished=True)
+
+    async def _close(self, *, is_finished: bool) -> None:
         async with AsyncExitStack() as stack:
             # From the last to the first, each of them whatever the others raise.
             stack.push_async_callback(self.source.close)
             stack.push_async_callback(self.renewer.close)
             for stream in list(self.streams):
                 stack.push_async_callback(stream.tell)
-            for end in list(self._ends):
-                stack.push_async_callback(end.close)
+            for producer in list(self._producers):
+                stack.push_async_callback(producer.close)
+            for consumer in list(self._consumers):
+                stack.push_async_callback(consumer.end, is_finished=is_finished)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, error: object, *_: object) -> None:
+        # A block that raised did not finish what its consumers last gave it: that is to be delivered again.
+        await self._close(is_finished=error is None)
 
     def __repr__(self) -> str:
         return f"<AsyncConnection {self.source.name}>"

@@ -9,6 +9,7 @@ from quivermq.client.asynchronous.bell import Bell
 from quivermq.client.asynchronous.source import RemoteSource
 from quivermq.client.consuming.membership import PAUSE_S, Membership
 from quivermq.client.consuming.options import ConsumerOptions
+from quivermq.client.consuming.reading import Tenure
 from quivermq.client.core.topics import TopicCalls
 from quivermq.engine.looking import StoredMessage
 from quivermq.errors import Closing
@@ -78,7 +79,7 @@ class AsyncConsumer:
         return self._membership.position(topic, partition, priority)
 
     def seek(self, topic: str, partition: int, offset: int, priority: str = "normal") -> None:
-        """Go on from elsewhere in a lane. Nothing is committed by that. Raises InvalidRequest."""
+        """Go on from elsewhere in a lane; the next commit is of that place. Raises InvalidRequest."""
         self._membership.seek(topic, partition, offset, priority)
 
     async def lag(self) -> dict[TopicPartition, int]:
@@ -102,16 +103,16 @@ class AsyncConsumer:
             while not await self._pause(self._membership.beat_s):
                 await self._run(self._membership.beat())
 
-    def _start_fetching(self, partition: TopicPartition) -> None:
-        self._start(self._fetch(partition))
+    def _start_fetching(self, tenure: Tenure) -> None:
+        self._start(self._fetch(tenure))
 
-    async def _fetch(self, partition: TopicPartition) -> None:
+    async def _fetch(self, tenure: Tenure) -> None:
         """Read ahead in one partition until it is given up."""
         with suppress(Closing):
-            while not self._closed.is_set() and self._membership.reads(partition):
-                if not self._membership.has_room(partition):
+            while not self._closed.is_set() and self._membership.reads(tenure):
+                if not self._membership.has_room(tenure.partition):
                     await self._bell.wait()
-                elif not await self._run(self._membership.fetch(partition)):
+                elif not await self._run(self._membership.fetch(tenure.partition)):
                     await self._pause(PAUSE_S)
 
     async def _pause(self, seconds: float) -> bool:
@@ -126,9 +127,10 @@ class AsyncConsumer:
 
     async def close(self) -> None:
         """Commit what is finished, leave the group, and end. Closing twice is allowed."""
-        await self._close(is_finished=True)
+        await self.end(is_finished=True)
 
-    async def _close(self, *, is_finished: bool) -> None:
+    async def end(self, *, is_finished: bool) -> None:
+        """As `close`. Unless it `is_finished`, what was returned last is not committed, and comes again."""
         if self._closed.is_set():
             return
         if is_finished:
@@ -151,7 +153,7 @@ class AsyncConsumer:
 
     async def __aexit__(self, error: object, *_: object) -> None:
         # A block that raised did not finish what it was last given: that is to be delivered again.
-        await self._close(is_finished=error is None)
+        await self.end(is_finished=error is None)
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer of {', '.join(self.topics)}, group {self.group}>"

@@ -135,8 +135,8 @@ class AsyncQueue:
         if message is None:
             yield None
             return
-        await self._hold(message, lease)
         try:
+            await self._hold(message, lease)
             yield message
         except BaseException as error:
             self._connection.renewer.release(message)
@@ -172,8 +172,8 @@ class AsyncQueue:
         self, timeout: float | None, lease: float | None
     ) -> AsyncGenerator[AsyncDelivery, None]:
         while (message := await self.get(timeout, lease=lease)) is not None:
-            await self._hold(message, lease)
             try:
+                await self._hold(message, lease)
                 yield message
             except BaseException:
                 self._connection.renewer.release(message)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from quivermq.client.core.holding import Holding
 from quivermq.client.core.renewing import Renewal, by_queue
 from quivermq.clock import Clock
-from quivermq.errors import QuiverError
 
 if TYPE_CHECKING:
     from quivermq.client.asynchronous.delivery import AsyncDelivery
@@ -82,6 +81,6 @@ class AsyncRenewer:
         held = renewal.find()
         try:
             await renewal.queue.extend([each for each in held if not each.is_settled], renewal.lease_s)
-        except QuiverError as error:
-            # The handlers learn of it when they settle their messages.
+        except Exception as error:
+            # The handlers learn of it when they settle their messages; the other leases are still renewed.
             logger.warning("could not renew the leases of %d messages: %s", len(held), error)

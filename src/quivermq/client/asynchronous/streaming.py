@@ -40,6 +40,7 @@ class AsyncStream:
         self._is_mixed = is_pattern(queue.topic)
         self._leases_s: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
+        self._tellings: set[asyncio.Task[None]] = set()
         self._is_watched = False
         self._error: Exception | None = None
 
@@ -128,7 +129,16 @@ class AsyncStream:
         return lambda: [message for message in self._window.rest() if message.topic == topic]
 
     async def tell(self) -> None:
-        """Acknowledge what the loop got past. What goes wrong, the loop hears."""
+        """Acknowledge what the loop got past. What goes wrong, the loop hears.
+
+        Whoever waits for it may be cancelled, but not the ack: those messages are finished.
+        """
+        task = asyncio.get_running_loop().create_task(self._tell())
+        self._tellings.add(task)
+        task.add_done_callback(self._tellings.discard)
+        await asyncio.shield(task)
+
+    async def _tell(self) -> None:
         async with self._telling:
             passed = self._window.take_passed()
             if not passed:

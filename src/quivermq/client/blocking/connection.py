@@ -180,6 +180,9 @@ class Connection:
         Consumers commit and leave their groups first; producers send what they have, and raise here what
         they cannot. Leases stay as they are, as they do when an embedded queue is closed.
         """
+        self._close(is_finished=True)
+
+    def _close(self, *, is_finished: bool) -> None:
         with ExitStack() as stack:
             # From the last to the first, each of them whatever the others raise.
             stack.callback(self.renewer.close)
@@ -189,13 +192,14 @@ class Connection:
             for producer in list(self._producers):
                 stack.callback(producer.close)
             for consumer in list(self._consumers):
-                stack.callback(consumer.close)
+                stack.callback(consumer.end, is_finished=is_finished)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, error: object, *_: object) -> None:
+        # A block that raised did not finish what its consumers last gave it: that is to be delivered again.
+        self._close(is_finished=error is None)
 
     def __repr__(self) -> str:
         return f"<Connection {self.url}>"

@@ -122,8 +122,8 @@ class RemoteQueue:
         if message is None:
             yield None
             return
-        self._hold(message, lease)
         try:
+            self._hold(message, lease)
             yield message
         except BaseException as error:
             self._connection.renewer.release(message)
@@ -154,8 +154,8 @@ class RemoteQueue:
 
     def _one_by_one(self, timeout: float | None, lease: float | None) -> Generator[Delivery, None, None]:
         while (message := self.get(timeout, lease=lease)) is not None:
-            self._hold(message, lease)
             try:
+                self._hold(message, lease)
                 yield message
             except BaseException:
                 self._connection.renewer.release(message)

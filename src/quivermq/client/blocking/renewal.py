@@ -9,7 +9,6 @@ from quivermq.client.core.holding import Holding
 from quivermq.client.core.renewing import Renewal, by_queue
 from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
-from quivermq.errors import QuiverError
 
 if TYPE_CHECKING:
     from quivermq.client.blocking.queue import RemoteQueue
@@ -93,6 +92,6 @@ class Renewer:
         held = renewal.find()
         try:
             renewal.queue.extend([each for each in held if not each.is_settled], renewal.lease_s)
-        except QuiverError as error:
-            # The handlers learn of it when they settle their messages.
+        except Exception as error:
+            # The handlers learn of it when they settle their messages; the other leases are still renewed.
             logger.warning("could not renew the leases of %d messages: %s", len(held), error)

@@ -8,6 +8,7 @@ from typing import Self
 from quivermq.client.blocking.shell import Shell
 from quivermq.client.consuming.membership import PAUSE_S, Membership
 from quivermq.client.consuming.options import ConsumerOptions
+from quivermq.client.consuming.reading import Tenure
 from quivermq.client.core.topics import TopicCalls
 from quivermq.engine.looking import StoredMessage
 from quivermq.errors import Closing
@@ -83,7 +84,7 @@ class RemoteConsumer:
         return self._membership.position(topic, partition, priority)
 
     def seek(self, topic: str, partition: int, offset: int, priority: str = "normal") -> None:
-        """Go on from elsewhere in a lane. Nothing is committed by that. Raises InvalidRequest."""
+        """Go on from elsewhere in a lane; the next commit is of that place. Raises InvalidRequest."""
         self._membership.seek(topic, partition, offset, priority)
 
     def lag(self) -> dict[TopicPartition, int]:
@@ -106,20 +107,20 @@ class RemoteConsumer:
             while not self._closed.wait(self._membership.beat_s):
                 self._run(self._membership.beat())
 
-    def _start_fetching(self, partition: TopicPartition) -> None:
-        self._start(lambda: self._fetch(partition), "quiver-fetch")
+    def _start_fetching(self, tenure: Tenure) -> None:
+        self._start(lambda: self._fetch(tenure), "quiver-fetch")
 
-    def _fetch(self, partition: TopicPartition) -> None:
+    def _fetch(self, tenure: Tenure) -> None:
         """Read ahead in one partition until it is given up."""
         with suppress(Closing):
-            while self._wait_for_room(partition):
-                if not self._run(self._membership.fetch(partition)):
+            while self._wait_for_room(tenure):
+                if not self._run(self._membership.fetch(tenure.partition)):
                     self._closed.wait(PAUSE_S)
 
-    def _wait_for_room(self, partition: TopicPartition) -> bool:
+    def _wait_for_room(self, tenure: Tenure) -> bool:
         with self._condition:
-            while not self._closed.is_set() and self._membership.reads(partition):
-                if self._membership.has_room(partition):
+            while not self._closed.is_set() and self._membership.reads(tenure):
+                if self._membership.has_room(tenure.partition):
                     return True
                 self._condition.wait()
         return False
@@ -128,9 +129,10 @@ class RemoteConsumer:
 
     def close(self) -> None:
         """Commit what is finished, leave the group, and end. Closing twice is allowed."""
-        self._close(is_finished=True)
+        self.end(is_finished=True)
 
-    def _close(self, *, is_finished: bool) -> None:
+    def end(self, *, is_finished: bool) -> None:
+        """As `close`. Unless it `is_finished`, what was returned last is not committed, and comes again."""
         if self._closed.is_set():
             return
         if is_finished:
@@ -154,7 +156,7 @@ class RemoteConsumer:
 
     def __exit__(self, error: object, *_: object) -> None:
         # A block that raised did not finish what it was last given: that is to be delivered again.
-        self._close(is_finished=error is None)
+        self.end(is_finished=error is None)
 
     def __repr__(self) -> str:
         return f"<RemoteConsumer of {', '.join(self.topics)}, group {self.group}>"

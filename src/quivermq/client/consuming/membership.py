@@ -4,13 +4,14 @@ A shell runs the flows, one that reads ahead for each partition, and waits where
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import product
 from typing import Any, Protocol
 
 from quivermq.client.consuming.calls import Bounds, MemberCalls, Place
 from quivermq.client.consuming.options import ConsumerOptions
-from quivermq.client.consuming.reading import Reading
+from quivermq.client.consuming.reading import Reading, Tenure, Wish
 from quivermq.client.core.call import Act, Flow
 from quivermq.client.core.topics import TopicCalls
 from quivermq.engine.looking import StoredMessage
@@ -35,6 +36,8 @@ _WAIT_S = 0.25
 _FETCH_MESSAGES = 1000
 # After something failed.
 PAUSE_S = 1.0
+# A lane into which nobody has put anything.
+_UNUSED = Bounds(None, 0, 0)
 
 
 class Guard(Protocol):
@@ -48,19 +51,20 @@ class Guard(Protocol):
 
 
 class Membership:
-    """What a consumer is. `start_fetching` is called with each partition that it gets."""
+    """What a consumer is. `start_fetching` is called for each partition that it gets."""
 
     def __init__(
         self,
         calls: TopicCalls,
         options: ConsumerOptions,
         guard: Guard,
-        start_fetching: Callable[[TopicPartition], None],
+        start_fetching: Callable[[Tenure], None],
     ) -> None:
         self.options = options
         self.clock = calls.clock
         self.member: tuple[str, int] | None = None
         self.is_to_sync = True
+        self._is_closed = False
         self._calls = MemberCalls(calls, options.group)
         self._guard = guard
         self._start_fetching = start_fetching
@@ -117,7 +121,9 @@ class Membership:
         """How many messages of each partition were not returned yet."""
         found = dict.fromkeys(self.assignment, 0)
         for topic in {partition.topic for partition in found}:
-            bounds = yield from self._calls.offsets(topic)
+            bounds: dict[Place, Bounds] = {}
+            with suppress(TopicNotFound):
+                bounds = yield from self._calls.offsets(topic)
             for place, each in bounds.items():
                 if place.owner in found:
                     with self._guard, suppress(KeyError):
@@ -134,13 +140,35 @@ class Membership:
         if not positions or member is None:
             return
         try:
-            yield from self._calls.commit(positions, *member)
+            yield from self._commit(positions, *member)
+        except (TopicNotFound, OffsetOutOfRange):
+            # Nothing was committed: what is not to blame goes without the others.
+            yield from self._commit_apart(positions, *member)
+
+    def _commit(self, positions: Mapping[Place, int], member_id: str, generation: int) -> Flow[None]:
+        try:
+            yield from self._calls.commit(positions, member_id, generation)
         except Fenced:
             with self._guard:
                 self.is_to_sync = True
             raise
         with self._guard:
             self._reading.committed(positions)
+
+    def _commit_apart(self, positions: Mapping[Place, int], member_id: str, generation: int) -> Flow[None]:
+        """Commit lane by lane, and leave out what is gone: a topic, or the messages up to there."""
+        for place, offset in positions.items():
+            try:
+                yield from self._commit({place: offset}, member_id, generation)
+            except (TopicNotFound, OffsetOutOfRange) as error:
+                logger.warning("could not commit %s: %s", "/".join(map(str, place)), error)
+                if isinstance(error, TopicNotFound):
+                    self._sync_soon()
+
+    def _sync_soon(self) -> None:
+        with self._guard:
+            self.is_to_sync = True
+            self._guard.notify_all()
 
     def commit_if_due(self) -> Flow[None]:
         """Commit once in `auto_commit_ms`."""
@@ -167,15 +195,13 @@ class Membership:
         """Take over and give up partitions until nothing is left to do. False when nobody answers."""
         try:
             while self.is_to_sync:
-                if self.member is None:
-                    self.member = yield from self._calls.join(
-                        self.options.topics, self.options.strategy, self.options.session_timeout_ms
-                    )
-                yield from self._sync(*self.member)
+                member = self.member
+                if member is None:
+                    member = yield from self._join()
+                yield from self._sync(*member)
         except Fenced as error:
             logger.info("join group %s again: %s", self.options.group, error)
-            yield from self._give_up(self._reading.partitions, is_lost=True)
-            self.member, self.is_to_sync = None, True
+            yield from self._lose_all()
         except Unavailable as error:
             if isinstance(error, Closing):
                 raise
@@ -183,15 +209,36 @@ class Membership:
             return False
         return True
 
+    def _join(self) -> Flow[tuple[str, int]]:
+        member = yield from self._calls.join(
+            self.options.topics, self.options.strategy, self.options.session_timeout_ms
+        )
+        with self._guard:
+            if not self._is_closed:
+                self.member = member
+                return member
+        # Whoever closed the consumer meanwhile did not know of this member.
+        yield from self._depart(member[0])
+        raise self._closing()
+
+    def _check_open(self) -> None:
+        """Under the guard. Raises Closing when the member left while an answer was on its way."""
+        if self._is_closed:
+            raise self._closing()
+
+    def _closing(self) -> Closing:
+        return Closing(f"the consumer of group {self.options.group} was closed: make another one")
+
     def _sync(self, member_id: str, generation: int) -> Flow[None]:
         had = self._reading.partitions
         synced = yield from self._calls.sync(member_id, generation, had)
         with self._guard:
+            self._check_open()
             self.member = (member_id, synced.generation)
             # From here on the heartbeat says when there is a reason to come back.
             self.is_to_sync = bool(synced.revoked & had)
         if synced.revoked & had:
-            yield from self._give_up(synced.revoked & had, is_lost=False)
+            yield from self._give_up(synced.revoked & had)
         elif synced.assignment - had:
             try:
                 yield from self._take_over(synced.assignment - had)
@@ -206,24 +253,60 @@ class Membership:
             with suppress(TopicNotFound):
                 bounds |= yield from self._calls.offsets(topic)
         positions = {place: self._begin(found) for place, found in bounds.items()}
+        committed = self._committed(partitions, bounds)
         with self._guard:
-            for partition in sorted(partitions):
-                self._reading.add(partition, positions)
-        for partition in sorted(partitions):
-            self._start_fetching(partition)
+            self._check_open()
+            tenures = [self._reading.add(each, positions, committed) for each in sorted(partitions)]
+        for tenure in tenures:
+            self._start_fetching(tenure)
         on_assigned = self.options.on_assigned
         if on_assigned is not None:
             yield Act(lambda: on_assigned(sorted(partitions)))
 
-    def _give_up(self, partitions: frozenset[TopicPartition], *, is_lost: bool) -> Flow[None]:
-        """Let partitions go, after a last commit, for which it is too late when they are lost."""
-        if not partitions:
-            return
+    def _committed(
+        self, partitions: Iterable[TopicPartition], bounds: Mapping[Place, Bounds]
+    ) -> dict[Place, int]:
+        """What the broker need not be told.
+
+        Who begins at the earliest message does so again, and misses nothing, until there is something to
+        commit. Any other beginning has to be noted: the next time it would be elsewhere.
+        """
+        found: dict[Place, int] = {}
+        for partition, priority in product(partitions, LANES):
+            place = Place(*partition, priority)
+            each = bounds.get(place, _UNUSED)
+            if each.committed is not None:
+                found[place] = each.committed
+            elif self.options.reset == "earliest":
+                found[place] = each.start
+        return found
+
+    def _give_up(self, partitions: frozenset[TopicPartition]) -> Flow[None]:
+        """Let partitions go, after a last commit."""
+        try:
+            yield from self._tell_revoked(partitions)
+        except Exception:
+            # They are given up all the same, or nobody could ever have them.
+            self._remove(partitions)
+            raise
+        yield from self.commit_quietly(partitions)
+        self._remove(partitions)
+
+    def _lose_all(self) -> Flow[None]:
+        """The group went on without it. For a last commit it is too late."""
+        with self._guard:
+            lost = self._reading.partitions
+            # Before anything of the user's is called: whatever that raises, the next poll joins again.
+            self.member, self.is_to_sync = None, True
+        self._remove(lost)
+        yield from self._tell_revoked(lost)
+
+    def _tell_revoked(self, partitions: frozenset[TopicPartition]) -> Flow[None]:
         on_revoked = self.options.on_revoked
-        if on_revoked is not None:
+        if partitions and on_revoked is not None:
             yield Act(lambda: on_revoked(sorted(partitions)))
-        if not is_lost:
-            yield from self.commit_quietly(partitions)
+
+    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         with self._guard:
             self._reading.remove(partitions)
             self._guard.notify_all()
@@ -261,24 +344,26 @@ class Membership:
             # Whoever polls next hears the same, and knows what to do about it.
             is_stable = False
         if not is_stable:
-            with self._guard:
-                self.is_to_sync = True
-                self._guard.notify_all()
+            self._sync_soon()
 
     def leave(self) -> Flow[None]:
         """Go at once, if somebody hears it."""
         with self._guard:
+            self._is_closed = True
             member, self.member = self.member, None
             self._guard.notify_all()
         if member is not None:
-            with suppress(Unavailable):
-                yield from self._calls.leave(member[0])
+            yield from self._depart(member[0])
+
+    def _depart(self, member_id: str) -> Flow[None]:
+        with suppress(Unavailable):
+            yield from self._calls.leave(member_id)
 
     # Fetching.
 
-    def reads(self, partition: TopicPartition) -> bool:
+    def reads(self, tenure: Tenure) -> bool:
         """Whether it still has the partition. Under the guard, like the next one."""
-        return partition in self._reading.partitions
+        return self._reading.has(tenure)
 
     def has_room(self, partition: TopicPartition) -> bool:
         """Whether it may read on in the partition."""
@@ -295,6 +380,9 @@ class Membership:
         except Closing:
             raise
         except QuiverError as error:
+            if isinstance(error, TopicNotFound):
+                # It was deleted: with the next sync the partition is given up.
+                self._sync_soon()
             logger.warning("could not read %s partition %d: %s", *partition, error)
             return False
         return True
@@ -307,7 +395,7 @@ class Membership:
         try:
             page = yield from self._calls.fetch(place, wish.offset, _FETCH_MESSAGES, wait_s)
         except OffsetOutOfRange as error:
-            self._reset_lane(place, error)
+            self._reset_lane(place, wish, error)
             return False
         with self._guard:
             has_more = self._reading.fetched(place, wish, page)
@@ -315,14 +403,17 @@ class Membership:
                 self._guard.notify_all()
         return has_more
 
-    def _reset_lane(self, place: Place, error: OffsetOutOfRange) -> None:
+    def _reset_lane(self, place: Place, wish: Wish, error: OffsetOutOfRange) -> None:
         """Go on elsewhere, because retention took the place where this was, or a seek missed the log."""
         reset = self.options.reset
         with self._guard:
+            if self._reading.wish(place) != wish:
+                # Meanwhile it was given up, or told to go elsewhere.
+                return
             if reset == "error":
                 self._error = error
                 self._reading.remove([place.owner])
-            elif place.owner in self._reading.partitions:
+            else:
                 logger.warning("begin anew in %s: %s", "/".join(map(str, place)), error)
                 self._reading.seek(place, error.start if reset == "earliest" else error.end)
             self._guard.notify_all()

@@ -17,6 +17,13 @@ class Wish(NamedTuple):
     version: int
 
 
+class Tenure(NamedTuple):
+    """A partition from when it was taken over until it is given up. Taken over again it is another one."""
+
+    partition: TopicPartition
+    number: int
+
+
 class Reading:
     """The partitions that a consumer has: what was fetched, handed out, and finished."""
 
@@ -25,6 +32,8 @@ class Reading:
         self._fetched: dict[Place, int] = {}
         self._versions: dict[Place, int] = {}
         self._ready: dict[TopicPartition, deque[StoredMessage]] = {}
+        self._tenures: dict[TopicPartition, int] = {}
+        self._tenure_count = 0
         # The first offset that was not handed out, and the first that is not finished.
         self._positions: dict[Place, int] = {}
         self._finished: dict[Place, int] = {}
@@ -34,18 +43,32 @@ class Reading:
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self._ready)
 
-    def add(self, partition: TopicPartition, positions: Mapping[Place, int]) -> None:
-        """Begin with a partition. A lane that nobody has used yet begins at its beginning."""
+    def add(
+        self, partition: TopicPartition, positions: Mapping[Place, int], committed: Mapping[Place, int]
+    ) -> Tenure:
+        """Begin with a partition. A lane that nobody has used yet begins at its beginning.
+
+        Where the group begins, but the broker has not `committed` anything, is for the next commit.
+        """
         self._ready[partition] = deque()
+        self._tenure_count += 1
+        self._tenures[partition] = self._tenure_count
         for priority in LANES:
             place = Place(*partition, priority)
             self._begin(place, positions.get(place, 0))
-            self._committed[place] = self._finished[place]
+            if place in committed:
+                self._committed[place] = committed[place]
+        return Tenure(partition, self._tenure_count)
+
+    def has(self, tenure: Tenure) -> bool:
+        """Whether the partition was not given up since then."""
+        return self._tenures.get(tenure.partition) == tenure.number
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Give partitions up."""
         for partition in partitions:
             self._ready.pop(partition, None)
+            self._tenures.pop(partition, None)
             for priority in LANES:
                 place = Place(*partition, priority)
                 for table in (self._fetched, self._positions, self._finished, self._committed):
@@ -73,7 +96,11 @@ class Reading:
         if self.wish(place) != wish:
             return False
         self._fetched[place] = page.next
-        self._ready[place.owner] += page.messages
+        ready = self._ready[place.owner]
+        ready += page.messages
+        if not any(message.priority == place.priority for message in ready):
+            # Everything before is handed out, and what lies between has expired or was removed.
+            self._positions[place] = page.next
         return bool(page.messages)
 
     def ahead(self, partition: TopicPartition) -> int:

@@ -32,8 +32,11 @@ from quivermq.errors import (
     GroupNotFound,
     InvalidName,
     InvalidRequest,
+    LeaseExpired,
     NotFound,
+    QuiverError,
     TopicNotFound,
+    Unavailable,
     Unreachable,
 )
 from quivermq.frame import OFFSET_MAX, Record
@@ -259,6 +262,25 @@ class QueueCalls:
         """
         if not claims:
             return
+        late: list[str] = []
+        failures: list[QuiverError] = []
+        for part in claims.parts():
+            try:
+                yield from self._settle(act, part, fields)
+            except Unavailable:
+                # The others would wait for the same, one after the other.
+                raise
+            except LeaseExpired as error:
+                late += error.receipts
+            except QuiverError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        if late:
+            raise LeaseExpired(receipts=late)
+
+    def _settle(self, act: str, claims: Claims, fields: Mapping[str, Any]) -> Flow[None]:
+        """As much as one call takes."""
         call = Call(
             "POST",
             f"{self._group_path}/{act}",

@@ -11,6 +11,9 @@ from quivermq.topic.partition import LANES
 
 # Topic, partition, lane and token: what the messages of one lease have in common.
 Leased = tuple[str, int, int, int]
+# More than this a broker does not settle in one call.
+LEASES_MAX = 10_000
+MESSAGES_MAX = 100_000
 
 
 class Claims:
@@ -25,14 +28,31 @@ class Claims:
 
     def add_batch(self, deliveries: Sequence[Delivery]) -> None:
         """Messages of one lease."""
-        first = deliveries[0]
-        leased = (first._cursor.topic, first._cursor.partition, first._lane, first._lease.token)
-        offsets = self._offsets.setdefault(leased, [])
+        offsets = self._offsets.setdefault(_leased(deliveries[0]), [])
         offsets += [delivery._record.offset for delivery in deliveries]
         self._deliveries += deliveries
 
     def add(self, leased: Leased, offset: int) -> None:
         self._offsets.setdefault(leased, []).append(offset)
+
+    def parts(self) -> list["Claims"]:
+        """The same, each of them as much as one call takes."""
+        if len(self._offsets) <= LEASES_MAX and sum(map(len, self._offsets.values())) <= MESSAGES_MAX:
+            return [self]
+        deliveries: dict[tuple[Leased, int], list[Delivery]] = {}
+        for delivery in self._deliveries:
+            deliveries.setdefault((_leased(delivery), delivery._record.offset), []).append(delivery)
+        parts, count = [Claims()], 0
+        for leased, offsets in self._offsets.items():
+            for offset in offsets:
+                last = parts[-1]._offsets
+                if count == MESSAGES_MAX or (len(last) == LEASES_MAX and leased not in last):
+                    parts.append(Claims())
+                    count = 0
+                parts[-1].add(leased, offset)
+                parts[-1]._deliveries += deliveries.pop((leased, offset), [])
+                count += 1
+        return parts
 
     def as_json(self) -> list[dict[str, Any]]:
         """The leases, as the broker takes them."""
@@ -71,6 +91,10 @@ class Claims:
         for delivery in self._deliveries:
             if not late or delivery.receipt not in late:
                 delivery.is_settled = True
+
+
+def _leased(delivery: Delivery) -> Leased:
+    return delivery._cursor.topic, delivery._cursor.partition, delivery._lane, delivery._lease.token
 
 
 def runs_of(offsets: Iterable[int]) -> list[int]:

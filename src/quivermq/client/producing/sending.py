@@ -6,6 +6,7 @@ A shell guards it, waits where there is no room, and runs its flows.
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from quivermq.client.core.call import Flow
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 # What a message takes besides its bytes, about.
 OVERHEAD_BYTES = 8
 _LIMITS = StorageSettings()
+_BYTES_MAX = 2**31 - 1
 
 
 class Sending:
@@ -63,6 +65,7 @@ class Sending:
         self.message_bytes_max = (
             _LIMITS.message_bytes_max if info is None else info.settings.message_bytes_max
         )
+        self._limits = _limits(self.message_bytes_max)
         default = "none" if info is None else info.settings.codec
         self._frame_codec = codec_named(self.options.compression or default)
         if self._router.partitions != self._partitions:
@@ -103,9 +106,9 @@ class Sending:
     def checked_rich(
         self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, priority: str
     ) -> "Rich":
-        """A message that is more than a value. Raises InvalidRequest."""
+        """A message that is more than a value. Raises InvalidRequest and MessageTooLarge."""
         lane_number(priority)
-        entry, rest = checked_entry(value, key, headers or None, None, None, None, _LIMITS)
+        entry, rest = checked_entry(value, key, headers or None, None, None, None, self._limits)
         assert rest is not None
         size = message_bytes(entry, rest[0], rest[1]) + OVERHEAD_BYTES
         return Rich(entry, rest[0], rest[1], priority, size)
@@ -220,6 +223,17 @@ class Sending:
                 self._failed_messages += len(batch.values)
         if error is not None and self.options.acks == "none":
             logger.warning("%d messages for %s are lost: %s", len(batch.values), self.topic, error)
+
+
+def _limits(message_bytes_max: int) -> StorageSettings:
+    """What a message is checked against. How large frames may be, the broker knows: here they take any."""
+    frame_bytes = min(max(_LIMITS.frame_bytes_max, 2 * message_bytes_max), _BYTES_MAX)
+    return replace(
+        _LIMITS,
+        message_bytes_max=message_bytes_max,
+        frame_bytes_max=frame_bytes,
+        frame_raw_bytes_max=max(_LIMITS.frame_raw_bytes_max, frame_bytes),
+    )
 
 
 class Rich:
