@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import httptools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,9 +189,8 @@ def test_an_error_of_our_own_is_not_blamed_on_the_client() -> None:
         raise ZeroDivisionError
 
     reader = Reader(ServerSettings(), "", fail, lambda: "made")
-    with pytest.raises(Exception, match="callback") as caught:
+    with pytest.raises(httptools.HttpParserCallbackError):
         reader.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert isinstance(caught.value.__context__, ZeroDivisionError)
     assert reader.refusal is None
 
 
