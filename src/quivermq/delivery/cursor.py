@@ -536,7 +536,10 @@ class Cursor:
 
     def has_overdue(self, now_us: int) -> bool:
         """Whether a lease is over, and nobody has looked yet."""
-        return self._deadlines.is_due(now_us)
+        if not self._deadlines.is_due(now_us):
+            return False
+        with self._lock:
+            return self._deadlines.has_due(now_us)
 
     def next_event(self) -> int | None:
         """When something here becomes ready by time alone: a lease that runs out, a retry that is due."""

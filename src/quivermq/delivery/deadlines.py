@@ -46,6 +46,15 @@ class Deadlines:
         heap = self._heap
         return bool(heap) and heap[0][0] <= now_us
 
+    def has_due(self, now_us: int) -> bool:
+        """Whether a lease is over that is not settled. Those that are settled are forgotten on the way."""
+        while self.is_due(now_us):
+            _, _, lane, lease, offsets = self._heap[0]
+            if lease in map(self._lanes[lane].leases.get, offsets):
+                return True
+            heappop(self._heap)
+        return False
+
     def watch(self, lane: int, lease: Lease, offsets: Sequence[int], deadline: int | None = None) -> None:
         """Tell when the lease of these messages is over, or at another time."""
         heappush(self._heap, (deadline or lease.deadline, next(self._number), lane, lease, offsets))

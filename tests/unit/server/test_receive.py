@@ -498,3 +498,11 @@ def test_a_lease_that_is_over_is_looked_at_in_a_thread(site: Site) -> None:
     assert received(site) == []
     assert not queues.may_wait(site.broker, queue)
     assert len(queue.dead_letters()) == 1
+
+
+def test_leases_that_were_settled_send_nobody_to_a_thread(site: Site) -> None:
+    queue = put(site, "a", durability="os")
+    [message] = received(site)
+    site.post(f"{GROUP}/ack", {"receipts": [message["receipt"]]})
+    site.clock.advance(31)
+    assert not queues.may_wait(site.broker, queue)
