@@ -1,6 +1,7 @@
 """Processing and streaming: acks, nacks, and leases that are renewed while the handler runs."""
 
 import logging
+from collections.abc import Callable
 
 import pytest
 from unit.engine.store import Store, drain
@@ -294,3 +295,22 @@ def test_a_stream_sees_what_comes_while_it_runs(store: Store) -> None:
         if len(seen) < 5:
             queue.put(b"%d" % len(seen))
     assert seen == [b"%d" % n for n in range(5)]
+
+
+@pytest.mark.parametrize("how", ["process", "stream"])
+def test_a_message_whose_lease_cannot_be_kept_goes_back(
+    store: Store, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = store.queue()
+    queue.put(b"x")
+
+    def fail(*_: object) -> None:
+        raise quivermq.TopicNotFound("gone")
+
+    monkeypatch.setattr(store.engine.renewer, "hold", fail)
+    begin: Callable[[], object] = (
+        queue.process().__enter__ if how == "process" else queue.stream(timeout=0).__next__
+    )
+    with pytest.raises(quivermq.TopicNotFound):
+        begin()
+    assert (queue.stats().in_flight, queue.stats().retrying) == (0, 1)

@@ -13,8 +13,9 @@ from support.site import Site
 import quivermq
 from quivermq.frame import Frame
 from quivermq.server import polling, queues
-from quivermq.server.http import Response
-from quivermq.server.routes import publish, receive, settle
+from quivermq.server.app import App
+from quivermq.server.http import Request, Response
+from quivermq.server.routes import operations, publish, receive, settle
 
 GROUP = "/v1/topics/orders/groups/billing"
 PACKED = {"Accept": "application/vnd.quiver.delivery"}
@@ -435,13 +436,15 @@ def test_a_broker_that_stops_while_somebody_is_about_to_wait_lets_them_go(site: 
 def test_what_a_thread_took_for_a_client_that_has_gone_goes_back(site: Site) -> None:
     """At `fsync` a thread takes the messages, and does not notice that nobody waits for them any more."""
     queue = put(site, "a", durability="fsync")
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, taken = threading.Event(), threading.Event(), threading.Event()
     taking = queue.take
 
     def slow(*args: Any, **how: Any) -> Any:
         begun.set()
         assert go_on.wait(30)
-        return taking(*args, **how)
+        found = taking(*args, **how)
+        taken.set()
+        return found
 
     async def poll() -> list[str]:
         receive_queue = site.broker.part(queues.Queues).get("orders", "billing")
@@ -452,6 +455,7 @@ def test_what_a_thread_took_for_a_client_that_has_gone_goes_back(site: Site) -> 
         await asyncio.wait([gone])
         receive_queue.take = taking  # type: ignore[method-assign]
         go_on.set()
+        await until(taken.is_set)
         return values(await waiting(site))
 
     assert site.run(poll()) == ["a"]
@@ -506,3 +510,32 @@ def test_leases_that_were_settled_send_nobody_to_a_thread(site: Site) -> None:
     site.post(f"{GROUP}/ack", {"receipts": [message["receipt"]]})
     site.clock.advance(31)
     assert not queues.may_wait(site.broker, queue)
+
+
+def test_one_topic_in_trouble_keeps_nobody_else_from_what_is_due(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(site)
+    hosted = site.engine.hosted("orders")
+    site.engine.create_topic("bad")
+    bad = site.engine.hosted("bad")
+
+    def fail(_: int) -> None:
+        raise quivermq.InvalidRequest("in trouble")
+
+    monkeypatch.setattr(bad, "release", fail)
+    released: list[int] = []
+    monkeypatch.setattr(hosted, "release", released.append)
+
+    async def release() -> None:
+        polls = site.broker.part(polling.Polls)
+        polls._release([(bad, bad.group("billing")), (hosted, hosted.group("billing"))])
+
+    site.run(release())
+    assert len(released) == 1
+
+
+def test_what_is_only_looked_at_is_admitted_like_what_is_read(site: Site) -> None:
+    request = Request("HEAD", "/healthz")
+    app = App(site.broker, [*operations.ROUTES])
+    assert app.admit(request) is None
