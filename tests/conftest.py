@@ -1,10 +1,12 @@
 """What every test run shares.
 
-The property tests' profile, a seed that is always printed, and the last look at every store: whatever
-a test wrote below its `tmp_path` is verified when it ends, unless it is marked as one that damages it.
+The property tests' profile, and the last look at every store: whatever a test wrote below its `tmp_path`
+is verified when it ends, unless it is marked as one that damages it.
+
+A run asks the same as the one before, so that what fails was caused by a change. To look for something new,
+give it a `--hypothesis-seed`.
 """
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,17 +21,19 @@ from quivermq.log import verify
 settings.register_profile("quiver", deadline=None, print_blob=True)
 settings.load_profile("quiver")
 
+SEED = "1"
+
 
 # First, because Hypothesis reads the option in its own pytest_configure.
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(random.randrange(2**32))
+        config.option.hypothesis_seed = SEED
     config.addinivalue_line("markers", "damages: the test breaks its store on purpose and leaves it so")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"seed: repeat this run with --hypothesis-seed={config.option.hypothesis_seed}"
+    return f"seed: {config.option.hypothesis_seed}; look elsewhere with --hypothesis-seed=NUMBER"
 
 
 # Asked for by no test and needed by all; set up first, it looks when everything else is closed.

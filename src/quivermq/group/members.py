@@ -111,12 +111,16 @@ class Members:
             # it has to stop first: the topic may be another one, of which it has read nothing.
             mistaken = {partition for partition in owned if not member.has(partition, generation)}
             self._hand_over(member, mistaken)
-            return Synced(
+            answer = Synced(
                 self.generation,
                 sorted(member.held.keys() - unwanted - mistaken),
                 sorted(unwanted | mistaken),
                 is_owed=not unwanted and len(member.held) < len(member.share),
             )
+            if mistaken & member.held.keys():
+                # It gives up what a lost answer has made its own again, and has to hear of that.
+                self._have_it_sync(member)
+            return answer
 
     def heartbeat(self, member_id: str, generation: int) -> State:
         """Whether a `sync` would change anything for a member, who lives. Raises Fenced."""

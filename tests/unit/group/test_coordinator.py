@@ -409,6 +409,7 @@ def test_what_a_late_request_was_handed_is_not_taken_for_the_topic_before() -> N
     world.coordinator.sync(GROUP, client.id, late, [])
     answer = client.sync()
     assert (answer.assignment, answer.revoked) == ([], [TopicPartition("b", 0)])
+    assert client.heartbeat() == "rebalancing"
     assert client.sync().assignment == [TopicPartition("b", 0)]
 
 
