@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import count, product
 
 import pytest
 from hypothesis import given, settings
@@ -66,8 +66,13 @@ class Group(RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock()
         self.partitions = {"a": 5, "b": 2}
+        numbers = count(1)
         self.coordinator = Coordinator(
-            self.clock, lambda: self.partitions, lambda topic: self.partitions.get(topic, 0)
+            self.clock,
+            lambda: self.partitions,
+            lambda topic: self.partitions.get(topic, 0),
+            # Who gets what depends on the ids: the same life must end the same way each time it is lived.
+            new_id=lambda: f"member-{next(numbers):04}",
         )
         self.clients: list[Client] = []
         self.on_their_way: list[Callable[[], object]] = []
@@ -278,10 +283,10 @@ class Group(RuleBasedStateMachine):
             self.generation = view.generation
 
     def assert_everything_is_read(self) -> None:
-        for topic, count in self.partitions.items():
+        for topic, partitions in self.partitions.items():
             readers = [c for c in self.clients if self.wants(c, topic)]
             numbers = sorted(p.partition for c in readers for p in c.owned if p.topic == topic)
-            assert numbers == (list(range(count)) if readers else [])
+            assert numbers == (list(range(partitions)) if readers else [])
             shares = [sum(p.topic == topic for p in client.owned) for client in readers]
             assert max(shares, default=0) - min(shares, default=0) <= 1
         if self.strategy != "range" and len({tuple(client.topics) for client in self.clients}) == 1:
@@ -334,7 +339,7 @@ class Group(RuleBasedStateMachine):
     def sync_client(self, client: Client) -> None:
         if client.is_dead:
             return
-        given_up = [(client.generation, partition) for partition in client.had - client.owned]
+        given_up = [(client.generation, partition) for partition in sorted(client.had - client.owned)]
         if self.tell(client, lambda: client.take(self.sync_call(client)(), self.lives)):
             client.lost += given_up
             client.had = set(client.owned)

@@ -30,7 +30,21 @@ LAYERS_TODAY = (
     "metrics",
     "errors",
 )
-LAYERS_OF_SPARK = {"spark", "client", "log", "frame", "disk", "clock", "settings", "errors"}
+# It reads what others keep, and writes as any other program does: with `quivermq.open`, or as a client.
+LAYERS_OF_SPARK = {
+    "spark",
+    "client",
+    "delivery",
+    "topic",
+    "archive",
+    "log",
+    "segment",
+    "frame",
+    "disk",
+    "clock",
+    "settings",
+    "errors",
+}
 
 
 def lint_imports(python_path: Path) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from quivermq.clock import Clock
@@ -47,8 +48,11 @@ class Coordinator:
         topic_names: Callable[[], Iterable[str]],
         partitions_of: Callable[[str], int],
         limits: MemberLimits | None = None,
+        *,
+        new_id: Callable[[], str] = partial(secrets.token_hex, _ID_BYTES),
     ) -> None:
         self.limits = limits or MemberLimits()
+        self._new_id = new_id
         self._clock = clock
         self._topic_names = topic_names
         self._partitions_of = partitions_of
@@ -94,7 +98,7 @@ class Coordinator:
             members = self._found_or_new(group)
             try:
                 return members.join(
-                    wanted, secrets.token_hex(_ID_BYTES), is_new=True, members_max=self.limits.members_max
+                    wanted, self._new_id(), is_new=True, members_max=self.limits.members_max
                 )
             finally:
                 self._drop_empty(group)

@@ -95,6 +95,9 @@ class Members:
             if not member.is_counted:
                 member.is_counted = True
                 self._rebalance(now_s)
+            if generation < member.spoken:
+                # It has heard of more since, and hears nothing of this answer.
+                return Synced(self.generation, [], sorted(owned), is_owed=False)
             # What was handed over later than its last answer, it cannot know of.
             given_up = [
                 partition
@@ -117,9 +120,11 @@ class Members:
                 sorted(unwanted | mistaken),
                 is_owed=not unwanted and len(member.held) < len(member.share),
             )
-            if mistaken & member.held.keys():
-                # It gives up what a lost answer has made its own again, and has to hear of that.
+            if answer.revoked:
+                # Whatever happens meanwhile, it comes again to say that it stopped, and not before that it
+                # has what an answer it never heard has made its own.
                 self._have_it_sync(member)
+                member.held.update(dict.fromkeys(mistaken & member.held.keys(), self.generation))
             return answer
 
     def heartbeat(self, member_id: str, generation: int) -> State:
@@ -272,6 +277,7 @@ class Members:
                 " join again, without a member_id"
             )
         member.heard_at = now_s
+        member.spoken = max(member.spoken, generation)
         return member
 
     def _check_strategy(self, strategy: Strategy, member_id: str) -> None:

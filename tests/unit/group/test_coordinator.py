@@ -413,6 +413,49 @@ def test_what_a_late_request_was_handed_is_not_taken_for_the_topic_before() -> N
     assert client.sync().assignment == [TopicPartition("b", 0)]
 
 
+def test_it_stops_reading_even_what_it_is_told_of_twice() -> None:
+    world = World()
+    world.set_partitions("b", 1)
+    client = world.join("b")
+    late = client.generation
+    client.sync()
+    world.set_partitions("b", 0)
+    world.set_partitions("b", 1)
+    world.coordinator.sync(GROUP, client.id, late, [])
+    reading = set(client.owned)
+    client.sync()
+    # It is not done with the topic before, and says so.
+    client.owned = reading
+    assert client.sync().revoked == [TopicPartition("b", 0)]
+    assert client.sync().assignment == [TopicPartition("b", 0)]
+    assert client.heartbeat() == "stable"
+
+
+def test_a_request_of_long_ago_is_handed_nothing() -> None:
+    world = World()
+    client = world.join()
+    late = client.generation
+    client.sync()
+    client.heartbeat()
+    world.set_partitions("a", 5)
+    answer = world.coordinator.sync(GROUP, client.id, late, [])
+    assert answer.assignment == []
+    assert client.sync_fully() == [0, 1, 2, 3, 4]
+    client.commit(of_a(4))
+
+
+def test_whoever_was_told_to_stop_is_told_when_that_is_off() -> None:
+    world = World()
+    client, other = world.join(), world.join(session_timeout_ms=1000)
+    client.sync()
+    other.sync()
+    assert client.sync().revoked
+    world.pass_time(2)
+    # Alone again, it should have what it has just stopped reading.
+    assert client.heartbeat() == "rebalancing"
+    assert client.sync_fully() == [0, 1, 2, 3]
+
+
 def test_joining_again_hides_no_deleted_topic(world: World) -> None:
     world.set_partitions("b", 1)
     client = world.join("a", "b")
