@@ -31,6 +31,9 @@ from benchmarks.reopening import reopening
 from benchmarks.report import WIDTH, as_json, print_group, print_heading
 from benchmarks.row import Row, Skipped
 from benchmarks.scale import FULL, QUICK, TINY
+from benchmarks.spark.jobs import spark_jobs
+from benchmarks.spark.scanning import spark_scan
+from benchmarks.spark.streaming import spark_stream
 from benchmarks.workload import Bench, fresh_directory
 
 # Beside the source, so on the same file system; git ignores it and `make clean` removes it.
@@ -58,6 +61,9 @@ GROUPS: dict[str, Callable[[Bench], Iterable[Row | Skipped]]] = {
     "broker_receive": consuming,
     "broker_latency": latency,
     "broker_memory": idle,
+    "spark_scan": spark_scan,
+    "spark_jobs": spark_jobs,
+    "spark_stream": spark_stream,
 }
 
 
@@ -89,7 +95,8 @@ def _run(console: Console, bench: Bench, names: Iterable[str]) -> dict[str, list
 def _options() -> argparse.Namespace:
     known = ", ".join(GROUPS)
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure the storage, the queue and the broker."
+        prog="python -m benchmarks",
+        description="Measure the storage, the queue, the broker and the pipeline.",
     )
     scale = parser.add_mutually_exclusive_group()
     scale.add_argument("--quick", dest="scale", action="store_const", const=QUICK, help="a few minutes")

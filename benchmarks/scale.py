@@ -59,6 +59,12 @@ class Scale:
     broker_per_second: int
     """The rate at which latency is measured."""
     broker_polls: int
+    spark_rounds: int
+    spark_messages: int
+    spark_tuples: int
+    """For the source that yields tuples, which would take minutes for all."""
+    spark_ticks: int
+    """Messages that are sent one by one through a stream."""
 
 
 FULL = Scale(
@@ -103,6 +109,10 @@ FULL = Scale(
     broker_taken=200_000,
     broker_per_second=5_000,
     broker_polls=10_000,
+    spark_rounds=4,
+    spark_messages=10_000_000,
+    spark_tuples=400_000,
+    spark_ticks=100,
 )
 QUICK = Scale(
     name="quick",
@@ -146,6 +156,10 @@ QUICK = Scale(
     broker_taken=20_000,
     broker_per_second=5_000,
     broker_polls=2_000,
+    spark_rounds=2,
+    spark_messages=2_000_000,
+    spark_tuples=100_000,
+    spark_ticks=30,
 )
 TINY = Scale(
     name="tiny",
@@ -189,4 +203,8 @@ TINY = Scale(
     broker_taken=1_000,
     broker_per_second=500,
     broker_polls=20,
+    spark_rounds=1,
+    spark_messages=8_000,
+    spark_tuples=4_000,
+    spark_ticks=10,
 )

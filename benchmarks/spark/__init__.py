@@ -1,0 +1,1 @@
+"""What bulk work over Spark costs, beside Spark's own Parquet."""

@@ -1,0 +1,105 @@
+"""Streams: catching up, writing to a broker, and how old a row is when it comes."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from statistics import quantiles
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+import quivermq
+from benchmarks.broker.quiver import start_quiver
+from benchmarks.measure import Prepare, Work, alternate
+from benchmarks.row import Goal, Row, row_of
+from benchmarks.spark.store import TOPIC, Store, filled_store
+from benchmarks.workload import MESSAGE_BYTES, Bench, fresh_directory
+
+_CATCHING_UP = Goal("at least", 1e6)
+_WRITING = Goal("at least", 500e3)
+_LATENCY = Goal("below", 0.25)
+
+
+def spark_stream(bench: Bench) -> Iterable[Row]:
+    """Every stream ends by itself, behind what was there when it began."""
+    with filled_store(bench) as store, start_quiver(store.data, "os") as broker:
+        sources: dict[str, dict[str, str]] = {
+            "directory": {"path": str(store.data)},
+            "broker": {"server": broker.url},
+        }
+        contenders = {name: _catching_up(store, place) for name, place in sources.items()}
+        contenders["writing"] = _writing(store, broker.url)
+        measured = alternate(contenders, bench.scale.spark_rounds)
+        for name in sources:
+            yield row_of(f"catching up from a {name}", measured[name], {}, goal=_CATCHING_UP)
+        yield row_of("writing to a broker", measured["writing"], {}, goal=_WRITING)
+        yield from _latency(bench, store, broker.url)
+
+
+def _catching_up(store: Store, place: dict[str, str]) -> Prepare:
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        with fresh_directory(store.path) as checkpoint:
+            yield partial(_drain, store, place, {"format": "noop"}, str(checkpoint))
+
+    return prepare
+
+
+def _writing(store: Store, url: str) -> Prepare:
+    @contextmanager
+    def prepare() -> Iterator[Work]:
+        with fresh_directory(store.path) as checkpoint, quivermq.connect(url) as mq:
+            mq.create_topic("out", partitions=4, durability="os")
+            sink = {"format": "quiver", "server": url, "topic": "out"}
+            yield partial(_drain, store, {"path": str(store.data)}, sink, str(checkpoint))
+            stored = mq.stats().topics["out"].messages
+            if stored != store.messages:
+                raise RuntimeError(f"{stored} messages were stored, {store.messages} were read")
+            mq.delete_topic("out")
+
+    return prepare
+
+
+def _drain(store: Store, place: dict[str, str], sink: dict[str, str], checkpoint: str) -> int:
+    table = store.spark.readStream.format("quiver").options(**place).option("subscribe", TOPIC)
+    rows = table.option("startingOffsets", "earliest").load().select("key", "value")
+    options = {name: value for name, value in sink.items() if name != "format"}
+    writer = rows.writeStream.format(sink["format"]).options(**options)
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    read = sum(progress.numInputRows for progress in query.recentProgress)
+    if read != store.messages:
+        raise RuntimeError(f"the stream read {read} rows, there are {store.messages}")
+    return store.messages
+
+
+def _latency(bench: Bench, store: Store, url: str) -> Iterable[Row]:
+    """One message at a time, put when the one before has come: from its put to the end of its batch."""
+    ages: list[float] = []
+
+    def note(rows: DataFrame, _: int) -> None:
+        ages.extend(time.time() - row.at for row in rows.selectExpr("double(string(value)) at").collect())
+
+    with quivermq.connect(url) as mq, fresh_directory(store.path) as checkpoint:
+        mq.create_topic("ticks", durability="os")
+        ticks = mq.queue("ticks")
+        stream = store.spark.readStream.format("quiver").option("server", url).option("subscribe", "ticks")
+        query = _started(stream.option("startingOffsets", "latest").load(), note, str(checkpoint))
+        try:
+            for number in range(bench.scale.spark_ticks):
+                ticks.put(f"{time.time():.6f}".ljust(MESSAGE_BYTES).encode())
+                while len(ages) <= number and query.isActive:
+                    time.sleep(0.001)
+        finally:
+            query.stop()
+        mq.delete_topic("ticks")
+    # The first ones pay for the start.
+    ordered = quantiles(ages[len(ages) // 5 :], n=100)
+    yield Row("from put to sink, p50", "seconds", ordered[49], goal=_LATENCY)
+    yield Row("from put to sink, p99", "seconds", ordered[98])
+
+
+def _started(rows: DataFrame, note: Any, checkpoint: str) -> Any:
+    writer = rows.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint)
+    return writer.trigger(processingTime="0 seconds").start()
