@@ -39,11 +39,11 @@ from quivermq.errors import (
     UnsupportedFrame,
 )
 from quivermq.frame import Producer, Record
-from quivermq.log import DataDirectory, Log, LogFollower, Repair, Report, follow, repair, verify
+from quivermq.log import DataDirectory, Log, LogFollower, Repair, Replaced, Report, follow, repair, verify
 from quivermq.settings import EngineSettings, Settings, StorageSettings, load_settings
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.incoming import Message
-from quivermq.topic.put import Put
+from quivermq.topic.put import FirstFrame, ProducerState, Put
 from quivermq.topic.settings import TopicSettings
 
 __version__ = version("quivermq")
@@ -64,6 +64,7 @@ __all__ = [
     "EngineSettings",
     "EngineStats",
     "Fenced",
+    "FirstFrame",
     "FsyncFailed",
     "GroupNotFound",
     "InvalidFrame",
@@ -79,6 +80,7 @@ __all__ = [
     "OffsetOutOfRange",
     "Overloaded",
     "Producer",
+    "ProducerState",
     "Put",
     "Queue",
     "QueueStats",
@@ -86,6 +88,7 @@ __all__ = [
     "RateLimited",
     "Record",
     "RemoteQueue",
+    "Replaced",
     "Repair",
     "Report",
     "Scheduled",

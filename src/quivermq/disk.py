@@ -31,6 +31,7 @@ _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 
 _MODE = 0o644
 _PRIVATE_MODE = 0o600
+_PROGRAM_MODE = 0o755
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _fdatasync = getattr(os, "fdatasync", os.fsync)
@@ -293,11 +294,11 @@ os.register_at_fork(after_in_child=_disown_locks)
 class SystemDisk:
     """The file system of this machine."""
 
-    def create(self, path: Path, *, is_private: bool = False) -> SystemFile:
+    def create(self, path: Path, *, is_private: bool = False, is_program: bool = False) -> SystemFile:
         try:
             # A new file under the old name, because somebody may have the old one mapped.
             path.unlink(missing_ok=True)
-            mode = _PRIVATE_MODE if is_private else _MODE
+            mode = _PRIVATE_MODE if is_private else _PROGRAM_MODE if is_program else _MODE
             return SystemFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         except OSError as error:
             raise _write_error(error, path, 0) from error

@@ -50,6 +50,8 @@ WRONG: list[tuple[Any, type[quivermq.QuiverError]]] = [
     (lambda q: q.peek(-1), quivermq.InvalidRequest),
     (lambda q: q.dead_letters(-1), quivermq.InvalidRequest),
     (lambda q: q.redrive(5), quivermq.InvalidRequest),
+    (lambda q: q.redrive(ids="0-1-0"), quivermq.InvalidRequest),
+    (lambda q: q.redrive(ids=[0]), quivermq.InvalidRequest),
     (lambda q: q.discard(limit="all"), quivermq.InvalidRequest),
     (lambda q: q.scheduled(-1), quivermq.InvalidRequest),
 ]
@@ -170,6 +172,18 @@ def test_a_function_chooses_dead_letters(dead: Callable[..., Any]) -> None:
     assert orders.discard() == 1
     assert orders.dead_letters() == []
     assert values(orders.get_many(9)) == [b"b", b"c"]
+
+
+def test_ids_choose_dead_letters(dead: Callable[..., Any]) -> None:
+    orders = dead(b"a", b"b", b"c", b"d", b"e")
+    ids = {letter.value: letter.id for letter in orders.dead_letters()}
+    assert orders.redrive(ids=[]) == 0
+    assert orders.redrive(ids=["0-1-999", "7-0-0", "no id", ids[b"d"], ids[b"b"], ids[b"b"]]) == 2
+    assert orders.redrive(ids=[ids[b"d"]]) == 0
+    assert orders.redrive(lambda letter: letter.value != b"a", ids=[ids[b"a"], ids[b"c"]]) == 1
+    assert orders.redrive(ids=list(ids.values()), limit=1) == 1
+    assert values(orders.dead_letters()) == [b"e"]
+    assert sorted(values(orders.get_many(9))) == [b"a", b"b", b"c", b"d"]
 
 
 def test_what_a_function_raises_is_raised_and_nothing_moved(dead: Callable[..., Any]) -> None:

@@ -55,6 +55,7 @@ INTRICATE = [
     "POST /v1/groups/{group}/join",
     "GET /v1/groups/{group}/offsets",
     "PUT /v1/groups/{group}/offsets",
+    "PUT /v1/topics/{topic}/partitions/{partition}/segments/{base_offset}",
 ]
 CONFIG = {
     "checks": {

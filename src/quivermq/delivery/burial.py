@@ -46,7 +46,7 @@ def bury(
     grave = graves.partitions[grave_number].log(LANE_NUMBERS["normal"])
     records = list(messages_at(log, verdicts.keys()))
     if lost := sorted(verdicts.keys() - {record.offset for record in records}):
-        # Retention has taken them meanwhile.
+        # Retention or compaction has taken them meanwhile.
         yield lost
     for batch in split(records, _size, FrameLimits.of(grave.settings)):
         offsets = [record.offset for record in batch]

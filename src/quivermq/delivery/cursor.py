@@ -25,6 +25,7 @@ from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.recovery import line_up, recover
 from quivermq.delivery.retry import Retry, backoff_us, is_last
 from quivermq.delivery.state import LaneState
+from quivermq.delivery.unfinished import Unfinished, unfinished
 from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired, QuiverError
 from quivermq.frame import Record
 from quivermq.log import Log
@@ -613,6 +614,11 @@ class Cursor:
             )
             return list(islice(held, limit))
 
+    def unfinished(self, now_us: int) -> list[list[Unfinished]]:
+        """For each lane what was handed out, or waits, and is not finished, by offset."""
+        with self._lock:
+            return [unfinished(state, now_us) for state in self.lanes]
+
     def drop_to(self, lane: int, offset: int) -> None:
         """Never hand out what lies before an offset and has not been handed out yet."""
         with self._lock:
@@ -623,6 +629,11 @@ class Cursor:
                     self._append(journal.moved(lane, offset))
                     state.next = offset
                 state.forget_ahead()
+
+    def read_anew(self, lane: int) -> None:
+        """Forget what was read ahead: the log has other frames there now."""
+        with self._lock:
+            self.lanes[lane].forget_ahead()
 
     def compact(self) -> int:
         """Put a snapshot in place of the journal. Returns how many bytes that freed."""

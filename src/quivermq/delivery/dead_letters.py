@@ -6,8 +6,8 @@ from typing import NamedTuple
 from quivermq.frame import Record
 from quivermq.topic.partition import LANE_NUMBERS, LANES
 
-_PREFIX = "quiver-dlq-"
-_NAMES = (
+STORY_PREFIX = "quiver-dlq-"
+STORY_NAMES = (
     "topic",
     "partition",
     "priority",
@@ -59,7 +59,7 @@ def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us
         origin.group,
         now_us,
     )
-    told = {_PREFIX + name: _encoded(item) for name, item in zip(_NAMES, story, strict=True)}
+    told = {STORY_PREFIX + name: _encoded(item) for name, item in zip(STORY_NAMES, story, strict=True)}
     return {**record.headers, **told}
 
 
@@ -98,12 +98,12 @@ class DeadLetter(NamedTuple):
 
 def is_story(header: str) -> bool:
     """Whether a header was added when the message was given up."""
-    return header.startswith(_PREFIX) and header.removeprefix(_PREFIX) in _NAMES
+    return header.startswith(STORY_PREFIX) and header.removeprefix(STORY_PREFIX) in STORY_NAMES
 
 
 def dead_letter(record: Record, partition: int, lane: int, fallback_topic: str) -> DeadLetter:
     """A record of a dead-letter topic. One that somebody put there by hand has less to tell."""
-    told = {name: record.headers.get(_PREFIX + name, b"") for name in _NAMES}
+    told = {name: record.headers.get(STORY_PREFIX + name, b"") for name in STORY_NAMES}
     priority = told["priority"].decode(errors="replace")
     return DeadLetter(
         id=f"{partition}-{lane}-{record.offset}",

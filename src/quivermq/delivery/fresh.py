@@ -7,7 +7,7 @@ from quivermq.delivery.delivery import Slice
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.state import LaneState
 from quivermq.errors import OffsetOutOfRange, StorageFailed
-from quivermq.frame import Column, Frame, Record
+from quivermq.frame import REMOVED, Column, Frame, Record
 from quivermq.log import Log
 from quivermq.topic.offsets import OffsetSet
 
@@ -66,7 +66,9 @@ def fresh_messages(
                 if removed and record.offset in removed:
                     continue
                 if record.expires_at is not None and record.expires_at <= now_us:
-                    expired.append(record.offset)
+                    # What compaction has taken out did not expire: nobody counts it, nobody buries it.
+                    if record.expires_at != REMOVED:
+                        expired.append(record.offset)
                 elif order is not None and len(order) >= HELD_MAX and record.key is not None:
                     return Fresh(records, expired, held, record.offset, place - len(chunk) + index)
                 elif order is None or order.enter(record.key, Place(lane, record.offset)):
@@ -155,7 +157,10 @@ def _whole_frames(log: Log, start: int) -> list[Frame]:
 
 
 def messages_at(log: Log | None, offsets: Set[int]) -> Iterator[Record]:
-    """The messages at some offsets, in order, each frame read once; without those that are gone."""
+    """The messages at some offsets, in order, each frame read once; without those that are gone.
+
+    Gone is what retention has removed, and what compaction has taken out.
+    """
     end = 0
     records: list[Record] = []
     for offset in sorted(offsets):
@@ -164,8 +169,8 @@ def messages_at(log: Log | None, offsets: Set[int]) -> Iterator[Record]:
             if frame is None:
                 continue
             records, end = frame.records(), frame.header.end_offset
-        if records:
-            yield records[offset - records[0].offset]
+        if records and (record := records[offset - records[0].offset]).expires_at != REMOVED:
+            yield record
 
 
 def _frame_at(log: Log | None, offset: int) -> Frame | None:

@@ -6,12 +6,14 @@ one of the two when everything is open again.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from itertools import islice
+import re
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice, takewhile
 
 from quivermq.delivery.dead_letters import DeadLetter, dead_letter
 from quivermq.engine.hosted import Hosted
 from quivermq.errors import InvalidName, NotFound, QuiverError
+from quivermq.frame import OFFSET_MAX
 from quivermq.log import Log
 from quivermq.topic.incoming import message_bytes
 from quivermq.topic.names import DEAD_LETTER_SUFFIX
@@ -21,6 +23,9 @@ from quivermq.topic.splitting import FrameLimits, split
 from quivermq.topic.transfer import find_transfer, new_transfer, transfer_producer
 
 logger = logging.getLogger(__name__)
+
+# As quivermq.delivery.dead_letters writes them: partition, lane and offset.
+_ID = re.compile(r"([0-9]{1,9})-([0-2])-([0-9]{1,19})")
 
 Filter = Callable[[DeadLetter], bool]
 Find = Callable[[str], Hosted]
@@ -39,10 +44,13 @@ def each_dead_letter(graves: Hosted) -> Iterator[DeadLetter]:
     return (letter for *_, letter in _lying(graves))
 
 
-def redrive(graves: Hosted, wanted: Filter | None, limit: int | None, find: Find) -> int:
+def redrive(
+    graves: Hosted, wanted: Filter | None, limit: int | None, find: Find, ids: Collection[str] | None = None
+) -> int:
     """Send dead letters back, and return how many. `find` gives the topic of a name."""
     # Chosen in full first: what goes back may fail and be back here before the end.
-    chosen = list(islice((item for item in _lying(graves) if wanted is None or wanted(item[3])), limit))
+    named = _lying(graves) if ids is None else _lying_at(graves, frozenset(ids))
+    chosen = list(islice((item for item in named if wanted is None or wanted(item[3])), limit))
     by_place: dict[tuple[int, int, str, int, int], list[_Lying]] = {}
     lost: QuiverError | None = None
     for item in chosen:
@@ -103,17 +111,35 @@ def _target_of(move: Move, target: Hosted | None) -> Log | None:
 
 
 def _lying(graves: Hosted) -> Iterator[_Lying]:
-    fallback = graves.name.removesuffix(DEAD_LETTER_SUFFIX)
     for partition in graves.topic.partitions:
-        for lane, log in enumerate(partition.logs):
-            if log is None:
-                continue
-            removed = partition.removals.lanes[lane]
-            start = max(log.start, removed.floor)
-            for record in log.records(start) if start < log.end else ():
-                if record.offset not in removed:
-                    letter = dead_letter(record, partition.number, lane, fallback)
-                    yield partition, lane, record.offset, letter
+        for lane in range(len(partition.logs)):
+            yield from _lying_in(graves, partition, lane, 0, OFFSET_MAX)
+
+
+def _lying_at(graves: Hosted, ids: frozenset[str]) -> Iterator[_Lying]:
+    """Those of these ids, without looking at what lies before the first and behind the last of a lane."""
+    offsets: dict[tuple[int, int], list[int]] = {}
+    for match in filter(None, map(_ID.fullmatch, ids)):
+        partition, lane, offset = map(int, match.groups())
+        offsets.setdefault((partition, lane), []).append(offset)
+    for (number, lane), each in sorted(offsets.items()):
+        if number < len(graves.topic.partitions):
+            found = _lying_in(graves, graves.topic.partitions[number], lane, min(each), max(each) + 1)
+            yield from (item for item in found if item[3].id in ids)
+
+
+def _lying_in(graves: Hosted, partition: Partition, lane: int, start: int, end: int) -> Iterator[_Lying]:
+    log = partition.logs[lane]
+    if log is None:
+        return
+    fallback = graves.name.removesuffix(DEAD_LETTER_SUFFIX)
+    removed = partition.removals.lanes[lane]
+    start = max(log.start, removed.floor, start)
+    records = log.records(start) if start < min(log.end, end) else iter(())
+    for record in takewhile(lambda record: record.offset < end, records):
+        if record.offset not in removed:
+            letter = dead_letter(record, partition.number, lane, fallback)
+            yield partition, lane, record.offset, letter
 
 
 def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: list[_Lying]) -> None:

@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from quivermq.archive import ArchivedTopic
 from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.delivery.burial import Graves
-from quivermq.disk import Disk, SystemDisk
+from quivermq.disk import Buffer, Disk, SystemDisk
+from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.dead_letters import finish_moves
 from quivermq.engine.gauges import Gauges
 from quivermq.engine.hosted import Hosted, Space
@@ -31,14 +33,18 @@ from quivermq.errors import (
     TopicExists,
     TopicNotFound,
 )
+from quivermq.frame import OFFSET_MAX
 from quivermq.group.bell import Bell
 from quivermq.group.coordinator import Coordinator
-from quivermq.log import DataDirectory, Removed, Report, verify
+from quivermq.log import DataDirectory, Removed, Replaced, Report, verify
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics, Sample
 from quivermq.settings import Settings
 from quivermq.topic.draft import Draft
+from quivermq.topic.incoming import check_number
 from quivermq.topic.names import check_group_name, check_topic_name, dead_letter_name, is_dead_letter_topic
+from quivermq.topic.partition import Partition, lane_number
+from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.stored import StoredTopic, load_topic, store_topic
 from quivermq.topic.topic import Topic
@@ -145,6 +151,7 @@ class Engine:
         self._is_closed = False
         self.members = Coordinator(self.clock, lambda: self._hosted, self._partitions_of)
         try:
+            self.archive = QueueArchive(self._directory.disk, self.path)
             self._open_topics()
         except BaseException:
             self._directory.close()
@@ -222,6 +229,43 @@ class Engine:
         self.check_open()
         return Queue(self, topic, group)
 
+    def begin_producer(self, topic: str, producer_id: int) -> ProducerState:
+        """Begin anew as the producer of that id: its frames of earlier epochs are refused from now on.
+
+        Tells the epoch to send with, and for each lane where the first frame lies that this producer ever
+        sent, as far back as producers are remembered. The topic is created when it is new.
+        """
+        check_topic_name(topic)
+        check_number("producer_id", producer_id, 1, PRODUCER_ID_MAX)
+        return self.hosted_or_new(topic).begin_producer(producer_id)
+
+    def replace_segment(
+        self,
+        topic: str,
+        partition: int,
+        base_offset: int,
+        frames: Buffer,
+        *,
+        expected: str,
+        priority: str = "normal",
+    ) -> Replaced:
+        """Put frames in the place of those that take the same offsets in a sealed segment: for compaction.
+
+        The topic has cleanup=compact. `base_offset` is the segment's, `expected` the stamp of the frames
+        that are to go. Every offset stays, and what producers may repeat. Raises Conflict when the
+        frames were changed since they were read, NotFound when the segment is gone, InvalidRequest.
+        """
+        check_number("partition", partition, 0, self.hosted(topic).settings.partitions - 1)
+        check_number("base_offset", base_offset, 0, OFFSET_MAX)
+        hosted, lane = self.hosted(topic), lane_number(priority)
+        replaced = hosted.replace_segment(partition, lane, base_offset, frames, expected)
+        logger.info(
+            "replaced a segment of %s: %d bytes instead of %d",
+            *(topic, replaced.bytes_after, replaced.bytes_before),
+            extra={"topic": topic, "partition": partition, "priority": priority, "offset": base_offset},
+        )
+        return replaced
+
     # The whole.
 
     def stats(self) -> EngineStats:
@@ -269,11 +313,23 @@ class Engine:
         graves = self._hosted.get(dead_letter_name(topic))
         return 0 if graves is None else graves.topic.messages
 
-    def compact(self) -> Compacted:
-        """Remove now what the settings no longer keep, and shorten the journals."""
+    def compact(self, *, archived: bool = False) -> Compacted:
+        """Remove now what the settings no longer keep, and shorten the journals.
+
+        With `archived`, segments go as well that are in the archive and that all groups have finished with.
+        """
         self.check_open()
-        removed = [hosted.compact() for hosted in list(self._hosted.values())]
+        removed = [hosted.compact(archived=archived) for hosted in list(self._hosted.values())]
         return Compacted(*map(sum, zip(Removed(), *removed, strict=True)))
+
+    def use_archive(self, directory: str | os.PathLike[str] | None) -> None:
+        """Name the archive of this queue, or None: what `read` goes on with before the log begins.
+
+        Nothing leaves a topic that is archived before it is archived, unless that has `retention_force`. A
+        relative path begins at the data directory. Raises NotFound when there is no archive.
+        """
+        self.check_open()
+        self.archive.use(directory)
 
     def verify(self) -> Report:
         """Check every byte of every log, while the queue is in use."""
@@ -355,10 +411,21 @@ class Engine:
         hosted = self._hosted.get(topic)
         return 0 if hosted is None else hosted.settings.partitions
 
+    def seam(self, topic: str, partition: Partition, lane: int) -> Seam:
+        """One lane of a topic, its archived part included."""
+        return Seam(self.archive, partial(self.created_us, topic), partition, lane)
+
     def draft(self) -> Draft:
         """What a topic with the defaults would let in."""
         settings = TopicSettings.make({}, self.settings.storage)
         return Draft(settings, settings.storage(self.settings.storage), self.clock)
+
+    def created_us(self, name: str) -> int:
+        """When a topic was made, which tells it from an earlier one of its name. Raises TopicNotFound."""
+        stored = load_topic(self._directory.disk, self._topic_path(name))
+        if stored is None:
+            raise TopicNotFound(f"there is no topic {name}")
+        return stored.created_us
 
     def hosted_or_new(self, name: str) -> Hosted:
         """The topic of that name, created with the defaults when it is new."""
@@ -454,7 +521,14 @@ class Engine:
 
     def _host(self, name: str, settings: TopicSettings) -> Hosted:
         topic = Topic(self._directory, name, settings, self.clock)
-        return Hosted(self._directory, topic, self.clock, self.metrics, self._space, self._graves)
+        return Hosted(
+            self._directory, topic, self.clock, self.metrics, self._space, self._graves, self._archived
+        )
+
+    def _archived(self, topic: str) -> ArchivedTopic | None:
+        if self.archive.look() is None:
+            return None
+        return self.archive.topic(topic, self.created_us(topic))
 
     def _graves(self, topic: str, create: bool) -> Graves | None:
         if is_dead_letter_topic(topic):

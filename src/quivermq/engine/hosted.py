@@ -5,21 +5,22 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 
+from quivermq.archive import ArchivedTopic, LanePlace
 from quivermq.clock import SteadyClock
 from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.disk import Buffer
 from quivermq.engine.backlog import Backlog
-from quivermq.errors import DiskFull, StorageFailed, TopicNotFound
+from quivermq.errors import DiskFull, InvalidRequest, NotFound, StorageFailed, TopicNotFound
 from quivermq.group.bell import Bell
 from quivermq.group.group import Group
-from quivermq.log import DataDirectory, Log, Removed
+from quivermq.log import DataDirectory, Log, Removed, Replaced
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
 from quivermq.topic.incoming import Message
-from quivermq.topic.partition import Partition
-from quivermq.topic.put import Put, Puts
+from quivermq.topic.partition import LANES, Partition
+from quivermq.topic.put import ProducerState, Put, Puts
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import StateLog
 from quivermq.topic.topic import Topic
@@ -50,6 +51,7 @@ class Hosted:
         metrics: Metrics,
         space: Space,
         graves: Callable[[str, bool], Graves | None],
+        archived: Callable[[str], ArchivedTopic | None] = lambda _: None,
     ) -> None:
         self.topic = topic
         self.name = topic.name
@@ -58,6 +60,7 @@ class Hosted:
         self._metrics = metrics
         self._space = space
         self._graves = graves
+        self._archived = archived
         self._changing = threading.RLock()
         self.groups: dict[str, Group] = {}
         # Where those wait who read along at the end of a log.
@@ -142,6 +145,30 @@ class Hosted:
             self._published.add(len(parsed))
             self.ring(len(parsed))
         return put
+
+    def begin_producer(self, producer_id: int) -> ProducerState:
+        """Give a producer its next epoch."""
+        self._check_usable()
+        return self.topic.begin_producer(producer_id)
+
+    def replace_segment(
+        self, partition: int, lane: int, base_offset: int, frames: Buffer, expected: str
+    ) -> Replaced:
+        """Put other frames in the place of those of a sealed segment."""
+        self._check_usable()
+        if self.settings.cleanup != "compact":
+            raise InvalidRequest(
+                f"{self.name} has cleanup={self.settings.cleanup}, so nothing is taken out of it:"
+                " set cleanup=compact first"
+            )
+        log = self.topic.partitions[partition].logs[lane]
+        if log is None:
+            raise NotFound(f"partition {partition} of {self.name} has no segments of that priority")
+        replaced = log.replace(base_offset, frames, expected=expected)
+        for group in self.groups.values():
+            # What was taken out is not handed out any more.
+            group.cursors[partition].read_anew(lane)
+        return replaced
 
     def ring(self, count: int) -> None:
         """Wake as many consumers of each group as there are messages."""
@@ -250,35 +277,49 @@ class Hosted:
             group.expire(now_us)
         self.topic.seen.checkpoint()
 
-    def retain(self) -> Removed:
-        """Remove the segments that nobody keeps any more."""
+    def retain(self, *, archived: bool = False) -> Removed:
+        """Remove the segments that nobody keeps any more; with `archived`, those in the archive as well.
+
+        Raises StorageFailed, and removes nothing, where the topic has an archive that cannot be reached.
+        """
+        is_forced = self.settings.retention_force and not archived
+        archive = None if is_forced else self._archived(self.name)
         removed = Removed()
         for partition in self.topic.partitions:
             for lane, log in enumerate(partition.logs):
                 if log is not None:
-                    removed = Removed(
-                        *map(sum, zip(removed, self._retain(partition, lane, log), strict=True))
-                    )
+                    place = LanePlace(partition.number, LANES[lane])
+                    end = None if archive is None else archive.lane(place).end
+                    gone = self._retain(partition, lane, log, end, free=archived)
+                    removed = Removed(*map(sum, zip(removed, gone, strict=True)))
         return removed
 
-    def _retain(self, partition: Partition, lane: int, log: Log) -> Removed:
+    def _retain(
+        self, partition: Partition, lane: int, log: Log, archived_end: int | None, *, free: bool
+    ) -> Removed:
         floors = [group.floors()[partition.number][lane] for group in self.groups.values()]
         # Nobody knows what a group that cannot be read still needs.
         floors += [log.start] * bool(self._broken_groups)
-        # What was taken out for everybody is not needed by anybody.
-        finished = partition.removals.lanes[lane].floor
+        # What was taken out for everybody is not needed by anybody, nor by the archive.
+        gone_for_all = finished = partition.removals.lanes[lane].floor
         if floors and self.settings.delete_finished:
             finished = max(finished, min(floors))
-        is_kept = floors and not self.settings.retention_force
-        gone = log.retain(floor=max(finished, min(floors)) if is_kept else None, finished=finished)
+        if free and archived_end is not None:
+            finished = max(finished, min([archived_end, *floors]))
+        needed = []
+        if not self.settings.retention_force:
+            needed += [max(finished, min(floors))] if floors else []
+            needed += [] if archived_end is None else [max(gone_for_all, archived_end)]
+        floor = min(needed, default=None)
+        gone = log.retain(floor=floor, finished=finished if floor is None else min(finished, floor))
         for group in self.groups.values() if gone.segments else ():
             # What was read ahead is not handed out any more.
             group.cursors[partition.number].drop_to(lane, log.start)
         return gone
 
-    def compact(self) -> Removed:
+    def compact(self, *, archived: bool = False) -> Removed:
         """Remove what nobody keeps any more, and shorten the journals."""
-        removed = self.retain()
+        removed = self.retain(archived=archived)
         freed = sum(cursor.compact() for group in self.groups.values() for cursor in group.cursors)
         return removed._replace(bytes=removed.bytes + freed)
 

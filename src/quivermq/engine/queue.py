@@ -1,6 +1,6 @@
 """A topic, or all topics of a pattern, as one group sees it: what producers and consumers hold in hand."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -28,7 +28,7 @@ from quivermq.log.limits import check_durability
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.draft import Draft
-from quivermq.topic.incoming import Message, Moment, check_limit, check_number
+from quivermq.topic.incoming import Message, Moment, check_ids, check_limit, check_number
 from quivermq.topic.names import (
     check_group_name,
     dead_letter_name,
@@ -345,7 +345,10 @@ class Queue:
     def read(
         self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
     ) -> list[StoredMessage]:
-        """Messages of one lane from an offset on, by default the earliest, for looking only."""
+        """Messages of one lane from an offset on, by default the earliest, for looking only.
+
+        What is archived is read from there, as if the log had never lost it.
+        """
         hosted = self._scope.one("read")
         lane = lane_number(priority)
         check_number("partition", partition, 0, hosted.settings.partitions - 1)
@@ -356,9 +359,13 @@ class Queue:
         log = owner.logs[lane]
         if log is None:
             return []
-        removed = owner.removals.lanes[lane]
-        records = (record for record in log.records(start) if not removed or record.offset not in removed)
-        return [stored_message(record, owner, lane) for record in islice(records, limit)]
+        if self._engine.archive.directory is not None or (start is not None and start < log.start):
+            seam = self._engine.seam(hosted.name, owner, lane)
+            found = seam.records(seam.start if start is None else start)
+        else:
+            removed = owner.removals.lanes[lane]
+            found = (record for record in log.records(start) if not removed or record.offset not in removed)
+        return [stored_message(record, owner, lane) for record in islice(found, limit)]
 
     def peek(self, limit: int = 1) -> list[StoredMessage]:
         """The next messages that nobody in the group has had, without taking them."""
@@ -398,19 +405,22 @@ class Queue:
         self,
         filter: Filter | None = None,  # noqa: A002 - The contract's word.
         limit: int | None = None,
+        ids: Collection[str] | None = None,
     ) -> int:
         """Send dead letters back to where they came from, and return how many.
 
-        Each is at any time, also after a crash, in exactly one of the two topics. They come back as new
-        messages at the end of their lane, so every group sees them.
+        All of them, or those with these ids, and of them those that the filter wants. Each is at any time,
+        also after a crash, in exactly one of the two topics. They come back as new messages at the end of
+        their lane, so every group sees them.
         """
         check_limit(limit)
         _check_filter(filter)
+        check_ids(ids)
         graves = self._graves()
         if graves is None:
             return 0
         with graves.moving:
-            return redrive(graves, filter, limit, self._engine.hosted)
+            return redrive(graves, filter, limit, self._engine.hosted, ids)
 
     def discard(
         self,

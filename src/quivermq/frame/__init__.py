@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.frame.codec import codec_named
 from quivermq.frame.columns import Headers
+from quivermq.frame.compaction import REMOVED, has_removed, is_bound, left_of, removed_offsets, stamp_of
 from quivermq.frame.encode import (
     ANONYMOUS,
     Producer,
@@ -34,6 +35,7 @@ __all__ = [
     "MAGIC",
     "OFFSET_MAX",
     "RAW_BYTES_MAX",
+    "REMOVED",
     "Codec",
     "Column",
     "Flag",
@@ -51,8 +53,13 @@ __all__ = [
     "encode_records",
     "encode_value",
     "first_messages",
+    "has_removed",
+    "is_bound",
+    "left_of",
     "parse_header",
     "part_of",
+    "removed_offsets",
+    "stamp_of",
     "usual_run",
     "value_frame_bytes",
     "with_expiry",

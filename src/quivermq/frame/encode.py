@@ -97,7 +97,7 @@ def encode(
     if dedup_ids is not None and _has_any("dedup_ids", dedup_ids, count):
         columns |= Column.DEDUP_ID
         buffers += nullable_binary_column(_utf8(dedup_ids), "dedup_id")
-    return _frame(
+    return frame_of(
         b"".join(buffers),
         count=count,
         timestamps=(timestamp_min, timestamp_max),
@@ -152,7 +152,7 @@ def encode_control(record: bytes, *, count: int, timestamp: int) -> Frame:
     if not 0 < count <= COUNT_MAX:
         raise InvalidRequest(f"a frame takes 1 to {COUNT_MAX} offsets, not {count}")
     _check_time(timestamp)
-    return _frame(
+    return frame_of(
         record + bytes(-len(record) % 8),
         count=count,
         timestamps=(timestamp, timestamp),
@@ -168,7 +168,7 @@ def part_of(frame: Frame, start: int, end: int) -> Frame:
     if header.columns != Column.VALUE:
         return encode_records(frame.records()[first:behind], header.append_time)
     values = frame.layout.value
-    part = _frame(
+    part = frame_of(
         b"".join(part_of_binary(values.offsets[first : behind + 1], values.data)),
         count=end - start,
         timestamps=(header.timestamp_min, header.timestamp_max),
@@ -219,7 +219,7 @@ def first_messages(frame: Frame, count: int) -> Frame:
     return head.stamped(header.base_offset, header.append_time, header.leader_epoch)
 
 
-def _frame(
+def frame_of(
     raw: bytes,
     *,
     count: int,
@@ -230,6 +230,7 @@ def _frame(
     producer: Producer = ANONYMOUS,
     raw_bytes_max: int = RAW_BYTES_MAX,
 ) -> Frame:
+    """The frame of a raw body, which is believed: whoever made it knows what is in it."""
     if len(raw) > raw_bytes_max:
         raise MessageTooLarge(
             "the batch",

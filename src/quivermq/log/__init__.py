@@ -9,6 +9,7 @@ from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
 from quivermq.log.reader import LogReader
 from quivermq.log.repair import Mended, Repair, repair
+from quivermq.log.replacement import Replaced
 from quivermq.log.retention import Removed
 from quivermq.log.verify import Finding, Report, total_bytes, verify
 
@@ -21,6 +22,7 @@ __all__ = [
     "Mended",
     "Removed",
     "Repair",
+    "Replaced",
     "Report",
     "follow",
     "repair",

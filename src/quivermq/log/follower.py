@@ -40,6 +40,10 @@ class LogFollower(LogReader):
             if self._damage is not None and self._is_gone(self._damage):
                 self._damage = None
 
+    def _still_has(self, segment: Segment) -> bool:
+        self.refresh()
+        return super()._still_has(segment)
+
     def _found(self) -> tuple[Segment, ...]:
         for _ in range(_ATTEMPTS_MAX):
             bases = base_offsets(self.disk, self.directory)

@@ -6,7 +6,7 @@ from typing import get_args
 
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge
-from quivermq.frame import Frame, Layout
+from quivermq.frame import Frame, Layout, has_removed
 from quivermq.settings import Durability, StorageSettings
 
 _DURABILITIES = get_args(Durability)
@@ -82,3 +82,5 @@ def check_foreign_frame(frame: Frame, settings: StorageSettings) -> None:
     # The limits of the header first: what is over them is not decompressed to find that out.
     check_frame(frame, settings)
     frame.validate()
+    if has_removed(frame):
+        raise InvalidFrame("expires_at has a moment that only compaction may write", position=0)

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, SystemDisk
-from quivermq.errors import Closing, DiskFull, QuiverError, StorageFailed
+from quivermq.errors import Closing, Conflict, DiskFull, NotFound, QuiverError, StorageFailed
 from quivermq.frame import (
     ANONYMOUS,
     Codec,
@@ -34,6 +34,7 @@ from quivermq.log.gap import gap_frames
 from quivermq.log.limits import check_durability, check_foreign_frame, check_frame, parse_only
 from quivermq.log.opening import recover_directory, remove_segment
 from quivermq.log.reader import LogReader
+from quivermq.log.replacement import Replaced, discard, find_replacement, put_in_place, write_copy
 from quivermq.log.retention import Removed, is_expired, removable
 from quivermq.log.truncation import find_cut, make_cut
 from quivermq.metrics import Histogram
@@ -72,6 +73,7 @@ class Log(LogReader):
         self._sync_time = sync_time
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
+        self._replacing = threading.Lock()
         self._commit = GroupCommit(self._commit_group, self.directory)
         self._codec = codec_named(settings.codec)
         self._buffer = Gathered()
@@ -329,6 +331,61 @@ class Log(LogReader):
             if refusal is not None:
                 raise refusal
 
+    def replace(self, base_offset: int, frames: Buffer, *, expected: str) -> Replaced:
+        """Put other frames in the place of those of a sealed segment that take the same offsets.
+
+        `expected` is `stamp_of` the headers of the frames that are to go. Everybody reads on meanwhile, and
+        after a crash the old segment is there or the new one, whole. Raises Conflict when the frames were
+        changed since, NotFound when no segment begins with that offset, and InvalidRequest for frames that
+        may not stand there.
+        """
+        with self._replacing:
+            segment = self._sealed(base_offset)
+            replacement = find_replacement(segment, frames, expected)
+            if replacement is None:
+                return Replaced(segment.end, segment.end)
+            copy = write_copy(segment, replacement)
+            try:
+                with self._sync_lock:
+                    # What the new frames lack is in later ones: those must survive whatever these do.
+                    self._sync()
+                    if not super()._still_has(segment):
+                        raise Conflict(
+                            f"the segment {base_offset} of {self.directory} was removed meanwhile"
+                        )
+                    try:
+                        put_in_place(copy, self._lock, self._show)
+                    except StorageFailed as error:
+                        self._failure = error
+                        raise
+            except QuiverError:
+                discard(copy)
+                raise
+            return Replaced(segment.end, copy.segment.end)
+
+    def _sealed(self, base_offset: int) -> Segment:
+        with self._sync_lock:
+            # One that is full may still wait for its last sync.
+            self._sync()
+        segments = self._segments
+        found = next((each for each in segments if each.base_offset == base_offset), None)
+        if found is None:
+            raise NotFound(f"no segment of {self.directory} begins with offset {base_offset}")
+        if found is segments[-1]:
+            raise Conflict(
+                f"the segment {base_offset} of {self.directory} is still being written to:"
+                " only those before it can be replaced"
+            )
+        return found
+
+    def _show(self, new: Segment) -> None:
+        self._segments = tuple(new if s.base_offset == new.base_offset else s for s in self._segments)
+
+    def _still_has(self, segment: Segment) -> bool:
+        # Whoever replaces it holds the lock until everybody can see the new one.
+        with self._lock:
+            return super()._still_has(segment)
+
     def close(self) -> None:
         """Write and sync everything, and let go of the files. Closing twice is allowed.
 
@@ -547,7 +604,7 @@ def _disown() -> None:
     """In a forked child: the files belong to the parent, which goes on writing to them."""
     for log in _open_logs:
         # Threads that the child does not have may hold the old ones.
-        log._lock, log._sync_lock = threading.Lock(), threading.Lock()
+        log._lock, log._sync_lock, log._replacing = (threading.Lock() for _ in range(3))
         log._failure = Closing(f"{log.directory} was opened before the fork: open it in the child")
 
 

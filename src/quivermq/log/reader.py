@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quivermq.disk import Disk
 from quivermq.errors import Corruption, OffsetOutOfRange
-from quivermq.frame import Frame, Record
+from quivermq.frame import Frame, Record, left_of
 from quivermq.segment import Segment
 from quivermq.settings import StorageSettings
 
@@ -75,8 +75,8 @@ class LogReader:
                 # Retention, here or in the writing process, was faster.
                 raise OffsetOutOfRange(offset, start=self.start, end=self.end) from None
             except Corruption as error:
-                # Truncation may have put another file in its place: then the new segment is asked.
-                if segment in self._segments:
+                # Truncation or compaction may have put another file in its place: then that one is asked.
+                if self._still_has(segment):
                     self._fence(error)
                     raise
             if last is not None:
@@ -106,7 +106,7 @@ class LogReader:
         return size
 
     def records(self, start: int | None = None, *, limit: int | None = None) -> Iterator[Record]:
-        """The messages from `start` on, one by one."""
+        """The messages from `start` on, one by one, without those that compaction has taken out."""
         return islice(self._records(start), limit)
 
     def _records(self, start: int | None) -> Iterator[Record]:
@@ -114,8 +114,8 @@ class LogReader:
         for frame in islice(frames, 1):
             # Only the first frame may begin before what is asked for.
             skipped = 0 if start is None else start - frame.header.base_offset
-            yield from frame.records()[skipped:]
-        yield from chain.from_iterable(map(Frame.records, frames))
+            yield from left_of(frame, frame.records()[skipped:])
+        yield from chain.from_iterable(left_of(frame, frame.records()) for frame in frames)
 
     def find_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than `timestamp` (µs); `end` when all are."""
@@ -126,11 +126,17 @@ class LogReader:
             except FileNotFoundError:
                 continue  # Retention, here or in the writing process, was faster.
             except Corruption as error:
+                if not self._still_has(segment):
+                    return self.find_time(timestamp)
                 self._fence(error)
                 raise
             if offset is not None:
                 return offset
         return self.end
+
+    def _still_has(self, segment: Segment) -> bool:
+        """Whether no other file has taken a segment's place, so that what is wrong with it is wrong."""
+        return segment in self._segments
 
     def _prepare(self) -> None:
         """Bring what can be read up to date, before reading begins."""

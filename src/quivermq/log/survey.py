@@ -7,6 +7,7 @@ from pathlib import Path
 from sys import maxsize
 
 from quivermq.disk import Disk
+from quivermq.frame import Frame
 from quivermq.log.gap import gap_of
 from quivermq.log.opening import base_offsets, file_size
 from quivermq.segment import TIMESTAMP_NONE, Damage, Found, Index, Segment, load_index, log_path
@@ -33,17 +34,26 @@ class Survey:
     index_fault: str | None = None
 
 
-def survey(segment: Segment, index: Index | None, progress: Progress) -> Survey:
+def survey(
+    segment: Segment,
+    index: Index | None,
+    progress: Progress,
+    *,
+    look: Callable[[Frame], None] = lambda _: None,
+    deep: bool = True,
+) -> Survey:
     """Look at every byte of a segment, as `segments_of` gave it with its index.
 
-    `progress` is called with the number of bytes of each step.
+    `progress` is called with the number of bytes of each step, `look` with each whole frame, which is
+    valid no longer than the call. Without `deep` the inside of frames is left to their checksums.
     """
     result = Survey(segment, end_offset=segment.base_offset)
     places = {0: (segment.base_offset, TIMESTAMP_NONE)}
     seen = 0
-    for found in segment.examine(index):
+    for found in segment.examine(index, deep=deep):
         if isinstance(found, Found):
             _add_frame(result, found)
+            look(found.frame)
         else:
             _add_damage(result, found)
         places[found.end] = (result.end_offset, result.timestamp_max)
@@ -121,12 +131,13 @@ def segments_of(
     """
     bases = base_offsets(disk, directory)
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
-        yield (base, next_base), partial(_segment, disk, directory, base, next_base, settings)
+        yield (base, next_base), partial(open_segment, disk, directory, base, next_base, settings)
 
 
-def _segment(
+def open_segment(
     disk: Disk, directory: Path, base: int, next_base: int | None, settings: StorageSettings
 ) -> tuple[Segment, Index | None]:
+    """A segment and its index. Raises FileNotFoundError, StorageFailed."""
     # Before the size: beside a writer, the log may grow in between, and then the index as well.
     index = load_index(disk, directory, base)
     size = file_size(disk, log_path(directory, base))

@@ -1,6 +1,7 @@
 """Checking every byte of a log without changing one. May run beside a writer."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -10,8 +11,11 @@ from quivermq.errors import StorageFailed
 from quivermq.log.directory import check_exists, find_logs
 from quivermq.log.opening import base_offsets, file_size
 from quivermq.log.survey import Progress, Survey, segments_of, survey
-from quivermq.segment import Damage, index_path, log_path
+from quivermq.segment import Damage, Index, Segment, index_path, log_path
 from quivermq.settings import StorageSettings
+
+# A segment that is replaced faster than it can be looked at does not exist.
+_LOOKS_MAX = 3
 
 Kind = Literal["damage", "tail", "index", "gap"]
 
@@ -66,13 +70,25 @@ def verify(
         report.logs += 1
         for offsets, opened in segments_of(disk, directory, settings):
             try:
-                _add(report, survey(*opened(), progress))
+                _add(report, _seen(opened, progress))
             except FileNotFoundError:
                 continue  # Retention was faster.
             except StorageFailed as error:
                 path = log_path(directory, offsets[0])
                 report.findings.append(Finding("damage", path, 0, 0, offsets, str(error)))
     return report
+
+
+def _seen(opened: Callable[[], tuple[Segment, Index | None]], progress: Progress) -> Survey:
+    """What is in a segment. One that seems damaged is looked at again: compaction may just replace it."""
+    seen = survey(*opened(), progress)
+    for _ in range(_LOOKS_MAX):
+        if seen.segment.is_active or not (seen.damages or seen.index_fault):
+            break
+        before, seen = seen, survey(*opened(), lambda _: None)
+        if (before.segment.end, before.damages) == (seen.segment.end, seen.damages):
+            break
+    return seen
 
 
 def total_bytes(path: str | os.PathLike[str], disk: Disk | None = None) -> int:

@@ -2,7 +2,7 @@
 
 What was taken out of a partition for everybody, such as a dead letter that went back, is not shown. A
 frame that has such messages comes as frames of those that are left, each at its place; all others come as
-they are.
+they are, and with them what compaction has emptied, which its readers know by when it expired.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,10 @@ from itertools import count, groupby
 from typing import NamedTuple
 
 from quivermq.disk import Buffer
+from quivermq.engine import Engine
+from quivermq.engine.archived import Seam
 from quivermq.errors import OffsetOutOfRange
-from quivermq.frame import Frame, encode_records
+from quivermq.frame import Frame, encode_records, left_of
 from quivermq.log import Log
 from quivermq.server.answers import ANSWER_BYTES
 from quivermq.server.messages_json import MessageOut, record_to_json
@@ -27,6 +29,7 @@ class Lane(NamedTuple):
 
     partition: Partition
     number: int
+    engine: Engine
 
     @property
     def log(self) -> Log | None:
@@ -44,8 +47,19 @@ class Lane(NamedTuple):
     def end(self) -> int:
         return 0 if self.log is None else self.log.end
 
+    @property
+    def has_archive(self) -> bool:
+        """Whether some of it may lie elsewhere."""
+        return self.engine.archive.directory is not None
+
+    def find_first(self) -> int:
+        """The first offset that can be read, the archived ones included."""
+        return self._seam.start
+
     def find_time(self, timestamp_us: int) -> int:
         """The first offset whose message is not older."""
+        if self.has_archive:
+            return self._seam.find_time(timestamp_us)
         return 0 if self.log is None else self.log.find_time(timestamp_us)
 
     def frames(self, offset: int) -> Iterator[Frame]:
@@ -54,9 +68,14 @@ class Lane(NamedTuple):
             if offset:
                 raise OffsetOutOfRange(offset, start=0, end=0)
             return iter(())
+        if offset < self.log.start or self.has_archive:
+            return self._seam.frames(offset, stops_at_hole=True)
         # What lies before the floor is not shown, so it need not be read either.
-        floor = min(self.removed.floor, self.log.end)
-        return self.log.frames(max(offset, floor) if offset >= self.log.start else offset)
+        return self.log.frames(max(offset, min(self.removed.floor, self.log.end)))
+
+    @property
+    def _seam(self) -> Seam:
+        return self.engine.seam(self.partition.topic, self.partition, self.number)
 
 
 class Messages(NamedTuple):
@@ -78,7 +97,7 @@ def read_messages(lane: Lane, offset: int, limit: int) -> Messages:
     topic, number, priority = lane.partition.topic, lane.partition.number, LANES[lane.number]
     removed, found, size, end = lane.removed, [], 0, offset
     for frame in lane.frames(offset):
-        for record in frame.records():
+        for record in left_of(frame, frame.records()):
             if record.offset < offset or record.offset in removed:
                 continue
             found.append(record_to_json(record, topic, number, priority))
@@ -91,7 +110,9 @@ def read_messages(lane: Lane, offset: int, limit: int) -> Messages:
 
 def read_frames(lane: Lane, offset: int, limit: int) -> Frames:
     """Whole frames of about `limit` messages, fewer when they are large. Raises OffsetOutOfRange."""
-    removed, buffers, size, end = lane.removed, list[Buffer](), 0, offset
+    removed, buffers, size = lane.removed, list[Buffer](), 0
+    # Where nothing is left up to the end there is no frame, and whoever reads on has to get there.
+    end = max(offset, min(removed.floor, lane.end))
     for frame in lane.frames(offset):
         header = frame.header
         buffers += _left_of(frame, removed) if removed and _is_touched(frame, removed) else frame.buffers()

@@ -12,9 +12,11 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from quivermq.errors import QuiverError
+from quivermq.frame import OFFSET_MAX
 from quivermq.server.http import JSON
 from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import NAME_SCHEMA, Error
+from quivermq.topic.put import PRODUCER_ID_MAX
 from quivermq.topic.settings import PARTITIONS_MAX
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -29,6 +31,16 @@ _PATH_PARAMETERS = {
         "partition",
         {"type": "integer", "minimum": 0, "maximum": PARTITIONS_MAX - 1},
         "The number of a partition; the first one is 0.",
+    ),
+    "producer_id": Parameter(
+        "producer_id",
+        {"type": "integer", "minimum": 1, "maximum": PRODUCER_ID_MAX},
+        "What the producer is known by, in the headers of its frames.",
+    ),
+    "base_offset": Parameter(
+        "base_offset",
+        {"type": "integer", "minimum": 0, "maximum": OFFSET_MAX},
+        "The first offset of a segment.",
     ),
     "id": Parameter(
         "id",
@@ -153,7 +165,7 @@ def _parameter(given: Parameter, place: str) -> dict[str, Any]:
 def _request_content(route: Route, schemas: "_Schemas") -> dict[str, Any]:
     if route.body is not None:
         return {JSON: {"schema": schemas.of(route.body)}}
-    if route.method not in ("POST", "PUT", "PATCH") or not route.request_schemas:
+    if not route.takes_body:
         return {}
     return {
         media_type: {"schema": schemas.of(route.request_schemas[media_type])}
@@ -187,9 +199,8 @@ def _response_content(returned: Any, schemas: "_Schemas") -> Iterator[tuple[str,
 
 
 def _errors_of(route: Route) -> list[int]:
-    has_body = route.body is not None or bool(route.request_schemas)
     found = {*_ERRORS, *route.errors}
-    found.update(_ERRORS_WITH_BODY if has_body else ())
+    found.update(_ERRORS_WITH_BODY if route.takes_body else ())
     found.update(_ERRORS_WITH_KEY if route.scope != "none" else ())
     return sorted(found)
 

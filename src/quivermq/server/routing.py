@@ -9,7 +9,7 @@ import msgspec
 
 from quivermq.errors import InvalidRequest
 from quivermq.server.broker import Broker
-from quivermq.server.http import Later, Request, Response
+from quivermq.server.http import JSON, Later, Request, Response
 
 _KEPT_PATHS_MAX = 4096
 _KEPT_PATH_MAX = 600
@@ -60,6 +60,11 @@ class Route:
     def parameters(self) -> set[str]:
         """The names of the parameters behind the question mark."""
         return {parameter.name for parameter in self.query}
+
+    @property
+    def takes_body(self) -> bool:
+        """Whether a request has a body, in JSON or in whatever else the route consumes."""
+        return self.body is not None or bool(self.request_schemas) or JSON not in self.consumes
 
     def call(self, broker: Broker, request: Request) -> Answer:
         """Check the query and the body, then hand over. Raises InvalidRequest."""

@@ -103,10 +103,26 @@ class TopicOut(msgspec.Struct):
     groups: dict[str, GroupFigures]
 
 
-class TopicWithSettings(TopicOut):
-    """A topic and how it is set. The settings may be sent back with PATCH as they are."""
+class TopicLaneOut(msgspec.Struct):
+    """What one partition and priority holds: `start` up to `end`. Below `sealed` nothing changes."""
 
+    partition: Count
+    priority: Lane
+    start: Count
+    sealed: Count
+    end: Count
+    bytes: Count
+
+
+class TopicWithSettings(TopicOut):
+    """A topic, when it was made, in unix microseconds, how it is set and what its logs hold.
+
+    The settings may be sent back with PATCH as they are.
+    """
+
+    created_at: Count
     settings: SettingsIn
+    lanes: list[TopicLaneOut]
 
 
 class TopicList(msgspec.Struct):
@@ -136,6 +152,45 @@ class HeldOut(msgspec.Struct):
     offset: Count
     attempt: Count
     deadline: int
+
+
+class UnfinishedOut(msgspec.Struct):
+    """A message that somebody has until `time`, or that is due again at `time`, in unix microseconds.
+
+    One with no attempt yet waits for the earlier ones of its key.
+    """
+
+    partition: Count
+    priority: Lane
+    offset: Count
+    attempt: Count
+    state: Literal["in_flight", "retrying"]
+    time: int
+
+
+class DeliveryList(msgspec.Struct):
+    """What a group has not finished, lane by lane."""
+
+    deliveries: list[UnfinishedOut]
+
+
+class SegmentOut(msgspec.Struct):
+    """A file of a lane: messages `base_offset` up to before `end_offset`. Times are unix microseconds."""
+
+    partition: Count
+    priority: Lane
+    base_offset: Count
+    end_offset: Count
+    bytes: Count
+    sealed: bool
+    first_timestamp: int | None
+    last_timestamp: int | None
+
+
+class SegmentList(msgspec.Struct):
+    """The segments of a topic, lane by lane."""
+
+    segments: list[SegmentOut]
 
 
 class MemberOut(msgspec.Struct):
@@ -271,6 +326,20 @@ class CompactedOut(msgspec.Struct):
     segments: Count
     messages: Count
     bytes: Count
+
+
+class ArchiveIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Which directory is the archive; none is."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {"examples": [{"directory": "/mnt/archive"}]}
+
+    directory: str | None
+
+
+class ArchiveOut(msgspec.Struct):
+    """Which directory is the archive; none is."""
+
+    directory: str | None
 
 
 class FindingOut(msgspec.Struct):

@@ -1,6 +1,6 @@
 """What a producer hands over, checked in full before anything is written."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -98,6 +98,15 @@ def check_limit(limit: object) -> None:
     """Raise InvalidRequest unless it is a number of messages, or None for all."""
     if limit is not None:
         check_number("limit", limit, 0, _INT64_MAX)
+
+
+def check_ids(ids: object) -> None:
+    """Raise InvalidRequest unless they are the ids of dead letters, or None for all."""
+    if ids is None:
+        return
+    # A text is a collection of texts, too, and never meant as one.
+    if isinstance(ids, str) or not isinstance(ids, Collection) or not all(isinstance(i, str) for i in ids):
+        raise InvalidRequest(f"ids are a list of texts such as 0-1-25, not a {type(ids).__name__}")
 
 
 def seconds_us(what: str, given: Any, *, lowest: float) -> int:

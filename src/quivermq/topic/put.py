@@ -6,6 +6,8 @@ from typing import NamedTuple, overload
 
 from quivermq.topic.partition import LANES
 
+PRODUCER_ID_MAX = 2**64 - 1
+
 
 class Put(NamedTuple):
     """Where a message is. A delayed one has no offset yet, but an id by which it can be cancelled."""
@@ -16,6 +18,21 @@ class Put(NamedTuple):
     offset: int | None
     duplicate: bool = False
     scheduled_id: str | None = None
+
+
+class FirstFrame(NamedTuple):
+    """Where the first frame lies that a producer ever sent to a lane."""
+
+    partition: int
+    priority: str
+    offset: int
+
+
+class ProducerState(NamedTuple):
+    """What a producer is told that begins anew: its epoch from now on, and where it has been before."""
+
+    epoch: int
+    batches: list[FirstFrame]
 
 
 # Without the checks of the class's own constructor, which cost more than the rest of a plain put.

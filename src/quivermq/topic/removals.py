@@ -33,17 +33,47 @@ class Move(NamedTuple):
     target_end: int
 
 
-class Removals:
-    """Which offsets of a partition's lanes are gone. Thread-safe; each change is durable on return."""
+class Removed:
+    """Which offsets of a partition's lanes are gone, as the records of its state log bring it about."""
+
+    def __init__(self) -> None:
+        self.lanes = [OffsetSet() for _ in range(_LANES)]
+        # The moves that were begun and not finished when the process last died.
+        self.unfinished: dict[int, Move] = {}
+
+    def apply(self, record: bytes) -> None:
+        """Take a change in. Raises InvalidFrame for one that this release does not know."""
+        for kind, lane, numbers, text in unpack(record):
+            if kind == _REMOVED:
+                gone = set(offsets_of(numbers))
+                self.lanes[lane].add(gone)
+                for move in [
+                    m for m in self.unfinished.values() if m.lane == lane and gone.issuperset(m.offsets)
+                ]:
+                    del self.unfinished[move.transfer]
+            elif kind == _FLOOR:
+                self.lanes[lane].raise_floor(numbers[0])
+            elif kind == _CUT:
+                self.lanes[lane].cut(numbers[0])
+            elif kind == _MOVING:
+                transfer, partition, target_lane, end = numbers[:4]
+                offsets = tuple(offsets_of(numbers[4:]))
+                self.unfinished[transfer] = Move(
+                    transfer, lane, offsets, text.decode(), partition, target_lane, end
+                )
+            else:
+                raise InvalidFrame(f"a removal of kind {kind} is not known", position=0)
+
+
+class Removals(Removed):
+    """The same for whoever changes it. Thread-safe; each change is durable on return."""
 
     def __init__(self, directory: DataDirectory, name: str) -> None:
+        super().__init__()
         self._directory = directory
         self._name = name
         self._lock = threading.Lock()
         self._log: StateLog | None = None
-        self.lanes = [OffsetSet() for _ in range(_LANES)]
-        # The moves that were begun and not finished when the process last died.
-        self.unfinished: dict[int, Move] = {}
         if directory.disk.is_directory(directory.path / name):
             self._replay()
 
@@ -69,7 +99,7 @@ class Removals:
         """
         record = pack(_REMOVED, move.lane, runs(move.offsets))
         with self._lock:
-            self._apply(record)
+            self.apply(record)
         try:
             self._note(record)
         except DiskFull as error:
@@ -93,35 +123,13 @@ class Removals:
                 self._log = StateLog(self._directory, self._name)
             end = self._log.append(record)
             self._log.sync(end)
-            self._apply(record)
+            self.apply(record)
             if self._log.wants_snapshot:
                 self._log.try_snapshot(parts(self._snapshot()))
 
     def _replay(self) -> None:
         self._log = StateLog(self._directory, self._name)
-        self._log.apply(self._apply)
-
-    def _apply(self, record: bytes) -> None:
-        for kind, lane, numbers, text in unpack(record):
-            if kind == _REMOVED:
-                gone = set(offsets_of(numbers))
-                self.lanes[lane].add(gone)
-                for move in [
-                    m for m in self.unfinished.values() if m.lane == lane and gone.issuperset(m.offsets)
-                ]:
-                    del self.unfinished[move.transfer]
-            elif kind == _FLOOR:
-                self.lanes[lane].raise_floor(numbers[0])
-            elif kind == _CUT:
-                self.lanes[lane].cut(numbers[0])
-            elif kind == _MOVING:
-                transfer, partition, target_lane, end = numbers[:4]
-                offsets = tuple(offsets_of(numbers[4:]))
-                self.unfinished[transfer] = Move(
-                    transfer, lane, offsets, text.decode(), partition, target_lane, end
-                )
-            else:
-                raise InvalidFrame(f"a removal of kind {kind} is not known", position=0)
+        self._log.apply(self.apply)
 
     def _snapshot(self) -> Iterable[bytes]:
         for number, lane in enumerate(self.lanes):

@@ -19,7 +19,7 @@ from quivermq.topic.transfer import TRANSFER_EPOCH
 
 logger = logging.getLogger(__name__)
 
-_ID, _SCHEDULED, _FORGOTTEN, _BATCH, _CHECKPOINT = 1, 2, 3, 4, 5
+_ID, _SCHEDULED, _FORGOTTEN, _BATCH, _CHECKPOINT, _BEGUN, _FIRST = 1, 2, 3, 4, 5, 6, 7
 
 IDS_MAX = 250_000
 PRODUCERS_MAX = 10_000
@@ -59,10 +59,13 @@ class Batch(NamedTuple):
 
 
 class _Producer:
-    __slots__ = ("batches", "epoch")
+    """A producer in one lane: its batches of one epoch, and where its first one of all epochs lies."""
 
-    def __init__(self, epoch: int) -> None:
+    __slots__ = ("batches", "epoch", "first")
+
+    def __init__(self, epoch: int, first: int) -> None:
         self.epoch = epoch
+        self.first = first
         self.batches: deque[Batch] = deque(maxlen=_BATCHES_MAX)
 
 
@@ -80,6 +83,8 @@ class Seen:
         self._scheduled: set[str] = set()
         self._has_lost = False
         self._producers: OrderedDict[tuple[int, int, int], _Producer] = OrderedDict()
+        # The epochs that producers were given, in all lanes.
+        self._begun: OrderedDict[int, int] = OrderedDict()
         self._checkpoint: dict[tuple[int, int], int] = {}
         if directory.disk.is_directory(directory.path / name):
             self._recover()
@@ -154,13 +159,16 @@ class Seen:
         remembers where it is.
         """
         producer = self._producers.get((partition, lane, header.producer_id))
-        if producer is None or header.producer_epoch > producer.epoch:
-            return None
-        if header.producer_epoch < producer.epoch:
+        epoch = self._begun.get(header.producer_id, 0)
+        if producer is not None:
+            epoch = max(epoch, producer.epoch)
+        if header.producer_epoch < epoch:
             raise Conflict(
-                f"producer {header.producer_id} has epoch {producer.epoch} by now, and this is from"
+                f"producer {header.producer_id} has epoch {epoch} by now, and this is from"
                 f" {header.producer_epoch}: start it anew"
             )
+        if producer is None or header.producer_epoch > producer.epoch or not producer.batches:
+            return None
         for batch in producer.batches:
             if (batch.base_sequence, batch.messages) == (header.base_sequence, header.message_count):
                 return batch.base_offset
@@ -178,6 +186,34 @@ class Seen:
         record = _packed_batch(partition, lane, header, base_offset)
         self._apply(record)
         self._write(record)
+
+    def begin_producer(self, producer_id: int) -> tuple[int, dict[tuple[int, int], int]]:
+        """Give a producer its next epoch, and say where its first frame of all epochs is, by lane.
+
+        Frames of older epochs are refused from then on. Raises Conflict when there is no further epoch.
+        """
+        with self.lock:
+            self.prepare()
+            assert self._log is not None
+            epoch = self._last_epoch(producer_id) + 1
+            firsts = {lane: producer.first for lane, producer in self._lanes_of(producer_id).items()}
+            if epoch >= TRANSFER_EPOCH:
+                raise Conflict(f"producer {producer_id} has begun too often: give it another id")
+            record = pack(_BEGUN, 0, (_signed(producer_id), epoch))
+            # Unlike a batch, it is nowhere else: without room for it nothing has begun.
+            log, end = self._log, self._log.append(record)
+            self._apply(record)
+            self._keep_short()
+        log.sync(end)
+        return epoch, firsts
+
+    def _last_epoch(self, producer_id: int) -> int:
+        epochs = [producer.epoch for producer in self._lanes_of(producer_id).values()]
+        return max(self._begun.get(producer_id, -1), *epochs, -1)
+
+    def _lanes_of(self, producer_id: int) -> dict[tuple[int, int], _Producer]:
+        found = {lane: self._producers.get((*lane, producer_id)) for lane in self._lanes()}
+        return {lane: producer for lane, producer in found.items() if producer is not None}
 
     # The log.
 
@@ -230,12 +266,12 @@ class Seen:
                 self._drop(dedup_id)
             elif seen.floor > end:
                 self._ids[dedup_id] = seen._replace(floor=end)
-        for (partition, lane, _), producer in self._producers.items():
+        for (partition, lane, producer_id), producer in list(self._producers.items()):
             end = ends.get((partition, lane), 0)
             kept = [batch for batch in producer.batches if batch.base_offset < end]
             producer.batches = deque(kept, maxlen=_BATCHES_MAX)
-        for place in [place for place, producer in self._producers.items() if not producer.batches]:
-            del self._producers[place]
+            if producer.first >= end:
+                del self._producers[partition, lane, producer_id]
         self._ids = OrderedDict(sorted(self._ids.items(), key=lambda item: item[1].time))
         # Durable before new messages come to these offsets.
         self._log.snapshot(parts(self._snapshot()))
@@ -282,7 +318,10 @@ class Seen:
         yield self._packed_checkpoint()
         for dedup_id, sighting in self._ids.items():
             yield _packed(dedup_id, sighting)
+        for producer_id, epoch in self._begun.items():
+            yield pack(_BEGUN, 0, (_signed(producer_id), epoch))
         for (partition, lane, producer_id), producer in self._producers.items():
+            yield pack(_FIRST, lane, (partition, _signed(producer_id), producer.epoch, producer.first))
             for batch in producer.batches:
                 numbers = (partition, _signed(producer_id), producer.epoch, *batch)
                 yield pack(_BATCH, lane, numbers)
@@ -306,6 +345,12 @@ class Seen:
             elif kind == _BATCH:
                 partition, producer_id, epoch, *batch = numbers
                 self._add_batch((partition, lane, producer_id % 2**64), epoch, Batch(*batch))
+            elif kind == _FIRST:
+                partition, producer_id, epoch, first = numbers
+                self._add_producer((partition, lane, producer_id % 2**64), epoch, first)
+            elif kind == _BEGUN:
+                producer_id, epoch = numbers
+                self._add_begun(producer_id % 2**64, epoch)
             elif kind == _CHECKPOINT:
                 places = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
                 self._checkpoint.update(((p, lane), end) for p, lane, end in places)
@@ -331,14 +376,29 @@ class Seen:
             self._drop(next(iter(ids)))
 
     def _add_batch(self, place: tuple[int, int, int], epoch: int, batch: Batch) -> None:
-        producer = self._producers.get(place)
-        if producer is None or producer.epoch < epoch:
-            producer = self._producers[place] = _Producer(epoch)
+        producer = self._add_producer(place, epoch, batch.base_offset)
         if producer.epoch == epoch and batch not in producer.batches:
             producer.batches.append(batch)
+
+    def _add_producer(self, place: tuple[int, int, int], epoch: int, first: int) -> _Producer:
+        """The producer in that lane, in that epoch or a later one; it has been there since `first`."""
+        producer = self._producers.get(place)
+        if producer is None:
+            producer = self._producers[place] = _Producer(epoch, first)
+        if producer.epoch < epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        producer.first = min(producer.first, first)
         self._producers.move_to_end(place)
         while len(self._producers) > PRODUCERS_MAX:
             self._producers.popitem(last=False)
+        return producer
+
+    def _add_begun(self, producer_id: int, epoch: int) -> None:
+        self._begun[producer_id] = max(epoch, self._begun.get(producer_id, 0))
+        self._begun.move_to_end(producer_id)
+        while len(self._begun) > PRODUCERS_MAX:
+            self._begun.popitem(last=False)
 
 
 def _packed(dedup_id: str, seen: Sighting) -> bytes:

@@ -102,7 +102,9 @@ class TopicSettings:
     )
     codec: CodecName = _as_in_storage("codec")
     cleanup: Cleanup = choice(
-        "delete", "What happens to old messages: whole segments go; `compact` is kept for a later release."
+        "delete",
+        "With `compact`, `quiver pipeline compact` lets only the latest message of each key stay."
+        " The limits of retention hold all the same, and by default there are none.",
     )
 
     def __post_init__(self) -> None:

@@ -7,8 +7,10 @@ state about from nothing; once it is durable, everything before it is dropped.
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from quivermq.errors import InvalidFrame, QuiverError, StorageFailed
+from quivermq.frame import Frame
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import Durability, StorageSettings
 
@@ -36,31 +38,11 @@ class StateLog:
 
     def replay(self) -> list[bytes]:
         """The records that bring the state about: the last whole snapshot and what follows it."""
-        records: list[bytes] = []
-        begun: int | None = None
-        for frame in self.log.frames():
-            for value in frame.values():
-                kind = value[:1]
-                if kind == _BEGIN:
-                    if begun is not None:
-                        del records[begun:]
-                    begun = len(records)
-                elif kind == _END and begun is not None:
-                    del records[:begun]
-                    begun = None
-                    self._grown_bytes, self._snapshot_bytes = 0, sum(map(len, records))
-                elif kind == _PART:
-                    records.append(value[1:])
-                elif kind == _CHANGE:
-                    if begun is not None:
-                        # The process died before the snapshot's end: the records before it still count.
-                        del records[begun:]
-                        begun = None
-                    records.append(value[1:])
-                    self._grown_bytes += len(value) + _FRAME_BYTES
-        if begun is not None:
-            del records[begun:]
-        return records
+        replayed = replay(self.log.frames())
+        self._grown_bytes += replayed.grown_bytes
+        if replayed.snapshot_bytes is not None:
+            self._grown_bytes, self._snapshot_bytes = replayed.grown_bytes, replayed.snapshot_bytes
+        return replayed.records
 
     def apply(self, apply: Callable[[bytes], None]) -> None:
         """Call `apply` with each record. Raises StorageFailed where it is none that this release writes."""
@@ -117,6 +99,51 @@ class StateLog:
     def remove(self) -> None:
         """Take the log's files away."""
         self._directory.remove(self.name)
+
+
+class Replayed(NamedTuple):
+    """The records of a state log, and what tells when its next snapshot is due."""
+
+    records: list[bytes]
+    grown_bytes: int
+    """What was written since the last snapshot."""
+    snapshot_bytes: int | None
+    """What that one took; None when there is none."""
+
+
+def replay(frames: Iterable[Frame]) -> Replayed:
+    """The last whole snapshot and what follows it. Needs no lock, so whoever only looks on may call it."""
+    records: list[bytes] = []
+    begun: int | None = None
+    grown_bytes, snapshot_bytes = 0, None
+    for frame in frames:
+        for value in frame.values():
+            kind = value[:1]
+            if kind == _BEGIN:
+                if begun is not None:
+                    del records[begun:]
+                begun = len(records)
+            elif kind == _END and begun is not None:
+                del records[:begun]
+                begun = None
+                grown_bytes, snapshot_bytes = 0, sum(map(len, records))
+            elif kind == _PART:
+                records.append(value[1:])
+            elif kind == _CHANGE:
+                if begun is not None:
+                    # The process died before the snapshot's end: the records before it still count.
+                    del records[begun:]
+                    begun = None
+                records.append(value[1:])
+                grown_bytes += len(value) + _FRAME_BYTES
+    if begun is not None:
+        del records[begun:]
+    return Replayed(records, grown_bytes, snapshot_bytes)
+
+
+def changes_of(frame: Frame) -> list[bytes]:
+    """The changes of a frame, without what a snapshot says once more."""
+    return [value[1:] for value in frame.values() if value[:1] == _CHANGE]
 
 
 def parts(items: Iterable[bytes]) -> Iterable[bytes]:

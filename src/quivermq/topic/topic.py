@@ -15,7 +15,7 @@ from quivermq.topic.draft import Draft
 from quivermq.topic.incoming import Incoming, Message, message_bytes
 from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.partition import LANES, Partition, lane_number
-from quivermq.topic.put import Put, Puts
+from quivermq.topic.put import FirstFrame, ProducerState, Put, Puts
 from quivermq.topic.routing import Router
 from quivermq.topic.seen import Lanes, Seen, Sighting
 from quivermq.topic.settings import TopicSettings
@@ -188,18 +188,29 @@ class Topic:
             # Ids are looked at one by one, so here the messages are taken out of their frame.
             messages = [_incoming(record, lane, number) for record in frame.records()]
             return self._put_once(messages, [number] * len(messages), word)[0]
-        log = self.partitions[number].log(lane)
         if not header.producer_id:
+            log = self.partitions[number].log(lane)
             return Put(self.name, number, priority, log.append_frame(frame, durability=word))
         with self.seen.lock:
             self.seen.prepare()
             found = self.seen.find_batch(number, lane, header)
+            # Only now: nothing is made for a frame that is refused.
+            log = self.partitions[number].log(lane)
             offset = log.append_frame(frame, durability="os") if found is None else found
             if found is None:
                 self.seen.note_batch(number, lane, header, offset)
         if word == "fsync":
             log.sync(offset + len(frame))
         return Put(self.name, number, priority, offset, duplicate=found is not None)
+
+    def begin_producer(self, producer_id: int) -> ProducerState:
+        """Give a producer its next epoch, durably, and say where its frames of earlier ones begin."""
+        epoch, firsts = self.seen.begin_producer(producer_id)
+        for number, lane in firsts:
+            # Whoever counts on what is there already must be able to: its producer may have died waiting.
+            self.partitions[number].log(lane).sync()
+        found = [FirstFrame(number, LANES[lane], first) for (number, lane), first in sorted(firsts.items())]
+        return ProducerState(epoch, found)
 
     def is_known(self, message: bytes | Message) -> bool:
         """Whether a message would be a duplicate now."""

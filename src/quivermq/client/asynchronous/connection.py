@@ -21,12 +21,14 @@ from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
 from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
+from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo, open_engine
 from quivermq.engine.stats import EngineStats
 from quivermq.errors import InvalidRequest
-from quivermq.log import Report
+from quivermq.log import Replaced, Report
 from quivermq.settings import CodecName, Durability, Settings
 from quivermq.topic.incoming import seconds_us
+from quivermq.topic.put import ProducerState
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -99,6 +101,34 @@ class AsyncConnection:
         """A topic, or all topics of a pattern, as one group sees it. Nothing is created yet."""
         return AsyncQueue(self, topic, group)
 
+    async def begin_producer(self, topic: str, producer_id: int) -> ProducerState:
+        """Begin anew as the producer of that id: its frames of earlier epochs are refused from now on.
+
+        Tells the epoch to send with, and for each lane where the first frame lies that this producer ever
+        sent, as far back as producers are remembered. The topic is created when it is new.
+        """
+        return cast(ProducerState, await self.source.call("begin_producer", topic, producer_id))
+
+    async def replace_segment(
+        self,
+        topic: str,
+        partition: int,
+        base_offset: int,
+        frames: Buffer,
+        *,
+        expected: str,
+        priority: str = "normal",
+    ) -> Replaced:
+        """Put frames in the place of those that take the same offsets in a sealed segment: for compaction.
+
+        The topic has cleanup=compact. `base_offset` is the segment's, `expected` the stamp of the frames
+        that are to go. Every offset stays, and what producers may repeat. Raises Conflict when the
+        frames were changed since they were read, NotFound when the segment is gone, InvalidRequest.
+        """
+        arguments = {"expected": expected, "priority": priority}
+        done = await self.source.call("replace_segment", topic, partition, base_offset, frames, **arguments)
+        return cast(Replaced, done)
+
     async def producer(
         self,
         topic: str,
@@ -160,9 +190,20 @@ class AsyncConnection:
         """What there is, and how far every group has come."""
         return cast(EngineStats, await self.source.call("stats"))
 
-    async def compact(self) -> Compacted:
-        """Remove now what the settings no longer keep, and shorten the journals."""
-        return cast(Compacted, await self.source.call("compact"))
+    async def compact(self, *, archived: bool = False) -> Compacted:
+        """Remove now what the settings no longer keep, and shorten the journals.
+
+        With `archived`, segments go as well that are in the archive and that all groups have finished with.
+        """
+        return cast(Compacted, await self.source.call("compact", archived=archived))
+
+    async def use_archive(self, directory: str | os.PathLike[str] | None) -> None:
+        """Name the archive of the queue, or None: what `read` goes on with before the log begins.
+
+        Nothing leaves a topic that is archived before it is archived, unless that has `retention_force`. A
+        relative path begins at the data directory. Raises NotFound when there is no archive.
+        """
+        await self.source.call("use_archive", directory)
 
     async def verify(self) -> Report:
         """Check every byte of every log, while the queue is in use."""

@@ -1,6 +1,6 @@
 """A queue whose methods are awaited: the same names, over the wire or embedded."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -262,9 +262,13 @@ class AsyncQueue:
         self,
         filter: Filter | None = None,  # noqa: A002 - The contract's word.
         limit: int | None = None,
+        ids: Collection[str] | None = None,
     ) -> int:
-        """Send dead letters back to where they came from, and return how many."""
-        return cast(int, await self._call("redrive", filter, limit))
+        """Send dead letters back to where they came from: all, or those of these ids that the filter wants.
+
+        Returns how many.
+        """
+        return cast(int, await self._call("redrive", filter, limit, ids))
 
     async def discard(
         self,

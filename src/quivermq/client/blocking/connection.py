@@ -1,5 +1,6 @@
 """What `quivermq.connect` returns: the embedded queue's methods, over the wire."""
 
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
@@ -18,11 +19,13 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
 from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
 from quivermq.client.producing.producer import RemoteProducer
+from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo
 from quivermq.engine.stats import EngineStats
-from quivermq.log import Report
+from quivermq.log import Replaced, Report
 from quivermq.settings import CodecName, Durability
 from quivermq.topic.incoming import seconds_us
+from quivermq.topic.put import ProducerState
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -107,6 +110,35 @@ class Connection:
         self.shell.check_open()
         return RemoteQueue(self, topic, group)
 
+    def begin_producer(self, topic: str, producer_id: int) -> ProducerState:
+        """Begin anew as the producer of that id: its frames of earlier epochs are refused from now on.
+
+        Tells the epoch to send with, and for each lane where the first frame lies that this producer ever
+        sent, as far back as producers are remembered. The topic is created when it is new.
+        """
+        return self.shell.run(self.calls.begin_producer(topic, producer_id))
+
+    def replace_segment(
+        self,
+        topic: str,
+        partition: int,
+        base_offset: int,
+        frames: Buffer,
+        *,
+        expected: str,
+        priority: str = "normal",
+    ) -> Replaced:
+        """Put frames in the place of those that take the same offsets in a sealed segment: for compaction.
+
+        The topic has cleanup=compact. `base_offset` is the segment's, `expected` the stamp of the frames
+        that are to go. Every offset stays, and what producers may repeat. Raises Conflict when the
+        frames were changed since they were read, NotFound when the segment is gone, InvalidRequest.
+        """
+        flow = self.calls.replace_segment(
+            topic, partition, base_offset, frames, expected=expected, priority=priority
+        )
+        return self.shell.run(flow)
+
     def producer(
         self,
         topic: str,
@@ -166,9 +198,20 @@ class Connection:
         """What there is, and how far every group has come."""
         return self.shell.run(self.calls.stats())
 
-    def compact(self) -> Compacted:
-        """Let the broker remove now what the settings no longer keep, and shorten its journals."""
-        return self.shell.run(self.calls.compact())
+    def compact(self, *, archived: bool = False) -> Compacted:
+        """Let the broker remove now what the settings no longer keep, and shorten its journals.
+
+        With `archived`, segments go as well that are in the archive and that all groups have finished with.
+        """
+        return self.shell.run(self.calls.compact(archived=archived))
+
+    def use_archive(self, directory: str | os.PathLike[str] | None) -> None:
+        """Name the archive of the queue, a directory that the broker can read, or None.
+
+        Nothing leaves a topic that is archived before it is archived, unless that has `retention_force`. A
+        relative path begins at the broker's data directory. Raises NotFound when there is no archive.
+        """
+        self.shell.run(self.calls.use_archive(directory))
 
     def verify(self) -> Report:
         """Let the broker check every byte of every log, while it is in use."""

@@ -1,6 +1,6 @@
 """A queue over the wire: the methods of the embedded one, each of them a flow that is run."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -241,9 +241,13 @@ class RemoteQueue:
         self,
         filter: Filter | None = None,  # noqa: A002 - The contract's word.
         limit: int | None = None,
+        ids: Collection[str] | None = None,
     ) -> int:
-        """Send dead letters back to where they came from, and return how many."""
-        return self._run(self._calls.redrive(filter, limit))
+        """Send dead letters back to where they came from: all, or those of these ids that the filter wants.
+
+        Returns how many.
+        """
+        return self._run(self._calls.redrive(filter, limit, ids))
 
     def discard(
         self,

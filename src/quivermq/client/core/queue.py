@@ -1,7 +1,7 @@
 """The calls of one queue: a topic, or all topics of a pattern, as one group sees it."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby, product
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -42,7 +42,15 @@ from quivermq.errors import (
 from quivermq.frame import OFFSET_MAX, Record
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled
-from quivermq.topic.incoming import Message, Moment, check_limit, check_number, moment_us, seconds_us
+from quivermq.topic.incoming import (
+    Message,
+    Moment,
+    check_ids,
+    check_limit,
+    check_number,
+    moment_us,
+    seconds_us,
+)
 from quivermq.topic.names import (
     DEAD_LETTER_SUFFIX,
     Pattern,
@@ -468,27 +476,44 @@ class QueueCalls:
         stored = yield from self._read(graves, partition, None, limit, priority)
         return [dead_letter(Record(*message[3:]), partition, lane, fallback) for message in stored]
 
-    def redrive(self, wanted: Filter | None = None, limit: int | None = None) -> Flow[int]:
-        return (yield from self._move("redrive", "moved", wanted, limit))
+    def redrive(
+        self, wanted: Filter | None = None, limit: int | None = None, ids: Collection[str] | None = None
+    ) -> Flow[int]:
+        check_ids(ids)
+        return (yield from self._move("redrive", "moved", wanted, limit, ids))
 
     def discard(self, wanted: Filter | None = None, limit: int | None = None) -> Flow[int]:
         return (yield from self._move("discard", "discarded", wanted, limit))
 
-    def _move(self, act: str, count: str, wanted: Filter | None, limit: int | None) -> Flow[int]:
+    def _move(
+        self,
+        act: str,
+        count: str,
+        wanted: Filter | None,
+        limit: int | None,
+        ids: Collection[str] | None = None,
+    ) -> Flow[int]:
         check_limit(limit)
         self._check_single("ask for the dead letters of")
         if wanted is not None and not callable(wanted):
             raise InvalidRequest(
                 f"filter is a function that takes a dead letter, not a {type(wanted).__name__}"
             )
-        wishes: list[dict[str, Any]] = [{} if limit is None else {"limit": limit}]
+        wishes: list[dict[str, Any]] = [{}]
         if wanted is not None:
             # A function cannot be sent: it is asked here, and the broker told which ones it chose.
             letters = yield from self.dead_letters(None)
-            ids = [letter.id for letter in letters if wanted(letter)][:limit]
-            wishes = [{"ids": ids[start : start + _IDS_MAX]} for start in range(0, len(ids), _IDS_MAX)]
+            named = None if ids is None else frozenset(ids)
+            ids = [
+                letter.id for letter in letters if (named is None or letter.id in named) and wanted(letter)
+            ]
+        if ids is not None:
+            each = list(dict.fromkeys(ids))
+            wishes = [{"ids": each[start : start + _IDS_MAX]} for start in range(0, len(each), _IDS_MAX)]
         total = 0
         for wish in wishes:
+            if limit is not None:
+                wish["limit"] = max(0, limit - total)
             try:
                 answer = yield from self._topics.ask("POST", f"{self._path}/{act}", wish)
             except TopicNotFound:

@@ -1,9 +1,10 @@
 """The calls of a connection as a whole: its topics, their groups, and what there is."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
-from quivermq.client.core.call import Answer, Call, Flow
+from quivermq.client.core.call import FRAME, Answer, Call, Flow
 from quivermq.client.core.retry import Retry, asked
 from quivermq.client.core.wire import (
     compacted_of,
@@ -11,15 +12,19 @@ from quivermq.client.core.wire import (
     encoded,
     engine_stats_of,
     path_of,
+    producer_state_of,
     report_of,
     topic_stats_of,
 )
 from quivermq.clock import Clock, SystemClock
+from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo
 from quivermq.engine.stats import EngineStats, TopicStats
-from quivermq.errors import GroupNotFound, TopicNotFound
-from quivermq.log import Report
+from quivermq.errors import GroupNotFound, InvalidRequest, TopicNotFound
+from quivermq.log import Replaced, Report
+from quivermq.topic.incoming import check_number
 from quivermq.topic.names import check_group_name, check_topic_name
+from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState
 from quivermq.topic.settings import TopicSettings
 
 # Settings that others change are noticed after so long.
@@ -72,7 +77,7 @@ class TopicCalls:
         return sorted(topic["name"] for topic in decoded(answer.body)["topics"])
 
     def topic(self, name: str) -> Flow[TopicInfo]:
-        told = yield from self._told(name)
+        told = yield from self.told(name)
         settings = TopicSettings.from_json(told["settings"])
         info = TopicInfo(name, settings.partitions, settings)
         self._remembered[name] = (self.clock.monotonic(), info)
@@ -91,10 +96,10 @@ class TopicCalls:
 
     def topic_stats(self, name: str) -> Flow[TopicStats]:
         """What there is in one topic. Raises TopicNotFound."""
-        return topic_stats_of(name, (yield from self._told(name)))
+        return topic_stats_of(name, (yield from self.told(name)))
 
     def groups(self, topic: str) -> Flow[list[str]]:
-        told = yield from self._told(topic)
+        told = yield from self.told(topic)
         return sorted(told["groups"])
 
     def delete_group(self, topic: str, group: str) -> Flow[bool]:
@@ -106,19 +111,58 @@ class TopicCalls:
             return False
         return True
 
+    def begin_producer(self, topic: str, producer_id: int) -> Flow[ProducerState]:
+        check_topic_name(topic)
+        check_number("producer_id", producer_id, 1, PRODUCER_ID_MAX)
+        # To begin twice does no harm: the epoch between the two is one that nobody sends with.
+        path = path_of("topics", topic, "producers", producer_id)
+        answer = yield from self.ask("POST", path, is_repeatable=True)
+        return producer_state_of(decoded(answer.body))
+
+    def replace_segment(
+        self,
+        topic: str,
+        partition: int,
+        base_offset: int,
+        frames: Buffer,
+        *,
+        expected: str,
+        priority: str = "normal",
+    ) -> Flow[Replaced]:
+        check_topic_name(topic)
+        call = Call(
+            "PUT",
+            path_of("topics", topic, "partitions", partition, "segments", base_offset),
+            {"priority": priority, "expected": expected},
+            bytes(frames),
+            FRAME,
+            # The broker knows the frames again, should they come twice.
+            is_repeatable=True,
+        )
+        told = decoded((yield from asked(call, self.retry)).body)
+        return Replaced(told["bytes_before"], told["bytes_after"])
+
     def stats(self) -> Flow[EngineStats]:
         answer = yield from self.ask("GET", "/v1/stats")
         return engine_stats_of(decoded(answer.body))
 
-    def compact(self) -> Flow[Compacted]:
-        answer = yield from self.ask("POST", "/v1/compact", is_repeatable=True)
+    def compact(self, *, archived: bool = False) -> Flow[Compacted]:
+        query = {"archived": "true"} if archived else None
+        answer = yield from self.ask("POST", "/v1/compact", query=query, is_repeatable=True)
         return compacted_of(decoded(answer.body))
+
+    def use_archive(self, directory: str | os.PathLike[str] | None) -> Flow[None]:
+        if directory is not None and not isinstance(directory, str | os.PathLike):
+            raise InvalidRequest(f"an archive is the path of a directory, not {directory!r}")
+        named = None if directory is None else str(os.fspath(directory))
+        yield from self.ask("POST", "/v1/archive", {"directory": named}, is_repeatable=True)
 
     def verify(self) -> Flow[Report]:
         answer = yield from self.ask("POST", "/v1/verify", is_repeatable=True)
         return report_of(decoded(answer.body))
 
-    def _told(self, name: str) -> Flow[Mapping[str, Any]]:
+    def told(self, name: str) -> Flow[Mapping[str, Any]]:
+        """All that the broker says about one topic. Raises TopicNotFound."""
         check_topic_name(name)
         answer = yield from self.ask("GET", path_of("topics", name))
         told: Mapping[str, Any] = decoded(answer.body)

@@ -17,7 +17,7 @@ from quivermq.log.verify import Finding, Report
 from quivermq.settings import StorageSettings
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.incoming import Incoming, Message, check_message, moment_us
-from quivermq.topic.put import Put
+from quivermq.topic.put import FirstFrame, ProducerState, Put
 from quivermq.topic.settings import PARTITIONS_MAX, TopicSettings
 
 # Only what no broker can take is refused here; its own limits are its own to tell.
@@ -99,6 +99,12 @@ def put_of(told: Mapping[str, Any]) -> Put:
         bool(told.get("duplicate", False)),
         told.get("scheduled_id"),
     )
+
+
+def producer_state_of(told: Mapping[str, Any]) -> ProducerState:
+    """What a producer is told that begins anew."""
+    batches = [FirstFrame(one["partition"], one["priority"], one["offset"]) for one in told["batches"]]
+    return ProducerState(told["epoch"], batches)
 
 
 def stored_message_of(told: Mapping[str, Any]) -> StoredMessage:

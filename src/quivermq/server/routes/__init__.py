@@ -1,13 +1,17 @@
 """The calls of the broker, a file for each kind. Each file has a list ROUTES."""
 
 from quivermq.server.routes import (
+    archive,
     dead_letters,
     groups,
+    inspecting,
     members,
     operations,
+    producers,
     publish,
     reading,
     receive,
+    replacing,
     settle,
     topics,
 )
@@ -16,5 +20,10 @@ from quivermq.server.routing import Route
 
 def all_routes() -> list[Route]:
     """Every call that the broker answers, in the order in which the OpenAPI document shows them."""
-    modules = (topics, publish, receive, settle, groups, reading, dead_letters, members, operations)
+    modules = (
+        *(topics, publish, producers, receive, settle, groups, inspecting, reading, dead_letters, members),
+        replacing,
+        archive,
+        operations,
+    )
     return [route for module in modules for route in module.ROUTES]

@@ -1,6 +1,7 @@
 """Messages that wait to be due, and messages that were given up."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.engine import Engine
@@ -82,7 +83,10 @@ async def redrive(broker: Broker, request: Request, body: DeadLetterFilter) -> R
     """Send dead letters back to where they came from."""
     topic = request.params["topic"]
     _graves(broker.engine, topic)
-    moved = await broker.run(broker.engine.queue(topic).redrive, _wanted(request, body), body.limit)
+    send_back = partial(
+        broker.engine.queue(topic).redrive, _wanted(request, body), body.limit, ids=body.ids
+    )
+    moved = await broker.run(send_back)
     return json_response(Moved(moved))
 
 

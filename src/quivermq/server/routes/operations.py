@@ -27,6 +27,12 @@ _TOPICS = Parameter(
     "Names or patterns, separated by commas; by default all.",
 )
 
+_ARCHIVED = Parameter(
+    "archived",
+    {"type": "boolean", "default": False},
+    "Also the segments that are in the archive and that all groups have finished with.",
+)
+
 
 async def stats(broker: Broker, request: Request) -> Response:
     """What there is, and how far every group has come."""
@@ -46,9 +52,13 @@ def listen(broker: Broker, request: Request) -> Response:
     return response
 
 
-async def compact(broker: Broker, _: Request) -> Response:
+async def compact(broker: Broker, request: Request) -> Response:
     """Remove now what the settings no longer keep, and shorten the journals."""
-    return json_response(asdict(await broker.run(broker.engine.compact)))
+    archived = request.query.get("archived", "false")
+    if archived not in ("true", "false"):
+        raise InvalidRequest(f"archived is true or false, not {archived[:80]!r}")
+    compacted = await broker.run(broker.engine.compact, archived=archived == "true")
+    return json_response(asdict(compacted))
 
 
 async def verify(broker: Broker, _: Request) -> Response:
@@ -164,6 +174,7 @@ ROUTES: list[Route] = [
         summary="Remove now what the settings no longer keep",
         scope="admin",
         tag="operations",
+        query=(_ARCHIVED,),
         returns={200: CompactedOut},
         errors=(507,),
     ),

@@ -70,7 +70,8 @@ async def read_log(broker: Broker, request: Request) -> Response:
     """A part of the log; at its end, what comes next, if that is soon enough."""
     hosted = broker.engine.hosted(request.params["topic"])
     number = partition_of(request, hosted.settings.partitions)
-    lane = Lane(hosted.topic.partitions[number], LANE_NUMBERS[choice_of(request, PRIORITY)])
+    priority = LANE_NUMBERS[choice_of(request, PRIORITY)]
+    lane = Lane(hosted.topic.partitions[number], priority, broker.engine)
     limit, wait_ms = number_of(request, _LIMIT), number_of(request, _WAIT)
     offset = await _offset(broker, request, lane)
     if wait_ms and offset == lane.end:
@@ -112,7 +113,7 @@ async def _offset(broker: Broker, request: Request, lane: Lane) -> int:
             raise InvalidRequest("there is an offset or a timestamp to begin with, not both")
         return await broker.run(lane.find_time, moment_us("timestamp", timestamp))
     if text is None or text == _EARLIEST:
-        return lane.start
+        return await broker.run(lane.find_first) if lane.has_archive else lane.start
     if text == _LATEST:
         return lane.end
     if not _DIGITS.fullmatch(text) or int(text) > OFFSET_MAX:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from quivermq.engine import Engine
+from quivermq.engine.lanes import lanes_of
 from quivermq.engine.stats import TopicStats
 from quivermq.errors import InvalidRequest
 from quivermq.server.access import check_topics, may_see
@@ -43,7 +44,7 @@ async def list_topics(broker: Broker, request: Request) -> Response:
 
 
 async def show_topic(broker: Broker, request: Request) -> Response:
-    """One topic and its settings."""
+    """One topic, its settings and what its logs hold."""
     return json_response(await broker.run(_with_settings, broker.engine, request.params["topic"]))
 
 
@@ -62,7 +63,12 @@ def _check_names(settings: dict[str, Any]) -> None:
 
 def _with_settings(engine: Engine, name: str) -> dict[str, Any]:
     hosted = engine.hosted(name)
-    return {**_figures(engine.topic_stats(hosted)), "settings": hosted.settings.to_json()}
+    return {
+        **_figures(engine.topic_stats(hosted)),
+        "created_at": engine.created_us(name),
+        "settings": hosted.settings.to_json(),
+        "lanes": [lane._asdict() for lane in lanes_of(hosted)],
+    }
 
 
 def _figures(stats: TopicStats) -> dict[str, Any]:

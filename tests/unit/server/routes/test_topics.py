@@ -87,6 +87,22 @@ def test_the_settings_of_a_topic_can_be_sent_back_unchanged(site: Site) -> None:
     assert told(site.ask("PATCH", "/v1/topics/orders", before["settings"])) == before
 
 
+def test_a_topic_tells_when_it_was_made_and_what_its_logs_hold(site: Site) -> None:
+    site.engine.create_topic("orders", partitions=2, segment_messages=2)
+    queue = site.engine.queue("orders")
+    for value in (b"1", b"2", b"3"):
+        queue.put(value, partition=0)
+    queue.put(b"4", partition=1, priority="high")
+    shown = get(site, "/v1/topics/orders")
+    assert shown["created_at"] == site.engine.created_us("orders")
+    lanes = [
+        [lane[name] for name in ("partition", "priority", "start", "sealed", "end")]
+        for lane in shown["lanes"]
+    ]
+    assert lanes == [[0, "normal", 0, 2, 3], [1, "high", 0, 0, 1], [1, "normal", 0, 0, 0]]
+    assert sum(lane["bytes"] for lane in shown["lanes"]) == shown["bytes"]
+
+
 def test_some_settings_are_altered_and_the_others_stay(site: Site) -> None:
     site.engine.create_topic("orders", lease_ms=5)
     altered = told(site.ask("PATCH", "/v1/topics/orders", {"attempts_max": None}))

@@ -1,0 +1,256 @@
+"""The manifest of an archived topic: which files hold which offsets. Who reads an archive goes by it.
+
+It is replaced as a whole, and that is the moment at which files begin and cease to count. Files that
+were just written may still lie in the staging directory, and those they stand in for may not be gone
+yet: the manifest names both (`staged`, `dropped`) until everything is in its place.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from quivermq.archive.places import LanePlace, manifest_path
+from quivermq.disk import Disk, read_file, replace_file
+from quivermq.errors import StorageFailed
+
+_VERSION = 1
+_BYTES_MAX = 1024 * 1024 * 1024
+_PRIORITIES = ("high", "normal", "low")
+
+TIMESTAMP_NONE = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """The messages of offsets [start, end) that are left, one file, all of them of one day."""
+
+    name: str
+    """Below the archive."""
+    day: str
+    start: int
+    end: int
+    rows: int
+    timestamp_max: int
+    """The latest of its messages' own times, in unix microseconds; `TIMESTAMP_NONE` of no message."""
+    bytes: int
+    crc: int
+    """Of the end of the file, which says where everything is. Parts of the data have sums of their own."""
+    staged: str | None = None
+    """Where it lies, below the archive, until it has got its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLane:
+    """The offsets [start, end) of a lane: each is in one of the files, or was taken out, or is in a gap."""
+
+    files: tuple[ArchivedFile, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    """What was lost before anybody archived it: retention was faster."""
+
+    @property
+    def start(self) -> int:
+        return self.files[0].start if self.files else 0
+
+    @property
+    def end(self) -> int:
+        return self.files[-1].end if self.files else 0
+
+    def files_from(self, offset: int) -> tuple[ArchivedFile, ...]:
+        """The files that hold `offset` or what comes after it."""
+        return tuple(file for file in self.files if file.end > offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is archived of one topic."""
+
+    topic: str
+    created_us: int
+    """Which topic of that name: one that was deleted and made again has another time."""
+    generation: int = 0
+    """Counts the changes, so that a reader sees that there was one."""
+    lanes: Mapping[LanePlace, ArchivedLane] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    """Names of files that others stand in for, and that have to go."""
+
+    def lane(self, place: LanePlace) -> ArchivedLane:
+        return self.lanes.get(place, ArchivedLane())
+
+    @property
+    def staged(self) -> list[ArchivedFile]:
+        """The files that do not have their names yet."""
+        return [file for lane in self.lanes.values() for file in lane.files if file.staged is not None]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every file is where its name says, and no other is left."""
+        return not self.dropped and not self.staged
+
+    def settled(self) -> "Manifest":
+        """The same, once every file is where it belongs."""
+        lanes = {
+            place: replace(lane, files=tuple(replace(file, staged=None) for file in lane.files))
+            for place, lane in self.lanes.items()
+        }
+        return replace(self, lanes=lanes, dropped=())
+
+    def with_files(self, place: LanePlace, files: Iterable[ArchivedFile]) -> "Manifest":
+        """With files behind those that are there. Offsets between them are a gap from now on."""
+        lane = self.lane(place)
+        gaps = list(lane.gaps)
+        end = lane.end if lane.files else None
+        for file in (added := tuple(files)):
+            assert end is None or end <= file.start < file.end, "files of a lane come in order"
+            if end is not None and end < file.start:
+                gaps.append((end, file.start))
+            end = file.end
+        return self._with(place, ArchivedLane((*lane.files, *added), tuple(gaps)))
+
+    def with_merged(self, place: LanePlace, file: ArchivedFile) -> "Manifest":
+        """With one file in place of all that hold parts of its range."""
+        lane = self.lane(place)
+        inside = [old for old in lane.files if file.start <= old.start and old.end <= file.end]
+        assert inside, "a merged file stands in for others"
+        assert (inside[0].start, inside[-1].end) == (file.start, file.end), "for all of each"
+        first = lane.files.index(inside[0])
+        files = (*lane.files[:first], file, *lane.files[first + len(inside) :])
+        gone = tuple(old.name for old in inside if old.name != file.name)
+        return replace(self._with(place, replace(lane, files=files)), dropped=(*self.dropped, *gone))
+
+    def _with(self, place: LanePlace, lane: ArchivedLane) -> "Manifest":
+        return replace(self, lanes={**self.lanes, place: lane}, generation=self.generation + 1)
+
+
+def load_manifest(disk: Disk, archive: Path, topic: str) -> Manifest | None:
+    """The manifest of a topic; None when it has none. Raises StorageFailed for one that is mangled."""
+    data = manifest_bytes(disk, archive, topic)
+    return None if data is None else parse_manifest(data, archive, topic)
+
+
+def manifest_bytes(disk: Disk, archive: Path, topic: str) -> bytes | None:
+    """The file of a manifest, for whoever wants to know whether it is still the same."""
+    try:
+        return read_file(disk, manifest_path(archive, topic), bytes_max=_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+
+
+def parse_manifest(data: bytes, archive: Path, topic: str) -> Manifest:
+    """What the file of a manifest says. Raises StorageFailed."""
+    path = manifest_path(archive, topic)
+    try:
+        document = json.loads(data)
+        if document["version"] != _VERSION:
+            raise StorageFailed(
+                f"{path} has version {document['version']!r}, this release knows {_VERSION}:"
+                " use the release that wrote it, or a newer one",
+                path=path,
+            )
+        return _from_json(document, topic)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StorageFailed(f"{path} cannot be understood: {error!r}", path=path) from error
+
+
+def store_manifest(disk: Disk, archive: Path, manifest: Manifest) -> None:
+    """Replace the manifest, durably: what it says counts from now on."""
+    path = manifest_path(archive, manifest.topic)
+    replace_file(disk, path, json.dumps(_to_json(manifest), indent=1).encode() + b"\n")
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "version": _VERSION,
+        "topic": manifest.topic,
+        "created_us": manifest.created_us,
+        "generation": manifest.generation,
+        "lanes": [
+            {
+                "partition": place.partition,
+                "priority": place.priority,
+                "start": lane.start,
+                "end": lane.end,
+                "gaps": [list(gap) for gap in lane.gaps],
+                "files": [_file_to_json(file) for file in lane.files],
+            }
+            for place, lane in sorted(manifest.lanes.items())
+        ],
+        "dropped": list(manifest.dropped),
+    }
+
+
+def _file_to_json(file: ArchivedFile) -> dict[str, Any]:
+    told = {
+        "name": file.name,
+        "day": file.day,
+        "start": file.start,
+        "end": file.end,
+        "rows": file.rows,
+        "timestamp_max": file.timestamp_max,
+        "bytes": file.bytes,
+        "crc": file.crc,
+    }
+    return told if file.staged is None else {**told, "staged": file.staged}
+
+
+def _from_json(document: Mapping[str, Any], topic: str) -> Manifest:
+    if document["topic"] != topic:
+        raise ValueError(f"it is about the topic {document['topic']!r}")
+    lanes = {}
+    for told in document["lanes"]:
+        place = LanePlace(_number(told["partition"]), told["priority"])
+        if place.priority not in _PRIORITIES or place in lanes:
+            raise ValueError(f"{place} is no lane, or is there twice")
+        lanes[place] = _lane(told)
+    return Manifest(
+        topic=topic,
+        created_us=_number(document["created_us"]),
+        generation=_number(document["generation"]),
+        lanes=lanes,
+        dropped=tuple(map(_name, document["dropped"])),
+    )
+
+
+def _lane(told: Mapping[str, Any]) -> ArchivedLane:
+    files = tuple(map(_file, told["files"]))
+    gaps = tuple((_number(start), _number(end)) for start, end in told["gaps"])
+    # Files and gaps together have to be one range: nobody may miss a part of it without a word.
+    ranges = sorted([*((file.start, file.end) for file in files), *gaps])
+    is_whole = all(a[1] == b[0] for a, b in pairwise(ranges))
+    if not files or not is_whole or any(start >= end for start, end in ranges):
+        raise ValueError("the files of a lane do not follow on each other")
+    if (ranges[0][0], ranges[-1][1]) != (_number(told["start"]), _number(told["end"])):
+        raise ValueError("the files of a lane are not its whole range")
+    return ArchivedLane(files, gaps)
+
+
+def _file(told: Mapping[str, Any]) -> ArchivedFile:
+    staged = told.get("staged")
+    if type(told["timestamp_max"]) is not int:
+        raise ValueError(f"{told['timestamp_max']!r} is not a time")
+    return ArchivedFile(
+        name=_name(told["name"]),
+        day=str(told["day"]),
+        start=_number(told["start"]),
+        end=_number(told["end"]),
+        rows=_number(told["rows"]),
+        timestamp_max=told["timestamp_max"],
+        bytes=_number(told["bytes"]),
+        crc=_number(told["crc"]),
+        staged=None if staged is None else _name(staged),
+    )
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not a number of something")
+    return value
+
+
+def _name(value: object) -> str:
+    """A path below the archive: a manifest must not lead anybody out of it."""
+    if not isinstance(value, str) or not value or value.startswith("/") or ".." in value.split("/"):
+        raise ValueError(f"{value!r} is no name of a file in an archive")
+    return value

@@ -1,0 +1,212 @@
+"""Reading an archive by its manifests: whole ranges of offsets, never a file more or less."""
+
+from collections.abc import Iterator, Sequence
+from itertools import count, groupby
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from quivermq.archive.manifest import ArchivedFile, ArchivedLane, Manifest, manifest_bytes, parse_manifest
+from quivermq.archive.places import OWN, LanePlace
+from quivermq.disk import Disk, SystemDisk
+from quivermq.errors import InvalidRequest, NotFound, StorageFailed
+from quivermq.frame import Frame, Record, encode_records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Whoever rewrites an archive moves a file once or twice, not all the time.
+_ATTEMPTS_MAX = 5
+_FRAME_ROWS = 1000
+
+_RECORD_COLUMNS = (
+    "offset",
+    "timestamp",
+    "key",
+    "value",
+    "headers",
+    "expires_at",
+    "dedup_id",
+    "append_time",
+)
+
+
+class Archive:
+    """A directory with archived topics. Cheap to make; nothing is kept open."""
+
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
+        self.directory = directory
+        self.disk = disk or SystemDisk()
+        # By topic: what the file said last, because to read it is much quicker than to understand it.
+        self._known: dict[str, tuple[bytes, Manifest]] = {}
+
+    def check(self) -> None:
+        """Raise NotFound unless this is the directory of an archive."""
+        if not self.disk.is_directory(self.directory / OWN):
+            raise NotFound(
+                f"{self.directory} is not an archive that can be reached from here: it has no {OWN}"
+            )
+
+    def topics(self) -> list[str]:
+        """The names of the topics that have a manifest."""
+        names = self.disk.names(self.directory / OWN)
+        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+
+    def manifest(self, topic: str) -> Manifest | None:
+        """The manifest of a topic as it is now; None when it has none."""
+        data = manifest_bytes(self.disk, self.directory, topic)
+        if data is None:
+            return None
+        known = self._known.get(topic)
+        if known is None or known[0] != data:
+            known = self._known[topic] = data, parse_manifest(data, self.directory, topic)
+        return known[1]
+
+    def topic(self, name: str, created_us: int) -> "ArchivedTopic | None":
+        """What is archived of a topic; None when nothing is, or only of an earlier topic of that name."""
+        manifest = self.manifest(name)
+        if manifest is None or manifest.created_us != created_us:
+            return None
+        return ArchivedTopic(self, manifest)
+
+
+class ArchivedTopic:
+    """One topic of an archive, as its manifest was when this was made, and newer where that helps."""
+
+    def __init__(self, archive: Archive, manifest: Manifest) -> None:
+        self.archive = archive
+        self.manifest = manifest
+        self.name = manifest.topic
+
+    def lane(self, place: LanePlace) -> ArchivedLane:
+        return self.manifest.lane(place)
+
+    def reload(self) -> None:
+        """Look at the manifest again. Raises StorageFailed when the archive is another topic's by now."""
+        fresh = self.archive.manifest(self.name)
+        if fresh is None or fresh.created_us != self.manifest.created_us:
+            path = self.archive.directory
+            raise StorageFailed(f"{path} no longer holds this topic {self.name}", path=path)
+        self.manifest = fresh
+
+    def batches(
+        self, place: LanePlace, start: int, end: int, columns: Sequence[str]
+    ) -> Iterator["pa.RecordBatch"]:
+        """The rows of [start, end) in order. The range has to be archived.
+
+        Raises StorageFailed, with the file's name, when one is missing or damaged: rows never go missing
+        without a word.
+        """
+        assert self.lane(place).start <= start <= end <= self.lane(place).end, "the range is archived"
+        while start < end:
+            file, rows = self._opened(place, start, end, columns)
+            if file is None:
+                return
+            yield from rows
+            start = file.end
+
+    def find_time(self, place: LanePlace, timestamp_us: int) -> int | None:
+        """The first archived offset whose message is not older than that; None when all are."""
+        for file in self.lane(place).files:
+            if file.timestamp_max >= timestamp_us:
+                columns = ("offset", "timestamp")
+                for batch in self.batches(place, file.start, file.end, columns):
+                    offsets, stamps = map(_plain, batch.columns)
+                    for offset, stamp in zip(offsets, stamps, strict=True):
+                        if stamp >= timestamp_us:
+                            return int(offset)
+        return None
+
+    def records(self, place: LanePlace, start: int, end: int) -> Iterator[Record]:
+        """The messages of [start, end), one by one."""
+        for _, records in self._records(place, start, end):
+            yield from records
+
+    def frames(self, place: LanePlace, start: int, end: int) -> Iterator[Frame]:
+        """The messages of [start, end) as frames, which are not those that they came in with."""
+        for append_time, records in self._records(place, start, end):
+            places = count()
+            # A frame is about offsets without a hole.
+            for _, run in groupby(records, key=lambda record: record.offset - next(places)):
+                whole = list(run)
+                for first in range(0, len(whole), _FRAME_ROWS):
+                    yield encode_records(whole[first : first + _FRAME_ROWS], append_time)
+
+    def _records(self, place: LanePlace, start: int, end: int) -> Iterator[tuple[int, list[Record]]]:
+        """Messages in order, those together that came in together."""
+        for batch in self.batches(place, start, end, _RECORD_COLUMNS):
+            for first in range(0, batch.num_rows, _FRAME_ROWS):
+                rows = _rows(batch.slice(first, _FRAME_ROWS))
+                for append_time, run in groupby(rows, key=attrgetter("append_time")):
+                    yield append_time, [row.record for row in run]
+
+    def _opened(
+        self, place: LanePlace, start: int, end: int, columns: Sequence[str]
+    ) -> tuple[ArchivedFile | None, Iterator["pa.RecordBatch"]]:
+        """The file that holds `start`, or the next one, and its rows; None when the range has no more."""
+        parquet = _parquet()
+        for attempt in range(_ATTEMPTS_MAX):
+            if attempt:
+                # Somebody moved or merged it just now; whoever did so has told the manifest before.
+                self.reload()
+            file = next(iter(self.lane(place).files_from(start)), None)
+            if file is None or file.start >= end:
+                return None, iter(())
+            for name in (file.name, file.staged):
+                if name is not None:
+                    path = self.archive.directory / name
+                    try:
+                        rows = parquet.read_rows(self.archive.disk, path, start, end, columns, crc=file.crc)
+                    except FileNotFoundError:
+                        continue
+                    return file, rows
+        assert file is not None
+        raise _missing(self.archive.directory / file.name, self.name, place, file)
+
+
+def _missing(path: Path, topic: str, place: LanePlace, file: ArchivedFile) -> StorageFailed:
+    return StorageFailed(
+        f"{path} is missing: it holds the offsets [{file.start}, {file.end}) of {topic}, partition"
+        f" {place.partition}, {place.priority}; bring the file back from a copy of the archive",
+        path=path,
+    )
+
+
+class _Row:
+    __slots__ = ("append_time", "record")
+
+    def __init__(self, append_time: int, record: Record) -> None:
+        self.append_time = append_time
+        self.record = record
+
+
+def _rows(batch: "pa.RecordBatch") -> Iterator[_Row]:
+    offset, timestamp, key, value, headers, expires_at, dedup_id, append_time = (
+        _plain(batch.column(name)) for name in _RECORD_COLUMNS
+    )
+    pairs = [{pair["key"]: pair["value"] for pair in each or ()} for each in headers]
+    columns = zip(offset, timestamp, key, value, pairs, expires_at, dedup_id, strict=True)
+    return map(_Row, append_time, map(Record._make, columns))
+
+
+def _plain(column: "pa.Array") -> list[Any]:
+    """Values of Python; times as numbers, because a datetime takes much longer to make."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        column = column.view(pa.int64())
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def _parquet() -> ModuleType:
+    """The module that needs pyarrow. Raises InvalidRequest where there is none."""
+    try:
+        from quivermq.archive import parquet
+    except ImportError as error:
+        raise InvalidRequest(
+            "archived messages are Parquet files, and to read those pyarrow is needed:"
+            " pip install quivermq[spark]"
+        ) from error
+    return parquet

@@ -1,0 +1,236 @@
+"""Putting other frames in the place of frames that are there already: how compaction reaches the disk.
+
+The offsets stay, and everything that others rely on: what a producer may repeat, and what a repair noted. A
+sealed segment is not changed but replaced by a copy, because readers may have it mapped. First its index
+goes, because it would lead into the middle of the new frames; then one rename puts the copy in its place;
+then it gets its own index. Whatever a crash leaves is a whole segment, with the right index or none.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from quivermq.disk import Buffer, Disk
+from quivermq.errors import Conflict, DiskFull, InvalidFrame, InvalidRequest, QuiverError
+from quivermq.frame import Frame, Header, is_bound, parse_header, stamp_of
+from quivermq.frame.compaction import is_compacted_run
+from quivermq.segment import Damage, Index, Segment, copy_range, index_path, write_index
+from quivermq.segment.scan import Scan
+from quivermq.segment.segment import Noter
+
+logger = logging.getLogger(__name__)
+
+# What a frame that stays bound has in common with what it was.
+_BOUND_FIELDS = (
+    *("message_count", "base_offset", "append_time", "timestamp_min", "timestamp_max", "producer_id"),
+    *("base_sequence", "leader_epoch", "producer_epoch", "flags"),
+)
+
+
+class Replaced(NamedTuple):
+    """How large a segment was, and is."""
+
+    bytes_before: int
+    bytes_after: int
+
+
+class Replacement(NamedTuple):
+    """Frames, checked, for the bytes [position, end) of a segment."""
+
+    position: int
+    end: int
+    frames: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A segment that is whole and durable, but does not have its name yet."""
+
+    path: Path
+    segment: Segment
+    index: Index
+
+
+class _Old(NamedTuple):
+    """A frame that is to be replaced."""
+
+    position: int
+    header: Header
+    is_fixed: bool
+    """Whether it has to stay to the last byte: a note of a repair."""
+
+
+def find_replacement(segment: Segment, data: Buffer, expected: str) -> Replacement | None:
+    """Check that frames may stand in a segment; None when they do already. Changes nothing.
+
+    Raises Conflict, InvalidRequest, Corruption.
+    """
+    new = list(_parsed(data, segment.settings.frame_raw_bytes_max))
+    start, end = new[0].header.base_offset, new[-1].header.end_offset
+    if not segment.base_offset <= start < end <= segment.end_offset:
+        raise InvalidRequest(
+            f"the frames take the offsets [{start}, {end}), the segment has"
+            f" [{segment.base_offset}, {segment.end_offset}): send those of one segment"
+        )
+    old = _old_frames(segment, start, end)
+    if (stamp := stamp_of(each.header for each in old)) != expected:
+        if stamp == stamp_of(frame.header for frame in new):
+            # Whoever sends them again was not told that they arrived.
+            return None
+        raise Conflict(
+            f"the frames of offsets [{start}, {end}) are not what they were: read them again, then replace"
+            " those"
+        )
+    if (old[0].header.base_offset, old[-1].header.end_offset) != (start, end):
+        raise InvalidRequest(
+            f"no frames begin with offset {start} and end with {end}: replace whole frames"
+        )
+    _check_kept(old, new)
+    last = old[-1]
+    return Replacement(old[0].position, last.position + last.header.frame_bytes, data)
+
+
+def _parsed(data: Buffer, raw_bytes_max: int) -> Iterator[Frame]:
+    """The frames that the bytes are, each checked in full, and each following on from the one before."""
+    position, offset = 0, None
+    while position < len(data):
+        header = parse_header(data, position)
+        if position + header.frame_bytes > len(data):
+            raise InvalidFrame("the last frame is not all there", position=position)
+        if offset is not None and header.base_offset != offset:
+            raise InvalidFrame(
+                f"the frame begins with offset {header.base_offset}, not {offset}", position=position
+            )
+        # A column of marks may make it a little larger than a producer was allowed to.
+        frame = Frame.behind(header, data, position, max(raw_bytes_max, header.raw_bytes))
+        if header.raw_bytes > 2 * raw_bytes_max:
+            raise InvalidFrame(
+                f"the body has {header.raw_bytes} bytes when decompressed", position=position
+            )
+        frame.validate()
+        yield frame
+        position, offset = position + header.frame_bytes, header.end_offset
+    if offset is None:
+        raise InvalidRequest("there are no frames to put there")
+
+
+def _old_frames(segment: Segment, start: int, end: int) -> list[_Old]:
+    found = []
+    for position, frame in segment.frames(start):
+        is_fixed = frame.is_control and not is_compacted_run(frame)
+        found.append(_Old(position, frame.header, is_fixed))
+        if frame.header.end_offset >= end:
+            break
+    return found
+
+
+def _check_kept(old: Sequence[_Old], new: Sequence[Frame]) -> None:
+    """Raise InvalidRequest unless everything is there that others rely on."""
+    places = {frame.header.base_offset: frame.header for frame in new}
+    for each in old:
+        header, found = each.header, places.get(each.header.base_offset)
+        if each.is_fixed and found != header:
+            raise InvalidRequest(
+                f"the note of a repair at offset {header.base_offset} has to stay as it is"
+            )
+        if is_bound(header) and (found is None or not _is_bound_like(found, header)):
+            raise InvalidRequest(
+                f"the frame of offset {header.base_offset} was sent by a producer or has deduplication ids:"
+                " it keeps its offsets, its times and its producer"
+            )
+    bound = {each.header.base_offset for each in old if is_bound(each.header)}
+    notes = {each.header.base_offset for each in old if each.is_fixed}
+    for frame in new:
+        offset = frame.header.base_offset
+        if is_bound(frame.header) and offset not in bound:
+            raise InvalidRequest(f"there was no producer at offset {offset} before")
+        if frame.is_control and offset not in notes and not is_compacted_run(frame):
+            raise InvalidRequest(f"the control frame at offset {offset} is none of compaction")
+    if new[-1].header.append_time != old[-1].header.append_time:
+        raise InvalidRequest("the last frame has to keep the time at which it came in")
+
+
+def _is_bound_like(new: Header, old: Header) -> bool:
+    return is_bound(new) and all(getattr(new, name) == getattr(old, name) for name in _BOUND_FIELDS)
+
+
+def write_copy(segment: Segment, replacement: Replacement) -> Copy:
+    """The segment with other frames in it, durable under another name, every byte of it checked."""
+    disk, path = segment.disk, segment.path.with_suffix(".tmp")
+    try:
+        with ExitStack() as files:
+            source = disk.open(segment.path)
+            files.callback(source.close)
+            copy = disk.create(path)
+            files.callback(copy.close)
+            copy_range(source, copy, 0, replacement.position)
+            copy.append([replacement.frames])
+            copy_range(source, copy, replacement.end, segment.end)
+            copy.sync()
+            index = _index_of(segment, Scan(copy, raw_bytes_max=segment.settings.frame_raw_bytes_max))
+            new = Segment(
+                disk,
+                segment.directory,
+                segment.base_offset,
+                segment.settings,
+                end_offset=segment.end_offset,
+                end=copy.size(),
+            )
+    except FileNotFoundError:
+        raise Conflict(f"{segment.path} was removed meanwhile") from None
+    except QuiverError:
+        _remove(disk, path)
+        raise
+    return Copy(path, new, index)
+
+
+def _index_of(segment: Segment, scan: Scan) -> Index:
+    """The index of a copy. What is wrong in the copy was wrong in the segment: raises Corruption."""
+    index = Index(segment.base_offset)
+    note = Noter(index, segment.settings.index_interval_bytes, index.mark[1])
+    end, end_offset = 0, segment.base_offset
+    for found in scan.frames(0, segment.base_offset):
+        if isinstance(found, Damage):
+            raise segment.corruption(found)
+        note.frame(found)
+        end, end_offset = found.end, found.frame.header.end_offset
+    if end_offset != segment.end_offset:
+        missing = Damage(
+            end, end, (end_offset, segment.end_offset), "the file ends before the segment does"
+        )
+        raise segment.corruption(missing)
+    if index.mark[2] != end:
+        index.add(end_offset, note.timestamp_max, end)
+    return index
+
+
+def put_in_place(copy: Copy, lock: threading.Lock, show: Callable[[Segment], None]) -> None:
+    """Let a copy be the segment. Under the lock, so that nobody takes one file for the other."""
+    segment = copy.segment
+    disk, directory = segment.disk, segment.directory
+    index = index_path(directory, segment.base_offset)
+    if disk.exists(index):
+        disk.remove(index)
+        disk.sync_directory(directory)
+    with lock:
+        disk.rename(copy.path, segment.path)
+        show(segment)
+    disk.sync_directory(directory)
+    try:
+        write_index(disk, directory, copy.index)
+    except DiskFull as error:
+        logger.warning("%s has no index until it is next needed: %s", segment.path, error)
+
+
+def discard(copy: Copy) -> None:
+    """Take away a copy that did not become the segment."""
+    _remove(copy.segment.disk, copy.path)
+
+
+def _remove(disk: Disk, path: Path) -> None:
+    if disk.exists(path):
+        disk.remove(path)

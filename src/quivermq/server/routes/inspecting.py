@@ -1,0 +1,116 @@
+"""The state of the queue in full, page by page: what tables are made of."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from quivermq.engine.hosted import Hosted
+from quivermq.errors import GroupNotFound
+from quivermq.frame import OFFSET_MAX
+from quivermq.log.contents import contents
+from quivermq.server.broker import Broker
+from quivermq.server.http import Request, Response, json_response
+from quivermq.server.query import PLACE_PATTERN, Place, number_of, number_parameter, place_after
+from quivermq.server.routing import Parameter, Route
+from quivermq.server.shapes import DeliveryList, SegmentList, SegmentOut, UnfinishedOut
+from quivermq.topic.names import check_group_name
+from quivermq.topic.partition import LANES
+
+_LIMIT = number_parameter("limit", "How many at most.", 1, 10_000, default=100)
+_AFTER = Parameter(
+    "after",
+    {"type": "string", "pattern": PLACE_PATTERN},
+    "PARTITION-LANE-OFFSET of the last one you have: those behind it. Lanes are 0 to 2, high to low.",
+)
+
+
+async def list_deliveries(broker: Broker, request: Request) -> Response:
+    """What a group has been given and has not finished."""
+    topic, group = request.params["topic"], request.params["group"]
+    check_group_name(group)
+    hosted = broker.engine.hosted(topic)
+    limit, after = number_of(request, _LIMIT), place_after(request) or (0, -1, OFFSET_MAX)
+
+    def look() -> DeliveryList:
+        now_us = broker.engine.clock.now_us()
+        return DeliveryList(list(islice(_unfinished(hosted, group, now_us, after), limit)))
+
+    return json_response(await broker.run(look))
+
+
+async def list_segments(broker: Broker, request: Request) -> Response:
+    """The files of a topic's lanes."""
+    hosted = broker.engine.hosted(request.params["topic"])
+    limit, after = number_of(request, _LIMIT), place_after(request) or (0, -1, OFFSET_MAX)
+
+    def look() -> SegmentList:
+        return SegmentList(list(islice(_segments(hosted, after), limit)))
+
+    return json_response(await broker.run(look))
+
+
+def _unfinished(hosted: Hosted, name: str, now_us: int, after: Place) -> Iterator[UnfinishedOut]:
+    group = hosted.groups.get(name)
+    if group is None:
+        raise GroupNotFound(
+            f"{hosted.name} has no group {name}: it comes to be with the first receive or seek"
+        )
+    for cursor in group.cursors[after[0] :]:
+        for lane, found in enumerate(cursor.unfinished(now_us)):
+            for offset, attempt, is_in_flight, time_us in found:
+                if (cursor.partition, lane, offset) > after:
+                    yield UnfinishedOut(
+                        partition=cursor.partition,
+                        priority=LANES[lane],
+                        offset=offset,
+                        attempt=attempt,
+                        state="in_flight" if is_in_flight else "retrying",
+                        time=time_us,
+                    )
+
+
+def _segments(hosted: Hosted, after: Place) -> Iterator[SegmentOut]:
+    for (partition, lane), log in sorted(hosted.topic.lanes().items()):
+        segments = log.segments
+        for segment in segments:
+            if (partition, lane, segment.base_offset) <= after:
+                continue
+            try:
+                found = contents(segment)
+            except FileNotFoundError:
+                continue  # Retention was faster.
+            yield SegmentOut(
+                partition=partition,
+                priority=LANES[lane],
+                base_offset=found.base_offset,
+                end_offset=found.end_offset,
+                bytes=found.size_bytes,
+                sealed=segment is not segments[-1],
+                first_timestamp=found.first_timestamp,
+                last_timestamp=found.last_timestamp,
+            )
+
+
+ROUTES: list[Route] = [
+    Route(
+        "GET",
+        "/v1/topics/{topic}/groups/{group}/deliveries",
+        list_deliveries,
+        summary="List what a group has been given and has not finished",
+        scope="read",
+        tag="groups",
+        query=(_LIMIT, _AFTER),
+        returns={200: DeliveryList},
+        errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/v1/topics/{topic}/segments",
+        list_segments,
+        summary="List the segments of a topic",
+        scope="read",
+        tag="topics",
+        query=(_LIMIT, _AFTER),
+        returns={200: SegmentList},
+        errors=(404,),
+    ),
+]

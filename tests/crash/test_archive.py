@@ -1,0 +1,142 @@
+"""The archiver dies at every step: a reader sees the state before or after, and the next run ends it."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.archives import (
+    ARCHIVE,
+    CREATED_US,
+    LANE,
+    TOPIC,
+    archive_log,
+    archived_values,
+    merge,
+)
+from support.crash import Model, seeds
+from support.faulty_disk import FaultyDisk, every_crash
+from support.logs import Logs
+
+from quivermq.archive import Archive, load_pointer, store_pointer
+from quivermq.log import LogFollower
+from quivermq.settings import StorageSettings
+
+DATA = Path("/data")
+VALUES = [b"%d" % number for number in range(40)]
+
+both_models = pytest.mark.parametrize("model", ["kill", "power"])
+
+
+def log_of(disk: FaultyDisk) -> LogFollower:
+    return LogFollower(DATA / "log", StorageSettings(), disk=disk)
+
+
+def disk_with_log() -> FaultyDisk:
+    """A log of two days, all of it durable."""
+    disk = FaultyDisk()
+    logs = Logs(DATA, disk)
+    log = logs.open()
+    for number in range(0, 40, 5):
+        log.append_many(VALUES[number : number + 5], durability="fsync")
+        logs.clock.advance(3 * 3600)
+    logs.close()
+    return disk.after_kill()
+
+
+def plain_values(disk: FaultyDisk) -> list[bytes]:
+    """What somebody counts who takes every Parquet file that is not the archive's own business."""
+    found: list[bytes] = []
+    for path, data in disk.files().items():
+        if path.suffix == ".parquet" and "_quiver" not in path.parts:
+            found += pq.read_table(pa.BufferReader(data))["value"].to_pylist()
+    return found
+
+
+def judge(disk: FaultyDisk, before: int, after: int) -> None:
+    """Old or new, nothing twice; and whoever comes next makes it new, and leaves nothing behind."""
+    seen = archived_values(disk)
+    assert seen in (VALUES[:before], VALUES[:after]), disk.story
+    plain = plain_values(disk)
+    assert len(plain) == len(set(plain)), disk.story
+    assert set(plain) <= set(seen), disk.story
+    archive_log(disk, log_of(disk), after, piece_messages=15)
+    assert archived_values(disk) == VALUES[:after], disk.story
+    assert sorted(plain_values(disk)) == sorted(VALUES[:after]), disk.story
+    assert not disk.names(ARCHIVE / "_quiver" / "staging"), disk.story
+    manifest = Archive(ARCHIVE, disk).manifest(TOPIC)
+    assert manifest is not None
+    assert manifest.is_settled
+
+
+@both_models
+def test_the_first_run(model: Model) -> None:
+    def run(disk: FaultyDisk, _: list[None]) -> None:
+        archive_log(disk, log_of(disk), piece_messages=15)
+
+    for disk, _ in every_crash(run, model=model, seeds=seeds(2), start=disk_with_log()):
+        judge(disk, 0, 40)
+
+
+@both_models
+def test_a_further_run(model: Model) -> None:
+    start = disk_with_log()
+    archive_log(start, log_of(start), 13)
+
+    def run(disk: FaultyDisk, _: list[None]) -> None:
+        archive_log(disk, log_of(disk), piece_messages=11)
+
+    for disk, _ in every_crash(run, model=model, seeds=seeds(2), start=start):
+        judge(disk, 13, 40)
+
+
+@both_models
+def test_a_merger(model: Model) -> None:
+    start = disk_with_log()
+    archive_log(start, log_of(start), piece_messages=8)
+
+    def run(disk: FaultyDisk, done: list[bool]) -> None:
+        merge(disk)
+        done.append(True)
+
+    for disk, done in every_crash(run, model=model, seeds=seeds(2), start=start):
+        judge(disk, 40, 40)
+        if done:
+            found = Archive(ARCHIVE, disk).topic(TOPIC, CREATED_US)
+            assert found is not None
+            assert len(found.lane(LANE).files) == 2, disk.story
+
+
+@both_models
+def test_a_crash_while_a_crash_is_mended(model: Model) -> None:
+    start = disk_with_log()
+    archive_log(start, log_of(start), 13, piece_messages=7)
+
+    def run(disk: FaultyDisk, _: list[None]) -> None:
+        archive_log(disk, log_of(disk), piece_messages=20)
+        merge(disk)
+
+    def mend(disk: FaultyDisk, _: list[None]) -> None:
+        archive_log(disk, log_of(disk))
+
+    for number, (crashed, _) in enumerate(every_crash(run, model=model, seeds=[0], start=start)):
+        if number % 9 == 0:
+            for disk, _ in every_crash(mend, model=model, seeds=[number], start=crashed):
+                judge(disk, 13, 40)
+
+
+@both_models
+def test_the_pointer(model: Model) -> None:
+    def run(disk: FaultyDisk, told: list[Path]) -> None:
+        disk.make_directory(DATA)
+        store_pointer(disk, DATA, ARCHIVE)
+        told.append(ARCHIVE)
+        store_pointer(disk, DATA, DATA / "archive")
+        told.append(DATA / "archive")
+
+    for disk, told in every_crash(run, model=model, seeds=seeds(3)):
+        now = load_pointer(disk, DATA)
+        if not told:
+            assert now in (None, ARCHIVE), disk.story
+        else:
+            assert now in (told[-1], DATA / "archive"), disk.story

@@ -1,0 +1,154 @@
+"""A stream into a directory that nobody serves: the driver may die at any step, and each row comes once."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.crash import every, seeds
+from support.faulty_disk import FaultyDisk, every_crash
+from support.queues import DATA, MODELS, Life, Model, life_to_judge
+
+import quivermq
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.sink.attempt import Part
+from quivermq.spark.sink.commit import commit_batch, discard_batch
+from quivermq.spark.sink.options import SinkOptions
+from quivermq.spark.sink.staging import STAGING, StagedFile, stage
+
+QUERY = "7f3a-query"
+BATCHES, TASKS, ROWS = 2, 2, 4
+OPTIONS = SinkOptions(DirectoryPlace(str(DATA)), topic="orders", batch_messages=2)
+# Some rows are the same as others, also of the same task.
+EVERYTHING = sorted(
+    b"%d %d %d" % (batch, task, row // 2)
+    for batch in range(BATCHES)
+    for task in range(TASKS)
+    for row in range(ROWS)
+)
+
+
+def rows_of(batch: int, task: int, seed: int) -> pa.RecordBatch:
+    """The rows of a task, in an order that another execution need not have."""
+    values = [b"%d %d %d" % (batch, task, row // 2) for row in range(ROWS)]
+    random.Random(seed).shuffle(values)
+    return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+
+
+def staged(disk: FaultyDisk, batch: int, seed: int = 0) -> list[StagedFile]:
+    parts = [Part(QUERY, batch, task) for task in range(TASKS)]
+    return [stage(iter([rows_of(*part[1:], seed)]), part, OPTIONS, disk) for part in parts]
+
+
+def commit(disk: FaultyDisk, batch: int, files: list[StagedFile]) -> None:
+    @contextmanager
+    def opened(_: Path) -> Iterator[quivermq.Engine]:
+        # As the driver's own process has it, which closes what it opens.
+        life = Life(disk)
+        with life.engine:
+            yield life.engine
+
+    commit_batch(DATA, QUERY, batch, files, disk=disk, open_queue=opened)
+
+
+def run(disk: FaultyDisk, told: list[int]) -> None:
+    for batch in range(BATCHES):
+        commit(disk, batch, staged(disk, batch))
+        told.append(batch)
+
+
+def stored(life: Life) -> list[bytes]:
+    return sorted(record.value for record in life.queue().read())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_crash_at_every_step(model: Model) -> None:
+    judged = 0
+    for disk, told in every_crash(run, model=model, seeds=seeds(1)):
+        judged += 1
+        if judged % every(2):
+            continue
+        # Spark may repeat the last batch that it was told of, and surely repeats the one after it.
+        for batch in range(max(0, len(told) - 1), BATCHES):
+            commit(disk, batch, staged(disk, batch, seed=judged))
+        with life_to_judge(disk) as life:
+            assert stored(life) == EVERYTHING
+        assert disk.names(DATA / STAGING / QUERY) == ["applied"]
+    assert judged > 50
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_crash_at_every_step_of_the_commit_after_a_crash(model: Model) -> None:
+    def half(disk: FaultyDisk, told: list[int]) -> None:
+        commit(disk, 0, staged(disk, 0))
+        told.append(0)
+
+    judged = 0
+    crashed = [disk for disk, told in every_crash(half, model=model, seeds=seeds(1)) if not told]
+    for first in crashed[:: every(12)]:
+
+        def again(disk: FaultyDisk, _: list[None]) -> None:
+            commit(disk, 0, staged(disk, 0, seed=5))
+
+        for disk, _ in every_crash(again, model=model, seeds=[judged], start=first):
+            judged += 1
+            if judged % every(11) == 0:
+                for batch in range(BATCHES):
+                    commit(disk, batch, staged(disk, batch, seed=judged))
+                with life_to_judge(disk) as life:
+                    assert stored(life) == EVERYTHING
+    assert judged > 100
+
+
+def test_the_first_manifest_counts() -> None:
+    """A query that gives other rows each time is not committed twice, in part from here and there."""
+    disk = FaultyDisk()
+    commit(disk, 0, staged(disk, 0))
+    first = staged(disk, 1)
+    with pytest.raises(RuntimeError, match="died"):
+        commit_batch(DATA, QUERY, 1, first, disk=disk, open_queue=_dying)
+    other = pa.RecordBatch.from_pydict({"value": pa.array([b"other"], pa.binary())})
+    commit(disk, 1, [stage(iter([other]), Part(QUERY, 1, 0), OPTIONS, disk)])
+    with life_to_judge(disk) as life:
+        assert stored(life) == EVERYTHING
+
+
+@contextmanager
+def _dying(_: Path) -> Iterator[Any]:
+    class Dying:
+        def queue(self, _: str) -> None:
+            raise RuntimeError("died")
+
+    yield Dying()
+
+
+def test_what_failed_leaves_nothing_and_what_is_committed_stays() -> None:
+    disk = FaultyDisk()
+    staged(disk, 0)
+    discard_batch(DATA, QUERY, 0, disk=disk)
+    assert disk.names(DATA / STAGING / QUERY) == []
+    files = staged(disk, 0)
+    with pytest.raises(RuntimeError, match="died"):
+        commit_batch(DATA, QUERY, 0, files, disk=disk, open_queue=_dying)
+    discard_batch(DATA, QUERY, 0, disk=disk)
+    assert disk.names(DATA / STAGING / QUERY) == ["0", "0.json"]
+    discard_batch(DATA, QUERY, 0, disk=disk, is_repeatable=False)
+    assert disk.names(DATA / STAGING) == []
+    with Life(disk):
+        pass
+
+
+def test_more_frames_than_a_topic_remembers_may_be_applied_again() -> None:
+    disk = FaultyDisk()
+    values = [b"%d" % n for n in range(200)]
+    rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+    options = SinkOptions(DirectoryPlace(str(DATA)), topic="orders", batch_messages=1)
+    for _ in range(2):
+        commit_twice = [stage(iter([rows]), Part(QUERY, 0, 0), options, disk)]
+        commit(disk, 0, commit_twice)
+        disk.remove(DATA / STAGING / QUERY / "applied")
+    with life_to_judge(disk) as life:
+        assert [record.value for record in life.queue().read(limit=1000)] == values

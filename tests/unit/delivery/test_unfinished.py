@@ -1,0 +1,33 @@
+"""What a group has not finished, at a moment."""
+
+from quivermq.delivery.lease import Lease
+from quivermq.delivery.retry import Retry
+from quivermq.delivery.state import LaneState
+from quivermq.delivery.unfinished import Unfinished, unfinished
+
+
+def test_leases_and_retries_by_offset() -> None:
+    state = LaneState()
+    state.grant(Lease(2, 100, token=1), [7, 3])
+    state.wait(5, Retry(1, 50))
+    state.wait(6, Retry(0, 0), is_its_turn=False)
+    assert unfinished(state, now_us=10) == [
+        Unfinished(3, 2, True, 100),
+        Unfinished(5, 1, False, 50),
+        Unfinished(6, 0, False, 0),
+        Unfinished(7, 2, True, 100),
+    ]
+
+
+def test_a_lease_is_over_at_its_deadline() -> None:
+    state = LaneState()
+    state.grant(Lease(1, 100, token=1), [0])
+    assert unfinished(state, now_us=99) == [Unfinished(0, 1, True, 100)]
+    assert unfinished(state, now_us=100) == [Unfinished(0, 1, False, 100)]
+
+
+def test_what_is_finished_is_not_there() -> None:
+    state = LaneState()
+    state.grant(Lease(1, 100, token=1), [0, 1])
+    state.finish([0, 1])
+    assert unfinished(state, now_us=0) == []
