@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 FUZZER := .venv-fuzz/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run examples test check check-format check-lint check-types check-layers bench fuzz format \
+.PHONY: help run examples pipeline test check check-format check-lint check-types check-layers bench fuzz format \
 	reference lock clean
 
 help: ## list the targets
@@ -22,6 +22,9 @@ run: $(INSTALLED) ## serve build/data as a broker, and say where to look
 
 examples: $(INSTALLED) ## run the first examples: a queue, and the log below it
 	$(BIN)/python examples/first_queue.py && $(BIN)/python examples/first_log.py
+
+pipeline: $(INSTALLED) ## run a pipeline on Spark: orders in, revenue out, a report to look at
+	$(BIN)/python examples/pipelines/first_pipeline.py
 
 test: $(INSTALLED) ## run the tests
 	$(BIN)/python -m pytest $(ARGS)

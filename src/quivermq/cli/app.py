@@ -12,6 +12,7 @@ from quivermq.cli import (
     get,
     group,
     key,
+    pipeline,
     put,
     read,
     repair,
@@ -47,6 +48,7 @@ app.command("compact")(compact.command)
 app.command("verify")(verify.command)
 app.command("repair")(repair.command)
 app.command("bench")(bench.command)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(key.app, name="key")
 app.add_typer(settings.app, name="settings")
 

@@ -25,6 +25,8 @@ dlq, dlq discard, dlq list, dlq redrive
 get
 group, group delete, group list, group reset, group seek, group show
 key, key create, key list, key revoke
+pipeline, pipeline archive, pipeline audit, pipeline compact
+pipeline redrive, pipeline replay, pipeline report, pipeline run, pipeline sql
 put
 read
 repair

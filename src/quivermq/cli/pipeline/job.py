@@ -1,0 +1,123 @@
+"""What all jobs on Spark have in common: where the queue is, the session, the progress, and the errors."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quivermq.cli.output import print_table
+from quivermq.cli.place import KEY_VARIABLE, check_directory, find_place, with_advice
+from quivermq.errors import DirectoryLocked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from quivermq.spark import Progress
+
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        help="The master of a Spark cluster, such as spark://host:7077. Or set `QUIVER_SPARK_MASTER`."
+        " Otherwise the cores of this machine.",
+    ),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a job is given: `where` are its first arguments, `path` or `server` and `key`."""
+
+    where: dict[str, Any]
+    spark: "SparkSession"
+    progress: "Progress | None"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that every job takes."""
+        return {**self.where, "spark": self.spark, "progress": self.progress}
+
+
+@contextmanager
+def spark_job(
+    data: Path | None, server: str | None, master: str | None, *, shows_progress: bool = True
+) -> Iterator[Job]:
+    """A session and a progress display for the time of a job; its errors come out as ours.
+
+    A job with a display of its own wants no other, because a terminal has room for one.
+
+    Raises NotFound when Spark is not installed, before anything is started.
+    """
+    from quivermq.spark.session import check_installed
+
+    check_installed()
+    where = job_place(data, server)
+
+    from quivermq.spark import session
+    from quivermq.spark.failures import translated
+
+    try:
+        with progress_display() if shows_progress else nullcontext() as progress, translated():
+            if progress is not None:
+                progress("starting Spark", 0)
+            spark = session(master)
+            if progress is not None:
+                progress("starting Spark", 1, 1)
+            yield Job(where, spark, progress)
+    except DirectoryLocked as error:
+        raise with_advice(error) if hasattr(error, "pid") else error from None
+
+
+def job_place(data: Path | None, server: str | None) -> dict[str, Any]:
+    """Where the queue is, as the arguments of a job."""
+    place = find_place(data, server)
+    if place.data is None:
+        return {"server": place.server, "key": os.environ.get(KEY_VARIABLE) or None}
+    check_directory(place.data)
+    # A process that is to work on it may have another current directory.
+    return {"path": str(place.data.absolute())}
+
+
+@contextmanager
+def progress_display() -> "Iterator[Progress | None]":
+    """Bars on the error stream, one for each description; None where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(description: str, done: float, total: float | None = None) -> None:
+            if description not in tasks:
+                tasks[description] = bars.add_task(description, total=total)
+            bars.update(tasks[description], completed=int(done), total=total)
+            if total is not None and done >= total:
+                bars.update(tasks[description], visible=False)
+
+        yield show
+
+
+def print_summary(facts: dict[str, object]) -> None:
+    """What a job did, a line for each fact."""
+    print_table(("", ""), [(name, _fact(value)) for name, value in facts.items()])
+
+
+def _fact(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,111 @@
+"""`quiver pipeline replay`: messages of the past into another topic."""
+
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quivermq.cli.durations import parse_moment
+from quivermq.cli.output import JsonOption, print_json
+from quivermq.cli.pipeline.job import DryRunOption, MasterOption, print_summary, spark_job
+from quivermq.cli.pipeline.rows import as_json as value_as_json
+from quivermq.cli.pipeline.rows import print_rows
+from quivermq.cli.place import DataOption, ServerOption
+from quivermq.errors import InvalidRequest
+
+
+def command(
+    topics: Annotated[list[str], typer.Argument(help="The topics to read, by name or pattern.")],
+    to: Annotated[str, typer.Option("--to", help="The topic to write to.")],
+    to_data: Annotated[
+        Path | None, typer.Option("--to-data", help="The directory it is in, if it is another one.")
+    ] = None,
+    to_server: Annotated[
+        str | None, typer.Option("--to-server", help="The broker it is on, if it is another one.")
+    ] = None,
+    start: Annotated[int | None, typer.Option("--start", help="From this offset on.", min=0)] = None,
+    end: Annotated[
+        int | None, typer.Option("--end", help="Up to, but without, this offset.", min=0)
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="From this moment on, such as 2026-01-31T12:00:00Z.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Up to, but without, this moment.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="Only messages for which this SQL is true.")
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option("--select", help="What becomes of a message: SQL for the columns to write."),
+    ] = None,
+    sql: Annotated[
+        str | None, typer.Option("--sql", help="Both at once: a statement over the table messages.")
+    ] = None,
+    rate: Annotated[int | None, typer.Option("--rate", help="Messages a second at most.", min=1)] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--id", help="The name of this replay. Otherwise made of what is asked for."),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Do it once more, if it was done to the end before.")
+    ] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="Where to write down how far it is.")
+    ] = None,
+    data: DataOption = None,
+    server: ServerOption = None,
+    master: MasterOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send messages of the past to another topic, each exactly once.
+
+    They are a range of offsets or of time, chosen and changed by SQL, in which keys and values are text.
+    What was killed goes on when the same command is given again. With `--dry-run`, shows how many
+    messages there are and the first of them.
+    """
+    bounds = _bound("--start", start, "--since", since), _bound("--end", end, "--until", until)
+    with spark_job(data, server, master) as job:
+        from quivermq.spark import replay
+
+        done = replay(
+            topics,
+            to,
+            **job.arguments,
+            to_path=None if to_data is None else str(to_data.absolute()),
+            to_server=to_server,
+            to_key=job.where.get("key") if to_server is not None else None,
+            start=bounds[0],
+            end=bounds[1],
+            where=where,
+            select=select,
+            sql=sql,
+            rate=rate,
+            id=run_id,
+            again=again,
+            checkpoint=None if checkpoint is None else str(checkpoint),
+            dry_run=dry_run,
+        )
+    if as_json:
+        print_json(value_as_json(asdict(done)))
+        return
+    facts: dict[str, object] = {"id": done.id, "from": ", ".join(done.topics), "to": done.to}
+    facts["messages in the range"] = done.messages
+    if dry_run:
+        print_summary({**facts, "that would be sent": done.matching or 0})
+        if done.sample:
+            print_rows(list(done.sample[0]), [row.values() for row in done.sample])
+        return
+    print_summary({**facts, "read now": done.read, "kept in": done.state})
+    if done.was_finished:
+        print("this replay was finished before: --again does it once more")
+
+
+def _bound(
+    offset_name: str, offset: int | None, time_name: str, moment: str | None
+) -> int | datetime | None:
+    if offset is not None and moment is not None:
+        raise InvalidRequest(f"give {offset_name} or {time_name}, not both")
+    return offset if moment is None else parse_moment(moment)

@@ -1,0 +1,266 @@
+"""Messages of a lane as Arrow batches of a size that Spark likes.
+
+Large frames pass as they are, over their mapped memory. Smaller ones are put together, because a batch
+costs Spark as much as thousands of rows. The smallest are not even made a batch each: that costs, too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, groupby, pairwise, repeat, starmap
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from quivermq.errors import InvalidRequest
+from quivermq.frame import Column, Frame, Header, removed_offsets
+from quivermq.frame.arrow import HEADERS, TIME, arrow_batch
+from quivermq.frame.arrow import SCHEMA as FRAME_SCHEMA
+from quivermq.frame.rewriting import left_mask
+from quivermq.spark.place import Lane
+from quivermq.topic.offsets import OffsetSet
+
+ROWS_MAX = 65_536
+# So many bytes of messages are a batch, too, however few they are: rows are held in memory.
+BYTES_MAX = 32 * 1024 * 1024
+# A frame with so many rows is a batch of its own.
+_ROWS_ENOUGH = 8192
+# Below this, a frame's messages are cheaper to take one by one than its columns are to make.
+_ROWS_FEW = 8
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("priority", pa.string()),
+        ("offset", pa.int64()),
+        ("timestamp", TIME),
+        ("headers", HEADERS),
+        ("expires_at", TIME),
+    ]
+)
+
+_OF_LANE = ("topic", "partition", "priority")
+
+Wanted = Callable[[Header], bool]
+
+
+class FrameSource(Protocol):
+    """As much of a `Place` as reading a range needs."""
+
+    def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]: ...
+
+    def removed(self, lane: Lane) -> OffsetSet: ...
+
+
+def record_batches(
+    place: FrameSource,
+    lane: Lane,
+    start: int,
+    end: int,
+    columns: Sequence[str] = SCHEMA.names,
+    *,
+    rows_max: int = ROWS_MAX,
+    wanted: Wanted | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a lane with offsets in [start, end), in order, without removed and compacted ones.
+
+    `columns` chooses and orders columns of `SCHEMA`. Frames of which `wanted` says no by their header are
+    left out, undecoded. Raises what `Place.frames` raises, and InvalidFrame.
+    """
+    schema = chosen(columns)
+    removed = place.removed(lane)
+    # Nothing before the floor is shown, so it need not be read either.
+    start = max(start, min(removed.floor, end))
+    frames = place.frames(lane, start, end)
+    if wanted is not None:
+        frames = (frame for frame in frames if wanted(frame.header))
+    # At least one column of the frames' own, which says how many rows there are.
+    names = [name for name in columns if name not in _OF_LANE] or ["offset"]
+    for batch in _merged(_parts(frames, names, _Cut(start, end, removed)), rows_max):
+        yield _completed(batch, lane, schema)
+
+
+def chosen(columns: Sequence[str]) -> pa.Schema:
+    """The columns of those names, in that order. Raises InvalidRequest for one that there is not."""
+    for name in columns:
+        if name not in SCHEMA.names:
+            raise InvalidRequest(f"messages have no column {name!r}: choose from {', '.join(SCHEMA.names)}")
+    return pa.schema([SCHEMA.field(name) for name in columns])
+
+
+class _Cut:
+    """Which messages of a frame are shown."""
+
+    def __init__(self, start: int, end: int, removed: OffsetSet) -> None:
+        self._start = start
+        self._end = end
+        # As ranges, in order, so that a frame is compared with two numbers instead of with a set.
+        flat = removed.runs()
+        self._removed = [
+            (a, b) for a, b in zip(flat[::2], flat[1::2], strict=True) if b > start and a < end
+        ]
+
+    def takes_all(self, first: Header, last: Header) -> bool:
+        """Whether every message of the frames from the first to the last is shown."""
+        start, end = first.base_offset, last.end_offset
+        is_inside = self._start <= start and end <= self._end
+        return is_inside and not any(gone < end and back > start for gone, back in self._removed)
+
+    def kept(self, header: Header) -> list[tuple[int, int]]:
+        """The half-open offsets of a frame that are shown."""
+        position, end = max(header.base_offset, self._start), min(header.end_offset, self._end)
+        kept = []
+        for gone, back in self._removed:
+            if gone >= end:
+                break
+            if back <= position:
+                continue
+            if gone > position:
+                kept.append((position, gone))
+            position = back
+        if position < end:
+            kept.append((position, end))
+        return kept
+
+
+def _parts(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator[pa.RecordBatch]:
+    """Pieces of frames in order: runs of small frames together, each other frame as it is."""
+    for is_small, run in groupby((f for f in frames if not f.is_control), key=_is_small):
+        make = _small if is_small else _large
+        yield from make(run, names, cut)
+
+
+def _is_small(frame: Frame) -> bool:
+    return frame.header.message_count < _ROWS_FEW
+
+
+def _large(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator[pa.RecordBatch]:
+    for frame in frames:
+        header = frame.header
+        kept = cut.kept(header)
+        if not kept:
+            continue
+        batch, left = arrow_batch(frame, names), left_mask(frame)
+        for start, end in kept:
+            place, rows = start - header.base_offset, end - start
+            part = batch.slice(place, rows)
+            yield part if left is None else part.filter(left.slice(place, rows))
+
+
+def _pairs(frame: Frame) -> Iterable[list[tuple[str, bytes]]]:
+    """The headers of each message, in the order in which they were given, as often as they were."""
+    if not frame.header.columns & Column.HEADERS:
+        return repeat([], frame.header.message_count)
+    pairs = frame.layout.headers
+    assert pairs is not None, "the header of a frame says which columns it has"
+    items = list(zip(map(bytes.decode, pairs.names.values()), pairs.values.values(), strict=True))
+    return [items[start:end] for start, end in pairwise(pairs.offsets)]
+
+
+# The header says what no message has: then nobody has to open the body for it, which for a frame of one
+# message takes longer than all the rest.
+
+
+def _keys(frame: Frame) -> Iterable[bytes | None]:
+    header = frame.header
+    return frame.keys() if header.columns & Column.KEY else repeat(None, header.message_count)
+
+
+def _times(frame: Frame) -> Iterable[int]:
+    header = frame.header
+    if header.columns & Column.TIMESTAMP:
+        return frame.timestamps()
+    return repeat(header.timestamp_min, header.message_count)
+
+
+def _expiries(frame: Frame) -> Iterable[int | None]:
+    header = frame.header
+    return frame.expires_at() if header.columns & Column.EXPIRES_AT else repeat(None, header.message_count)
+
+
+# What a frame has for each column.
+_TAKE: dict[str, Callable[[Frame], Iterable[Any]]] = {
+    "offset": lambda frame: range(frame.header.base_offset, frame.header.end_offset),
+    "timestamp": _times,
+    "key": _keys,
+    "value": Frame.values,
+    "headers": _pairs,
+    "expires_at": _expiries,
+}
+
+
+def _small(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator[pa.RecordBatch]:
+    """Many small frames as one batch, as often as there are enough of them."""
+    gathered: list[Frame] = []
+    rows = size = 0
+    for frame in frames:
+        gathered.append(frame)
+        rows += frame.header.message_count
+        size += frame.header.raw_bytes
+        if rows >= _ROWS_ENOUGH or size >= BYTES_MAX:
+            yield _together(gathered, names, cut)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield _together(gathered, names, cut)
+
+
+def _together(frames: list[Frame], names: Sequence[str], cut: _Cut) -> pa.RecordBatch:
+    schema = pa.schema([FRAME_SCHEMA.field(name) for name in names])
+    arrays = [
+        pa.array(list(chain.from_iterable(map(_TAKE[field.name], frames))), field.type) for field in schema
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    gone = list(chain.from_iterable(map(removed_offsets, frames)))
+    if not gone and cut.takes_all(frames[0].header, frames[-1].header):
+        return batch
+    kept = chain.from_iterable(cut.kept(frame.header) for frame in frames)
+    shown = set(chain.from_iterable(starmap(range, kept))).difference(gone)
+    offsets = chain.from_iterable(map(_TAKE["offset"], frames))
+    return batch.filter(pa.array(map(shown.__contains__, offsets), pa.bool_()))
+
+
+def _merged(parts: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
+    """Parts put together up to `rows_max`, and cut where one is longer."""
+    gathered: list[pa.RecordBatch] = []
+    rows = size = 0
+    for part in parts:
+        if gathered and (rows + part.num_rows > rows_max or size + part.nbytes > BYTES_MAX):
+            yield from _as_one(gathered)
+            gathered, rows, size = [], 0, 0
+        if not gathered and part.num_rows >= min(_ROWS_ENOUGH, rows_max):
+            for position in range(0, part.num_rows, rows_max):
+                yield part.slice(position, rows_max)
+            continue
+        gathered.append(part)
+        rows += part.num_rows
+        size += part.nbytes
+    yield from _as_one(gathered)
+
+
+def _as_one(parts: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    batch = pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else None
+    if batch is not None and batch.num_rows:
+        yield batch
+
+
+def _completed(batch: pa.RecordBatch, lane: Lane, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns that are the same for all messages of a lane."""
+    if not schema.names:
+        return batch.select([])
+    arrays = [
+        _repeated(getattr(lane, name), batch.num_rows) if name in _OF_LANE else batch.column(name)
+        for name in schema.names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _repeated(value: str | int, rows: int) -> pa.Array:
+    return _constant(value)[:rows] if rows <= ROWS_MAX else _constant.__wrapped__(value, rows)
+
+
+@lru_cache(maxsize=64)
+def _constant(value: str | int, rows: int = ROWS_MAX) -> pa.Array:
+    kind = pa.string() if isinstance(value, str) else pa.int32()
+    return pa.repeat(pa.scalar(value, kind), rows)

@@ -1,0 +1,106 @@
+"""A broker, read over HTTP: the frames of its logs as they are stored."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from quivermq.client.blocking.connection import Connection, connect
+from quivermq.client.core.logs import FramePage, LogCalls
+from quivermq.errors import OffsetOutOfRange
+from quivermq.frame import Frame
+from quivermq.spark.place import Bounds, Lane, TopicView
+from quivermq.topic.offsets import OffsetSet
+from quivermq.topic.settings import TopicSettings
+
+
+class BrokerPlace:
+    """The topics that a broker serves. Any thread may ask."""
+
+    def __init__(self, server: str, key: str | None = None) -> None:
+        self.server = server
+        self.key = key
+        self._connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        # Without the key: what is printed ends up in logs.
+        return f"BrokerPlace({self.server!r})"
+
+    def __str__(self) -> str:
+        return self.server
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BrokerPlace) and (other.server, other.key) == (self.server, self.key)
+
+    def __hash__(self) -> int:
+        return hash(self.server)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BrokerPlace, (self.server, self.key)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection of this process, opened when it is first needed."""
+        if self._connection is None:
+            self._connection = connect(self.server, key=self.key)
+        return self._connection
+
+    def topics(self) -> list[str]:
+        return self.connection.topics()
+
+    def look(self, topic: str) -> TopicView:
+        told = self.connection.shell.run(self._calls.topic(topic))
+        lanes = {
+            Lane(topic, partition, priority): Bounds(*bounds) for partition, priority, *bounds in told.lanes
+        }
+        return TopicView(told.created_us, told.settings, lanes)
+
+    def created_us(self, topic: str) -> int:
+        return self.look(topic).created_us
+
+    def settings(self, topic: str) -> TopicSettings:
+        return self.look(topic).settings
+
+    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+        return self.look(topic).lanes
+
+    def find_time(self, lane: Lane, timestamp_us: int) -> int:
+        return self.connection.shell.run(self._calls.find_time(*lane, timestamp_us))
+
+    def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+        if start >= end:
+            return
+        # One page ahead: while this process looks at a page, the broker makes the next one.
+        with ThreadPoolExecutor(1, thread_name_prefix="quiver-fetch") as ahead:
+            following = ahead.submit(self._page, lane, start)
+            while start < end:
+                page = following.result()
+                if page.next <= start:
+                    # A log that ends early has lost something; fewer rows must never look like all.
+                    raise OffsetOutOfRange(start, start=page.start, end=page.end)
+                start = page.next
+                if start < end:
+                    following = ahead.submit(self._page, lane, start)
+                for frame in page.frames:
+                    if frame.header.base_offset >= end:
+                        break
+                    yield frame
+
+    def removed(self, lane: Lane) -> OffsetSet:  # noqa: ARG002  (A broker shows nothing of any lane.)
+        return OffsetSet()
+
+    def commit(self, group: str, positions: Mapping[Lane, int]) -> None:
+        """Let a group, which must have no members, stand there. Raises Conflict, OffsetOutOfRange."""
+        offsets = [{**lane._asdict(), "offset": offset} for lane, offset in positions.items()]
+        self.connection.shell.run(self._calls.commit(group, offsets))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def _calls(self) -> LogCalls:
+        return LogCalls(self.connection.calls)
+
+    def _page(self, lane: Lane, offset: int) -> FramePage:
+        return self.connection.shell.run(self._calls.frames(*lane, offset))

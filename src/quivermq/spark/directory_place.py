@@ -1,0 +1,189 @@
+"""A data directory, read beside whoever writes to it: mapped memory, no lock, no change."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from quivermq.disk import SystemDisk
+from quivermq.errors import (
+    InvalidFrame,
+    InvalidRequest,
+    InvalidSettings,
+    OffsetOutOfRange,
+    StorageFailed,
+    TopicNotFound,
+)
+from quivermq.frame import Frame
+from quivermq.log.directory import check_exists
+from quivermq.log.follower import LogFollower
+from quivermq.settings import StorageSettings
+from quivermq.spark.place import NORMAL, NOTHING, Bounds, Lane, TopicView
+from quivermq.topic.names import check_topic_name
+from quivermq.topic.offsets import OffsetSet
+from quivermq.topic.partition import LANE_NUMBERS, LANES
+from quivermq.topic.removals import Removed
+from quivermq.topic.settings import TopicSettings
+from quivermq.topic.state_log import replay
+from quivermq.topic.stored import StoredTopic, load_topic
+
+# A snapshot takes away the records before it: then they are read again, from it on.
+_REPLAYS_MAX = 10
+
+# Frames were checked against the limits of their time on the way in; a reader takes whatever got in.
+_FRAME_BYTES_MAX = 1024 * 1024 * 1024
+_SETTINGS = StorageSettings(frame_bytes_max=_FRAME_BYTES_MAX, frame_raw_bytes_max=_FRAME_BYTES_MAX)
+
+
+class DirectoryPlace:
+    """The topics of a data directory. Any thread may ask."""
+
+    def __init__(self, path: str) -> None:
+        self.path = local_path(path)
+        self._disk = SystemDisk()
+        # By lane and by the topic's identity: files of a topic that was made again are others.
+        self._followers: dict[tuple[Lane, int], LogFollower] = {}
+
+    def __repr__(self) -> str:
+        return f"DirectoryPlace({str(self.path)!r})"
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DirectoryPlace) and other.path == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DirectoryPlace, (str(self.path),)
+
+    def topics(self) -> list[str]:
+        check_exists(self._disk, self.path)
+        return [name for name in self._disk.names(self.path / "topics") if self._is_topic(name)]
+
+    def look(self, topic: str) -> TopicView:
+        stored = self._stored(topic)
+        return TopicView(stored.created_us, stored.settings, self._lanes(topic, stored))
+
+    def created_us(self, topic: str) -> int:
+        return self._stored(topic).created_us
+
+    def settings(self, topic: str) -> TopicSettings:
+        return self._stored(topic).settings
+
+    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+        return self._lanes(topic, self._stored(topic))
+
+    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, Bounds]:
+        found: dict[Lane, Bounds] = {}
+        for partition in range(stored.settings.partitions):
+            used = set(self._disk.names(self._partition_path(topic, partition)))
+            for priority in LANES:
+                lane = Lane(topic, partition, priority)
+                if priority in used:
+                    found[lane] = _bounds(self._follower(lane, stored.created_us))
+                elif priority == NORMAL:
+                    found[lane] = NOTHING
+        return found
+
+    def find_time(self, lane: Lane, timestamp_us: int) -> int:
+        return self._follower(lane).find_time(timestamp_us)
+
+    def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+        if start >= end:
+            return
+        follower, reached = self._follower(lane), start
+        for frame in follower.frames(start, mapped=True):
+            reached = frame.header.end_offset
+            yield frame
+            if reached >= end:
+                return
+        # A log that ends early has lost something; fewer rows must never look like all of them.
+        raise OffsetOutOfRange(reached, start=follower.start, end=follower.end)
+
+    def removed(self, lane: Lane) -> OffsetSet:
+        path = self._partition_path(lane.topic, lane.partition) / "removed"
+        return _removed(path, self._disk).lanes[LANE_NUMBERS[lane.priority]]
+
+    def close(self) -> None:
+        self._followers = {}
+
+    def follower(self, lane: Lane) -> LogFollower:
+        """The log of a lane, up to date, for whoever needs to know its segments."""
+        follower = self._follower(lane)
+        follower.refresh()
+        return follower
+
+    def _follower(self, lane: Lane, created_us: int | None = None) -> LogFollower:
+        """The log of a lane. `created_us` says that the topic was just looked at; then the log is, too."""
+        identity = (lane, self.created_us(lane.topic) if created_us is None else created_us)
+        follower = self._followers.get(identity)
+        if follower is None:
+            directory = self._partition_path(lane.topic, lane.partition) / lane.priority
+            follower = self._followers[identity] = LogFollower(directory, _SETTINGS, disk=self._disk)
+        elif created_us is not None:
+            follower.refresh()
+        return follower
+
+    def _partition_path(self, topic: str, partition: int) -> Path:
+        return self.path / "topics" / topic / f"p{partition}"
+
+    def _stored(self, topic: str) -> StoredTopic:
+        check_topic_name(topic)
+        check_exists(self._disk, self.path)
+        stored = self._find(topic)
+        if stored is None:
+            raise TopicNotFound(f"there is no topic {topic} in {self.path}")
+        return stored
+
+    def _is_topic(self, name: str) -> bool:
+        try:
+            return self._find(name) is not None
+        except (StorageFailed, InvalidSettings):
+            # It is one, and whoever asks for it is told what is wrong with it; the others can be read.
+            return True
+
+    def _find(self, topic: str) -> StoredTopic | None:
+        stored = load_topic(self._disk, self.path / "topics" / topic)
+        return None if stored is None or stored.deleted else stored
+
+
+def local_path(path: str) -> Path:
+    """The directory that a path or a `file:` address means. Raises InvalidRequest for any other address."""
+    parts = urlsplit(path)
+    if not parts.scheme:
+        return Path(path).absolute()
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        raise InvalidRequest(
+            f"{path} is not a directory of this machine: mount it on every executor and give its path,"
+            " or read through a broker with the option `server`"
+        )
+    return Path(unquote(parts.path))
+
+
+def _bounds(follower: LogFollower) -> Bounds:
+    segments = follower.segments
+    if not segments:
+        return NOTHING
+    last = segments[-1]
+    return Bounds(segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments))
+
+
+def _removed(path: Path, disk: SystemDisk) -> Removed:
+    for _ in range(_REPLAYS_MAX):
+        removed = Removed()
+        if not disk.is_directory(path):
+            return removed
+        try:
+            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
+                removed.apply(record)
+        except OffsetOutOfRange:
+            continue
+        except (InvalidFrame, IndexError, ValueError) as error:
+            raise StorageFailed(
+                f"{path} has a record that this release does not understand: {error}", path=path
+            ) from error
+        return removed
+    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)

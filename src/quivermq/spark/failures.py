@@ -1,0 +1,61 @@
+"""What Spark raises, as the errors of this library, for people and for exit codes.
+
+An error of ours that was raised in an executor, or below the Java side of the driver, comes back as the
+text of a traceback inside of an error of Spark's.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quivermq import errors
+from quivermq.errors import InvalidRequest, QuiverError
+
+# The last line of a Python traceback. What Java adds to it is on lines of its own.
+_OURS = re.compile(r"^(?:\w+\.)*quivermq\.errors\.(\w+): (.*)$", re.MULTILINE)
+_IN_PYTHON = "Traceback (most recent call last)"
+_POSITION = re.compile(r"\s*(?:;|== SQL).*", re.DOTALL)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise errors of Spark's as errors of ours. What nobody foresaw stays what it is."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        ours = our_error(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def our_error(error: BaseException) -> QuiverError | None:
+    """The error of this library that is meant by one of Spark's; None when it means none."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    if (found := error_in(str(error))) is not None:
+        return found
+    # A failure inside of the data source comes as an analysis that failed, too, and is nobody's wrong SQL.
+    if isinstance(error, ParseException | AnalysisException) and _IN_PYTHON not in str(error):
+        return InvalidRequest(_POSITION.sub("", str(error)).strip())
+    return None
+
+
+def error_in(text: str) -> QuiverError | None:
+    """The first error of ours that a traceback tells of."""
+    for name, message in _OURS.findall(text):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, QuiverError):
+            # Without its fields, which a traceback does not tell.
+            return kind.__new__(kind, message)
+    return None
+
+
+def reworded(error: QuiverError, message: str) -> QuiverError:
+    """The same error with another text."""
+    other = type(error).__new__(type(error), message)
+    other.__dict__.update(error.__dict__)
+    return other

@@ -1,0 +1,304 @@
+"""Tiered storage: messages from the logs to Parquet files, each once. Tasks write the files themselves."""
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from typing import TYPE_CHECKING
+
+from quivermq.archive import Archive, ArchivedFile, LanePlace, Manifest
+from quivermq.archive.commit import changing, commit, manifest_for
+from quivermq.archive.manifest import store_manifest
+from quivermq.archive.planning import Held, Pace, Piece, mergers, pieces, todo
+from quivermq.archive.writing import Job
+from quivermq.clock import SystemClock
+from quivermq.disk import SystemDisk
+from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
+from quivermq.spark.failures import translated
+from quivermq.spark.jobs.archive_target import Target
+from quivermq.spark.jobs.archive_work import Copying, Merging, run
+from quivermq.spark.jobs.where import Where
+from quivermq.spark.place import Lane, Place
+from quivermq.spark.progress import Progress, watched
+from quivermq.spark.session import session
+from quivermq.spark.topic_filter import topic_filter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AGE = 600.0
+FILE_BYTES = 128 * 1024 * 1024
+
+# So many files for each core are committed together: what is killed loses no more than that.
+_FILES_A_CORE = 4
+
+Work = Sequence[Copying | Merging]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTopicSummary:
+    """What became of one topic."""
+
+    topic: str
+    messages: int = 0
+    """How many were archived; of a dry run, how many offsets would be."""
+    bytes: int = 0
+    """Of the new files; of a dry run, about what is in the logs."""
+    files: int = 0
+    merged: int = 0
+    """How many small files became larger ones."""
+    lost: int = 0
+    """Offsets that retention had taken before anybody archived them."""
+    waiting: int = 0
+    """Offsets that are too few and too young."""
+    problem: str | None = None
+    """Why nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSummary:
+    """What a run of the archiver did."""
+
+    where: str
+    directory: str
+    is_dry_run: bool
+    topics: tuple[ArchivedTopicSummary, ...] = ()
+    is_served: bool = False
+    """Whether the queue knows of the archive, and reads on there."""
+    freed_segments: int = 0
+    freed_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def messages(self) -> int:
+        return sum(topic.messages for topic in self.topics)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(topic.problem for topic in self.topics if topic.problem is not None)
+
+
+def archive(
+    path: str | None = None,
+    server: str | None = None,
+    key: str | None = None,
+    *,
+    to: str | None = None,
+    topics: Iterable[str] | str | None = None,
+    age: float = AGE,
+    file_bytes: int = FILE_BYTES,
+    free: bool = False,
+    rewrite: bool = True,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    spark: "SparkSession | None" = None,
+) -> ArchiveSummary:
+    """Write what is not archived yet to Parquet below `to`, by default `archive` in the data directory.
+
+    Messages of a lane wait until there are `file_bytes` of them, or the oldest is `age` seconds old. With
+    `rewrite` small files of a day become larger ones; with `free` the queue then removes what is archived
+    and what all groups have finished with. Killed at any time and run again, every message is there once.
+    A topic that cannot be archived is a `problem` of the summary, and the others are.
+
+    Raises Conflict while another archiver is at work or the broker cannot free anything; InvalidRequest.
+    """
+    started = time.monotonic()
+    _check(age, file_bytes)
+    where = Where(path, server, key)
+    pace = Pace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
+    with closing(where.place()) as place:
+        target = Target(where, place, to)
+        names = list(filter(topic_filter(topics), place.topics()))
+        store = Archive(target.directory)
+        summary = ArchiveSummary(str(where), str(target.directory), dry_run)
+        if dry_run:
+            told = [_looked(place, store, name, pace) for name in names]
+            return replace(summary, topics=tuple(told), seconds=time.monotonic() - started)
+        with changing(store, f"{pace.now_us}-{uuid.uuid4().hex[:8]}") as job:
+            is_served = target.tell()
+            if free and not is_served:
+                raise Conflict(
+                    f"{where} cannot read {target.directory}, or the key may not tell it to:"
+                    " nothing can be freed"
+                )
+            workers = _Workers(spark, progress)
+            told = [_Topic(place, store, job, name, pace, workers).run(rewrite=rewrite) for name in names]
+    summary = replace(summary, topics=tuple(told), is_served=is_served)
+    if free:
+        freed = target.free()
+        summary = replace(summary, freed_segments=freed.segments, freed_bytes=freed.bytes)
+    return replace(summary, seconds=time.monotonic() - started)
+
+
+def _check(age: float, file_bytes: int) -> None:
+    if not 0 <= age < 10 * 365 * 24 * 3600:
+        raise InvalidRequest(f"age is a number of seconds, 0 or more, not {age!r}")
+    if file_bytes < 1:
+        raise InvalidRequest(f"file_bytes is at least 1, not {file_bytes!r}")
+
+
+class _Workers:
+    """The executors, asked for when there is work."""
+
+    def __init__(self, spark: "SparkSession | None", progress: Progress | None) -> None:
+        self._spark = spark
+        self._progress = progress
+
+    @property
+    def files_at_once(self) -> int:
+        return _FILES_A_CORE * self._session().sparkContext.defaultParallelism
+
+    def run(self, work: Work, description: str) -> list[list[ArchivedFile]]:
+        """What each of them staged, in the same order."""
+        spark = self._session()
+        with watched(spark, self._progress, description), translated():
+            return spark.sparkContext.parallelize(work, len(work)).map(run).collect()
+
+    def _session(self) -> "SparkSession":
+        self._spark = self._spark or session()
+        return self._spark
+
+
+@dataclass(slots=True)
+class _Topic:
+    """The archiving of one topic, while the archive is held."""
+
+    place: Place
+    store: Archive
+    job: Job
+    name: str
+    pace: Pace
+    workers: _Workers
+
+    def run(self, *, rewrite: bool) -> ArchivedTopicSummary:
+        summary = ArchivedTopicSummary(self.name)
+        try:
+            created_us = self.place.created_us(self.name)
+            manifest = manifest_for(self.store, self.name, created_us)
+            if not manifest.generation:
+                # From now on, retention leaves what is not archived.
+                store_manifest(SystemDisk(), self.store.directory, manifest)
+            plan = list(_planned(self.place, manifest, self.pace))
+        except TopicNotFound:
+            return summary  # Somebody has just deleted it.
+        except Conflict as error:
+            return replace(summary, problem=str(error))
+        summary = replace(summary, lost=sum(p.lost for p in plan), waiting=sum(p.waiting for p in plan))
+        before = manifest
+        manifest = self._copied(manifest, [piece for planned in plan for piece in planned.pieces])
+        new = [
+            file
+            for place, lane in manifest.lanes.items()
+            for file in lane.files_from(before.lane(place).end)
+        ]
+        summary = replace(
+            summary,
+            messages=sum(file.rows for file in new),
+            bytes=sum(file.bytes for file in new),
+            files=len(new),
+        )
+        return replace(summary, merged=self._merged(manifest)) if rewrite else summary
+
+    def _copied(self, manifest: Manifest, planned: Sequence[Piece]) -> Manifest:
+        """Archive ranges, some at a time, each of these for good before the next begins."""
+        rest = iter(planned)
+        ended: set[LanePlace] = set()
+        while wave := list(islice((p for p in rest if p.lane not in ended), self._at_once(planned))):
+            work = [Copying(self.job, self.place, manifest.created_us, piece) for piece in wave]
+            staged = self.workers.run(work, f"archiving {self.name}")
+            by_lane = groupby(zip(wave, staged, strict=True), key=lambda each: each[0].lane)
+            for lane, results in by_lane:
+                files = list(_leading(results, ended))
+                if files:
+                    manifest = manifest.with_files(lane, files)
+            if manifest.staged:
+                manifest = commit(SystemDisk(), self.store.directory, manifest)
+        return manifest
+
+    def _at_once(self, planned: Sequence[Piece]) -> int:
+        return self.workers.files_at_once if planned else 1
+
+    def _merged(self, manifest: Manifest) -> int:
+        """Make larger files of many small ones, and return how many there were."""
+        work = [
+            Merging(self.job, self.name, manifest.created_us, place, files)
+            for place, lane in manifest.lanes.items()
+            for files in mergers(lane, self.pace.file_bytes)
+        ]
+        if not work:
+            return 0
+        for each, [merged] in zip(work, self.workers.run(work, f"merging {self.name}"), strict=True):
+            manifest = manifest.with_merged(each.lane, merged)
+        commit(SystemDisk(), self.store.directory, manifest)
+        return sum(len(each.files) for each in work)
+
+
+def _leading(
+    results: Iterable[tuple[Piece, list[ArchivedFile]]], ended: set[LanePlace]
+) -> Iterator[ArchivedFile]:
+    """The files of a lane up to the first piece that is not whole, because it ends with young messages."""
+    for piece, files in results:
+        if piece.lane not in ended:
+            yield from files
+            if not files or files[-1].end < piece.end:
+                ended.add(piece.lane)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What is to be done with one lane."""
+
+    pieces: list[Piece]
+    lost: int
+    waiting: int
+    size_bytes: int
+
+
+def _planned(place: Place, manifest: Manifest, pace: Pace) -> Iterator[_Planned]:
+    """The work on each lane. Raises Conflict."""
+    view = place.look(manifest.topic)
+    if view.created_us != manifest.created_us:
+        raise Conflict(f"the topic {manifest.topic} was deleted and made again just now: run it again")
+    for lane, bounds in view.lanes.items():
+        own, held = LanePlace(lane.partition, lane.priority), Held(*bounds)
+        archived = manifest.lane(own)
+        start, end = todo(manifest.topic, own, archived, held)
+        if start == end:
+            continue
+        found = pieces(manifest.topic, own, archived, held, _oldest_us(place, lane, start), pace)
+        lost = start - archived.end if archived.files else 0
+        size = bounds.size_bytes * (end - start) // (bounds.end - bounds.start)
+        yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
+
+
+def _oldest_us(place: Place, lane: Lane, start: int) -> int:
+    """When the first frame came in that is not archived; long ago, where it is gone already."""
+    try:
+        frame = next(iter(place.frames(lane, start, start + 1)), None)
+    except OffsetOutOfRange:
+        return 0
+    return 0 if frame is None else frame.header.append_time
+
+
+def _looked(place: Place, store: Archive, name: str, pace: Pace) -> ArchivedTopicSummary:
+    """What would be done with a topic."""
+    summary = ArchivedTopicSummary(name)
+    try:
+        manifest = manifest_for(store, name, place.created_us(name))
+        plan = list(_planned(place, manifest, pace))
+    except Conflict as error:
+        return replace(summary, problem=str(error))
+    found = [piece for planned in plan for piece in planned.pieces]
+    return replace(
+        summary,
+        messages=sum(piece.end - piece.start for piece in found),
+        bytes=sum(planned.size_bytes for planned in plan),
+        files=len(found),
+        merged=sum(
+            len(files) for lane in manifest.lanes.values() for files in mergers(lane, pace.file_bytes)
+        ),
+        lost=sum(planned.lost for planned in plan),
+        waiting=sum(planned.waiting for planned in plan),
+    )

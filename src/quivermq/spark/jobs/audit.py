@@ -1,0 +1,298 @@
+"""Checking a whole store in parallel: every byte, every offset, and that nothing is there twice."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, groupby, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quivermq.errors import InvalidRequest
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.failures import translated
+from quivermq.spark.jobs.audit_archive import ArchiveTask, archived, examine_archived
+from quivermq.spark.jobs.audit_examine import (
+    Examined,
+    dead_letter_marks,
+    examine_lane,
+    examine_segment,
+    id_marks,
+)
+from quivermq.spark.jobs.audit_findings import SEVERITIES, AuditFinding
+from quivermq.spark.jobs.audit_look import repeated
+from quivermq.spark.jobs.audit_repeats import SHARES, Repeat, dealt, repeats
+from quivermq.spark.jobs.audit_sequences import Sequences
+from quivermq.spark.jobs.audit_tasks import (
+    LaneTask,
+    SegmentTask,
+    bundled,
+    lane_tasks,
+    segment_tasks,
+    topics_of,
+)
+from quivermq.spark.jobs.where import Where
+from quivermq.spark.place import Lane, Place
+from quivermq.spark.progress import Progress, watched
+from quivermq.spark.session import session
+from quivermq.spark.topic_filter import topic_filter
+from quivermq.topic.names import is_dead_letter_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Clocks are read once when an id is looked up and once when its message is appended.
+_WINDOW_SLACK_US = 1_000_000
+# What has this many repetitions has more, and a list of all of them helps nobody.
+_REPEATS_MAX = 1000
+
+Task = SegmentTask | LaneTask | ArchiveTask
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSummary:
+    """What an audit saw."""
+
+    where: str
+    is_dry_run: bool
+    logs: int = 0
+    segments: int = 0
+    frames: int = 0
+    messages: int = 0
+    bytes: int = 0
+    late_frames: int = 0
+    """Frames that hold a timestamp older than one of an earlier frame: allowed, and worth knowing."""
+    seconds: float = 0.0
+    findings: tuple[AuditFinding, ...] = field(default=())
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is no finding but warnings."""
+        return all(finding.severity != "error" for finding in self.findings)
+
+
+class _Store(NamedTuple):
+    """What there is to look at."""
+
+    place: Place
+    tasks: list[Task]
+    windows_us: dict[str, int]
+    findings: list[AuditFinding]
+
+
+class _MarkedPart(NamedTuple):
+    """A part of a lane of which something must not be there twice."""
+
+    kind: str
+    lane: Lane
+    start: int
+    end: int
+    size_bytes: int
+
+
+def audit(
+    path: str | None = None,
+    server: str | None = None,
+    key: str | None = None,
+    *,
+    topics: Iterable[str] | str | None = None,
+    deep: bool = False,
+    ignore: Iterable[str] = (),
+    spark: "SparkSession | None" = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> AuditSummary:
+    """Check every frame of a store, in executors, beside whoever writes to it. Changes nothing.
+
+    Looked at are both checksums of each frame, offsets inside of and between segments, indexes, journals,
+    the order of frames, batches of producers, deduplication ids, dead letters that are there twice, and the
+    archive. With `deep` the inside of each frame is checked as well, as by `quiver verify`. `topics` are
+    names and patterns. What is damaged becomes a finding with its file and offsets, and the rest is looked
+    at all the same; kinds of findings in `ignore` are left out. From a broker come frames alone, without
+    files. `dry_run` only counts what there is.
+    """
+    started = time.monotonic()
+    unknown = set(ignore) - set(SEVERITIES)
+    if unknown:
+        raise InvalidRequest(
+            f"{', '.join(sorted(unknown))} is no kind of finding: ignore some of {', '.join(SEVERITIES)}"
+        )
+    where = Where(path, server, key)
+    with closing(where.place()) as place, translated():
+        store = _store(place, topic_filter(topics))
+        if dry_run:
+            return _planned(where, store.tasks)
+        spark = spark or session()
+        examined = _examine_all(spark, store, deep, progress)
+        repeated_messages = _find_repeats(spark, store, examined, progress)
+    findings = [*store.findings, *(finding for each in examined for finding in each.findings)]
+    findings += [*_between(examined), *repeated_messages]
+    return AuditSummary(
+        where=str(where),
+        is_dry_run=False,
+        logs=_logs(store.tasks),
+        segments=sum(each.segments for each in examined),
+        frames=sum(each.frames for each in examined),
+        messages=sum(each.messages for each in examined),
+        bytes=sum(each.bytes for each in examined),
+        late_frames=sum(each.late_frames for each in examined),
+        seconds=time.monotonic() - started,
+        findings=tuple(_sorted(finding for finding in findings if finding.kind not in set(ignore))),
+    )
+
+
+def _store(place: Place, is_wanted: Callable[[str], bool]) -> _Store:
+    if isinstance(place, DirectoryPlace):
+        found = topics_of(place.path)
+        windows = {name: window for name, window in found.windows_us.items() if is_wanted(name)}
+        files = archived(place, windows)
+        tasks: list[Task] = [*segment_tasks(place.path, is_wanted), *files.tasks]
+        return _Store(place, tasks, windows, [*found.findings, *files.findings])
+    topics = [topic for topic in place.topics() if is_wanted(topic)]
+    windows = {topic: place.settings(topic).dedup_window_ms * 1000 for topic in topics}
+    return _Store(place, [*lane_tasks(place, topics)], windows, [])
+
+
+def _planned(where: Where, tasks: list[Task]) -> AuditSummary:
+    return AuditSummary(
+        where=str(where),
+        is_dry_run=True,
+        logs=_logs(tasks),
+        segments=sum(isinstance(task, SegmentTask) for task in tasks),
+        bytes=sum(task.size_bytes for task in tasks),
+    )
+
+
+def _logs(tasks: list[Task]) -> int:
+    return len({task.directory if isinstance(task, SegmentTask) else str(task.lane) for task in tasks})
+
+
+def _examine_all(
+    spark: "SparkSession", store: _Store, deep: bool, progress: Progress | None
+) -> list[Examined]:
+    bundles = bundled(store.tasks, lambda task: task.size_bytes, spark.sparkContext.defaultParallelism)
+    with watched(spark, progress, "checking every frame"):
+        found: list[Examined] = _mapped(spark, bundles, partial(_examine, store.place, deep)).collect()
+    return found
+
+
+def _mapped(spark: "SparkSession", bundles: list[Any], function: Callable[[Any], Iterator[Any]]) -> Any:
+    return spark.sparkContext.parallelize(bundles, max(1, len(bundles))).mapPartitions(function)
+
+
+def _examine(place: Place, deep: bool, bundles: Iterable[list[Task]]) -> Iterator[Examined]:
+    """In an executor: what each task has seen."""
+    with closing(place):
+        for task in chain.from_iterable(bundles):
+            if isinstance(task, SegmentTask):
+                yield examine_segment(task, deep)
+            elif isinstance(task, LaneTask):
+                yield examine_lane(place, task)
+            else:
+                yield Examined(None, task.start, findings=list(examine_archived(task)))
+
+
+def _find_repeats(
+    spark: "SparkSession", store: _Store, examined: list[Examined], progress: Progress | None
+) -> list[AuditFinding]:
+    """What is there twice: a second look, only at what has deduplication ids and at dead letters.
+
+    Marks of one topic and share come together in one task, so that no process has to hold them all.
+    """
+    parts = _marked_parts(store.windows_us, examined)
+    if not parts:
+        return []
+    topics = sorted({part.lane.topic for part in parts})
+    abouts = [(kind, topic) for topic in topics for kind in ("dedup_id", "dead_letter")]
+    windows = [_window_us(kind, store.windows_us.get(topic, 0)) for kind, topic in abouts]
+    numbers = {about: number for number, about in enumerate(abouts)}
+    bundles = bundled(parts, lambda part: part.size_bytes, spark.sparkContext.defaultParallelism)
+    with watched(spark, progress, "looking for repetitions"):
+        found = (
+            _mapped(spark, bundles, partial(_mark, store.place, numbers))
+            .groupByKey(spark.sparkContext.defaultParallelism, int)
+            .mapPartitions(partial(_compare, windows))
+            .collect()
+        )
+    return [_finding(abouts[number], repeat) for number, repeat in found]
+
+
+def _marked_parts(windows_us: dict[str, int], examined: list[Examined]) -> list[_MarkedPart]:
+    parts = []
+    for each in examined:
+        if each.lane is None or not each.frames:
+            continue
+        offsets = each.lane, each.base_offset, each.end_offset, each.bytes
+        if each.messages_with_ids and windows_us.get(each.lane.topic, 0):
+            parts.append(_MarkedPart("dedup_id", *offsets))
+        if is_dead_letter_topic(each.lane.topic):
+            parts.append(_MarkedPart("dead_letter", *offsets))
+    return parts
+
+
+def _window_us(kind: str, window_us: int) -> int | None:
+    return max(0, window_us - _WINDOW_SLACK_US) if kind == "dedup_id" else None
+
+
+def _mark(
+    place: Place, numbers: dict[tuple[str, str], int], bundles: Iterable[list[_MarkedPart]]
+) -> Iterator[tuple[int, bytes]]:
+    """In an executor: marks, by the number of what they are about and their share."""
+    with closing(place):
+        for part in chain.from_iterable(bundles):
+            make = id_marks if part.kind == "dedup_id" else dead_letter_marks
+            number = numbers[part.kind, part.lane.topic]
+            marks = make(place, part.lane, part.start, part.end)
+            yield from ((number * SHARES + share, blob) for share, blob in dealt(marks))
+
+
+def _compare(
+    windows_us: list[int | None], groups: Iterable[tuple[int, Iterable[bytes]]]
+) -> Iterator[tuple[int, Repeat]]:
+    """In an executor: which marks are there twice."""
+    for key, blobs in groups:
+        number = key // SHARES
+        yield from ((number, repeat) for repeat in repeats(blobs, windows_us[number])[:_REPEATS_MAX])
+
+
+def _finding(about: tuple[str, str], repeat: Repeat) -> AuditFinding:
+    kind, topic = about
+    partition, priority, offset = repeat.first
+    second = Lane(topic, repeat.second[0], repeat.second[1])
+    if kind == "dedup_id":
+        reason = (
+            f"has the deduplication id of offset {offset} of partition {partition}, {priority}: too soon"
+        )
+    else:
+        reason = (
+            f"is the same message, given up by the same group, as offset {offset} of partition {partition}:"
+            " unless the group was sent back in between, it died twice"
+        )
+    return AuditFinding(kind, str(second), (repeat.second[2], repeat.second[2] + 1), reason)
+
+
+def _between(examined: list[Examined]) -> Iterator[AuditFinding]:
+    """What can be told only of the parts of a lane together: the order, and batches that come again."""
+    parts = [each for each in examined if each.lane is not None and each.frames]
+    parts.sort(key=lambda each: (each.lane, each.base_offset))
+    for lane, group in groupby(parts, key=lambda each: each.lane):
+        run_of_parts, sequences = list(group), Sequences()
+        for before, after in pairwise(run_of_parts):
+            if after.first_append_us is not None and after.first_append_us < before.last_append_us:
+                seconds = (before.last_append_us - after.first_append_us) / 1e6
+                reason = f"came in {seconds:.3f} s before the frame in front of it"
+                yield AuditFinding(
+                    "append_time", str(lane), (after.base_offset, after.base_offset + 1), reason
+                )
+        for run in (run for part in run_of_parts for run in part.runs):
+            if not sequences.add(run):
+                offsets = (run.base_offset, run.base_offset + run.messages)
+                yield AuditFinding("sequence", str(lane), offsets, repeated(run))
+
+
+def _sorted(findings: Iterable[AuditFinding]) -> list[AuditFinding]:
+    """Errors first, then by place; each once."""
+    once = dict.fromkeys(findings)
+    return sorted(
+        once, key=lambda found: (found.severity != "error", found.where, found.offsets[0], found.kind)
+    )

@@ -1,0 +1,145 @@
+"""What there is to audit, as tasks: the segments of a directory, or parts of the lanes of a broker."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from quivermq.disk import SystemDisk
+from quivermq.errors import InvalidSettings, NotFound, StorageFailed
+from quivermq.log.directory import check_exists, find_logs
+from quivermq.log.opening import base_offsets, file_size
+from quivermq.segment import log_path
+from quivermq.spark.jobs.audit_findings import AuditFinding
+from quivermq.spark.place import Lane, Place
+from quivermq.topic.partition import LANES
+from quivermq.topic.stored import load_topic
+
+# A Spark task for less than this costs more than it does.
+_BYTES_MIN = 64 * 1024 * 1024
+_TASKS_MAX = 256
+_BUNDLES_PER_CORE = 4
+
+T = TypeVar("T")
+
+
+class SegmentTask(NamedTuple):
+    """One file of a log. Without a lane it belongs to the state of the queue: a journal, for example."""
+
+    directory: str
+    base_offset: int
+    next_base: int | None
+    size_bytes: int
+    lane: Lane | None
+    ends_journal: bool
+    """Whether it is the last one of a delivery journal, which is then replayed as a whole, too."""
+
+
+class LaneTask(NamedTuple):
+    """A part of a lane that a broker serves."""
+
+    lane: Lane
+    start: int
+    end: int
+    size_bytes: int
+    may_have_holes: bool
+    """Whether messages may have been taken out, so that offsets are missing and nothing is wrong."""
+
+
+class Topics(NamedTuple):
+    """The topics of a store, and how long each remembers deduplication ids."""
+
+    windows_us: dict[str, int]
+    findings: list[AuditFinding]
+
+
+def topics_of(path: Path) -> Topics:
+    """The topics of a directory. One that cannot be understood is a finding."""
+    disk, windows, findings = SystemDisk(), dict[str, int](), list[AuditFinding]()
+    check_exists(disk, path)
+    for name in disk.names(path / "topics"):
+        directory = path / "topics" / name
+        try:
+            stored = load_topic(disk, directory)
+        except (StorageFailed, InvalidSettings) as error:
+            findings.append(AuditFinding("state", str(directory / "topic.json"), (0, None), str(error)))
+            continue
+        if stored is None or stored.deleted:
+            continue
+        windows[name] = stored.settings.dedup_window_ms * 1000
+        for found in disk.names(directory):
+            number = found.removeprefix("p")
+            if (
+                found != number
+                and number.isascii()
+                and number.isdecimal()
+                and int(number) >= stored.settings.partitions
+            ):
+                reason = f"the topic has {stored.settings.partitions} partitions, so nobody reads this one"
+                findings.append(AuditFinding("partition", str(directory / found), (0, None), reason))
+    return Topics(windows, findings)
+
+
+def segment_tasks(path: Path, is_wanted: Callable[[str], bool]) -> Iterator[SegmentTask]:
+    """Every file of every log of a directory, but for those of topics that are not wanted."""
+    disk = SystemDisk()
+    for directory in find_logs(disk, path):
+        relative = directory.relative_to(path)
+        topic, lane = place_of_log(relative)
+        if topic is not None and not is_wanted(topic):
+            continue
+        bases = base_offsets(disk, directory)
+        for base, next_base in zip(bases, [*bases[1:], None], strict=True):
+            try:
+                size = file_size(disk, log_path(directory, base))
+            except FileNotFoundError:
+                continue  # Retention was faster.
+            except StorageFailed:
+                size = 0  # The task will tell.
+            ends_journal = relative.parts[0] == "groups" and next_base is None
+            yield SegmentTask(str(directory), base, next_base, size, lane, ends_journal)
+
+
+def place_of_log(relative: Path) -> tuple[str | None, Lane | None]:
+    """Which topic a log is about, and which of its lanes it is, if it is one."""
+    match relative.parts:
+        case ("topics", topic, partition, priority) if priority in LANES:
+            return topic, Lane(topic, int(partition.removeprefix("p")), priority)
+        case ("topics", topic, *_):
+            return topic, None
+        case ("groups", _, topic, *_):
+            return topic, None
+    return None, None
+
+
+def lane_tasks(place: Place, topics: Iterable[str]) -> Iterator[LaneTask]:
+    """Parts of the lanes of a broker, each of about the same size."""
+    for topic in topics:
+        try:
+            settings, lanes = place.settings(topic), place.lanes(topic)
+        except NotFound:
+            continue  # Somebody has just deleted it.
+        may_have_holes = settings.backlog_policy == "drop_oldest" or topic.endswith(".dlq")
+        for lane, bounds in lanes.items():
+            messages = bounds.end - bounds.start
+            parts = max(1, bounds.size_bytes // _BYTES_MIN)
+            step = max(1, -(-messages // parts))
+            for start in range(bounds.start, bounds.end, step):
+                end = min(start + step, bounds.end)
+                size = bounds.size_bytes * (end - start) // messages
+                yield LaneTask(lane, start, end, size, may_have_holes)
+
+
+def bundled(tasks: Iterable[T], size_of: Callable[[T], int], cores: int = 1) -> list[list[T]]:
+    """Tasks together until they are worth a task of Spark's, the largest first; some for each core."""
+    ordered = sorted(tasks, key=size_of, reverse=True)
+    # Each core gets several, so that one that is slow does not keep the others waiting.
+    enough_bytes = max(_BYTES_MIN, sum(map(size_of, ordered)) // (_BUNDLES_PER_CORE * cores))
+    bundles: list[list[T]] = []
+    open_bytes = enough_bytes
+    for task in ordered:
+        if open_bytes >= enough_bytes or len(bundles[-1]) >= _TASKS_MAX:
+            bundles.append([])
+            open_bytes = 0
+        bundles[-1].append(task)
+        open_bytes += size_of(task)
+    return bundles

@@ -1,0 +1,215 @@
+"""In executors: a segment without the messages that are superseded, on its way to whoever may write it."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quivermq.disk import SystemDisk
+from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
+from quivermq.frame import Frame, stamp_of
+from quivermq.frame.rewriting import left_mask, rewritten
+from quivermq.spark.broker_place import BrokerPlace
+from quivermq.spark.jobs.compact_keys import stamp
+from quivermq.spark.jobs.compact_plan import Part
+from quivermq.spark.place import Place
+
+# A broker takes 32 MiB at once, and a frame may have 16 MiB.
+_UPLOAD_BYTES = 12 * 1024 * 1024
+
+_STAGED = ".frames"
+OUTCOME = (
+    "segment long, state string, messages_before long, messages_after long,"
+    " bytes_before long, bytes_after long"
+)
+_OUTCOME = pa.schema(
+    [
+        ("segment", pa.int64()),
+        ("state", pa.string()),
+        ("messages_before", pa.int64()),
+        ("messages_after", pa.int64()),
+        ("bytes_before", pa.int64()),
+        ("bytes_after", pa.int64()),
+    ]
+)
+
+
+class Piece(NamedTuple):
+    """Frames for a place in a segment, and the stamp of those that are there now."""
+
+    frames: bytes
+    expected: str
+
+
+class Rewritten(NamedTuple):
+    """What becomes of a segment."""
+
+    pieces: list[Piece]
+    messages_before: int
+    messages_after: int
+    bytes_before: int
+    bytes_after: int
+
+    @property
+    def dirty_ratio(self) -> float:
+        removed = self.messages_before - self.messages_after
+        return removed / self.messages_before if self.messages_before else 0.0
+
+
+def rewrite(frames: Sequence[Frame], survivors: pa.Int64Array) -> Rewritten:
+    """A segment with only the messages that survive, and those without a key."""
+
+    def keep(_: Frame, batch: pa.RecordBatch) -> pa.BooleanArray:
+        is_latest = pc.is_in(batch.column("offset"), value_set=survivors)
+        return pc.or_(pc.is_null(batch.column("key")), is_latest)
+
+    return _described(frames, list(rewritten(frames, keep)))
+
+
+def _described(old: Sequence[Frame], new: Sequence[Frame]) -> Rewritten:
+    return Rewritten(
+        list(_pieces(old, new)),
+        sum(map(_messages, old)),
+        sum(map(_messages, new)),
+        sum(frame.header.frame_bytes for frame in old),
+        sum(frame.header.frame_bytes for frame in new),
+    )
+
+
+def _messages(frame: Frame) -> int:
+    if frame.is_control:
+        return 0
+    left = left_mask(frame)
+    return len(frame) if left is None else int(pc.sum(left).as_py() or 0)
+
+
+def _pieces(old: Sequence[Frame], new: Sequence[Frame]) -> Iterator[Piece]:
+    """What has to be sent: all from the first frame that changed to the last, in parts that can be sent."""
+    same = _same(old, new)
+    old, new = old[same:], new[same:]
+    same = _same(old[::-1], new[::-1])
+    old, new = old[: len(old) - same], new[: len(new) - same]
+    # A part ends where a frame ends in both.
+    ends = {frame.header.end_offset: place for place, frame in enumerate(old, 1)}
+    was = begun = size = 0
+    for place, frame in enumerate(new, 1):
+        size += frame.header.frame_bytes
+        end = ends.get(frame.header.end_offset)
+        if end is not None and (size >= _UPLOAD_BYTES or place == len(new)):
+            yield _piece(old[was:end], new[begun:place])
+            was, begun, size = end, place, 0
+
+
+def _same(old: Sequence[Frame], new: Sequence[Frame]) -> int:
+    """How many frames are the same at the beginning."""
+    count = 0
+    for before, after in zip(old, new, strict=False):
+        if before.header != after.header:
+            break
+        count += 1
+    return count
+
+
+def _piece(old: Sequence[Frame], new: Sequence[Frame]) -> Piece:
+    buffers = [buffer for frame in new for buffer in frame.buffers()]
+    return Piece(b"".join(buffers), stamp_of(frame.header for frame in old))
+
+
+class Work(NamedTuple):
+    """What every task needs to know."""
+
+    place: Place
+    parts: Sequence[Part]
+    min_dirty_ratio: float
+    is_dry_run: bool
+    staging: str | None
+    """Where to leave what the driver puts into a directory; None when it goes to a broker."""
+
+
+def rewriting(work: Work) -> Callable[[pa.Table], pa.Table]:
+    """What rewrites the segment that a table of (segment, offset, stamp) is about, and tells of it."""
+
+    def run(table: pa.Table) -> pa.Table:
+        number = table.column("segment")[0].as_py()
+        stamps = table.column("stamp").drop_null().to_pylist()
+        survivors = table.column("offset").combine_chunks().drop_null()
+        try:
+            state, done = _run(work, number, survivors, stamps)
+        finally:
+            work.place.close()
+        figures = (0, 0, 0, 0) if done is None else done[1:]
+        row = dict(zip(_OUTCOME.names, (number, state, *figures), strict=True))
+        return pa.Table.from_pylist([row], _OUTCOME)
+
+    return run
+
+
+def _run(
+    work: Work, number: int, survivors: pa.Int64Array, stamps: list[bytes]
+) -> tuple[str, Rewritten | None]:
+    part = work.parts[number]
+    try:
+        frames = list(work.place.frames(part.lane, part.start, part.end))
+    except OffsetOutOfRange:
+        return "gone", None
+    # Whoever has changed it since its keys were read may have left what nobody knows of.
+    if [stamp(number, (frame.header for frame in frames))] != stamps:
+        return "busy", _described(frames, frames)
+    done = rewrite(frames, survivors)
+    if not done.pieces or done.dirty_ratio < work.min_dirty_ratio:
+        return "kept", done
+    if not work.is_dry_run:
+        try:
+            _hand_over(work, number, done.pieces)
+        except NotFound:
+            return "gone", None
+        except Conflict:
+            return "busy", done
+    return "replaced", done
+
+
+def _hand_over(work: Work, number: int, pieces: list[Piece]) -> None:
+    if work.staging is not None:
+        stage(Path(work.staging), number, pieces)
+        return
+    assert isinstance(work.place, BrokerPlace)
+    apply(work.place.connection, work.parts[number], pieces)
+
+
+def apply(queue: Any, part: Part, pieces: list[Piece]) -> None:
+    """Replace what is there, at a broker or in the embedded queue. Raises Conflict, NotFound."""
+    lane = part.lane
+    for frames, expected in pieces:
+        queue.replace_segment(
+            lane.topic, lane.partition, part.start, frames, expected=expected, priority=lane.priority
+        )
+
+
+def stage(directory: Path, number: int, pieces: list[Piece]) -> None:
+    """Leave the pieces of a segment for the driver. A task that runs twice leaves the same."""
+    disk = SystemDisk()
+    for index, piece in enumerate(pieces):
+        path = directory / f"{number}.{index}.{piece.expected}{_STAGED}"
+        # Under a name of its own first: another attempt of the same task may be at work.
+        unfinished = path.with_suffix(f".{uuid.uuid4().hex}")
+        file = disk.create(unfinished)
+        try:
+            file.append([piece.frames])
+        finally:
+            file.close()
+        disk.rename(unfinished, path)
+
+
+def staged(directory: Path, number: int) -> Iterator[Piece]:
+    """What `stage` has left of a segment, in order, one piece in memory at a time."""
+    disk, prefix = SystemDisk(), f"{number}."
+    names = [name for name in disk.names(directory) if name.startswith(prefix) and name.endswith(_STAGED)]
+    for name in sorted(names, key=lambda name: int(name.split(".")[1])):
+        file = disk.open(directory / name)
+        try:
+            yield Piece(file.read(0, file.size()), name.split(".")[2])
+        finally:
+            file.close()

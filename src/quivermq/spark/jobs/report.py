@@ -1,0 +1,226 @@
+"""A page about a queue: what came in, how long it took, what failed, and what waits."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quivermq.errors import InvalidRequest, OffsetOutOfRange, QuiverError, TopicNotFound
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.failures import translated
+from quivermq.spark.jobs.audit_tasks import LaneTask, bundled, lane_tasks
+from quivermq.spark.jobs.report_contents import ReportContents, contents_of
+from quivermq.spark.jobs.report_figures import Figures, Period, Trouble
+from quivermq.spark.jobs.report_groups import count_group
+from quivermq.spark.jobs.report_messages import count_dead_letters, count_messages
+from quivermq.spark.jobs.report_page import page
+from quivermq.spark.jobs.where import Where
+from quivermq.spark.place import Lane, Place
+from quivermq.spark.progress import Progress, watched
+from quivermq.spark.session import session
+from quivermq.spark.tables.rows import state_of
+from quivermq.spark.topic_filter import topic_filter
+from quivermq.topic.names import is_dead_letter_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EVER_US = 2**62
+
+
+class GroupTask(NamedTuple):
+    """A group in one topic."""
+
+    topic: str
+    group: str
+    size_bytes: int = 1024 * 1024
+    """About what its journals take."""
+
+
+class MessageTask(NamedTuple):
+    """A part of a lane."""
+
+    part: LaneTask
+    is_compacted: bool
+
+    @property
+    def size_bytes(self) -> int:
+        return self.part.size_bytes
+
+
+Task = MessageTask | GroupTask
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSummary:
+    """What a report is about, and where its page is."""
+
+    where: str
+    to: str
+    is_dry_run: bool
+    topics: int
+    groups: int
+    messages: int = 0
+    bytes: int = 0
+    dead_letters: int = 0
+    unreadable: int = 0
+    """How many parts could not be read; the page says which."""
+    counting_seconds: float = 0.0
+    """How long it took to look at all messages and journals."""
+    seconds: float = 0.0
+
+
+def report(
+    path: str | None = None,
+    server: str | None = None,
+    key: str | None = None,
+    *,
+    to: str | Path = "report.html",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    topics: Iterable[str] | str | None = None,
+    spark: "SparkSession | None" = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ReportSummary:
+    """Write a page about a queue to a file, which needs nothing else to be looked at.
+
+    Counted is what came in from `since` up to before `until`, in executors, a frame at a time. `topics` are
+    names and patterns. Latencies come from the journals of groups, which only a directory has. A part that
+    cannot be read is told on the page, and the rest is there. Raises InvalidRequest.
+    """
+    started = time.monotonic()
+    period = Period(_us(since, 0), _us(until, _EVER_US))
+    if period.since_us >= period.until_us:
+        raise InvalidRequest("since is not before until, so that no time is left between them")
+    where = Where(path, server, key)
+    with closing(where.place()) as place, translated():
+        wanted = [topic for topic in place.topics() if topic_filter(topics)(topic)]
+        tasks, stored_bytes = _planned(place, wanted, period)
+        groups = len({task.group for task in tasks if isinstance(task, GroupTask)})
+        if dry_run:
+            size = sum(stored_bytes.values())
+            return ReportSummary(str(where), str(to), True, len(stored_bytes), groups, bytes=size)
+        spark = spark or session()
+        counting = time.monotonic()
+        figures = _counted(spark, place, tasks, period, progress)
+        counting_seconds = time.monotonic() - counting
+        contents = contents_of(
+            figures,
+            where=str(where),
+            made_at=datetime.now(UTC),
+            since=since,
+            until=until,
+            stored_bytes=stored_bytes,
+            has_journals=isinstance(place, DirectoryPlace),
+        )
+    _write(Path(to), page(contents))
+    summary = _summary(where, to, contents, groups)
+    return replace(summary, counting_seconds=counting_seconds, seconds=time.monotonic() - started)
+
+
+def _summary(where: Where, to: str | Path, contents: ReportContents, groups: int) -> ReportSummary:
+    return ReportSummary(
+        where=str(where),
+        to=str(to),
+        is_dry_run=False,
+        topics=len(contents.topics),
+        groups=groups,
+        messages=contents.messages,
+        bytes=contents.bytes,
+        dead_letters=sum(line.count for line in contents.reasons),
+        unreadable=len(contents.troubles),
+    )
+
+
+def _us(moment: datetime | None, otherwise: int) -> int:
+    if moment is None:
+        return otherwise
+    if moment.tzinfo is None:
+        raise InvalidRequest(f"{moment} has no time zone: use datetime(…, tzinfo=UTC)")
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _planned(place: Place, topics: list[str], period: Period) -> tuple[list[Task], dict[str, int]]:
+    """What there is to count, and how many bytes each topic takes on disk."""
+    tasks, stored_bytes = list[Task](), dict[str, int]()
+    for topic in topics:
+        try:
+            settings, lanes = place.settings(topic), place.lanes(topic)
+            groups = state_of(place).groups(topic)
+        except TopicNotFound:
+            continue  # Somebody has just deleted it.
+        stored_bytes[topic] = sum(bounds.size_bytes for bounds in lanes.values())
+        starts = {lane: _start(place, lane, period) for lane, bounds in lanes.items() if bounds.end}
+        for part in lane_tasks(place, [topic]):
+            begun = part._replace(start=max(part.start, starts.get(part.lane, 0)))
+            if begun.start < begun.end:
+                tasks.append(MessageTask(begun, settings.cleanup == "compact"))
+        tasks += [GroupTask(topic, group) for group in groups]
+    return tasks, stored_bytes
+
+
+def _start(place: Place, lane: Lane, period: Period) -> int:
+    """Where a lane begins to be of interest: whole segments that came in before are not looked at."""
+    if not period.since_us or not isinstance(place, DirectoryPlace):
+        return 0
+    start = 0
+    for segment in place.follower(lane).segments:
+        came_us = segment.first_append_time()
+        segment.forget_index()
+        if came_us is not None and came_us >= period.since_us:
+            break
+        start = segment.base_offset
+    return start
+
+
+def _counted(
+    spark: "SparkSession", place: Place, tasks: list[Task], period: Period, progress: Progress | None
+) -> list[Figures]:
+    bundles: list[Any] = bundled(tasks, lambda task: task.size_bytes, spark.sparkContext.defaultParallelism)
+    with watched(spark, progress, "counting"):
+        counted: list[Figures] = (
+            spark.sparkContext.parallelize(bundles, max(1, len(bundles)))
+            .mapPartitions(partial(_count, place, period))
+            .collect()
+        )
+    return counted
+
+
+def _count(place: Place, period: Period, bundles: Iterable[list[Task]]) -> Iterator[Figures]:
+    """In an executor: the figures of each task, or what kept it from having any."""
+    with closing(place):
+        for task in chain.from_iterable(bundles):
+            try:
+                yield from _figures(place, period, task)
+            except OffsetOutOfRange:
+                continue  # Retention was faster.
+            except QuiverError as error:
+                yield Trouble(_place_of(task), str(error))
+
+
+def _figures(place: Place, period: Period, task: Task) -> Iterator[Figures]:
+    if isinstance(task, GroupTask):
+        yield count_group(place, task.topic, task.group, period)
+        return
+    yield count_messages(place, task.part, period, is_compacted=task.is_compacted)
+    if is_dead_letter_topic(task.part.lane.topic):
+        yield count_dead_letters(place, task.part, period)
+
+
+def _place_of(task: Task) -> str:
+    if isinstance(task, GroupTask):
+        return f"group {task.group} in {task.topic}"
+    return f"{task.part.lane}, offsets [{task.part.start}, {task.part.end})"
+
+
+def _write(path: Path, text: str) -> None:
+    """The page in one step, so that nobody sees half of it."""
+    from quivermq.disk import SystemDisk, replace_file
+
+    replace_file(SystemDisk(), path.absolute(), text.encode())

@@ -1,0 +1,173 @@
+"""The part of a report that runs over all messages: counts, sizes and keys, a frame at a time."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quivermq.errors import InvalidFrame, UnsupportedFrame
+from quivermq.frame import REMOVED, Column, Frame, arrow_batch
+from quivermq.frame.layout import layout
+from quivermq.spark.jobs.audit_tasks import LaneTask
+from quivermq.spark.jobs.report_figures import (
+    STEPS,
+    DeadLetterFigures,
+    MessageFigures,
+    Moments,
+    Period,
+    steps_of,
+)
+from quivermq.spark.place import Place
+from quivermq.spark.tables.dead_letters import dead_letter_batches
+
+# So many messages are counted at once: enough that what each count costs besides does not matter.
+_GATHERED_MAX = 262_144
+# Of keys, so many are kept for each part; those that are frequent everywhere are among them.
+_KEYS_MAX = 1000
+_KEYS_HELD_MAX = 100_000
+# Keys cost more than all the rest: of each part so many are counted, and then those of one frame of eight.
+_KEYS_EXACT = 65_536
+_KEYS_ONE_OF = 8
+# Larger sizes are sorted to be counted, which takes longer.
+_SIZE_COUNTED_MAX = 1024 * 1024
+
+
+class Scan:
+    """Takes frames of one lane and counts what is in them."""
+
+    def __init__(self, topic: str, *, is_compacted: bool = False) -> None:
+        self._is_compacted = is_compacted
+        self._figures = MessageFigures(topic, Moments.together([], 2), np.zeros(STEPS, np.int64))
+        self._frames: list[tuple[int, int, int]] = []
+        self._offsets: list[Any] = []
+        self._keys: list[pa.Array] = []
+        self._gathered = 0
+        self._counter: Counter[bytes] = Counter()
+
+    def __call__(self, frame: Frame) -> None:
+        header = frame.header
+        if frame.is_control:
+            return
+        count = header.message_count
+        self._frames.append((header.append_time, count, header.frame_bytes))
+        try:
+            raw = frame.raw
+        except UnsupportedFrame:
+            self._figures.unread += count
+            return
+        if self._is_compacted and header.columns & Column.EXPIRES_AT:
+            self._take_left(frame)
+            return
+        self._offsets.append(np.frombuffer(raw, np.int32, count + 1))
+        if header.columns & Column.KEY and self._is_chosen(header.base_offset):
+            key = layout(raw, header.columns, count, deep=False).key
+            assert key is not None, "the header of a frame says which columns it has"
+            buffers = [pa.py_buffer(each) for each in (key.validity, key.offsets_buffer, key.data)]
+            self._keys.append(pa.Array.from_buffers(pa.binary(), count, buffers))
+        self._gathered += count
+        if self._gathered >= (_GATHERED_MAX if self._figures.are_keys_estimated else _KEYS_EXACT):
+            self._count()
+
+    def _is_chosen(self, base_offset: int) -> bool:
+        """Whether the keys of a frame are counted."""
+        if not self._figures.are_keys_estimated:
+            return True
+        # Not every eighth: whoever sends frames in turn would always be chosen, or never.
+        return base_offset * 0x9E3779B97F4A7C15 >> 40 & (_KEYS_ONE_OF - 1) == 0
+
+    def figures(self) -> MessageFigures:
+        """Everything so far."""
+        self._count()
+        found = self._figures
+        if self._frames:
+            append_us, counts, sizes = np.array(self._frames, np.int64).T
+            found.moments = Moments.of(append_us // 1_000_000, counts, sizes)
+        found.keys = dict(self._counter.most_common(_KEYS_MAX))
+        return found
+
+    def _take_left(self, frame: Frame) -> None:
+        """A frame out of which compaction may have taken messages: only the others count."""
+        batch = arrow_batch(frame, ("key", "value", "expires_at"))
+        expires_us = batch.column("expires_at").cast(pa.int64())
+        batch = batch.filter(pc.fill_null(pc.not_equal(expires_us, REMOVED), True))
+        append_us, _, size = self._frames[-1]
+        self._frames[-1] = (append_us, batch.num_rows, size)
+        self._add_sizes(pc.binary_length(batch.column("value")).to_numpy(zero_copy_only=False))
+        self._keys.append(batch.column("key"))
+
+    def _count(self) -> None:
+        if self._offsets:
+            offsets = np.concatenate(self._offsets)
+            is_size = np.ones(len(offsets) - 1, bool)
+            # Between the last offset of a frame and the first one of the next there is no message.
+            is_size[np.cumsum([len(each) for each in self._offsets])[:-1] - 1] = False
+            self._add_sizes(np.diff(offsets)[is_size])
+        if self._keys:
+            self._add_keys(pa.chunked_array(self._keys, pa.binary()))
+        self._offsets, self._keys, self._gathered = [], [], 0
+
+    def _add_sizes(self, sizes: Any) -> None:
+        if not len(sizes):
+            return
+        if sizes.min() < 0:
+            raise InvalidFrame("offsets do not run upwards in the body", position=0)
+        # There are far fewer sizes than messages, as a rule, and each takes a logarithm.
+        if (largest := int(sizes.max())) < _SIZE_COUNTED_MAX:
+            by_size = np.bincount(sizes)
+            values = np.flatnonzero(by_size)
+            counts = by_size[values]
+        else:
+            values, counts = np.unique(sizes, return_counts=True)
+        np.add.at(self._figures.sizes, steps_of(values), counts)
+        self._figures.size_max = max(self._figures.size_max, largest)
+
+    def _add_keys(self, keys: pa.ChunkedArray) -> None:
+        try:
+            # Before anybody follows the offsets.
+            keys.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidFrame(f"the keys do not hold together: {error}", position=0) from None
+        counted = pc.value_counts(keys)
+        values, counts = counted.field("values"), counted.field("counts")
+        is_key = values.is_valid()
+        values, counts = values.filter(is_key), counts.filter(is_key)
+        weight = _KEYS_ONE_OF if self._figures.are_keys_estimated else 1
+        counts = pc.multiply(counts, weight)
+        self._figures.keyed += pc.sum(counts).as_py() or 0
+        # From the next ones on, which are then counted on their own.
+        self._figures.are_keys_estimated |= self._figures.keyed >= _KEYS_EXACT
+        if len(counts) > _KEYS_HELD_MAX:
+            best = pc.select_k_unstable(counts, _KEYS_HELD_MAX, [("", "descending")])
+            values, counts = values.take(best), counts.take(best)
+        self._counter.update(dict(zip(values.to_pylist(), counts.to_pylist(), strict=True)))
+        if len(self._counter) > 2 * _KEYS_HELD_MAX:
+            self._counter = Counter(dict(self._counter.most_common(_KEYS_HELD_MAX)))
+
+
+def count_messages(
+    place: Place, task: LaneTask, period: Period, *, is_compacted: bool = False
+) -> MessageFigures:
+    """The figures of what came into a part of a lane within a time."""
+    scan = Scan(task.lane.topic, is_compacted=is_compacted)
+    for frame in place.frames(task.lane, task.start, task.end):
+        # One that begins before this part belongs to the part before.
+        if frame.header.base_offset >= task.start and frame.header.append_time in period:
+            scan(frame)
+    return scan.figures()
+
+
+def count_dead_letters(place: Place, task: LaneTask, period: Period) -> DeadLetterFigures:
+    """The dead letters of a part of a lane, by where they came from, why, and when."""
+    parts: dict[tuple[str, str], list[Moments]] = {}
+    for batch in dead_letter_batches(place, task.lane, task.start, task.end):
+        seconds = pc.divide(batch.column("died_at").cast(pa.int64()), 1_000_000)
+        names = ["topic", "reason", "second"]
+        columns = [batch.column("origin_topic"), batch.column("reason"), seconds]
+        table = pa.table(columns, names=names).group_by(names).aggregate([([], "count_all")])
+        for topic, reason, second, count in zip(*table.to_pydict().values(), strict=True):
+            if second * 1_000_000 in period:
+                at = Moments(np.array([second]), np.array([[count]]))
+                parts.setdefault((topic, reason), []).append(at)
+    return DeadLetterFigures({about: Moments.together(found, 1) for about, found in parts.items()})

@@ -1,0 +1,193 @@
+"""A pipeline as it is declared in a file: sources, steps and sinks.
+
+Everything that can be said about it without Spark is said here, naming the file, the table and the key.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quivermq.disk import SystemDisk, read_file
+from quivermq.errors import InvalidRequest, NotFound
+from quivermq.spark.jobs.toml_record import Reading
+from quivermq.topic.names import check_topic_name
+
+_FILE_BYTES_MAX = 1024 * 1024
+
+ONCE, CONTINUOUS = "once", "continuous"
+RAW, TEXT, JSON = "raw", "text", "json"
+_CHOICES = {
+    ("pipeline", "mode"): (ONCE, CONTINUOUS),
+    ("source", "format"): (RAW, TEXT, JSON),
+    ("sink", "mode"): ("append", "update", "complete"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Topics that are a table of this name."""
+
+    name: str
+    topics: list[str]
+    format: str = RAW
+    schema: str | None = None
+    malformed: str | None = None
+    starting: str = "earliest"
+    watermark: dict[str, str] | None = None
+    messages_per_trigger_max: int | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A table that is made of those before it, by SQL or by a function."""
+
+    name: str
+    sql: str | None = None
+    python: str | None = None
+    watermark: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Where the rows of a table go: a topic, or a directory of Parquet files."""
+
+    table: str
+    name: str
+    topic: str | None = None
+    parquet: str | None = None
+    mode: str = "append"
+    key: str | None = None
+    partition_by: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """All of a file. Paths in it are relative to the directory of the file."""
+
+    file: Path
+    name: str
+    mode: str = ONCE
+    every: str = "1 second"
+    checkpoint: str | None = None
+    data: str | None = None
+    server: str | None = None
+    sources: tuple[Source, ...] = ()
+    steps: tuple[Step, ...] = ()
+    sinks: tuple[Sink, ...] = ()
+
+    def beside(self, path: str) -> Path:
+        """A path of the file, as seen from where the file is."""
+        return self.file.absolute().parent / path
+
+
+def load_pipeline(file: Path) -> Pipeline:
+    """The pipeline that a file declares. Raises NotFound, and InvalidRequest that says what is wrong."""
+    try:
+        document = tomllib.loads(read_file(SystemDisk(), file, bytes_max=_FILE_BYTES_MAX).decode())
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {file}") from None
+    except ValueError as error:
+        raise InvalidRequest(f"{file} is not TOML: {error}") from None
+    return pipeline_of(file, document)
+
+
+def pipeline_of(file: Path, document: Mapping[str, Any]) -> Pipeline:
+    """The pipeline that a parsed file declares. Raises InvalidRequest."""
+    reading = Reading(file, _CHOICES)
+    reading.check_keys("the file", document, ("pipeline", "source", "step", "sink"))
+    head = reading.table("pipeline", document.get("pipeline"))
+    sources = tuple(reading.record(Source, "source", *each) for each in reading.tables(document, "source"))
+    steps = tuple(reading.record(Step, "step", *each) for each in reading.tables(document, "step"))
+    sinks = tuple(_sink(reading, *each) for each in reading.tables(document, "sink"))
+    parts = {"file": file, "sources": sources, "steps": steps, "sinks": sinks}
+    pipeline: Pipeline = reading.record(Pipeline, "pipeline", "[pipeline]", head, parts)
+    _check(reading, pipeline)
+    return pipeline
+
+
+def _sink(reading: Reading, where: str, given: Mapping[str, Any]) -> Sink:
+    # `from` is a word of Python's, and the natural one in the file.
+    if "table" in given:
+        raise reading.error(where, "table", "is called `from`")
+    renamed = {("table" if name == "from" else name): value for name, value in given.items()}
+    if "from" not in given:
+        raise reading.error(where, "from", "is missing: it names a source or a step")
+    target = given.get("topic") or given.get("parquet")
+    sink: Sink = reading.record(Sink, "sink", where, {"name": str(target).replace("/", "_"), **renamed})
+    return sink
+
+
+def _check(reading: Reading, pipeline: Pipeline) -> None:
+    if not pipeline.sources:
+        raise reading.error("[[source]]", None, "is missing: a pipeline reads from somewhere")
+    if not pipeline.sinks:
+        raise reading.error("[[sink]]", None, "is missing: a pipeline writes to somewhere")
+    if pipeline.data is not None and pipeline.server is not None:
+        raise reading.error("[pipeline]", "server", "and data are both there: a queue is in one place")
+    tables: set[str] = set()
+    for number, source in enumerate(pipeline.sources, 1):
+        _check_source(reading, f"[[source]] {number}", source)
+        _add(reading, f"[[source]] {number}", source.name, tables)
+    for number, step in enumerate(pipeline.steps, 1):
+        where = f"[[step]] {number}"
+        if (step.sql is None) == (step.python is None):
+            raise reading.error(where, "sql", "or python: a step has one of them")
+        if step.python is not None and ":" not in step.python:
+            raise reading.error(where, "python", 'is a file and a function in it: "steps.py:enrich"')
+        _check_watermark(reading, where, step.watermark)
+        _add(reading, where, step.name, tables)
+    _check_sinks(reading, pipeline.sinks, tables)
+
+
+def _check_source(reading: Reading, where: str, source: Source) -> None:
+    if not source.topics:
+        raise reading.error(where, "topics", "is empty: name at least one")
+    if (source.format == JSON) != (source.schema is not None):
+        raise reading.error(where, "schema", f"belongs to format = {JSON!r}, and is needed there")
+    if source.malformed is not None:
+        if source.format != JSON:
+            raise reading.error(where, "malformed", f"belongs to format = {JSON!r}")
+        check_topic_name(source.malformed)
+    if source.messages_per_trigger_max is not None and source.messages_per_trigger_max < 1:
+        raise reading.error(where, "messages_per_trigger_max", "is at least 1")
+    _check_watermark(reading, where, source.watermark)
+
+
+def _check_watermark(reading: Reading, where: str, watermark: dict[str, str] | None) -> None:
+    if watermark is not None and watermark.keys() != {"column", "delay"}:
+        raise reading.error(where, "watermark", 'is { column = "…", delay = "10 minutes" }')
+
+
+def _check_sinks(reading: Reading, sinks: tuple[Sink, ...], tables: set[str]) -> None:
+    names: set[str] = set()
+    for number, sink in enumerate(sinks, 1):
+        where = f"[[sink]] {number}"
+        if (sink.topic is None) == (sink.parquet is None):
+            raise reading.error(where, "topic", "or parquet: a sink has one of them")
+        if sink.table not in tables:
+            raise reading.error(where, "from", f"is {sink.table!r}, there are {', '.join(sorted(tables))}")
+        if sink.parquet is not None and (sink.mode != "append" or sink.key is not None):
+            raise reading.error(where, "mode", "and key are for topics: Parquet files are only appended to")
+        if sink.topic is not None:
+            check_topic_name(sink.topic)
+            if sink.partition_by:
+                raise reading.error(where, "partition_by", "is for Parquet files")
+        if sink.name in names:
+            raise reading.error(
+                where, "name", f"{sink.name!r} is the name of another sink: give this one its own"
+            )
+        names.add(sink.name)
+
+
+def _add(reading: Reading, where: str, name: str, tables: set[str]) -> None:
+    if not name.isidentifier():
+        raise reading.error(
+            where, "name", f"{name!r} is no name for a table: letters, digits and _ make one"
+        )
+    if name in tables:
+        raise reading.error(where, "name", f"{name!r} is the name of another table")
+    tables.add(name)

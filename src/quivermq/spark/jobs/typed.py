@@ -1,0 +1,76 @@
+"""The values of messages as typed columns."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from quivermq.disk import SystemDisk, read_file
+from quivermq.errors import InvalidRequest, NotFound
+from quivermq.spark.failures import translated
+from quivermq.spark.jobs.json_schema import Columns, columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SCHEMA_BYTES_MAX = 1024 * 1024
+# A name that no schema has, for what Spark says about a text that it could not read.
+_CORRUPT = "__quiver_corrupt"
+
+
+def typed(
+    frame: "DataFrame",
+    schema: str | Mapping[str, Any] | Path,
+    *,
+    message: str = "message",
+    malformed: str = "malformed",
+) -> "DataFrame":
+    """Messages whose values are JSON, with a column for each field of the schema.
+
+    `schema` is Spark's DDL (`"id string, amount double"`), a JSON schema, or the path of a file that
+    holds one. The columns of the message itself are in the struct `message`. No row is left out: where a
+    value is not JSON, does not fit the types, or lacks what the schema requires, `malformed` holds its
+    text, and is null elsewhere. Raises InvalidRequest for a schema that is wrong.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
+    from pyspark.sql.types import StructType
+
+    columns = schema_columns(schema)
+    with translated():
+        fields = cast(StructType, StructType.fromDDL(columns.ddl))
+    names = fields.fieldNames()
+    for taken in {message, malformed} & set(names):
+        raise InvalidRequest(
+            f"the schema has a column {taken}, which is needed for something else: rename one"
+        )
+    text = F.col("value").cast("string")
+    parsed = F.from_json(
+        text, fields.add(_CORRUPT, "string"), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    )
+    others = F.struct(*(F.col(name) for name in frame.columns if name != "value"))
+    rows = frame.select(others.alias("m"), text.alias("t"), parsed.alias("p"))
+    is_wrong = F.col("p").isNull() | F.col(f"p.{_CORRUPT}").isNotNull()
+    for name in columns.required:
+        is_wrong |= F.col("p").getField(name).isNull()
+    return rows.select(
+        *(F.col("p").getField(name).alias(name) for name in names),
+        F.col("m").alias(message),
+        F.when(is_wrong, F.coalesce("t", F.lit(""))).alias(malformed),
+    )
+
+
+def schema_columns(schema: str | Mapping[str, Any] | Path) -> Columns:
+    """The columns that a schema names. A text is DDL; one that ends with .json is the path of a file."""
+    if isinstance(schema, Mapping):
+        return columns_of(schema)
+    if isinstance(schema, str) and not schema.endswith(".json"):
+        return Columns(schema, ())
+    try:
+        document = json.loads(read_file(SystemDisk(), Path(schema), bytes_max=_SCHEMA_BYTES_MAX))
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {schema}") from None
+    except ValueError as error:
+        raise InvalidRequest(f"{schema} is not JSON: {error}") from None
+    if not isinstance(document, Mapping):
+        raise InvalidRequest(f"{schema} is no JSON schema: it is not an object")
+    return columns_of(document)

@@ -1,0 +1,82 @@
+"""The delivery journals of a data directory, read beside whoever writes them: no lock, no change."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from quivermq.delivery.journal import Burial, Replay
+from quivermq.delivery.state import LaneState
+from quivermq.disk import SystemDisk
+from quivermq.errors import InvalidFrame, OffsetOutOfRange, StorageFailed
+from quivermq.log.follower import LogFollower
+from quivermq.settings import StorageSettings
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.place import Bounds, Lane
+from quivermq.topic.names import dead_letter_name, is_dead_letter_topic
+from quivermq.topic.partition import LANES
+from quivermq.topic.state_log import replay
+from quivermq.topic.transfer import find_transfer
+
+# A snapshot takes away the records before it: then they are read again, from it on.
+_REPLAYS_MAX = 10
+
+
+def groups_of(place: DirectoryPlace, topic: str) -> list[str]:
+    """The groups that have been in a topic, sorted."""
+    disk, root = SystemDisk(), place.path / "groups"
+    return [name for name in disk.names(root) if disk.is_directory(root / name / topic)]
+
+
+def journal_path(place: DirectoryPlace, topic: str, group: str, partition: int) -> Path:
+    """Where the journal of a group in a partition lies, whether there is one or not."""
+    return place.path / "groups" / group / topic / f"p{partition}"
+
+
+def lane_states(
+    place: DirectoryPlace, topic: str, group: str, partition: int, bounds: Callable[[], dict[Lane, Bounds]]
+) -> list[LaneState]:
+    """The lanes of a partition as a group sees them: what it would find if it were opened now.
+
+    `bounds` is asked once the journal was read, so that it tells of no message that the lanes lack, unless
+    a power loss took it. Raises StorageFailed and Corruption.
+    """
+    found = read_journal(journal_path(place, topic, group, partition))
+    lanes = bounds()
+    for priority, state in zip(LANES, found.lanes, strict=True):
+        held = lanes.get(Lane(topic, partition, priority))
+        end = 0 if held is None else held.end
+        if state.reaches_behind(end):
+            state.cut(end)
+    for burial in found.burials:
+        if _has_arrived(place, topic, burial):
+            found.lanes[burial.lane].finish(burial.offsets)
+    return found.lanes
+
+
+def read_journal(path: Path) -> Replay:
+    """What a journal brings about; nothing has happened where there is none. Raises StorageFailed."""
+    disk = SystemDisk()
+    for _ in range(_REPLAYS_MAX):
+        found = Replay([LaneState() for _ in LANES])
+        if not disk.is_directory(path):
+            return found
+        try:
+            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
+                found.apply_record(record)
+        except OffsetOutOfRange:
+            continue
+        except (InvalidFrame, IndexError, ValueError) as error:
+            raise StorageFailed(
+                f"{path} has a record that this release does not understand: {error}", path=path
+            ) from error
+        return found
+    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)
+
+
+def _has_arrived(place: DirectoryPlace, topic: str, burial: Burial) -> bool:
+    """Whether messages on their way to the dead letters are there: then they are finished here."""
+    if is_dead_letter_topic(topic) or dead_letter_name(topic) not in place.topics():
+        return False
+    grave = Lane(dead_letter_name(topic), burial.target_partition, "normal")
+    if not place.lanes(grave.topic).get(grave, Bounds(0, 0, 0, 0)).end:
+        return False
+    return find_transfer(place.follower(grave), burial.target_end, burial.transfer) is not None

@@ -1,0 +1,146 @@
+"""The options of the data source `quiver`, by name and checked.
+
+Spark hands over text under names in lower case. One that nobody knows is refused by name: a misspelt
+`startingOfsets` must not read something else than was meant.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+from quivermq.errors import InvalidRequest
+from quivermq.spark.place import Place, place_of
+from quivermq.spark.source.archived import with_archive
+
+_PLACE = ("path", "data", "server", "key", "archive")
+_READ = (
+    "table",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeHeaders",
+    "filterPushdown",
+    "group",
+)
+_WRITE = (
+    "topic",
+    "durability",
+    "compression",
+    "batchMessages",
+    "rateLimit",
+    "rateLimitTasks",
+    "writeId",
+    "queryName",
+)
+
+# By the name that Spark uses, the name that people use.
+NAMES = {name.lower(): name for name in (*_PLACE, *_READ, *_WRITE)}
+
+# What Spark itself puts among the options of a query or of a table.
+_SPARKS_OWN = frozenset({"checkpointlocation", "outputmode", "serialization.format", "mergeschema"})
+
+_FLAGS = {"true": True, "false": False}
+_NUMBER_MAX = 2**63 - 1
+# As milliseconds this is the year 5138; as microseconds it was in 1973.
+_MS_MAX = 100_000_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user gave. Can be pickled; every method raises InvalidRequest that names the option."""
+
+    given: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "Options":
+        """Options out of what Spark hands over. Raises InvalidRequest for a name that nobody knows."""
+        options = {name.lower(): text for name, text in given.items()}
+        for name in options:
+            if name not in NAMES and name not in _SPARKS_OWN and not name.startswith(("__", "spark.")):
+                raise InvalidRequest(_unknown(name))
+        return cls(options)
+
+    def text(self, name: str) -> str | None:
+        """What was given for an option, None when nothing was."""
+        assert name.lower() in NAMES, f"{name} is not in the table of options"
+        text = self.given.get(name.lower())
+        return None if text is None or not text.strip() else text.strip()
+
+    def needed(self, name: str, why: str) -> str:
+        """As `text`, of an option that must be there."""
+        text = self.text(name)
+        if text is None:
+            raise InvalidRequest(f"the option `{name}` is missing: {why}")
+        return text
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in _FLAGS:
+            raise InvalidRequest(f"the option `{name}` is true or false, not {text!r}")
+        return _FLAGS[text.lower()]
+
+    def number(self, name: str, *, lowest: int = 1) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit()) or not lowest <= int(text) <= _NUMBER_MAX:
+            raise InvalidRequest(
+                f"the option `{name}` is a whole number of at least {lowest}, not {text!r}"
+            )
+        return int(text)
+
+    def moment_us(self, name: str) -> int | None:
+        """A moment as unix microseconds: given as text, or, as Kafka's source has it, in milliseconds."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if text.removeprefix("-").isdecimal() and text.isascii():
+            if abs(int(text)) >= _MS_MAX:
+                raise InvalidRequest(
+                    f"the option `{name}` is in milliseconds: {text} would be far in the future"
+                )
+            return int(text) * 1000
+        return _moment_us(name, text)
+
+    def place(self) -> Place:
+        """Where the queue is. Raises InvalidRequest unless exactly one place is given."""
+        path, data = self.text("path"), self.text("data")
+        if path is not None and data is not None and path != data:
+            raise InvalidRequest("`data` is another name for `path`: give one of the two")
+        return place_of(path or data, self.text("server"), self.text("key"))
+
+    def whole_place(self) -> Place:
+        """The same with its archive, for whoever reads messages. Raises NotFound where that is not there."""
+        return with_archive(self.place(), self.text("archive"))
+
+    @property
+    def table(self) -> str:
+        """Which table of the queue is meant: `messages`, unless the option says another."""
+        return self.text("table") or "messages"
+
+
+def _moment_us(name: str, text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"the option `{name}` is a time such as 2026-01-31T12:00:00Z or unix milliseconds, not {text!r}"
+        ) from None
+    # Without a time zone it is meant as the column `timestamp` is shown: in UTC.
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _unknown(name: str) -> str:
+    close = get_close_matches(name, NAMES, 1)
+    hint = f"did you mean `{NAMES[close[0]]}`?" if close else f"there are {', '.join(NAMES.values())}"
+    return f"the data source quiver has no option `{name}`: {hint}"

@@ -1,0 +1,146 @@
+"""A Spark session that is ready for the queue's data: on this machine, or on the cluster of a master."""
+
+import os
+import shlex
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quivermq.errors import Conflict, NotFound
+from quivermq.spark.java import use_java
+from quivermq.spark.launcher import cached_program
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER_VARIABLE = "QUIVER_SPARK_MASTER"
+_PYTHON_VARIABLE = "PYSPARK_PYTHON"
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+_starting = threading.Lock()
+
+_EVERYWHERE = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # The data source leaves out segments by topic, partition, offset and time, if Spark tells it the
+    # filters.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Without it every file of a checkpoint has a second one with its checksum, and takes twice as long.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # State that grows beyond the memory goes to the disk.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+
+_ON_THIS_MACHINE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+# Spark puts its own pyspark.zip before the installed package, and that holds nothing compiled: each start
+# of a Python would compile it again, for seconds. The installed one is the same.
+_PYTHON_SCRIPT = """\
+#!/bin/sh
+kept=
+IFS=:
+for entry in $PYTHONPATH; do
+    case "$entry" in
+        */pyspark.zip) ;;
+        *) kept="${{kept:+$kept:}}$entry" ;;
+    esac
+done
+unset IFS
+PYTHONPATH=$kept
+export PYTHONPATH
+exec {python} "$@"
+"""
+
+
+def session(master: str | None = None, *, app: str = "quiver", **conf: str) -> "SparkSession":
+    """The running Spark session, or a new one.
+
+    `master` is the cluster, or else $QUIVER_SPARK_MASTER, or else all cores of this machine. Further
+    settings are Spark's own: `session(**{"spark.driver.memory": "4g"})`. A running session is taken as it
+    is; raises Conflict when it has another master than the one asked for, NotFound when Spark or Java is
+    missing.
+    """
+    check_installed()
+    from pyspark.sql import SparkSession
+
+    with _starting:
+        running = SparkSession.getActiveSession() or running_session()
+        if running is not None:
+            _check_master(running, master)
+            for name, setting in conf.items():
+                running.conf.set(name, setting)
+            return running
+        # Arrow's batches need no pandas, but Spark looks at its version all the same.
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        master = master or os.environ.get(MASTER_VARIABLE) or "local[*]"
+        use_java()
+        if is_local(master):
+            # Without it Spark takes whatever PATH calls python3, which may have none of our packages.
+            os.environ.setdefault(_PYTHON_VARIABLE, str(worker_python()))
+        builder = SparkSession.builder.master(master).appName(app)
+        for name, setting in settings_for(master, conf).items():
+            builder = builder.config(name, setting)
+        return builder.getOrCreate()
+
+
+def check_installed() -> None:
+    """Raise NotFound unless Spark is there."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise NotFound("Spark is not installed: pip install 'quivermq[spark]'")
+
+
+def running_session() -> "SparkSession | None":
+    """The session of another thread, which Spark calls active only there."""
+    from pyspark.sql import SparkSession
+
+    found: SparkSession | None = SparkSession._instantiatedSession
+    return found if found is not None and not found._sc._jsc.sc().isStopped() else None
+
+
+def _check_master(running: "SparkSession", master: str | None) -> None:
+    if master is not None and running.sparkContext.master != master:
+        raise Conflict(
+            f"a Spark session with the master {running.sparkContext.master} is running in this process:"
+            f" stop it before asking for {master}"
+        )
+
+
+def is_local(master: str) -> bool:
+    """Whether the master is a thread pool of the driver, and no cluster."""
+    return master == "local" or master.startswith("local[")
+
+
+def settings_for(master: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """What a new session is started with, of which `conf` is what was asked for."""
+    ours = dict(_EVERYWHERE)
+    if is_local(master):
+        ours |= _ON_THIS_MACHINE | {"spark.sql.shuffle.partitions": str(local_cores(master))}
+    # What is said last counts, so that somebody may ask for other logs.
+    java = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {conf.get(_JAVA_OPTIONS, '')}"
+    return {**ours, **conf, _JAVA_OPTIONS: java.strip()}
+
+
+def local_cores(master: str) -> int:
+    """How many tasks a local master runs at once."""
+    count = master.removeprefix("local").strip("[]").partition(",")[0]
+    if count == "*":
+        return os.cpu_count() or 1
+    return int(count) if count.isdigit() else 1
+
+
+def worker_python() -> str:
+    """The program that Spark starts for Python code on this machine: this interpreter, as a quick start."""
+    return str(cached_program("python", _PYTHON_SCRIPT.format(python=shlex.quote(sys.executable))))

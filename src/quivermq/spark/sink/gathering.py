@@ -1,0 +1,129 @@
+"""Rows on their way into frames: sorted by topic and lane, and gathered until there are enough."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quivermq.errors import InvalidRequest
+from quivermq.spark.sink.routing import Numbers, lanes_of, partitions_of
+from quivermq.topic.partition import LANES
+
+FRAME_MESSAGES = 10_000
+FRAME_BYTES = 4 * 1024 * 1024
+# Of all lanes together; a task has many where there are many partitions.
+_GATHERED_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Target(NamedTuple):
+    """A lane of a topic; the partition is ANYWHERE while it does not matter."""
+
+    partition: int
+    priority: str
+
+
+def by_topic(rows: pa.RecordBatch, default: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic. Raises InvalidRequest for a row that has none."""
+    if "topic" not in rows.schema.names:
+        assert default is not None, "checked before anything was written"
+        yield default, rows
+        return
+    topics = rows.column("topic")
+    if topics.null_count:
+        if default is None:
+            raise InvalidRequest("a row has no topic: fill the column topic, or give the option `topic`")
+        topics = pc.fill_null(topics, default)
+    encoded = topics.dictionary_encode()
+    codes = encoded.indices.to_numpy().astype(np.int64)
+    for code, part in _sorted_parts(rows.drop_columns(["topic"]), codes):
+        yield encoded.dictionary[code].as_py(), part
+
+
+def by_lane(rows: pa.RecordBatch, partitions: int) -> Iterator[tuple[Target, pa.RecordBatch]]:
+    """The rows of one topic by where they go, in their order. Raises InvalidRequest."""
+    # One more, for those that may go anywhere.
+    codes = lanes_of(rows) * (partitions + 1) + partitions_of(rows, partitions) + 1
+    names = [name for name in rows.schema.names if name not in ("partition", "priority")]
+    for code, part in _sorted_parts(rows.select(names), codes):
+        lane, partition = divmod(code, partitions + 1)
+        yield Target(partition - 1, LANES[lane]), part
+
+
+def _sorted_parts(rows: pa.RecordBatch, codes: Numbers) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each code, in their order. Those of one code only are not copied."""
+    if not len(codes):
+        return
+    if (codes == codes[0]).all():
+        yield int(codes[0]), rows
+        return
+    order = np.argsort(codes, kind="stable")
+    taken, codes = rows.take(pa.array(order)), codes[order]
+    edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    for start, end in pairwise(edges):
+        yield int(codes[start]), taken.slice(start, end - start)
+
+
+class Gathering:
+    """What is gathered of one topic."""
+
+    def __init__(self, frame_messages: int, frame_bytes: int = FRAME_BYTES) -> None:
+        self._messages = frame_messages
+        self._bytes = frame_bytes
+        self._parts: dict[Target, _Part] = {}
+        self._gathered_bytes = 0
+
+    def add(self, target: Target, rows: pa.RecordBatch) -> Iterator[tuple[Target, pa.RecordBatch]]:
+        """Take rows in, and hand out what is enough for a frame."""
+        for piece in _pieces(rows, self._messages, self._bytes):
+            part, size = self._parts.setdefault(target, _Part()), piece.nbytes
+            if part.rows and (part.rows + len(piece) > self._messages or part.bytes + size > self._bytes):
+                yield from self._taken(target)
+                part = self._parts.setdefault(target, _Part())
+            part.add(piece, size)
+            self._gathered_bytes += size
+            if part.rows >= self._messages:
+                yield from self._taken(target)
+        while self._gathered_bytes > _GATHERED_BYTES_MAX:
+            yield from self._taken(max(self._parts, key=lambda one: self._parts[one].bytes))
+
+    def finish(self) -> Iterator[tuple[Target, pa.RecordBatch]]:
+        """Hand out what is left."""
+        for target in list(self._parts):
+            yield from self._taken(target)
+
+    def _taken(self, target: Target) -> Iterator[tuple[Target, pa.RecordBatch]]:
+        part = self._parts.pop(target)
+        self._gathered_bytes -= part.bytes
+        yield target, part.pieces[0] if len(part.pieces) == 1 else pa.concat_batches(part.pieces)
+
+
+class _Part:
+    __slots__ = ("bytes", "pieces", "rows")
+
+    def __init__(self) -> None:
+        self.pieces: list[pa.RecordBatch] = []
+        self.rows = 0
+        self.bytes = 0
+
+    def add(self, piece: pa.RecordBatch, size_bytes: int) -> None:
+        self.pieces.append(piece)
+        self.rows += len(piece)
+        self.bytes += size_bytes
+
+
+def _pieces(rows: pa.RecordBatch, messages_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces that fit into a frame each; one row is never cut."""
+    for start in range(0, len(rows), messages_max):
+        yield from _halved(rows.slice(start, messages_max), bytes_max)
+
+
+def _halved(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    if len(rows) == 1 or rows.nbytes <= bytes_max:
+        yield rows
+        return
+    middle = len(rows) // 2
+    yield from _halved(rows.slice(0, middle), bytes_max)
+    yield from _halved(rows.slice(middle), bytes_max)

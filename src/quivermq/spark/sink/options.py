@@ -1,0 +1,81 @@
+"""The options of a write, checked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from quivermq.errors import InvalidRequest
+from quivermq.frame import Codec, codec_named
+from quivermq.log.limits import check_durability
+from quivermq.settings import Durability
+from quivermq.spark.broker_place import BrokerPlace
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.options import Options
+from quivermq.spark.sink.gathering import FRAME_MESSAGES
+from quivermq.topic.names import check_topic_name
+
+_FRAME_MESSAGES_MAX = 1_000_000
+_WRITE_ID_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where to write, and how. Can be pickled."""
+
+    place: BrokerPlace | DirectoryPlace
+    topic: str | None = None
+    durability: Durability | None = None
+    codec: Codec | None = None
+    """Instead of that of the topic."""
+    batch_messages: int = FRAME_MESSAGES
+    rate_limit: int | None = None
+    rate_limit_tasks: int = 1
+    write_id: str | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> "SinkOptions":
+        """What was given. Raises InvalidRequest."""
+        place, topic = options.place(), options.text("topic")
+        assert isinstance(place, BrokerPlace | DirectoryPlace)
+        if topic is not None:
+            check_topic_name(topic)
+        codec = options.text("compression")
+        return cls(
+            place,
+            topic,
+            _durability(options.text("durability")),
+            None if codec is None else codec_named(codec),
+            _frame_messages(options.number("batchMessages")),
+            options.number("rateLimit"),
+            options.number("rateLimitTasks") or 1,
+            _write_id(options.text("writeId")),
+        )
+
+    @property
+    def directory(self) -> Path | None:
+        """The data directory to write to; None where it is a broker."""
+        return self.place.path if isinstance(self.place, DirectoryPlace) else None
+
+    @property
+    def task_rate(self) -> float | None:
+        """How many messages a second one of the tasks may write that do so at the same time."""
+        return None if self.rate_limit is None else self.rate_limit / self.rate_limit_tasks
+
+
+def _durability(word: str | None) -> Durability | None:
+    if word is None:
+        return None
+    check_durability(word)
+    return cast(Durability, word)
+
+
+def _frame_messages(given: int | None) -> int:
+    if given is not None and given > _FRAME_MESSAGES_MAX:
+        raise InvalidRequest(f"the option `batchMessages` is at most {_FRAME_MESSAGES_MAX}, not {given}")
+    return FRAME_MESSAGES if given is None else given
+
+
+def _write_id(given: str | None) -> str | None:
+    if given is not None and len(given) > _WRITE_ID_CHARACTERS_MAX:
+        raise InvalidRequest(f"the option `writeId` has at most {_WRITE_ID_CHARACTERS_MAX} characters")
+    return given

@@ -1,0 +1,170 @@
+"""Frames that wait in files for their batch to be committed, when nobody serves the data directory.
+
+    <data directory>/spark/<write>/<batch>/<task>-<random>.frames   frames, back to back, by an executor
+                                  /<batch>.json                     the manifest: what the batch consists of
+                                  /applied                          the last batch that is in the topics
+
+Nothing of it looks like a log, so nobody else takes notice of it.
+"""
+
+import json
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from quivermq.clock import SteadyClock, SystemClock
+from quivermq.disk import Disk
+from quivermq.errors import NotFound
+from quivermq.frame import Producer, codec_named
+from quivermq.settings import StorageSettings
+from quivermq.spark.place import Place
+from quivermq.spark.sink.attempt import Part
+from quivermq.spark.sink.encode import encode_rows
+from quivermq.spark.sink.gathering import Gathering, Target, by_lane, by_topic
+from quivermq.spark.sink.options import SinkOptions
+from quivermq.spark.sink.pace import Pace
+from quivermq.spark.sink.routing import ANYWHERE
+from quivermq.spark.sink.shape import rows_of
+from quivermq.topic.draft import Draft
+from quivermq.topic.names import check_topic_name
+from quivermq.topic.settings import TopicSettings
+
+STAGING = "spark"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}", re.ASCII)
+# A topic remembers this many batches of a producer, and only those may be applied again.
+_FRAMES_PER_PRODUCER = 64
+
+
+class StagedFrame(NamedTuple):
+    """Where a frame is to go, and where it lies in its file."""
+
+    topic: str
+    partition: int
+    priority: str
+    position: int
+    length: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """What one task has staged: its name, below the directory of its batch, and its frames."""
+
+    name: str
+    frames: list[StagedFrame]
+
+
+def directory_of(path: Path, write: str) -> Path:
+    """Where the files of a write are. Its id may be anything, and becomes a name here."""
+    is_name = _NAME.fullmatch(write)
+    return path / STAGING / (write if is_name else blake2b(write.encode(), digest_size=16).hexdigest())
+
+
+def stage(
+    batches: Iterator[pa.RecordBatch],
+    part: Part,
+    options: SinkOptions,
+    disk: Disk,
+) -> StagedFile:
+    """Write the rows of a task to a file of its own, durably."""
+    path = options.directory
+    assert path is not None
+    directory = directory_of(path, part.write) / str(part.batch)
+    disk.make_directory(directory)
+    name = f"{part.task}-{secrets.token_hex(8)}.frames"
+    file = disk.create(directory / name)
+    try:
+        frames: list[StagedFrame] = []
+        for target, frame, messages in _frames(batches, part, options):
+            frames.append(StagedFrame(*target, file.size(), len(frame), messages))
+            file.append([frame])
+        file.sync()
+    finally:
+        file.close()
+    disk.sync_directory(directory)
+    return StagedFile(name, frames)
+
+
+_To = tuple[str, int, str]
+
+
+def _frames(
+    batches: Iterator[pa.RecordBatch], part: Part, options: SinkOptions
+) -> Iterator[tuple[_To, bytes, int]]:
+    topics: dict[str, _Topic] = {}
+    for batch in batches:
+        for name, rows in by_topic(rows_of(batch), options.topic):
+            if name not in topics:
+                topics[name] = _Topic(name, part, options)
+            yield from topics[name].add(rows)
+    for topic in topics.values():
+        yield from topic.finish()
+
+
+def _settings(place: Place, topic: str) -> TopicSettings:
+    check_topic_name(topic)
+    try:
+        return place.settings(topic)
+    except NotFound:
+        # It is made when the batch is committed.
+        return TopicSettings.make({}, StorageSettings())
+
+
+class _Topic:
+    """The rows of a task that go to one topic, becoming frames."""
+
+    def __init__(self, name: str, part: Part, options: SinkOptions) -> None:
+        settings = _settings(options.place, name)
+        self._name = name
+        self._part = part
+        self._partitions = settings.partitions
+        self._codec = codec_named(settings.codec) if options.codec is None else options.codec
+        self._clock = SystemClock()
+        limits = settings.storage(StorageSettings())
+        self._draft = Draft(settings, limits, SteadyClock(self._clock))
+        usual = min(options.batch_messages, limits.frame_messages_max)
+        self._gathering = Gathering(Pace(options.rate_limit).frame_messages(usual))
+        self._counts: Counter[Target] = Counter()
+        self._sequences: Counter[tuple[Target, int]] = Counter()
+        self._turn = part.task
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[tuple[_To, bytes, int]]:
+        for target, part in by_lane(rows, self._partitions):
+            for ready in self._gathering.add(target, part):
+                yield self._encoded(*ready)
+
+    def finish(self) -> Iterator[tuple[_To, bytes, int]]:
+        for ready in self._gathering.finish():
+            yield self._encoded(*ready)
+
+    def _encoded(self, target: Target, rows: pa.RecordBatch) -> tuple[_To, bytes, int]:
+        if target.partition == ANYWHERE:
+            target = target._replace(partition=self._turn % self._partitions)
+            self._turn += 1
+        number = self._counts[target] // _FRAMES_PER_PRODUCER
+        self._counts[target] += 1
+        sequence = self._sequences[target, number]
+        self._sequences[target, number] += len(rows)
+        producer = Producer(self._part.producer_id(self._name, number), 0, sequence)
+        frame = bytes(encode_rows(rows, now_us=self._clock.now_us(), codec=self._codec, producer=producer))
+        # Here, where it fails the task: once the batch is committed it could only be stuck.
+        self._draft.check_frame(frame, target.partition)
+        return (self._name, *target), frame, len(rows)
+
+
+def packed_manifest(files: list[StagedFile]) -> bytes:
+    """A manifest as it is stored."""
+    return json.dumps({"version": 1, "files": [[file.name, file.frames] for file in files]}).encode()
+
+
+def unpacked_manifest(data: bytes) -> list[StagedFile]:
+    """The files of a manifest."""
+    files = json.loads(data)["files"]
+    return [StagedFile(name, [StagedFrame(*frame) for frame in frames]) for name, frames in files]

@@ -1,0 +1,171 @@
+"""How far a stream may go: what there is, what was asked for, and what is missing."""
+
+import logging
+
+from quivermq.errors import Conflict, QuiverError, TopicNotFound
+from quivermq.spark.options import Options
+from quivermq.spark.place import NOTHING, Bounds, Lane, Place, TopicView
+from quivermq.spark.source import plan
+from quivermq.spark.source.loss import gone
+from quivermq.spark.source.positions import Positions
+from quivermq.spark.source.stream_offsets import StreamOffsets, TopicOffsets, shared
+from quivermq.spark.source.subscription import Subscription
+
+logger = logging.getLogger(__name__)
+
+_Views = dict[str, TopicView]
+
+
+class Frontier:
+    """Looks at the topics of a stream, and says where its next batch ends.
+
+    Topics, partitions and lanes that come to be while the query runs are read from their beginning.
+    """
+
+    def __init__(self, options: Options, place: Place) -> None:
+        self._place = place
+        self._subscription = Subscription.of(options)
+        self._starting = Positions.of(options, "starting", default="latest", unnamed="earliest")
+        self._ending = Positions.of(options, "ending", default="latest", unnamed="latest")
+        self._ending.refuse("earliest", "a stream that ends there has nothing to read")
+        self._fails = options.flag("failOnDataLoss", default=True)
+        # Where the last look saw each lane end.
+        self.latest: StreamOffsets | None = None
+        # Where this run ends, once it is known that it does.
+        self._last: StreamOffsets | None = None
+        # Where the options say that a lane ends, found out once.
+        self._limits: dict[Lane, int | None] = {}
+
+    def first(self) -> StreamOffsets:
+        """Where a query without a checkpoint begins. Raises OffsetOutOfRange, InvalidRequest."""
+        views = self._look()
+        self._starting.check_known(lane for view in views.values() for lane in view.lanes)
+        return {
+            topic: TopicOffsets(
+                view.created_us,
+                {lane: self._first_of(lane, bounds) for lane, bounds in view.lanes.items()},
+            )
+            for topic, view in views.items()
+        }
+
+    def stop_here(self) -> None:
+        """Let what there is now be all that there is."""
+        self._last = _ends(self._look())
+
+    def next(self, start: StreamOffsets, rows_max: int | None) -> StreamOffsets:
+        """Where a batch ends that begins at `start`. Raises OffsetOutOfRange, TopicNotFound, Conflict."""
+        views = self._look()
+        self.latest = _ends(views)
+        self._check_topics(start, views)
+        standing = {topic: self._standing(start.get(topic), view) for topic, view in views.items()}
+        lags = {
+            lane: self._lag(lane, at, views[topic])
+            for topic, each in standing.items()
+            for lane, at in each.lanes.items()
+        }
+        rows = lags if rows_max is None else shared(lags, rows_max)
+        return {
+            topic: TopicOffsets(
+                each.created_us, {lane: at + rows[lane] for lane, at in each.lanes.items()}, each.begins
+            )
+            for topic, each in standing.items()
+        }
+
+    def _standing(self, known: TopicOffsets | None, view: TopicView) -> TopicOffsets:
+        """Where each lane of a topic is read on: where it was left, or at its beginning."""
+        if known is None or known.created_us != view.created_us:
+            known = TopicOffsets(view.created_us)
+        lanes, begins = dict(known.lanes), dict(known.begins)
+        for lane, bounds in view.lanes.items():
+            if lane not in lanes:
+                if self._is_too_late(lane, view.created_us):
+                    continue
+                lanes[lane] = bounds.start
+                if bounds.start > 0:
+                    begins[lane] = bounds.start
+            elif not bounds.start <= lanes[lane] <= bounds.end:
+                self._tell_lost(lane, lanes[lane], bounds)
+                lanes[lane] = min(max(lanes[lane], bounds.start), bounds.end)
+        return TopicOffsets(view.created_us, lanes, begins)
+
+    def _is_too_late(self, lane: Lane, created_us: int) -> bool:
+        """Whether a lane came after the run was told where to end."""
+        if self._last is None:
+            return False
+        last = self._last.get(lane.topic)
+        return last is None or last.created_us != created_us or lane not in last.lanes
+
+    def _lag(self, lane: Lane, at: int, view: TopicView) -> int:
+        """How many offsets a lane may go on."""
+        if lane not in view.lanes or self._is_too_late(lane, view.created_us):
+            return 0
+        end = self._end_of(lane, view.lanes[lane])
+        if self._last is not None:
+            end = min(end, self._last[lane.topic].lanes[lane])
+        return max(0, end - at)
+
+    def _end_of(self, lane: Lane, bounds: Bounds) -> int:
+        if lane not in self._limits:
+            unlimited = self._ending.is_word(lane)
+            self._limits[lane] = None if unlimited else self._ending.resolve(self._place, lane, bounds)
+        limit = self._limits[lane]
+        return bounds.end if limit is None else min(bounds.end, limit)
+
+    def _first_of(self, lane: Lane, bounds: Bounds) -> int:
+        offset = self._starting.resolve(self._place, lane, bounds)
+        if bounds.start <= offset <= bounds.end:
+            return offset
+        self._tell_lost(lane, offset, bounds)
+        return min(max(offset, bounds.start), bounds.end)
+
+    def _look(self) -> _Views:
+        existing = self._place.topics() if self._subscription.is_open else self._subscription.names
+        views: _Views = {}
+        for topic in self._subscription.topics(existing):
+            try:
+                views[topic] = plan.held(self._place, topic)
+            except TopicNotFound:
+                continue  # It is yet to come, or was deleted a moment ago.
+        return views
+
+    def _check_topics(self, start: StreamOffsets, views: _Views) -> None:
+        """Raise TopicNotFound or Conflict for a topic that was read and is gone."""
+        for topic in self._subscription.topics(start):
+            view = views.get(topic)
+            if view is None:
+                self._tell(
+                    TopicNotFound(
+                        f"the topic {topic} was deleted, and what was not read of it is gone: start with a"
+                        " new checkpoint, or set the option failOnDataLoss to false to go on without it"
+                    )
+                )
+            elif view.created_us != start[topic].created_us:
+                self._tell(
+                    Conflict(
+                        f"the topic {topic} was deleted and made again, and what was not read before is"
+                        " gone: start with a new checkpoint, or set the option failOnDataLoss to false to"
+                        " read the new topic from its beginning"
+                    )
+                )
+            else:
+                for lane in start[topic].lanes.keys() - view.lanes.keys():
+                    self._tell_lost(lane, start[topic].lanes[lane], NOTHING)
+
+    def _tell_lost(self, lane: Lane, at: int, bounds: Bounds) -> None:
+        held = (bounds.start, bounds.end)
+        if at < bounds.start:
+            self._tell(gone(lane, at, bounds.start, held=held))
+        elif at > bounds.end:
+            self._tell(gone(lane, bounds.end, at, held=held, what="were there once and are gone"))
+
+    def _tell(self, error: QuiverError) -> None:
+        if self._fails:
+            raise error
+        logger.warning("%s", error)
+
+
+def _ends(views: _Views) -> StreamOffsets:
+    return {
+        topic: TopicOffsets(view.created_us, {lane: bounds.end for lane, bounds in view.lanes.items()})
+        for topic, view in views.items()
+    }

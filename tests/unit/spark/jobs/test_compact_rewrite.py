@@ -1,0 +1,121 @@
+"""What executors do to a segment, without Spark: keys, survivors, and pieces that a broker can take."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import quivermq
+from quivermq import Message, Settings, StorageSettings
+from quivermq.archive.places import LanePlace
+from quivermq.archive.rows import Rows
+from quivermq.spark.batches import record_batches
+from quivermq.spark.jobs import compact_rewrite
+from quivermq.spark.jobs.compact_keys import STAMP, keys_of, segments_of
+from quivermq.spark.jobs.compact_plan import Part, parts_of
+from quivermq.spark.jobs.compact_rewrite import apply, rewrite, stage, staged
+from quivermq.spark.place import Lane, Place, place_of
+
+OS = Settings(storage=StorageSettings(durability="os"))
+LANE = Lane("state", 0, "normal")
+
+
+def filled(path: Path, count: int = 120, **settings: Any) -> list[Message]:
+    rng = random.Random(3)
+    messages = [
+        Message(rng.randbytes(rng.randint(0, 50)), key=rng.choice([None, b"a", b"b", b"c", b"%d" % i]))
+        for i in range(count)
+    ]
+    with quivermq.open(path, OS) as mq:
+        mq.create_topic("state", cleanup="compact", segment_messages=50, **settings)
+        queue, sent = mq.queue("state"), 0
+        while sent < count:
+            size = rng.randint(1, 12)
+            queue.put_many(messages[sent : sent + size])
+            sent += size
+    return messages
+
+
+def survivors_of(place: Place, parts: list[Part]) -> set[int]:
+    """What Spark makes of the keys, in plain Python."""
+    lanes = [0] * len(parts)
+    numbers = pa.record_batch({"id": list(range(len(parts)))})
+    latest: dict[bytes, int] = {}
+    for batch in keys_of(place, parts, lanes)([numbers]):
+        for row in batch.to_pylist():
+            if row["lane"] != STAMP:
+                latest[row["key"]] = max(latest.get(row["key"], -1), row["offset"])
+    return set(latest.values())
+
+
+def test_the_latest_of_each_key(tmp_path: Path) -> None:
+    messages = filled(tmp_path)
+    place = place_of(str(tmp_path))
+    parts = parts_of(place, "state")
+    assert [part.is_sealed for part in parts] == [True] * (len(parts) - 1) + [False]
+    last = {m.key: offset for offset, m in enumerate(messages) if m.key is not None}
+    assert survivors_of(place, parts) == set(last.values())
+    rows = [row for batch in keys_of(place, parts, [7] * len(parts))([pa.record_batch({"id": [0]})])
+            for row in batch.to_pylist()]  # fmt: skip
+    [stamped] = [row for row in rows if row["lane"] == STAMP]
+    assert (stamped["offset"], stamped["key"][:3]) == (0, b"0: ")
+    inside = messages[: parts[0].end]
+    for row in rows:
+        if row["lane"] == 7:
+            offsets = [offset for offset, m in enumerate(inside) if m.key == row["key"]]
+            assert (row["first"], row["offset"]) == (offsets[0], offsets[-1])
+            assert row["is_tombstone"] == (not inside[offsets[-1]].value)
+
+
+def test_survivors_find_their_segments() -> None:
+    bounds = {0: [(0, 10, 0), (10, 20, 1)], 1: [(5, 9, 2)]}
+    rows = pa.record_batch(
+        {
+            "lane": pa.array([0, 1, 0, 0, 1, STAMP, 5], pa.int32()),
+            "offset": pa.array([19, 5, 3, 20, 9, 2, 1], pa.int64()),
+            "key": pa.array([b"k"] * 5 + [b"stamp", b"k"], pa.binary()),
+        }
+    )
+    found = [tuple(row.values()) for batch in segments_of(bounds)([rows]) for row in batch.to_pylist()]
+    assert sorted(found, key=str) == sorted(
+        [(0, 3, None), (1, 19, None), (2, 5, None), (2, None, b"stamp")], key=str
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 300, 10**9])
+def test_pieces_of_every_size_lead_to_the_same(
+    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = filled(tmp_path / "data")
+    monkeypatch.setattr(compact_rewrite, "_UPLOAD_BYTES", limit)
+    place = place_of(str(tmp_path / "data"))
+    parts = parts_of(place, "state")
+    survivors = pa.array(sorted(survivors_of(place, parts)), pa.int64())
+    counts = []
+    with quivermq.open(tmp_path / "data", OS) as mq:
+        for number, part in enumerate(part for part in parts if part.is_sealed):
+            done = rewrite(list(place.frames(*part[:3])), survivors)
+            (tmp_path / "stage").mkdir(exist_ok=True)
+            stage(tmp_path / "stage", number, done.pieces)
+            assert list(staged(tmp_path / "stage", number)) == done.pieces
+            counts.append(len(done.pieces))
+            apply(mq, part, done.pieces)
+            again = rewrite(list(place.frames(*part[:3])), survivors)
+            assert again.pieces == []
+            assert (again.bytes_before, again.messages_before) == (done.bytes_after, done.messages_after)
+        left = {m.offset: m for m in mq.queue("state").read(limit=1000)}
+    kept = set(survivors.to_pylist()) | {o for o, m in enumerate(messages) if m.key is None}
+    assert set(left) == kept | set(range(parts[-1].start, len(messages)))
+    assert all(left[o].value == messages[o].value for o in left)
+    assert max(counts) == 1 if limit == 10**9 else max(counts) > 1
+    # Whoever reads in bulk sees the same: Spark, and the archive.
+    found = [o for b in record_batches(place, LANE, 0, len(messages), ["offset"]) for o in b[0].to_pylist()]
+    assert found == sorted(left)
+    rows = Rows(LanePlace(0, "normal"), 0, len(messages), None)
+    for frame in place.frames(LANE, 0, len(messages)):
+        rows.add(frame)
+    table = rows.take()
+    assert table is not None
+    assert table.column("offset").to_pylist() == sorted(left)

@@ -1,0 +1,157 @@
+"""A queue and its archive as one place, without Spark."""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.archives import archive_queue
+
+import quivermq
+from quivermq.archive import Archive, LanePlace, store_pointer
+from quivermq.disk import SystemDisk
+from quivermq.errors import NotFound, OffsetOutOfRange
+from quivermq.settings import Settings, StorageSettings
+from quivermq.spark.archived_batches import archived_batches
+from quivermq.spark.batches import SCHEMA, record_batches
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.place import Lane
+from quivermq.spark.source.archived import ArchivedPlace, live_of, with_archive
+from quivermq.spark.source.plan import Range, rows_of
+from quivermq.topic.offsets import OffsetSet
+
+SETTINGS = Settings(storage=StorageSettings(durability="os", segment_messages=10))
+LANE = Lane("orders", 0, "normal")
+OWN = LanePlace(0, "normal")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def mq(data: Path) -> Iterator[Any]:
+    with quivermq.open(data, SETTINGS) as mq:
+        queue = mq.queue("orders")
+        for first in range(0, 60, 5):
+            queue.put_many(
+                [
+                    quivermq.Message(b"%d" % n, key=b"k", headers={"a": b"1"}, timestamp=n, ttl=1000)
+                    for n in range(first, first + 5)
+                ]
+            )
+        yield mq
+
+
+def free(mq: Any) -> None:
+    queue = mq.queue("orders")
+    while queue.pop() is not None:
+        pass
+    assert mq.compact(archived=True).messages
+
+
+def whole(mq: Any, data: Path, end: int = 45) -> ArchivedPlace:
+    """The place once [0, end) is archived and what could go is gone."""
+    archive_queue(data, data / "archive", "orders", end=end)
+    mq.use_archive("archive")
+    free(mq)
+    place = with_archive(DirectoryPlace(str(data)), None)
+    assert isinstance(place, ArchivedPlace)
+    return place
+
+
+def table(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def read(place: ArchivedPlace, start: int, end: int, *columns: str) -> Iterator[pa.RecordBatch]:
+    part = Range(LANE, start, end, 0, place.created_us("orders"))
+    return rows_of(place, part, columns or SCHEMA.names, fail_on_data_loss=True)
+
+
+def test_rows_are_those_of_the_log(mq: Any, data: Path) -> None:
+    expected = table(record_batches(DirectoryPlace(str(data)), LANE, 0, 60))
+    place = whole(mq, data)
+    assert place.live.lanes("orders")[LANE].start == 40
+    assert place.lanes("orders")[LANE][:3] == (0, 50, 60)
+    assert table(read(place, 0, 60)) == expected
+    assert table(read(place, 33, 47)) == expected[33:47]
+    assert all(batch.schema == SCHEMA for batch in read(place, 0, 60))
+
+
+def test_columns_are_chosen_and_counted(mq: Any, data: Path) -> None:
+    place = whole(mq, data)
+    assert table(read(place, 38, 42, "offset", "topic")) == [
+        {"offset": n, "topic": "orders"} for n in range(38, 42)
+    ]
+    none = rows_of(place, Range(LANE, 0, 60, 0, place.created_us("orders")), [], fail_on_data_loss=True)
+    assert sum(batch.num_rows for batch in none) == 60
+
+
+def test_frames_cross_the_seam(mq: Any, data: Path) -> None:
+    place = whole(mq, data)
+    found = [record.value for frame in place.frames(LANE, 0, 60) for record in frame.records()]
+    assert found == [b"%d" % n for n in range(60)]
+
+
+def test_retention_that_is_faster_than_a_reader_changes_nothing(mq: Any, data: Path) -> None:
+    archive_queue(data, data / "archive", "orders")
+    mq.use_archive("archive")
+    place = with_archive(DirectoryPlace(str(data)), None)
+    frames = place.frames(LANE, 0, 60)
+    found = [record.value for record in next(frames).records()]
+    free(mq)
+    found += [record.value for frame in frames for record in frame.records()]
+    assert found == [b"%d" % n for n in range(60)]
+
+
+def test_times_are_found_on_both_sides(mq: Any, data: Path) -> None:
+    place = whole(mq, data)
+    assert [place.find_time(LANE, time) for time in (0, 7, 44, 45, 59, 60)] == [0, 7, 44, 45, 59, 60]
+
+
+def test_a_hole_is_told(mq: Any, data: Path) -> None:
+    place = whole(mq, data, 25)
+    mq.alter_topic("orders", retention_messages=10, retention_force=True)
+    mq.compact()
+    with pytest.raises(OffsetOutOfRange, match="retention"):
+        table(read(place, 0, 60))
+    assert len(table(read(place, 0, 25))) == 25
+
+
+def test_removed_messages_stay_away(mq: Any, data: Path) -> None:
+    archive_queue(data, data / "archive", "orders")
+    topic = Archive(data / "archive").topic("orders", mq.created_us("orders"))
+    assert topic is not None
+    removed = OffsetSet(3)
+    removed.add([5, 6, 59])
+    rows = table(archived_batches(topic, LANE, 1, 60, ["offset"], removed))
+    assert [row["offset"] for row in rows] == [3, 4, *range(7, 59)]
+
+
+def test_a_place_is_sent_to_tasks(mq: Any, data: Path) -> None:
+    place = whole(mq, data)
+    sent = pickle.loads(pickle.dumps(place))
+    assert sent == place
+    assert hash(sent) == hash(place)
+    assert table(read(sent, 0, 60)) == table(read(place, 0, 60))
+
+
+def test_which_archive_is_meant(mq: Any, data: Path, tmp_path: Path) -> None:
+    live = DirectoryPlace(str(data))
+    assert with_archive(live, None) is live
+    archive_queue(data, tmp_path / "away", "orders")
+    named = with_archive(live, str(tmp_path / "away"))
+    assert isinstance(named, ArchivedPlace)
+    assert live_of(named) is live
+    assert live_of(live) is live
+    assert with_archive(live, "false") is live
+    with pytest.raises(NotFound, match="is not an archive"):
+        with_archive(live, str(tmp_path / "nowhere"))
+    store_pointer(SystemDisk(), data, tmp_path / "nowhere")
+    with pytest.raises(NotFound, match="is not an archive"):
+        with_archive(live, None)
+    store_pointer(SystemDisk(), data, None)

@@ -1,0 +1,77 @@
+"""Where reading begins and ends."""
+
+import pytest
+
+from quivermq.errors import InvalidRequest
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.options import Options
+from quivermq.spark.place import Bounds, Lane
+from quivermq.spark.source.positions import Positions
+
+HELD = Bounds(10, 15, 20, 100)
+HIGH, NORMAL, LOW = (Lane("t", 0, priority) for priority in ("high", "normal", "low"))
+OTHER = Lane("t", 1, "normal")
+
+
+def starting(text: str | None = None, **options: str) -> Positions:
+    given = options if text is None else {"startingoffsets": text, **options}
+    return Positions.of(Options.parse(given), "starting", default="earliest", unnamed="earliest")
+
+
+def resolved(positions: Positions, lane: Lane) -> int:
+    # Nothing is asked of the place, unless there is a time to find.
+    return positions.resolve(DirectoryPlace("/nowhere"), lane, HELD)
+
+
+def test_words() -> None:
+    assert resolved(starting(), NORMAL) == 10
+    assert resolved(starting("Latest"), NORMAL) == 20
+    assert starting().is_word(NORMAL)
+
+
+def test_offsets_of_partitions_and_priorities() -> None:
+    plain = starting('{"t": {"0": 12, "1": -1}}')
+    assert [resolved(plain, lane) for lane in (HIGH, NORMAL, LOW, OTHER)] == [10, 12, 10, 20]
+    assert not plain.is_word(NORMAL)
+    assert plain.is_word(HIGH)
+    by_lane = starting('{"t": {"0": {"high": 13, "low": -1}}}')
+    assert [resolved(by_lane, lane) for lane in (HIGH, NORMAL, LOW, OTHER)] == [13, 10, 20, 10]
+    all_lanes = starting('{"t": {"0": -1}}')
+    assert [resolved(all_lanes, lane) for lane in (HIGH, NORMAL, LOW)] == [20, 20, 20]
+
+
+def test_a_lane_must_be_one_that_is_read() -> None:
+    positions = starting('{"t": {"0": {"high": 1}}}')
+    positions.check_known([NORMAL])
+    with pytest.raises(InvalidRequest, match="partition 0 of t"):
+        positions.check_known([OTHER])
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    for text in ("latest", '{"t": {"0": -1}}'):
+        with pytest.raises(InvalidRequest, match="cannot be latest"):
+            starting(text).refuse("latest", "why")
+    starting("earliest").refuse("latest", "why")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "soon",
+        "[]",
+        '{"t": 1}',
+        '{"t": {"x": 1}}',
+        '{"t": {"0": -3}}',
+        '{"t": {"0": "1"}}',
+        '{"t": {"0": {"urgent": 1}}}',
+    ],
+)
+def test_wrong_offsets_name_their_option(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="startingOffsets"):
+        starting(text)
+
+
+def test_an_offset_or_a_time() -> None:
+    with pytest.raises(InvalidRequest, match="not both"):
+        starting("earliest", startingtimestamp="5")
+    assert starting(startingtimestamp="5").moment_us == 5000

@@ -1,0 +1,39 @@
+import pytest
+from pyspark.errors import AnalysisException, ParseException, PySparkException, PythonException
+
+from quivermq.errors import Corruption, InvalidRequest, OffsetOutOfRange
+from quivermq.spark.failures import error_in, translated
+
+TRACEBACK = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "batches.py", line 7, in frames
+quivermq.errors.Corruption: /data/0.log is damaged at byte 8, offsets [0, ?): body checksum
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+
+
+def test_an_error_of_an_executor_comes_back() -> None:
+    with (
+        pytest.raises(Corruption, match=r"^/data/0\.log is damaged at byte 8, offsets \[0, \?\): body"),
+        translated(),
+    ):
+        raise PythonException(TRACEBACK)
+
+
+@pytest.mark.parametrize("kind", [AnalysisException, ParseException])
+def test_a_wrong_statement_is_a_wrong_request(kind: type[PySparkException]) -> None:
+    text = "[TABLE_OR_VIEW_NOT_FOUND] The table `orders` cannot be found.; line 1 pos 14;\n'Project [*]"
+    with pytest.raises(InvalidRequest, match=r"`orders` cannot be found\.$"), translated():
+        raise kind(text)
+
+
+def test_what_nobody_foresaw_stays_what_it_is() -> None:
+    with pytest.raises(PythonException), translated():
+        raise PythonException("ZeroDivisionError: division by zero")
+    with pytest.raises(OffsetOutOfRange), translated():
+        raise OffsetOutOfRange(1, start=2, end=3)
+
+
+def test_only_errors_of_ours_are_taken_for_one() -> None:
+    assert error_in("quivermq.errors.Sequence: no") is None
+    assert error_in("") is None

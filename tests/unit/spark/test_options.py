@@ -1,0 +1,64 @@
+"""Options: known by name, checked, and refused by name."""
+
+import pickle
+
+import pytest
+
+from quivermq.errors import InvalidRequest
+from quivermq.spark.broker_place import BrokerPlace
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.options import Options
+
+
+def test_names_are_taken_in_any_case_and_sparks_own_are_let_through() -> None:
+    options = Options.parse({"Subscribe": " orders ", "checkpointlocation": "x", "__source": "y"})
+    assert options.text("subscribe") == "orders"
+    assert options.text("startingOffsets") is None
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"`ofset`: there are path, data"):
+        Options.parse({"ofset": "1"})
+    with pytest.raises(InvalidRequest, match="did you mean `maxOffsetsPerTrigger`"):
+        Options.parse({"maxoffsetpertrigger": "1"})
+
+
+def test_flags_and_numbers() -> None:
+    options = Options.parse({"failondataloss": "FALSE", "minpartitions": "7", "includeheaders": "yes"})
+    assert options.flag("failOnDataLoss", default=True) is False
+    assert options.number("minPartitions") == 7
+    assert options.number("maxOffsetsPerTrigger") is None
+    with pytest.raises(InvalidRequest, match="includeHeaders"):
+        options.flag("includeHeaders", default=True)
+    for wrong in ("0", "-1", "many", "1.5", "9" * 20):
+        with pytest.raises(InvalidRequest, match="minPartitions"):
+            Options.parse({"minpartitions": wrong}).number("minPartitions")
+
+
+@pytest.mark.parametrize(
+    ("text", "moment_us"),
+    [
+        ("1000", 1_000_000),
+        ("1970-01-01T00:00:01.5", 1_500_000),
+        ("1970-01-01T02:00:00+02:00", 0),
+        ("1970-01-02", 86_400_000_000),
+    ],
+)
+def test_moments(text: str, moment_us: int) -> None:
+    assert Options.parse({"startingtimestamp": text}).moment_us("startingTimestamp") == moment_us
+
+
+@pytest.mark.parametrize("text", ["yesterday", "1767225600000000"])
+def test_moments_that_are_none(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="startingTimestamp"):
+        Options.parse({"startingtimestamp": text}).moment_us("startingTimestamp")
+
+
+def test_the_place() -> None:
+    assert Options.parse({"data": "/a"}).place() == DirectoryPlace("/a")
+    assert Options.parse({"path": "/a", "data": "/a"}).place() == DirectoryPlace("/a")
+    server = Options.parse({"server": "http://h:1", "key": "k"}).place()
+    assert server == BrokerPlace("http://h:1", "k")
+    with pytest.raises(InvalidRequest, match="another name"):
+        Options.parse({"path": "/a", "data": "/b"}).place()
