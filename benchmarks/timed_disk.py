@@ -13,7 +13,7 @@ class TimedDisk(SystemDisk):
     def __init__(self) -> None:
         self.sync_s = 0.0
 
-    def create(self, path: Path, *, is_private: bool = False) -> SystemFile:  # noqa: ARG002 - No keys here.
+    def create(self, path: Path, *, is_private: bool = False, is_program: bool = False) -> SystemFile:  # noqa: ARG002
         return _TimedFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, self)
 
     def open(self, path: Path, *, writable: bool = False) -> SystemFile:

@@ -4,37 +4,45 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 import quivermq
 from benchmarks.broker.quiver import start_quiver
-from benchmarks.measure import Prepare, Work, alternate
-from benchmarks.row import Goal, Row, row_of
+from benchmarks.measure import Prepare, Work, counted
+from benchmarks.row import Goal, Row
+from benchmarks.spark.machine import Contest
 from benchmarks.spark.store import TOPIC, Store, filled_store
 from benchmarks.workload import MESSAGE_BYTES, Bench, fresh_directory
 
 _CATCHING_UP = Goal("at least", 1e6)
 _WRITING = Goal("at least", 500e3)
 _LATENCY = Goal("below", 0.25)
+_BATCH = {"the same as a batch": "batch"}
 
 
 def spark_stream(bench: Bench) -> Iterable[Row]:
     """Every stream ends by itself, behind what was there when it began."""
+    contest = Contest(bench.scale.spark_rounds)
     with filled_store(bench) as store, start_quiver(store.data, "os") as broker:
-        sources: dict[str, dict[str, str]] = {
-            "directory": {"path": str(store.data)},
-            "broker": {"server": broker.url},
-        }
-        contenders = {name: _catching_up(store, place) for name, place in sources.items()}
-        contenders["writing"] = _writing(store, broker.url)
-        measured = alternate(contenders, bench.scale.spark_rounds)
-        for name in sources:
-            yield row_of(f"catching up from a {name}", measured[name], {}, goal=_CATCHING_UP)
-        yield row_of("writing to a broker", measured["writing"], {}, goal=_WRITING)
+        contest.run(
+            {
+                "batch": counted(lambda: _batch(store), store.messages),
+                "directory": _catching_up(store, {"path": str(store.data)}),
+                "broker": _catching_up(store, {"server": broker.url}),
+                "writing": _writing(store, broker.url),
+            }
+        )
+        for name in ("directory", "broker"):
+            yield contest.row(f"catching up from a {name}", name, _BATCH, _CATCHING_UP)
+        yield contest.row("writing to a broker", "writing", {"only reading it": "directory"}, _WRITING)
         yield from _latency(bench, store, broker.url)
+
+
+def _batch(store: Store) -> None:
+    store.read().select("key", "value").write.format("noop").mode("overwrite").save()
 
 
 def _catching_up(store: Store, place: dict[str, str]) -> Prepare:
@@ -96,8 +104,19 @@ def _latency(bench: Bench, store: Store, url: str) -> Iterable[Row]:
         mq.delete_topic("ticks")
     # The first ones pay for the start.
     ordered = quantiles(ages[len(ages) // 5 :], n=100)
-    yield Row("from put to sink, p50", "seconds", ordered[49], goal=_LATENCY)
-    yield Row("from put to sink, p99", "seconds", ordered[98])
+    beside = {"an empty job of Spark": _empty_job_s(store)}
+    held_up_by = "Spark's steps between two batches"
+    yield Row("from put to sink, p50", "seconds", ordered[49], beside, _LATENCY, held_up_by)
+    yield Row("from put to sink, p99", "seconds", ordered[98], beside, None, held_up_by)
+
+
+def _empty_job_s(store: Store) -> float:
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        store.spark.range(1).collect()
+        times.append(time.perf_counter() - start)
+    return median(times)
 
 
 def _started(rows: DataFrame, note: Any, checkpoint: str) -> Any:

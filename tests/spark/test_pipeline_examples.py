@@ -14,9 +14,6 @@ from quivermq.spark import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 
-# Spark looks at the version of pandas for whatever runs Python, whether it needs pandas or not.
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-
 
 @pytest.fixture
 def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -14,9 +14,6 @@ from quivermq.errors import DirectoryLocked, InvalidRequest, NotFound
 from quivermq.spark import run
 from quivermq.spark.jobs.state import held
 
-# Spark looks at the version of pandas for whatever runs Python, whether it needs pandas or not.
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-
 PIPELINE = """\
 [pipeline]
 name = "totals"

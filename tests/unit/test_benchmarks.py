@@ -42,7 +42,8 @@ BROKER = [
     "broker_latency",
     "broker_memory",
 ]
-GROUPS = [*STORAGE_AND_QUEUE, *BROKER]
+SPARK = ["spark_scan", "spark_jobs", "spark_stream"]
+GROUPS = [*STORAGE_AND_QUEUE, *BROKER, *SPARK]
 
 
 def benchmarks(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -51,7 +52,9 @@ def benchmarks(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("names", [STORAGE_AND_QUEUE, BROKER], ids=["storage and queue", "broker"])
+@pytest.mark.parametrize(
+    "names", [STORAGE_AND_QUEUE, BROKER, SPARK], ids=["storage and queue", "broker", "spark"]
+)
 def test_every_row_has_a_figure_and_its_limits(names: Sequence[str], tmp_path: Path) -> None:
     data, report = tmp_path / "data", tmp_path / "report.json"
     only = [f"--only={name}" for name in names]

@@ -49,10 +49,10 @@ class Coordinator:
         partitions_of: Callable[[str], int],
         limits: MemberLimits | None = None,
         *,
-        new_id: Callable[[], str] = partial(secrets.token_hex, _ID_BYTES),
+        new_id: Callable[[], str] | None = None,
     ) -> None:
         self.limits = limits or MemberLimits()
-        self._new_id = new_id
+        self._new_id = new_id or partial(secrets.token_hex, _ID_BYTES)
         self._clock = clock
         self._topic_names = topic_names
         self._partitions_of = partitions_of

@@ -80,7 +80,7 @@ class Member:
         # The generation in which it joined.
         self.since = since
         self.heard_at = now_s
-        # The latest generation it has spoken of: a request that knows only an older one was long on its way.
+        # The latest generation it spoke of: a request that knows only an older one was long on its way.
         self.spoken = since
         # Not before its first `sync`: one whose `join` was never answered must not get partitions.
         self.is_counted = False

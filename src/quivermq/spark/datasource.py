@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from quivermq.errors import InvalidRequest, QuiverError
 from quivermq.spark.options import Options
+from quivermq.spark.source.quiet import Quiet
 
 if TYPE_CHECKING:
     from quivermq.spark.source.snapshot import Snapshot
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _MESSAGES = "messages"
 
 
-class QuiverDataSource(DataSource):
+class QuiverDataSource(Quiet, DataSource):
     """Topics of a data directory or of a broker, and the queue's own state as tables."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -119,7 +119,7 @@ class Options:
         return place_of(path or data, self.text("server"), self.text("key"))
 
     def whole_place(self) -> Place:
-        """The same with its archive, for whoever reads messages. Raises NotFound where that is not there."""
+        """The same with its archive, for whoever reads messages. Raises NotFound where that is missing."""
         return with_archive(self.place(), self.text("archive"))
 
     @property

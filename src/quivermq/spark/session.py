@@ -4,7 +4,6 @@ import os
 import shlex
 import sys
 import threading
-import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,8 +82,6 @@ def session(master: str | None = None, *, app: str = "quiver", **conf: str) -> "
             for name, setting in conf.items():
                 running.conf.set(name, setting)
             return running
-        # Arrow's batches need no pandas, but Spark looks at its version all the same.
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         master = master or os.environ.get(MASTER_VARIABLE) or "local[*]"
         use_java()
         if is_local(master):

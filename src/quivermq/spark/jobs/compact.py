@@ -1,7 +1,6 @@
 """`compact`: of the messages of a key only the latest stays, in topics with cleanup=compact."""
 
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -140,9 +139,7 @@ class _Job:
             if staging is not None:
                 SystemDisk().make_directory(staging)
             with watched(spark, self.progress, f"compacting {self.topic}"):
-                with _without_pandas():
-                    outcomes = self._outcomes(spark, parts, staging)
-                rows = outcomes.collect()
+                rows = self._outcomes(spark, parts, staging).collect()
             if staging is not None:
                 rows = [self._applied(row, parts, staging) for row in rows]
         finally:
@@ -216,14 +213,6 @@ class _Job:
             # Retention of this very process, perhaps. The next run looks again.
             return Row(**{**row.asDict(), "state": "busy"})
         return row
-
-
-@contextmanager
-def _without_pandas() -> Iterator[None]:
-    """Arrow's batches need no pandas, but Spark looks at its version, and warns of one it does not know."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-        yield
 
 
 def _lane_numbers(parts: list[Part]) -> list[int]:

@@ -44,6 +44,7 @@ class Scan:
         self._offsets: list[Any] = []
         self._keys: list[pa.Array] = []
         self._gathered = 0
+        self._gathered_keys = 0
         self._counter: Counter[bytes] = Counter()
 
     def __call__(self, frame: Frame) -> None:
@@ -65,10 +66,10 @@ class Scan:
             key = layout(raw, header.columns, count, deep=False).key
             assert key is not None, "the header of a frame says which columns it has"
             buffers = [pa.py_buffer(each) for each in (key.validity, key.offsets_buffer, key.data)]
-            self._keys.append(pa.Array.from_buffers(pa.binary(), count, buffers))
+            self._take_keys(pa.Array.from_buffers(pa.binary(), count, buffers))
         self._gathered += count
-        if self._gathered >= (_GATHERED_MAX if self._figures.are_keys_estimated else _KEYS_EXACT):
-            self._count()
+        if self._gathered >= _GATHERED_MAX:
+            self._count_sizes()
 
     def _is_chosen(self, base_offset: int) -> bool:
         """Whether the keys of a frame are counted."""
@@ -79,7 +80,8 @@ class Scan:
 
     def figures(self) -> MessageFigures:
         """Everything so far."""
-        self._count()
+        self._count_sizes()
+        self._count_keys()
         found = self._figures
         if self._frames:
             append_us, counts, sizes = np.array(self._frames, np.int64).T
@@ -95,18 +97,28 @@ class Scan:
         append_us, _, size = self._frames[-1]
         self._frames[-1] = (append_us, batch.num_rows, size)
         self._add_sizes(pc.binary_length(batch.column("value")).to_numpy(zero_copy_only=False))
-        self._keys.append(batch.column("key"))
+        if self._is_chosen(frame.header.base_offset):
+            self._take_keys(batch.column("key"))
 
-    def _count(self) -> None:
+    def _take_keys(self, keys: pa.Array) -> None:
+        self._keys.append(keys)
+        self._gathered_keys += len(keys)
+        if self._gathered_keys >= (_GATHERED_MAX if self._figures.are_keys_estimated else _KEYS_EXACT):
+            self._count_keys()
+
+    def _count_sizes(self) -> None:
         if self._offsets:
             offsets = np.concatenate(self._offsets)
             is_size = np.ones(len(offsets) - 1, bool)
             # Between the last offset of a frame and the first one of the next there is no message.
             is_size[np.cumsum([len(each) for each in self._offsets])[:-1] - 1] = False
             self._add_sizes(np.diff(offsets)[is_size])
+        self._offsets, self._gathered = [], 0
+
+    def _count_keys(self) -> None:
         if self._keys:
             self._add_keys(pa.chunked_array(self._keys, pa.binary()))
-        self._offsets, self._keys, self._gathered = [], [], 0
+        self._keys, self._gathered_keys = [], 0
 
     def _add_sizes(self, sizes: Any) -> None:
         if not len(sizes):

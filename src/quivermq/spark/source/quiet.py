@@ -8,13 +8,13 @@ import sys
 import traceback
 from typing import Any
 
-from pyspark import TaskContext
+_WORKER = "pyspark.daemon"
 
 _print_exc = traceback.print_exc
 
 
 class Quiet:
-    """A reader that silences the worker process in which it arrives, before anything can go wrong there."""
+    """Something that silences the worker process in which it arrives, before anything can go wrong."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -23,7 +23,8 @@ class Quiet:
 
 def ignore_broken_pipes() -> None:
     """Print no tracebacks of broken pipes any more, if this is a worker process of Spark's."""
-    if TaskContext.get() is not None:
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    if program is not None and program.name == _WORKER:
         traceback.print_exc = _print_others
 
 
