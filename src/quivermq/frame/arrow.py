@@ -41,7 +41,7 @@ def arrow_batch(source: Buffer | Frame, columns: Sequence[str] | None = None) ->
     that is none of them.
     """
     frame = source if isinstance(source, Frame) else Frame.parse(source)
-    schema = SCHEMA if columns is None else _chosen(columns)
+    schema = SCHEMA if columns is None else _chosen(tuple(columns))
     if frame.is_control:
         return pa.RecordBatch.from_pylist([], schema)
     is_checked = frame.is_laid_out
@@ -56,7 +56,8 @@ def arrow_batch(source: Buffer | Frame, columns: Sequence[str] | None = None) ->
     return batch
 
 
-def _chosen(columns: Sequence[str]) -> pa.Schema:
+@lru_cache(maxsize=64)
+def _chosen(columns: tuple[str, ...]) -> pa.Schema:
     for name in columns:
         if name not in SCHEMA.names:
             raise InvalidRequest(f"a frame has no column {name!r}: choose from {', '.join(SCHEMA.names)}")
@@ -83,7 +84,6 @@ def _array(frame: Frame, column: Binary | Int64 | Pairs | None, name: str) -> pa
     if column is None:
         if name == "timestamp":
             return pa.repeat(pa.scalar(frame.header.timestamp_min, TIME), count)
-        absent = _absent if count <= _SHARED_ROWS_MAX else _absent.__wrapped__
         return absent(name, count)
     if isinstance(column, Binary):
         return _binary(column, count, SCHEMA.field(name).type)
@@ -108,9 +108,13 @@ def _headers(column: Pairs, count: int) -> pa.Array:
     return pa.Array.from_buffers(HEADERS, count, [None, _buffer(column.offsets_buffer)], children=[struct])
 
 
+def absent(name: str, count: int) -> pa.Array:
+    """A column that no message has. Arrays never change, so frames of a size can share it."""
+    return (_absent if count <= _SHARED_ROWS_MAX else _absent.__wrapped__)(name, count)
+
+
 @lru_cache(maxsize=64)
 def _absent(name: str, count: int) -> pa.Array:
-    """A column that no message has. Arrays never change, so frames of a size can share it."""
     if name != "headers":
         return pa.nulls(count, SCHEMA.field(name).type)
     offsets = pa.py_buffer(bytes(4 * (count + 1)))

@@ -16,6 +16,7 @@ from quivermq.frame import Column, Frame, Header, removed_offsets
 from quivermq.frame.arrow import HEADERS, TIME, arrow_batch
 from quivermq.frame.arrow import SCHEMA as FRAME_SCHEMA
 from quivermq.frame.rewriting import left_mask
+from quivermq.spark.joining import joined
 from quivermq.spark.place import Lane
 from quivermq.topic.offsets import OffsetSet
 
@@ -24,6 +25,8 @@ ROWS_MAX = 65_536
 BYTES_MAX = 32 * 1024 * 1024
 # A frame with so many rows is a batch of its own.
 _ROWS_ENOUGH = 8192
+# As many are put together at once; one frame more still fits into a batch.
+_ROWS_MANY = 32_768
 # Below this, a frame's messages are cheaper to take one by one than its columns are to make.
 _ROWS_FEW = 8
 
@@ -44,6 +47,7 @@ SCHEMA = pa.schema(
 _OF_LANE = ("topic", "partition", "priority")
 
 Wanted = Callable[[Header], bool]
+Making = Callable[[Iterator[Frame], Sequence[str], "_Cut"], Iterator[pa.RecordBatch]]
 
 
 class FrameSource(Protocol):
@@ -126,14 +130,19 @@ class _Cut:
 
 
 def _parts(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator[pa.RecordBatch]:
-    """Pieces of frames in order: runs of small frames together, each other frame as it is."""
-    for is_small, run in groupby((f for f in frames if not f.is_control), key=_is_small):
-        make = _small if is_small else _large
+    """Pieces of frames in order: runs of smaller frames together, each other frame as it is."""
+    for make, run in groupby((f for f in frames if not f.is_control), key=_making):
         yield from make(run, names, cut)
 
 
-def _is_small(frame: Frame) -> bool:
-    return frame.header.message_count < _ROWS_FEW
+def _making(frame: Frame) -> "Making":
+    """How the rows of a frame are best made. What may have been taken out of it is looked at by itself."""
+    header = frame.header
+    if header.message_count < _ROWS_FEW:
+        return _small
+    if header.message_count >= _ROWS_ENOUGH or header.columns & Column.EXPIRES_AT:
+        return _large
+    return _middle
 
 
 def _large(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator[pa.RecordBatch]:
@@ -147,6 +156,30 @@ def _large(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator
             place, rows = start - header.base_offset, end - start
             part = batch.slice(place, rows)
             yield part if left is None else part.filter(left.slice(place, rows))
+
+
+def _middle(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator[pa.RecordBatch]:
+    """Frames that are worth a batch each, but better put together."""
+    for gathered in _gathered(frames, _ROWS_MANY):
+        if cut.takes_all(gathered[0].header, gathered[-1].header):
+            yield joined(gathered, names)
+        else:
+            yield from _large(iter(gathered), names, cut)
+
+
+def _gathered(frames: Iterator[Frame], rows_max: int) -> Iterator[list[Frame]]:
+    """Frames in lists of about so many rows, or of enough bytes."""
+    gathered: list[Frame] = []
+    rows = size = 0
+    for frame in frames:
+        gathered.append(frame)
+        rows += frame.header.message_count
+        size += frame.header.raw_bytes
+        if rows >= rows_max or size >= BYTES_MAX:
+            yield gathered
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield gathered
 
 
 def _pairs(frame: Frame) -> Iterable[list[tuple[str, bytes]]]:
@@ -193,16 +226,7 @@ _TAKE: dict[str, Callable[[Frame], Iterable[Any]]] = {
 
 def _small(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator[pa.RecordBatch]:
     """Many small frames as one batch, as often as there are enough of them."""
-    gathered: list[Frame] = []
-    rows = size = 0
-    for frame in frames:
-        gathered.append(frame)
-        rows += frame.header.message_count
-        size += frame.header.raw_bytes
-        if rows >= _ROWS_ENOUGH or size >= BYTES_MAX:
-            yield _together(gathered, names, cut)
-            gathered, rows, size = [], 0, 0
-    if gathered:
+    for gathered in _gathered(frames, _ROWS_ENOUGH):
         yield _together(gathered, names, cut)
 
 

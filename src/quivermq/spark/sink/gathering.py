@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quivermq.errors import InvalidRequest
 from quivermq.spark.sink.routing import Numbers, lanes_of, partitions_of
@@ -25,17 +24,14 @@ class Target(NamedTuple):
     priority: str
 
 
-def by_topic(rows: pa.RecordBatch, default: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic. Raises InvalidRequest for a row that has none."""
-    if "topic" not in rows.schema.names:
-        assert default is not None, "checked before anything was written"
-        yield default, rows
+def by_topic(rows: pa.RecordBatch, only: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic, or all for the only one. Raises InvalidRequest for a row that has none."""
+    if only is not None:
+        yield only, rows.drop_columns(["topic"]) if "topic" in rows.schema.names else rows
         return
     topics = rows.column("topic")
     if topics.null_count:
-        if default is None:
-            raise InvalidRequest("a row has no topic: fill the column topic, or give the option `topic`")
-        topics = pc.fill_null(topics, default)
+        raise InvalidRequest("a row has no topic: fill the column topic, or give the option `topic`")
     encoded = topics.dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int64)
     for code, part in _sorted_parts(rows.drop_columns(["topic"]), codes):

@@ -21,8 +21,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "timestamp": ("timestamp",),
     "expires_at": ("timestamp",),
 }
-# What a row of a topic brings with it that only its place in the log can say.
-_OF_A_PLACE = ("offset",)
+# A row that was read has an offset, and its partition is where it was: neither says where it is to go.
+_OFFSET = "offset"
+_OF_THE_OLD_PLACE = (_OFFSET, "partition")
 
 _ARROW_TYPES = {
     "value": pa.binary(),
@@ -38,12 +39,12 @@ _ARROW_TYPES = {
 
 def check_columns(types: Mapping[str, str], *, has_topic: bool) -> None:
     """Raise InvalidRequest for a DataFrame that cannot be written; `types` are Spark's names of types."""
+    types = {name: kind for name, kind in types.items() if name != _OFFSET}
     unknown = [name for name in types if name not in COLUMNS]
     if unknown:
         dropped = ", ".join(f'"{name}"' for name in unknown)
-        why = " (a message gets its offset from the log)" if set(unknown) & set(_OF_A_PLACE) else ""
         raise InvalidRequest(
-            f"{', '.join(unknown)} cannot be written{why}: the columns of a message are"
+            f"{', '.join(unknown)} cannot be written: the columns of a message are"
             f" {', '.join(COLUMNS)}. Leave it out with .drop({dropped}), or put it into value, as with"
             " to_json(struct(…))"
         )
@@ -72,6 +73,8 @@ def _check_headers(kind: str) -> None:
 
 def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with the types that messages have. Raises InvalidRequest where one is no message."""
+    if _OFFSET in batch.schema.names:
+        batch = batch.drop_columns([name for name in _OF_THE_OLD_PLACE if name in batch.schema.names])
     arrays: dict[str, pa.Array] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         wanted = _ARROW_TYPES[name]

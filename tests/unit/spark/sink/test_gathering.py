@@ -23,9 +23,16 @@ def sizes(made: list[tuple[Target, pa.RecordBatch]]) -> list[int]:
 
 
 def test_rows_are_sorted_by_topic_and_keep_their_order() -> None:
-    rows = values(b"1", b"2", b"3", b"4", topic=pa.array(["b", "a", None, "b"]))
-    found = {topic: part.to_pydict() for topic, part in by_topic(rows, "c")}
-    assert found == {"b": {"value": [b"1", b"4"]}, "a": {"value": [b"2"]}, "c": {"value": [b"3"]}}
+    rows = values(b"1", b"2", b"3", topic=pa.array(["b", "a", "b"]))
+    found = {topic: part.to_pydict() for topic, part in by_topic(rows, None)}
+    assert found == {"b": {"value": [b"1", b"3"]}, "a": {"value": [b"2"]}}
+
+
+def test_the_option_says_more_than_a_column() -> None:
+    rows = values(b"1", b"2", topic=pa.array(["b", None]))
+    assert [(topic, part.to_pydict()) for topic, part in by_topic(rows, "c")] == [
+        ("c", {"value": [b"1", b"2"]})
+    ]
 
 
 def test_a_row_without_a_topic_is_refused() -> None:

@@ -28,7 +28,6 @@ def test_all_columns_together_and_a_value_alone() -> None:
 
 WRONG: list[tuple[dict[str, str], str]] = [
     ({"value": "string", "colour": "int", "size": "int"}, r'colour, size .*\.drop\("colour", "size"\)'),
-    ({"value": "string", "offset": "bigint"}, "gets its offset from the log"),
     ({"key": "string"}, "no column value"),
     ({"value": "int"}, "value is binary or string, not int"),
     ({"value": "string", "key": "bigint"}, "key is binary or string, not bigint"),
@@ -43,6 +42,12 @@ WRONG: list[tuple[dict[str, str], str]] = [
 def test_what_cannot_be_written_is_told(types: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         check_columns(types, has_topic=True)
+
+
+def test_what_was_read_may_be_written_elsewhere() -> None:
+    check_columns({"value": "string", "offset": "bigint", "partition": "int"}, has_topic=True)
+    read = pa.RecordBatch.from_pydict({"value": [b"a"], "partition": [7], "offset": [9]})
+    assert rows_of(read).to_pydict() == {"value": [b"a"]}
 
 
 def test_without_a_topic_nothing_is_written() -> None:
