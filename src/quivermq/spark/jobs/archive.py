@@ -1,5 +1,6 @@
 """Tiered storage: messages from the logs to Parquet files, each once. Tasks write the files themselves."""
 
+import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNot
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.archive_target import Target
 from quivermq.spark.jobs.archive_work import Copying, Merging, run
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.where import AnyPath, where_of
 from quivermq.spark.place import Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
@@ -81,11 +82,11 @@ class ArchiveSummary:
 
 
 def archive(
-    path: str | None = None,
+    path: AnyPath | None = None,
     server: str | None = None,
     key: str | None = None,
     *,
-    to: str | None = None,
+    to: AnyPath | None = None,
     topics: Iterable[str] | str | None = None,
     age: float = AGE,
     file_bytes: int = FILE_BYTES,
@@ -106,10 +107,10 @@ def archive(
     """
     started = time.monotonic()
     _check(age, file_bytes)
-    where = Where(path, server, key)
+    where = where_of(path, server, key)
     pace = Pace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
     with closing(where.place()) as place:
-        target = Target(where, place, to)
+        target = Target(where, place, None if to is None else os.fspath(to))
         names = list(filter(topic_filter(topics), place.topics()))
         store = Archive(target.directory)
         summary = ArchiveSummary(str(where), str(target.directory), dry_run)

@@ -31,7 +31,7 @@ from quivermq.spark.jobs.audit_tasks import (
     segment_tasks,
     topics_of,
 )
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.place import Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
@@ -91,7 +91,7 @@ class _MarkedPart(NamedTuple):
 
 
 def audit(
-    path: str | None = None,
+    path: AnyPath | None = None,
     server: str | None = None,
     key: str | None = None,
     *,
@@ -117,7 +117,7 @@ def audit(
         raise InvalidRequest(
             f"{', '.join(sorted(unknown))} is no kind of finding: ignore some of {', '.join(SEVERITIES)}"
         )
-    where = Where(path, server, key)
+    where = where_of(path, server, key)
     with closing(where.place()) as place, translated():
         store = _store(place, topic_filter(topics))
         if dry_run:

@@ -13,7 +13,7 @@ from quivermq.errors import Conflict, DirectoryLocked, InvalidRequest, NotFound
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.compact_plan import Part, chosen_topics, parts_of
 from quivermq.spark.jobs.state import state_directory
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.place import Place
 from quivermq.spark.progress import Progress, no_progress, watched
 from quivermq.spark.session import session
@@ -50,7 +50,7 @@ class CompactSummary:
 
 
 def compact(
-    path: str | None = None,
+    path: AnyPath | None = None,
     server: str | None = None,
     key: str | None = None,
     *,
@@ -75,7 +75,7 @@ def compact(
     """
     started = time.monotonic()
     _check(tombstone_age_ms, min_dirty_ratio)
-    where = Where(path, server, key)
+    where = where_of(path, server, key)
     with closing(where.place()) as place, _queue(where, place, dry_run) as queue:
         names = chosen_topics(place, topics)
         done = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
 from quivermq.spark.failures import translated
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
 from quivermq.topic.partition import LANE_NUMBERS
@@ -61,7 +61,7 @@ class RedriveSummary:
 def redrive(
     topics: Sequence[str] | None = None,
     *,
-    path: str | None = None,
+    path: AnyPath | None = None,
     server: str | None = None,
     key: str | None = None,
     where: str | None = None,
@@ -81,7 +81,7 @@ def redrive(
 
     Raises InvalidRequest, DirectoryLocked while somebody has the directory open, Unreachable.
     """
-    source = Where(path, server, key)
+    source = where_of(path, server, key)
     statement = redrive_statement(where, sql, limit)
     if not 1 <= batch_messages <= BATCH_MESSAGES_MAX:
         raise InvalidRequest(f"a batch has 1 to {BATCH_MESSAGES_MAX} messages, not {batch_messages}")

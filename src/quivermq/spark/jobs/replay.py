@@ -15,7 +15,7 @@ from quivermq.spark.failures import translated
 from quivermq.spark.jobs.ranges import Bound, Ranges, find_ranges
 from quivermq.spark.jobs.state import fingerprint, held, remember, remembered, state_directory
 from quivermq.spark.jobs.streaming import Standing, wait_for
-from quivermq.spark.jobs.where import Where, without_place
+from quivermq.spark.jobs.where import AnyPath, Where, where_of, without_place
 from quivermq.spark.progress import Progress
 from quivermq.spark.session import session
 from quivermq.topic.names import check_topic_name
@@ -53,10 +53,10 @@ def replay(
     topics: Sequence[str],
     to: str,
     *,
-    path: str | None = None,
+    path: AnyPath | None = None,
     server: str | None = None,
     key: str | None = None,
-    to_path: str | None = None,
+    to_path: AnyPath | None = None,
     to_server: str | None = None,
     to_key: str | None = None,
     start: Bound = None,
@@ -86,8 +86,8 @@ def replay(
     statement = replay_statement(where, select, sql)
     if rate is not None and rate < 1:
         raise InvalidRequest("the rate is at least 1 message a second")
-    source = Where(path, server, key)
-    target = source if to_path is None and to_server is None else Where(to_path, to_server, to_key)
+    source = where_of(path, server, key)
+    target = source if to_path is None and to_server is None else where_of(to_path, to_server, to_key)
     wish = [str(source), list(topics), str(target), to, str(start), str(end), statement]
     name = id or fingerprint(wish)
     root = Path(checkpoint).absolute() if checkpoint else state_directory(source, "replay", name)

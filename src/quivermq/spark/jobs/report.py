@@ -19,7 +19,7 @@ from quivermq.spark.jobs.report_figures import Figures, Period, Trouble
 from quivermq.spark.jobs.report_groups import count_group
 from quivermq.spark.jobs.report_messages import count_dead_letters, count_messages
 from quivermq.spark.jobs.report_page import page
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.place import Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
@@ -76,7 +76,7 @@ class ReportSummary:
 
 
 def report(
-    path: str | None = None,
+    path: AnyPath | None = None,
     server: str | None = None,
     key: str | None = None,
     *,
@@ -98,7 +98,7 @@ def report(
     period = Period(_us(since, 0), _us(until, _EVER_US))
     if period.since_us >= period.until_us:
         raise InvalidRequest("since is not before until, so that no time is left between them")
-    where = Where(path, server, key)
+    where = where_of(path, server, key)
     with closing(where.place()) as place, translated():
         wanted = [topic for topic in place.topics() if topic_filter(topics)(topic)]
         tasks, stored_bytes = _planned(place, wanted, period)

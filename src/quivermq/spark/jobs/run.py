@@ -12,7 +12,7 @@ from quivermq.spark.jobs.run_file import CONTINUOUS, ONCE, Pipeline, Sink, load_
 from quivermq.spark.jobs.run_tables import in_file, make_tables, message_rows
 from quivermq.spark.jobs.state import held, state_directory
 from quivermq.spark.jobs.streaming import Standing, wait_for
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.progress import Progress
 from quivermq.spark.session import session
 
@@ -46,7 +46,7 @@ class RunSummary:
 def run(
     file: str | Path,
     *,
-    path: str | None = None,
+    path: AnyPath | None = None,
     server: str | None = None,
     key: str | None = None,
     mode: str | None = None,
@@ -102,10 +102,12 @@ def run(
     )
 
 
-def place_of_pipeline(pipeline: Pipeline, path: str | None, server: str | None, key: str | None) -> Where:
+def place_of_pipeline(
+    pipeline: Pipeline, path: AnyPath | None, server: str | None, key: str | None
+) -> Where:
     """Where its queue is: as the arguments say, or else the file. Raises InvalidRequest."""
     if path is not None or server is not None:
-        return Where(path, server, key)
+        return where_of(path, server, key)
     if pipeline.data is not None:
         return Where(path=str(pipeline.beside(pipeline.data)))
     if pipeline.server is not None:

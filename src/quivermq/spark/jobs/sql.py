@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from quivermq.errors import TopicNotFound
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.sql_names import named_tables, quoted, with_quotes
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.where import AnyPath, where_of
 from quivermq.spark.session import session
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ STATE_TABLES = ("groups", "deliveries", "dead_letters", "segments")
 def sql(
     statement: str,
     *,
-    path: str | None = None,
+    path: AnyPath | None = None,
     server: str | None = None,
     key: str | None = None,
     binary: bool = False,
@@ -32,7 +32,7 @@ def sql(
     queue. Keys and values are text, byte for byte what was stored; with `binary` they are bytes. Raises
     InvalidRequest for a statement that is wrong, TopicNotFound for a table that is none.
     """
-    where = Where(path, server, key)
+    where = where_of(path, server, key)
     place = where.place()
     try:
         topics = place.topics()

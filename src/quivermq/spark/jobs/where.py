@@ -1,5 +1,6 @@
 """Where the queue of a job is: its first arguments, on their way to the data source."""
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 def without_place(frame: "DataFrame") -> "DataFrame":
     """Messages without where they were: with an offset, topic and partition are those of the old place."""
     return frame.drop("topic", "partition", "offset") if "offset" in frame.columns else frame.drop("topic")
+
+
+AnyPath = str | os.PathLike[str]
+
+
+def where_of(path: AnyPath | None, server: str | None, key: str | None) -> "Where":
+    """What a caller says of the place. Raises InvalidRequest unless it is exactly one."""
+    return Where(None if path is None else os.fspath(path), server, key)
 
 
 @dataclass(frozen=True, slots=True)
