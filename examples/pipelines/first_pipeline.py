@@ -1,7 +1,8 @@
 """A first pipeline, from nothing to a page in the browser: `make pipeline`.
 
-Puts a day of orders into a queue, computes the revenue of each country in each hour with Spark, shows what
-arrived in the Parquet table and in the topic, and writes a report about the queue.
+Puts a day of orders into a queue, has a worker ship a part of them, computes the revenue of each country in
+each hour with Spark, shows what arrived in the Parquet table and in the topic, and writes a report about
+the queue.
 """
 
 import shutil
@@ -19,6 +20,14 @@ DATA = str(BUILD / "data")
 shutil.rmtree(BUILD, ignore_errors=True)
 fill(DATA, 20_000)
 print(f"20,000 orders are in the topic orders, in {DATA}")
+
+with quivermq.open(DATA) as mq:
+    shipping = mq.queue("orders", group="shipping")
+    orders = shipping.get_many(8000)
+    shipping.ack([order for order in orders if order.value.endswith(b"}")])
+    shipping.reject([order for order in orders if not order.value.endswith(b"}")], "not an order")
+    shipping.nack(shipping.get_many(100), delay=60, reason="no courier")
+    print(f"a worker has shipped 8,000 of them, less {len(shipping.dead_letters())} that were none")
 
 print("starting Spark, which takes some seconds …")
 spark = session()

@@ -747,9 +747,9 @@ class Cursor:
                 self._pay()
             self._meter.buried.add(len(offsets))
             logger.warning(
-                "%d messages of %s became dead letters",
-                len(offsets),
+                "dead letters of %s: %d more",
                 self.topic,
+                len(offsets),
                 extra={
                     "topic": self.topic,
                     "partition": self.partition,
