@@ -11,7 +11,8 @@ INSTALLED := .venv/.installed
 FUZZER := .venv-fuzz/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run examples pipeline test check check-format check-lint check-types check-layers bench fuzz format \
+.PHONY: help run examples pipeline test test-queue test-spark check check-format check-lint check-types check-layers \
+	bench fuzz format \
 	reference lock clean
 
 help: ## list the targets
@@ -26,8 +27,18 @@ examples: $(INSTALLED) ## run the first examples: a queue, and the log below it
 pipeline: $(INSTALLED) ## run a pipeline on Spark: orders in, revenue out, a report to look at
 	$(BIN)/python examples/pipelines/first_pipeline.py
 
-test: $(INSTALLED) ## run the tests
+test: $(INSTALLED) ## run the tests, or those of ARGS; those of Spark, which wait for Java a lot, beside the others
+ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
+else
+	$(MAKE) --no-print-directory --output-sync=target --jobs=2 test-spark test-queue
+endif
+
+test-queue: $(INSTALLED) ## run the tests of everything but the pipeline
+	$(BIN)/python -m pytest -p no:cacheprovider --ignore=tests/spark
+
+test-spark: $(INSTALLED) ## run the tests of the pipeline
+	$(BIN)/python -m pytest -p no:cacheprovider tests/spark
 
 check: check-format check-lint check-types check-layers ## run every static check
 
