@@ -15,6 +15,7 @@ have filled the directory, and a link in it must not lead a writer out of it.
 
 import errno
 import fcntl
+import hashlib
 import mmap
 import os
 import stat
@@ -27,6 +28,8 @@ from quivermq.errors import DirectoryLocked, DiskFull, FsyncFailed, StorageFaile
 # Bytes in memory; a memoryview must have items of one byte, so that its length is its size.
 Buffer = bytes | bytearray | memoryview
 
+# What the usual file systems let a name have.
+_NAME_BYTES_MAX = 255
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 
 _MODE = 0o644
@@ -391,7 +394,7 @@ def read_file(disk: Disk, path: Path, *, bytes_max: int) -> bytes:
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, is_private: bool = False) -> None:
     """Put `data` in place of the whole file, durably: afterwards it is there, before that the old one."""
-    new = path.with_name(path.name + ".new")
+    new = _temporary(path)
     file = disk.create(new, is_private=is_private)
     try:
         file.append([data])
@@ -400,6 +403,14 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, is_private: bool = Fals
         file.close()
     disk.rename(new, path)
     disk.sync_directory(path.parent)
+
+
+def _temporary(path: Path) -> Path:
+    """Another name beside a file, always the same, so that what a crash leaves there is replaced too."""
+    name = os.fsencode(path.name) + b".new"
+    if len(name) > _NAME_BYTES_MAX:
+        name = hashlib.sha256(name).hexdigest().encode() + b".new"
+    return path.with_name(os.fsdecode(name))
 
 
 def remove_tree(disk: Disk, path: Path) -> None:

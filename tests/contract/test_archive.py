@@ -108,10 +108,12 @@ def test_retention_that_is_forced_leaves_a_hole_that_is_told(mq: Any, data: Path
     archive_queue(data, archive, "orders", end=25)
     mq.use_archive(archive)
     assert mq.compact().messages == 50
-    assert values(orders, 3, 22) == VALUES[3:25]
-    for start in (3, 25, 49):
-        with pytest.raises(quivermq.OffsetOutOfRange):
+    # What lies before the hole is all, and who goes on there is told where to.
+    assert values(orders, 3, 22) == values(orders, 3) == VALUES[3:25]
+    for start in (25, 49):
+        with pytest.raises(quivermq.OffsetOutOfRange, match=f"offset {start} is gone") as raised:
             orders.read(start=start)
+        assert raised.value.start == 50
     assert values(orders, 50) == VALUES[50:]
 
 
@@ -135,8 +137,19 @@ def test_redriven_dead_letters_stay_away(mq: Any, data: Path, archive: Path) -> 
     archive_queue(data, archive, "orders.dlq")
     mq.use_archive(archive)
     orders.redrive(limit=1)
-    assert mq.compact(archived=True).messages >= 3
+    mq.compact(archived=True)
     assert len(graves.read(start=0)) == 2
+
+
+def test_dead_letters_wait_in_the_log(mq: Any, data: Path, archive: Path) -> None:
+    orders = mq.queue("orders")
+    orders.put_many([b"a", b"b", b"c"])
+    orders.reject(orders.get_many(3), "never")
+    archive_queue(data, archive, "orders.dlq")
+    mq.use_archive(archive)
+    mq.compact(archived=True)
+    assert [letter.value for letter in orders.dead_letters()] == [b"a", b"b", b"c"]
+    assert orders.redrive() == 3
 
 
 def test_a_missing_file_is_named(mq: Any, data: Path, archive: Path) -> None:
@@ -172,11 +185,23 @@ def test_what_is_no_archive_is_refused(mq: Any, tmp_path: Path) -> None:
         mq.use_archive(7)
 
 
-def test_a_mangled_pointer_keeps_the_queue_closed(data: Path) -> None:
-    quivermq.open(data).close()
+def test_a_mangled_pointer_stops_only_who_needs_the_archive(data: Path, archive: Path) -> None:
+    with quivermq.open(data) as mq:
+        orders = fill(mq, retention_messages=10)
+        archive_queue(data, archive, "orders", end=25)
+        mq.use_archive(archive)
+        finish(orders)
+        assert mq.compact().messages == 20
     (data / "archive.json").write_text("{")
-    with pytest.raises(quivermq.StorageFailed, match=r"archive\.json"):
-        quivermq.open(data)
+    with quivermq.open(data) as mq:
+        orders = mq.queue("orders", "billing")
+        orders.put(b"more")
+        assert values(orders, 20) == [*VALUES[20:], b"more"]
+        for refused in (mq.compact, orders.read, lambda: orders.read(start=3)):
+            with pytest.raises(quivermq.StorageFailed, match=r"archive\.json.*call use_archive"):
+                refused()
+        mq.use_archive(archive)
+        assert values(orders) == [*VALUES, b"more"]
 
 
 def test_verify_looks_only_at_logs(mq: Any, data: Path, archive: Path) -> None:

@@ -39,6 +39,11 @@ def test_it_is_told_where_its_first_frames_lie(mq: Any) -> None:
     assert mq.begin_producer("orders", LARGEST) == ProducerState(2, there)
 
 
+def test_it_is_told_that_nobody_was_forgotten(mq: Any) -> None:
+    mq.queue("orders").put_frame(frame(b"a"), partition=0)
+    assert mq.begin_producer("orders", LARGEST).known_since_us == 0
+
+
 def test_who_came_before_writes_no_more(mq: Any) -> None:
     mq.create_topic("orders", partitions=2)
     orders = mq.queue("orders")

@@ -106,5 +106,5 @@ def test_what_power_took_of_a_later_epoch_leaves_the_first_frame() -> None:
     # To begin made durable what was there, whatever its own durability.
     assert [record.value for record in life.queue().read()] == [b"a"]
     assert not life.queue().put_frame(frame(b"lost", 1, 0), partition=0).duplicate
-    assert life.engine.begin_producer("orders", ID) == (2, [quivermq.FirstFrame(0, "normal", 0)])
+    assert life.engine.begin_producer("orders", ID) == (2, [quivermq.FirstFrame(0, "normal", 0)], 0)
     life.close()

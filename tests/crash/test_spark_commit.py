@@ -152,3 +152,32 @@ def test_more_frames_than_a_topic_remembers_may_be_applied_again() -> None:
         disk.remove(DATA / STAGING / QUERY / "applied")
     with life_to_judge(disk) as life:
         assert [record.value for record in life.queue().read(limit=1000)] == values
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_crash_at_every_step_of_a_batch_with_more_producers_than_a_topic_remembers(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quivermq.topic.producers.PLACES_MAX", 8)
+    monkeypatch.setattr("quivermq.spark.sink.commit.FRAMES_PER_NOTE", 2)
+    parts = [Part(QUERY, 0, task) for task in range(6)]
+
+    def many(disk: FaultyDisk) -> list[StagedFile]:
+        return [stage(iter([rows_of(0, part.task, 0)[:2]]), part, OPTIONS, disk) for part in parts]
+
+    def once(disk: FaultyDisk, _: list[None]) -> None:
+        commit(disk, 0, many(disk))
+
+    judged = 0
+    for disk, _ in every_crash(once, model=model, seeds=seeds(1)):
+        judged += 1
+        if judged % every(3) == 0:
+            commit(disk, 0, many(disk))
+            with life_to_judge(disk) as life:
+                assert stored(life) == sorted(v for part in parts for v in values_of(part))
+            assert disk.names(DATA / STAGING / QUERY) == ["applied"]
+    assert judged > 50
+
+
+def values_of(part: Part) -> list[bytes]:
+    return [value.as_py() for value in rows_of(0, part.task, 0)[:2].column("value")]

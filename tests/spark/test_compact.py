@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.archives import archive_queue
 from support.broker import serving
 from support.command_inside import quiver
 
@@ -129,6 +130,20 @@ def test_a_directory_against_a_model(spark: SparkSession, tmp_path: Path, rng: r
     }
     assert sum(map(len, last.values())) < sum(map(len, expected.values()))
     assert not (path / "pipelines" / "compact" / TOPIC).exists()
+
+
+def test_a_tombstone_stays_while_the_archive_may_have_its_key(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with quivermq.open(path, OS) as mq:
+        queue = create(mq, partitions=1, segment_messages=2)
+        for key, value in [(b"gone", b"v"), (b"a", b"1"), (b"gone", b""), (b"b", b"2"), (b"c", b"3")]:
+            queue.put(value, key=key)
+        archive_queue(path, path / "archive", TOPIC, end=2)
+        mq.use_archive("archive")
+        assert mq.compact(archived=True).messages == 2
+    compact(str(path), spark=spark, tombstone_age_ms=0)
+    with quivermq.open(path, OS) as mq:
+        assert view(mq.queue(TOPIC).read(start=0)) == {b"a": b"1", b"b": b"2", b"c": b"3"}
 
 
 def test_a_live_broker_goes_on_serving(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:

@@ -249,3 +249,36 @@ def test_the_same_batch_has_the_same_tasks_and_rows(
     assert len(seen[0]) == 60
     assert seen[1] == seen[0]
     assert len(seen[2]) == 30
+
+
+def test_a_first_batch_that_failed_is_run_again_from_where_it_began(
+    spark: SparkSession, directory: dict[str, str], served: Served, tmp_path: Path
+) -> None:
+    """Spark has written down where it ends, and asks anew where it begins: `latest` is elsewhere now."""
+    put(served, range(10))
+    seen: list[list[int]] = []
+    fails = [True]
+
+    def note(batch: DataFrame, _: int) -> None:
+        if fails[0]:
+            raise RuntimeError("the sink fails")
+        seen.append(sorted(int(row.value) for row in batch.collect()))
+
+    def run(starting: str) -> None:
+        query = (
+            spark.readStream.format("quiver")
+            .options(**directory, subscribe="orders", startingOffsets=starting)
+            .load()
+            .writeStream.foreachBatch(note)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        run(json.dumps({"orders": {"0": 4}}))
+    put(served, range(10, 15))
+    fails[0] = False
+    run("latest")
+    assert seen == [list(range(4, 10)), list(range(10, 15))]

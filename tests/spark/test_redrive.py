@@ -74,6 +74,11 @@ def test_a_limit_takes_the_oldest_and_a_statement_may_be_anything(spark: SparkSe
     assert dead(data, "orders") == [b"orders-4", b"orders-5"]
 
 
+def test_a_comment_takes_no_limit_away(spark: SparkSession, data: Path) -> None:
+    done = redrive(path=data, where="true -- all", limit=2, spark=spark, dry_run=True)
+    assert done.chosen == 2
+
+
 def test_what_was_interrupted_is_done_by_the_next_run(spark: SparkSession, data: Path) -> None:
     def interrupt(description: str, done: float, total: float | None = None) -> None:
         if description == "sending back":

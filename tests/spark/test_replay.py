@@ -1,4 +1,5 @@
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,10 +9,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.archives import archive_queue
+from support.broker import serving
 from support.command_inside import quiver
 
 import quivermq
 from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.settings import Settings, StorageSettings
 from quivermq.spark import replay
 
 
@@ -141,9 +145,66 @@ def test_what_was_killed_goes_on_and_nothing_comes_twice(spark: SparkSession, da
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert 100 <= len(stored(data, "out")) < 250
 
+    # It had a rate, so one task wrote: the batch that was interrupted is not cut into others.
     done = replay(["many"], "out", path=str(data), spark=spark)
     assert 0 < done.read <= 150
     assert numbers(data, "out") == list(range(250))
+
+
+def test_what_came_after_the_plan_and_another_rate_change_nothing(spark: SparkSession, data: Path) -> None:
+    done = replay(["orders"], "out", path=str(data), id="mine", spark=spark)
+    run = Path(done.state) / "run-1"
+    assert json.loads((run / "plan.json").read_text())["one_task"] is False
+    # As if it had been killed before its first batch.
+    (run / "done.json").unlink()
+    shutil.rmtree(run / "checkpoint")
+    with quivermq.open(data) as mq:
+        mq.alter_topic("orders", partitions=3)
+        mq.queue("orders").put(b'{"n": 99}', partition=2)
+    replay(["orders"], "out", path=str(data), id="mine", rate=10_000, spark=spark)
+    assert numbers(data, "out") == sorted([*range(20)] * 2)
+
+
+def test_a_batch_that_was_interrupted_keeps_its_tasks_whatever_the_rate(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "data") as served:
+        served.engine.create_topic("many", partitions=2)
+        many = served.engine.queue("many")
+        for partition in range(2):
+            # So many that each partition has a task of its own, unless one task writes all.
+            many.put_many(
+                [quivermq.Message(b"%d" % number, partition=partition) for number in range(10_000)]
+            )
+        checkpoint = tmp_path / "state"
+
+        def send(rate: int | None) -> int:
+            return replay(
+                ["many"], "out", server=served.url, rate=rate, checkpoint=str(checkpoint), spark=spark
+            ).read
+
+        assert send(1_000_000) == 20_000
+        # As if it had been killed when everything was written, before that was written down.
+        (checkpoint / "run-1" / "done.json").unlink()
+        shutil.rmtree(checkpoint / "run-1" / "checkpoint" / "commits")
+        assert send(None) == 20_000
+        assert served.engine.queue("out").stats().pending == 20_000
+
+
+def test_archived_messages_are_sent(spark: SparkSession, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with quivermq.open(data, Settings(storage=StorageSettings(segment_messages=10))) as mq:
+        queue = mq.queue("orders")
+        for first in range(0, 50, 10):
+            queue.put_many([b'{"n": %d}' % number for number in range(first, first + 10)])
+        archive_queue(data, data / "archive", "orders", end=40)
+        mq.use_archive("archive")
+        while queue.pop() is not None:
+            pass
+        assert mq.compact(archived=True).messages == 40
+    done = replay(["orders"], "out", path=str(data), spark=spark)
+    assert (done.messages, done.read) == (50, 50)
+    assert numbers(data, "out") == list(range(50))
 
 
 def test_the_command(spark: SparkSession, data: Path) -> None:

@@ -98,6 +98,52 @@ def test_a_pipeline_runs_once_and_goes_on(spark: SparkSession, file: Path, tmp_p
     assert [sink.read for sink in run(file, spark=spark).sinks] == [0, 0, 0]
 
 
+TWO_SOURCES = """\
+[pipeline]
+name = "both"
+data = "data"
+
+[[source]]
+name = "orders"
+topics = ["orders"]
+format = "json"
+schema = "id bigint"
+malformed = "malformed"
+messages_per_trigger_max = 4
+
+[[source]]
+name = "events"
+topics = ["events"]
+format = "json"
+schema = "id bigint"
+malformed = "malformed"
+messages_per_trigger_max = 4
+
+[[sink]]
+from = "orders"
+topic = "a"
+
+[[sink]]
+from = "events"
+topic = "b"
+"""
+
+
+def test_sinks_commit_to_one_directory_and_share_a_topic_for_what_is_malformed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "both.toml").write_text(TWO_SOURCES)
+    put(tmp_path, range(20), b"no order")
+    with quivermq.open(tmp_path / "data") as mq:
+        mq.queue("events").put_many([*(b'{"id": %d}' % n for n in range(20)), b"no event"])
+    # In several batches, so that the commits of all three sinks meet.
+    run(tmp_path / "both.toml", spark=spark)
+    assert sorted(m.value for m in stored(tmp_path, "malformed")) == [b"no event", b"no order"]
+    for topic in ("a", "b"):
+        found = sorted(json.loads(m.value)["id"] for m in stored(tmp_path, topic))
+        assert found == list(range(20))
+
+
 def test_continuously_until_it_is_stopped(spark: SparkSession, file: Path, tmp_path: Path) -> None:
     stop = threading.Event()
 

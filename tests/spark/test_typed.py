@@ -20,6 +20,10 @@ VALUES = [
     b"\xff\xfe",
     b'{"amount": 9}',
     b'{"id": 5, "more": {"a": [1]}}',
+    b'{"id": 6} and more',
+    b'{"id": 7}\n{"id": 8}',
+    b'{"id": 9}}',
+    b' {"id": 10, "end": 1, "value": {}, "corrupt": "x"}\n',
 ]
 
 
@@ -39,7 +43,9 @@ def test_every_row_is_there_and_what_does_not_fit_is_told(spark: SparkSession) -
     assert (found[VALUES[1]].id, found[VALUES[1]].amount, found[VALUES[1]].malformed) == (2, None, None)
     assert found[VALUES[10]].malformed is None
     bad = [value for value, row in found.items() if row.malformed is not None]
-    assert bad == [VALUES[n] for n in (2, 3, 4, 5, 6, 7, 8)]
+    assert bad == [VALUES[n] for n in (2, 3, 4, 5, 6, 7, 8, 11, 12, 13)]
+    assert found[VALUES[14]].id == 10
+    assert found[VALUES[12]].malformed == VALUES[12].decode()
     assert found[b"not json"].malformed == "not json"
 
 

@@ -20,7 +20,6 @@ TOPIC = "orders"
 CREATED_US = 1_700_000_000_000_000
 LANE = LanePlace(0, "normal")
 DAY_S = 24 * 3600
-EVER = 2**62
 COLUMNS = ["key", "value", "headers", "offset", "timestamp", "expires_at", "dedup_id"]
 
 
@@ -50,7 +49,7 @@ def archive_log(
         files: list[ArchivedFile] = []
         for first in range(start, end, piece_messages):
             behind = min(first + piece_messages, end)
-            piece = Piece(topic, lane, first, behind, behind, EVER, CREATED_US)
+            piece = Piece(topic, lane, first, behind, CREATED_US)
             files += write_piece(disk, job, piece, frames_of(log, first, behind))
         return commit(disk, directory, manifest.with_files(lane, files)) if files else manifest
 

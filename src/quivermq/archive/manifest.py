@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from quivermq.archive.places import LanePlace, manifest_path
 from quivermq.disk import Disk, read_file, replace_file
@@ -21,6 +21,14 @@ _BYTES_MAX = 1024 * 1024 * 1024
 _PRIORITIES = ("high", "normal", "low")
 
 TIMESTAMP_NONE = -(2**63)
+
+
+class LastMessage(NamedTuple):
+    """By what an archive knows again the log that it was made of."""
+
+    offset: int
+    append_time: int
+    """When it came in, in unix microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,8 @@ class ArchivedFile:
     """Of the end of the file, which says where everything is. Parts of the data have sums of their own."""
     staged: str | None = None
     """Where it lies, below the archive, until it has got its name."""
+    last: LastMessage | None = None
+    """The last message that the log had in this range, also if it is none of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,22 @@ class ArchivedLane:
     @property
     def end(self) -> int:
         return self.files[-1].end if self.files else 0
+
+    @property
+    def last(self) -> LastMessage | None:
+        """The last message that the log had when this was archived; None when it had none left."""
+        return next((file.last for file in reversed(self.files) if file.last is not None), None)
+
+    def whole_end(self, offset: int) -> int:
+        """How far everything from an offset on is archived; the offset itself where it is not."""
+        if not self.start <= offset < self.end or any(start <= offset < end for start, end in self.gaps):
+            return offset
+        return min((start for start, _ in self.gaps if start > offset), default=self.end)
+
+    def next_start(self, offset: int) -> int | None:
+        """The first archived offset that is not before this one; None when there is none."""
+        following = self.files_from(offset)
+        return max(offset, following[0].start) if following else None
 
     def files_from(self, offset: int) -> tuple[ArchivedFile, ...]:
         """The files that hold `offset` or what comes after it."""
@@ -182,7 +208,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def _file_to_json(file: ArchivedFile) -> dict[str, Any]:
-    told = {
+    told: dict[str, Any] = {
         "name": file.name,
         "day": file.day,
         "start": file.start,
@@ -192,6 +218,8 @@ def _file_to_json(file: ArchivedFile) -> dict[str, Any]:
         "bytes": file.bytes,
         "crc": file.crc,
     }
+    if file.last is not None:
+        told["last"] = list(file.last)
     return told if file.staged is None else {**told, "staged": file.staged}
 
 
@@ -227,7 +255,7 @@ def _lane(told: Mapping[str, Any]) -> ArchivedLane:
 
 
 def _file(told: Mapping[str, Any]) -> ArchivedFile:
-    staged = told.get("staged")
+    staged, last = told.get("staged"), told.get("last")
     if type(told["timestamp_max"]) is not int:
         raise ValueError(f"{told['timestamp_max']!r} is not a time")
     return ArchivedFile(
@@ -240,6 +268,7 @@ def _file(told: Mapping[str, Any]) -> ArchivedFile:
         bytes=_number(told["bytes"]),
         crc=_number(told["crc"]),
         staged=None if staged is None else _name(staged),
+        last=None if last is None else LastMessage(*map(_number, last)),
     )
 
 

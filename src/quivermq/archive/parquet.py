@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from quivermq.archive.manifest import TIMESTAMP_NONE
+from quivermq.archive.recent import Recent
 from quivermq.disk import Buffer, Disk, File
 from quivermq.errors import StorageFailed
 from quivermq.frame.arrow import HEADERS, TIME
@@ -93,18 +95,27 @@ class ParquetOutput:
 
 
 def read_rows(
-    disk: Disk, path: Path, start: int, end: int, columns: Sequence[str], *, crc: int
+    disk: Disk,
+    path: Path,
+    start: int,
+    end: int,
+    columns: Sequence[str],
+    *,
+    crc: int,
+    recent: Recent | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of offsets [start, end) in order, a part of the file at a time.
+    """The rows of offsets [start, end) in order, a part of the file at a time, perhaps one of `recent`.
 
     Raises FileNotFoundError, and StorageFailed for a file that is damaged, or another than `crc` says.
     """
     # Opened at once: a caller that has to look for the file elsewhere does it before the first row.
     file = disk.open(path)
-    return _read_rows(file, start, end, list(columns), crc)
+    return _read_rows(file, start, end, list(columns), crc, recent or Recent())
 
 
-def _read_rows(file: File, start: int, end: int, columns: list[str], crc: int) -> Iterator[pa.RecordBatch]:
+def _read_rows(
+    file: File, start: int, end: int, columns: list[str], crc: int, recent: Recent
+) -> Iterator[pa.RecordBatch]:
     try:
         # Before anybody believes what the end of the file says of the rest.
         if _footer_crc(file) != crc:
@@ -113,7 +124,9 @@ def _read_rows(file: File, start: int, end: int, columns: list[str], crc: int) -
             pa.PythonFile(_Source(file), mode="r"), page_checksum_verification=True, pre_buffer=False
         )
         for group in _groups(opened, start, end):
-            yield from _cut(opened.read_row_group(group, ["offset", *columns]), start, end, columns)
+            names = ["offset", *columns]
+            rows = recent.get((file.path, crc, group, *names), partial(opened.read_row_group, group, names))
+            yield from _cut(rows, start, end, columns)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(file.path, str(error)) from error
     finally:

@@ -6,10 +6,7 @@ from typing import NamedTuple
 
 from quivermq.archive.manifest import ArchivedFile, ArchivedLane
 from quivermq.archive.places import LanePlace
-from quivermq.errors import Conflict
 
-# What came in so lately may not be on stable storage yet: the archive would know it longer than the log.
-_SETTLED_US = 60_000_000
 # So many small files of a day may stay as they are.
 FEW = 8
 # Of the size that files should have, in raw bytes, a small one has at most this part, compressed.
@@ -25,18 +22,14 @@ class Piece:
     lane: LanePlace
     start: int
     end: int
-    sealed: int
-    until_us: int
-    """From the offset `sealed` on, the range ends before the first frame that came in after this."""
     now_us: int
     """A range of which no frame is left belongs to this day."""
 
 
 class Held(NamedTuple):
-    """What a lane of the live log holds; below `sealed` nothing changes any more."""
+    """What a lane of the live log holds, up to where it survives power loss."""
 
     start: int
-    sealed: int
     end: int
     size_bytes: int
 
@@ -51,21 +44,11 @@ class Pace:
     file_bytes: int
     """Once there are so many bytes, however young they are."""
 
-    @property
-    def settled_us(self) -> int:
-        """What came in before this is archived with the rest, also out of a segment that still grows."""
-        return self.now_us - min(self.age_us, _SETTLED_US)
 
-
-def todo(topic: str, place: LanePlace, archived: ArchivedLane, held: Held) -> tuple[int, int]:
-    """The range of a lane that is not archived. Raises Conflict where the log lost what the archive has."""
-    if archived.end > held.end:
-        raise Conflict(
-            f"the archive of {topic}, partition {place.partition}, {place.priority}, ends at offset"
-            f" {archived.end}, and the log at {held.end}: this is not the log that was archived,"
-            " or it has lost its end"
-        )
-    return max(archived.end, held.start), held.end
+def todo(archived: ArchivedLane, held: Held) -> tuple[int, int]:
+    """The range of a lane that is not archived."""
+    start = max(archived.end, held.start)
+    return start, max(start, held.end)
 
 
 def pieces(
@@ -75,15 +58,14 @@ def pieces(
 
     `oldest_us` is when the first frame that is not archived came in.
     """
-    start, end = todo(topic, place, archived, held)
+    start, end = todo(archived, held)
     size = held.size_bytes * (end - start) // max(1, held.end - held.start)
     if start == end or (size < pace.file_bytes and oldest_us > pace.now_us - pace.age_us):
         return []
     parts = max(1, round(size / pace.file_bytes))
     step = -(-(end - start) // parts)
     return [
-        Piece(topic, place, first, min(first + step, end), held.sealed, pace.settled_us, pace.now_us)
-        for first in range(start, end, step)
+        Piece(topic, place, first, min(first + step, end), pace.now_us) for first in range(start, end, step)
     ]
 
 

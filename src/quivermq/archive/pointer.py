@@ -28,7 +28,11 @@ def load_pointer(disk: Disk, data: Path) -> Path | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise StorageFailed(f"{path} cannot be understood: {error!r}", path=path) from error
+        raise StorageFailed(
+            f"{path}, which says where the archive is, cannot be understood: {error!r};"
+            " call use_archive with its directory again, or with None if there is no archive",
+            path=path,
+        ) from error
     return None if directory is None else data / directory
 
 

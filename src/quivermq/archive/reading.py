@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.archive.manifest import ArchivedFile, ArchivedLane, Manifest, manifest_bytes, parse_manifest
 from quivermq.archive.places import OWN, LanePlace
+from quivermq.archive.recent import Recent
 from quivermq.disk import Disk, SystemDisk
 from quivermq.errors import InvalidRequest, NotFound, StorageFailed
 from quivermq.frame import Frame, Record, encode_records
@@ -40,6 +41,7 @@ class Archive:
         self.disk = disk or SystemDisk()
         # By topic: what the file said last, because to read it is much quicker than to understand it.
         self._known: dict[str, tuple[bytes, Manifest]] = {}
+        self.recent = Recent()
 
     def check(self) -> None:
         """Raise NotFound unless this is the directory of an archive."""
@@ -62,6 +64,11 @@ class Archive:
         if known is None or known[0] != data:
             known = self._known[topic] = data, parse_manifest(data, self.directory, topic)
         return known[1]
+
+    def last_manifest(self, topic: str) -> Manifest | None:
+        """The manifest as it was when somebody last looked, for whoever need not know it better."""
+        known = self._known.get(topic)
+        return self.manifest(topic) if known is None else known[1]
 
     def topic(self, name: str, created_us: int) -> "ArchivedTopic | None":
         """What is archived of a topic; None when nothing is, or only of an earlier topic of that name."""
@@ -91,7 +98,13 @@ class ArchivedTopic:
         self.manifest = fresh
 
     def batches(
-        self, place: LanePlace, start: int, end: int, columns: Sequence[str]
+        self,
+        place: LanePlace,
+        start: int,
+        end: int,
+        columns: Sequence[str],
+        *,
+        recent: Recent | None = None,
     ) -> Iterator["pa.RecordBatch"]:
         """The rows of [start, end) in order. The range has to be archived.
 
@@ -100,7 +113,7 @@ class ArchivedTopic:
         """
         assert self.lane(place).start <= start <= end <= self.lane(place).end, "the range is archived"
         while start < end:
-            file, rows = self._opened(place, start, end, columns)
+            file, rows = self._opened(place, start, end, columns, recent)
             if file is None:
                 return
             yield from rows
@@ -135,14 +148,14 @@ class ArchivedTopic:
 
     def _records(self, place: LanePlace, start: int, end: int) -> Iterator[tuple[int, list[Record]]]:
         """Messages in order, those together that came in together."""
-        for batch in self.batches(place, start, end, _RECORD_COLUMNS):
+        for batch in self.batches(place, start, end, _RECORD_COLUMNS, recent=self.archive.recent):
             for first in range(0, batch.num_rows, _FRAME_ROWS):
                 rows = _rows(batch.slice(first, _FRAME_ROWS))
                 for append_time, run in groupby(rows, key=attrgetter("append_time")):
                     yield append_time, [row.record for row in run]
 
     def _opened(
-        self, place: LanePlace, start: int, end: int, columns: Sequence[str]
+        self, place: LanePlace, start: int, end: int, columns: Sequence[str], recent: Recent | None
     ) -> tuple[ArchivedFile | None, Iterator["pa.RecordBatch"]]:
         """The file that holds `start`, or the next one, and its rows; None when the range has no more."""
         parquet = _parquet()
@@ -157,7 +170,9 @@ class ArchivedTopic:
                 if name is not None:
                     path = self.archive.directory / name
                     try:
-                        rows = parquet.read_rows(self.archive.disk, path, start, end, columns, crc=file.crc)
+                        rows = parquet.read_rows(
+                            *(self.archive.disk, path, start, end, columns), crc=file.crc, recent=recent
+                        )
                     except FileNotFoundError:
                         continue
                     return file, rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from quivermq.archive.manifest import ArchivedFile
+from quivermq.archive.manifest import ArchivedFile, LastMessage
 from quivermq.archive.parquet import SCHEMA, ParquetOutput
 from quivermq.archive.places import OWN, STAGING, LanePlace, day_of, file_name
 from quivermq.archive.planning import Piece
@@ -42,13 +42,8 @@ def write_piece(
     output = _Days(disk, job, piece, removed)
     try:
         for frame in frames:
-            header = frame.header
-            if header.base_offset >= piece.sealed and header.append_time > piece.until_us:
-                output.finish(max(piece.start, header.base_offset))
-                break
             output.add(frame)
-        else:
-            output.finish(piece.end)
+        output.finish(piece.end)
     except BaseException:
         output.abandon()
         raise
@@ -79,7 +74,9 @@ def write_merged(
         output.abandon()
         raise
     disk.sync_directory(job.archive / job.staging)
-    return ArchivedFile(file_name(topic.name, lane, day, start, end), day, start, end, *written, staged)
+    last = next((file.last for file in reversed(files) if file.last is not None), None)
+    name = file_name(topic.name, lane, day, start, end)
+    return ArchivedFile(name, day, start, end, *written, staged, last)
 
 
 class _Days:
@@ -94,6 +91,7 @@ class _Days:
         self._day = ""
         self._day_number: int | None = None
         self._start = piece.start
+        self._last: LastMessage | None = None
 
     def add(self, frame: Frame) -> None:
         header = frame.header
@@ -103,6 +101,9 @@ class _Days:
                 self._close(header.base_offset)
             self._day_number = day_number
             self._begin(day_of(header.append_time))
+        if not frame.is_control:
+            last_offset = min(header.end_offset, self._piece.end) - 1
+            self._last = LastMessage(last_offset, header.append_time)
         self._rows.add(frame)
         if self._rows.is_full:
             self._write()
@@ -136,8 +137,9 @@ class _Days:
         written = output.close()
         self._output = None
         name = file_name(self._piece.topic, self._piece.lane, self._day, self._start, end)
-        self.files.append(ArchivedFile(name, self._day, self._start, end, *written, self._staged))
-        self._start = end
+        place = (name, self._day, self._start, end)
+        self.files.append(ArchivedFile(*place, *written, self._staged, self._last))
+        self._start, self._last = end, None
 
 
 def _staged_name(job: Job) -> str:

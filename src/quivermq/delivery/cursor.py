@@ -25,7 +25,7 @@ from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.recovery import line_up, recover
 from quivermq.delivery.retry import Retry, backoff_us, is_last
 from quivermq.delivery.state import LaneState
-from quivermq.delivery.unfinished import Unfinished, unfinished
+from quivermq.delivery.unfinished import Unfinished, unfinished_after
 from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired, QuiverError
 from quivermq.frame import Record
 from quivermq.log import Log
@@ -614,10 +614,13 @@ class Cursor:
             )
             return list(islice(held, limit))
 
-    def unfinished(self, now_us: int) -> list[list[Unfinished]]:
-        """For each lane what was handed out, or waits, and is not finished, by offset."""
+    def unfinished(self, lane: int, now_us: int, after: int, limit: int) -> list[Unfinished]:
+        """What was handed out of a lane, or waits, and is not finished: the first ones behind an offset."""
+        state = self.lanes[lane]
         with self._lock:
-            return [unfinished(state, now_us) for state in self.lanes]
+            # No more than copied: whoever takes and settles messages waits for this.
+            leases, retries = state.leases.copy(), state.retries.copy()
+        return unfinished_after(leases, retries, now_us, after, limit)
 
     def drop_to(self, lane: int, offset: int) -> None:
         """Never hand out what lies before an offset and has not been handed out yet."""

@@ -9,10 +9,21 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from quivermq.archive import Archive, ArchivedLane, ArchivedTopic, LanePlace, load_pointer, store_pointer
+from quivermq.archive import (
+    Archive,
+    ArchivedLane,
+    ArchivedTopic,
+    LanePlace,
+    Manifest,
+    load_pointer,
+    store_pointer,
+)
+from quivermq.archive.belonging import find_difference
+from quivermq.archive.places import OWN
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, OffsetOutOfRange, StorageFailed
 from quivermq.frame import Frame, Record, left_of
+from quivermq.log import Log
 from quivermq.topic.partition import LANES, Partition
 
 logger = logging.getLogger(__name__)
@@ -28,7 +39,14 @@ class QueueArchive:
         self._disk = disk
         self._data = data
         self._archive: Archive | None = None
-        self.look()
+        self._is_unknown = False
+        # By topic: the manifests that are known to survive power loss.
+        self._durable: dict[str, Manifest] = {}
+        try:
+            self.look()
+        except StorageFailed as error:
+            # The live messages can be had all the same. Whoever needs the archive is told.
+            logger.error("%s", error)
 
     @property
     def directory(self) -> Path | None:
@@ -36,9 +54,16 @@ class QueueArchive:
         archive = self._archive
         return None if archive is None else archive.directory
 
+    @property
+    def is_named(self) -> bool:
+        """Whether some of the queue may lie elsewhere, as far as anybody knows."""
+        return self._archive is not None or self._is_unknown
+
     def look(self) -> Path | None:
         """Where the archive is now. Raises StorageFailed for a pointer that cannot be understood."""
+        self._is_unknown = True
         directory = load_pointer(self._disk, self._data)
+        self._is_unknown = False
         if directory != self.directory:
             self._archive = None if directory is None else Archive(directory, self._disk)
             logger.info("the archive is %s", directory)
@@ -70,6 +95,41 @@ class QueueArchive:
             ) from None
         return archive.topic(name, created_us)
 
+    def durable_topic(self, name: str, created_us: int) -> ArchivedTopic | None:
+        """The same, as it will be after power loss at the latest: what the log may rely on.
+
+        Raises StorageFailed as well when that cannot be told.
+        """
+        found = self.topic(name, created_us)
+        if found is not None and self._durable.get(name) is not found.manifest:
+            # Its job may have put it in place just now, and not have come to the sync yet.
+            self._disk.sync_directory(found.archive.directory / OWN)
+            self._durable[name] = found.manifest
+        return found
+
+    def last_lane(self, name: str, created_us: int, place: LanePlace) -> ArchivedLane:
+        """A lane as it was when somebody last looked; an empty one where nobody can."""
+        archive = self._archive
+        try:
+            manifest = None if archive is None else archive.last_manifest(name)
+        except StorageFailed:
+            return ArchivedLane()
+        known = manifest is not None and manifest.created_us == created_us
+        return manifest.lane(place) if manifest is not None and known else ArchivedLane()
+
+
+def check_belongs(archived: ArchivedTopic, place: LanePlace, log: Log) -> None:
+    """Raise StorageFailed where a lane was not archived from this log, or the log has lost its end."""
+    difference = find_difference(archived.lane(place), log.start, log.end, log.frames)
+    if difference is not None:
+        path = archived.archive.directory
+        raise StorageFailed(
+            f"{path} is not the archive of this log of {archived.name}, partition {place.partition},"
+            f" {place.priority}: {difference}; name another with use_archive, or move"
+            f" topic={archived.name} and its manifest out of the way",
+            path=path,
+        )
+
 
 def _path(directory: object) -> Path:
     if not isinstance(directory, str | os.PathLike):
@@ -91,49 +151,68 @@ class Seam:
         self._partition = partition
         self._lane = lane
         self._place = LanePlace(partition.number, LANES[lane])
+        # How far `frames` has come: what lies before is read, or was taken out for everybody.
+        self.reached = 0
 
     @property
     def start(self) -> int:
-        """The first offset that can be read."""
-        log, lane = self._partition.logs[self._lane], self._archived_lane()
+        """The first offset that can be read. Raises StorageFailed where nobody can tell."""
+        log = self._partition.logs[self._lane]
+        archived = None if log is None else self._archived(log)
+        if log is None or archived is None:
+            return 0 if log is None else log.start
+        return archived.lane(self._place).start
+
+    @property
+    def told_start(self) -> int:
+        """The same by what was last seen of the archive, for whoever only shows it."""
+        log = self._partition.logs[self._lane]
         start = 0 if log is None else log.start
+        if not start:
+            return start
+        lane = self._archive.last_lane(self._partition.topic, self._created_us(), self._place)
         return min(start, lane.start) if lane.files else start
 
     def find_time(self, timestamp_us: int) -> int:
         """The first offset whose message is not older; the end when all are."""
-        log, archived = self._partition.logs[self._lane], self._archived()
+        log = self._partition.logs[self._lane]
+        if log is None:
+            return 0
+        archived = self._archived(log)
         found = None if archived is None else archived.find_time(self._place, timestamp_us)
-        if found is not None:
-            return found
-        return 0 if log is None else log.find_time(timestamp_us)
+        return log.find_time(timestamp_us) if found is None else found
 
-    def frames(self, offset: int, *, stops_at_hole: bool = False) -> Iterator[Frame]:
-        """Frames from the one that holds an offset on, up to the end of the live log.
+    def frames(self, offset: int) -> Iterator[Frame]:
+        """Frames from the one that holds an offset on, up to the end of the live log, or up to a hole.
 
-        Raises OffsetOutOfRange at what is neither here nor there, because retention was forced. With
-        `stops_at_hole`, what comes before that is all, for a caller that will ask for the rest.
+        Raises OffsetOutOfRange, which says where to go on, when it would begin with what is neither here
+        nor there because retention was forced.
         """
         first, log = offset, self._partition.logs[self._lane]
+        self.reached = offset
         if log is None:
             if offset:
                 raise OffsetOutOfRange(offset, start=0, end=0)
             return
         while True:
             while offset < log.start:
-                lane = self._archived_lane()
-                if not lane.start <= offset < lane.end:
-                    if stops_at_hole and offset > first:
+                # One look for both, because the archive may be another one at the next.
+                archived = self._archived(log)
+                lane = ArchivedLane() if archived is None else archived.lane(self._place)
+                end = min(log.start, lane.whole_end(offset))
+                if archived is None or end <= offset:
+                    if offset > first:
                         return
-                    raise OffsetOutOfRange(offset, start=self.start, end=log.end)
-                end = min(log.start, lane.end)
-                yield from self._archived_frames(offset, end)
-                offset = end
+                    raise _hole(offset, lane, log)
+                yield from archived.frames(self._place, offset, end)
+                offset = self.reached = end
             try:
                 # What was taken out for everybody need not be read.
                 floor = min(self._partition.removals.lanes[self._lane].floor, log.end)
                 for frame in log.frames(max(offset, floor)):
                     yield frame
-                    offset = frame.header.end_offset
+                    offset = self.reached = max(offset, frame.header.end_offset)
+                self.reached = max(self.reached, floor)
                 return
             except OffsetOutOfRange:
                 # Unless retention was faster: what it took is archived.
@@ -148,13 +227,25 @@ class Seam:
                 if record.offset >= offset and not (removed and record.offset in removed):
                     yield record
 
-    def _archived_frames(self, start: int, end: int) -> Iterator[Frame]:
-        archived = self._archived()
-        return iter(()) if archived is None else archived.frames(self._place, start, end)
+    def _archived(self, log: Log) -> ArchivedTopic | None:
+        """The archive, if it has something from before the log. Raises StorageFailed."""
+        found = self._archive.topic(self._partition.topic, self._created_us())
+        if found is None or not (lane := found.lane(self._place)).files or lane.start >= log.start:
+            return None
+        check_belongs(found, self._place, log)
+        return found
 
-    def _archived_lane(self) -> ArchivedLane:
-        archived = self._archived()
-        return ArchivedLane() if archived is None else archived.lane(self._place)
 
-    def _archived(self) -> ArchivedTopic | None:
-        return self._archive.topic(self._partition.topic, self._created_us())
+def _hole(offset: int, archived: ArchivedLane, log: Log) -> OffsetOutOfRange:
+    """The error of offsets that are gone: `start` is where to go on."""
+    start = log.start
+    following = archived.next_start(offset)
+    error = OffsetOutOfRange(
+        offset, start=start if following is None else min(start, following), end=log.end
+    )
+    if archived.files and archived.start <= offset:
+        text = (
+            f"offset {offset} is gone: retention took it before it was archived; go on with {error.start}"
+        )
+        error.args = (text,)
+    return error

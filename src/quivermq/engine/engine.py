@@ -528,7 +528,7 @@ class Engine:
     def _archived(self, topic: str) -> ArchivedTopic | None:
         if self.archive.look() is None:
             return None
-        return self.archive.topic(topic, self.created_us(topic))
+        return self.archive.durable_topic(topic, self.created_us(topic))
 
     def _graves(self, topic: str, create: bool) -> Graves | None:
         if is_dead_letter_topic(topic):

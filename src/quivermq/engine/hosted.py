@@ -11,6 +11,7 @@ from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.disk import Buffer
+from quivermq.engine.archived import check_belongs
 from quivermq.engine.backlog import Backlog
 from quivermq.errors import DiskFull, InvalidRequest, NotFound, StorageFailed, TopicNotFound
 from quivermq.group.bell import Bell
@@ -19,6 +20,7 @@ from quivermq.log import DataDirectory, Log, Removed, Replaced
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
 from quivermq.topic.incoming import Message
+from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.put import ProducerState, Put, Puts
 from quivermq.topic.settings import TopicSettings
@@ -280,7 +282,8 @@ class Hosted:
     def retain(self, *, archived: bool = False) -> Removed:
         """Remove the segments that nobody keeps any more; with `archived`, those in the archive as well.
 
-        Raises StorageFailed, and removes nothing, where the topic has an archive that cannot be reached.
+        Raises StorageFailed where the topic has an archive that cannot be reached, or is not that of its
+        logs: then nothing goes that nobody is sure of.
         """
         is_forced = self.settings.retention_force and not archived
         archive = None if is_forced else self._archived(self.name)
@@ -288,8 +291,11 @@ class Hosted:
         for partition in self.topic.partitions:
             for lane, log in enumerate(partition.logs):
                 if log is not None:
-                    place = LanePlace(partition.number, LANES[lane])
-                    end = None if archive is None else archive.lane(place).end
+                    end = None
+                    if archive is not None:
+                        place = LanePlace(partition.number, LANES[lane])
+                        check_belongs(archive, place, log)
+                        end = archive.lane(place).end
                     gone = self._retain(partition, lane, log, end, free=archived)
                     removed = Removed(*map(sum, zip(removed, gone, strict=True)))
         return removed
@@ -304,7 +310,8 @@ class Hosted:
         gone_for_all = finished = partition.removals.lanes[lane].floor
         if floors and self.settings.delete_finished:
             finished = max(finished, min(floors))
-        if free and archived_end is not None:
+        # Dead letters wait for somebody who sends them back, which nobody can do from the archive.
+        if free and archived_end is not None and not is_dead_letter_topic(self.name):
             finished = max(finished, min([archived_end, *floors]))
         needed = []
         if not self.settings.retention_force:

@@ -10,7 +10,10 @@ _NORMAL = LANES.index("normal")
 
 
 class LaneBounds(NamedTuple):
-    """One lane: `start` up to but not including `end`. Below `sealed` nothing changes any more."""
+    """One lane: `start` up to but not including `end`.
+
+    Below `sealed` nothing changes any more; what lies below `synced` survives power loss.
+    """
 
     partition: int
     priority: str
@@ -18,18 +21,21 @@ class LaneBounds(NamedTuple):
     sealed: int
     end: int
     bytes: int
+    synced: int
 
 
 def lanes_of(hosted: Hosted) -> Iterator[LaneBounds]:
     """The normal lane of each partition, and the others in use."""
     for partition in hosted.topic.partitions[: hosted.settings.partitions]:
         for number, priority in enumerate(LANES):
-            segments = () if (log := partition.logs[number]) is None else log.segments
-            if segments:
+            log = partition.logs[number]
+            segments = () if log is None else log.segments
+            if log is not None and segments:
                 # Taken from one look at the segments: retention may take one at any time.
                 first, last = segments[0], segments[-1]
                 size = sum(segment.end for segment in segments)
-                bounds = (first.base_offset, last.base_offset, last.end_offset, size)
+                synced = min(max(first.base_offset, log.synced_end), last.end_offset)
+                bounds = (first.base_offset, last.base_offset, last.end_offset, size, synced)
                 yield LaneBounds(partition.number, priority, *bounds)
             elif number == _NORMAL or log is not None:
-                yield LaneBounds(partition.number, priority, 0, 0, 0, 0)
+                yield LaneBounds(partition.number, priority, 0, 0, 0, 0, 0)

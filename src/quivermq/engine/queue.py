@@ -347,7 +347,8 @@ class Queue:
     ) -> list[StoredMessage]:
         """Messages of one lane from an offset on, by default the earliest, for looking only.
 
-        What is archived is read from there, as if the log had never lost it.
+        What is archived is read from there, as if the log had never lost it. Where offsets are gone in
+        between, this ends before them, and raises OffsetOutOfRange when it begins with them.
         """
         hosted = self._scope.one("read")
         lane = lane_number(priority)
@@ -359,7 +360,7 @@ class Queue:
         log = owner.logs[lane]
         if log is None:
             return []
-        if self._engine.archive.directory is not None or (start is not None and start < log.start):
+        if self._engine.archive.is_named or (start is not None and start < log.start):
             seam = self._engine.seam(hosted.name, owner, lane)
             found = seam.records(seam.start if start is None else start)
         else:

@@ -32,12 +32,12 @@ def codec_named(name: str) -> Codec:
         raise InvalidRequest(f"codec {name!r} is not one of {known}") from None
 
 
-def compress(raw: bytes, codec: Codec) -> tuple[bytes, Codec]:
+def compress(raw: bytes, codec: Codec, saving_percent_min: int = SAVING_PERCENT_MIN) -> tuple[bytes, Codec]:
     """The body as it should be stored, and the codec that was really used."""
     if codec is Codec.NONE:
         return raw, Codec.NONE
     stored = _compress[codec](raw)
-    if len(stored) * 100 > len(raw) * (100 - SAVING_PERCENT_MIN):
+    if len(stored) * 100 > len(raw) * (100 - saving_percent_min):
         return raw, Codec.NONE
     return stored, codec
 

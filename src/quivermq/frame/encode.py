@@ -108,7 +108,7 @@ def encode(
     )
 
 
-def encode_records(records: Sequence[Record], append_time: int) -> Frame:
+def encode_records(records: Sequence[Record], append_time: int, producer: Producer = ANONYMOUS) -> Frame:
     """A frame of messages that follow each other in a log, at their place, without their neighbours."""
     offsets, timestamps, keys, values, headers, expires_at, dedup_ids = zip(*records, strict=True)
     frame = encode(
@@ -118,6 +118,7 @@ def encode_records(records: Sequence[Record], append_time: int) -> Frame:
         headers=headers,
         expires_at=expires_at,
         dedup_ids=dedup_ids,
+        producer=producer,
         # What is in a log already may be handed out, however small the limits are today.
         raw_bytes_max=_UNLIMITED_BYTES,
     )

@@ -1,6 +1,6 @@
 """Taking messages out of frames, column by column, in Arrow. Needs pyarrow (`quivermq[spark]`)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -10,11 +10,16 @@ from crc32c import crc32c
 from quivermq.frame.arrow import TIME, arrow_batch
 from quivermq.frame.codec import compress
 from quivermq.frame.compaction import REMOVED, compacted_run, is_bound, is_compacted_run
-from quivermq.frame.frame import Frame
+from quivermq.frame.frame import RAW_BYTES_MAX, Frame
 from quivermq.frame.header import Codec, Column, padded
 
 # So many messages in a row that are gone take more room inside of a frame than as a frame of their own.
 _RUN_MESSAGES_MIN = 16
+_GAP_BYTES = sum(f.header.frame_bytes for f in compacted_run((0, 1), append_time=0, timestamp=0))
+# A frame of few small messages may become larger by their marks, and one that was compressed well already
+# by a trifle; for more than that it stays as it is.
+_GROWTH_BYTES_MAX = 512
+_GROWTH_PART = 100
 
 Keep = Callable[[Frame, pa.RecordBatch], pa.BooleanArray]
 
@@ -37,15 +42,18 @@ class _Gap(NamedTuple):
         )
 
 
-def rewritten(frames: Iterable[Frame], keep: Keep) -> Iterator[Frame]:
+def rewritten(
+    frames: Iterable[Frame], keep: Keep, *, raw_bytes_max: int = RAW_BYTES_MAX
+) -> Iterator[Frame]:
     """The same offsets with only the messages for which `keep` says so, in as little room as it takes.
 
     `keep` is asked once a frame, with its messages, and answers for each; what was taken out before stays
-    out. A frame in which nothing changes comes back as it is.
+    out. A frame in which nothing changes comes back as it is. So does one, with all that is in it, that
+    could not be read any more: whose raw body would be larger than `raw_bytes_max` and than it was.
     """
     gap: _Gap | None = None
     for frame in frames:
-        for part in _parts(frame, keep, behind_gap=gap is not None):
+        for part in _parts(frame, keep, raw_bytes_max, behind_gap=gap is not None):
             if isinstance(part, _Gap):
                 gap = part if gap is None else _joined(gap, part)
                 continue
@@ -80,7 +88,7 @@ def left_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch if pc.all(left).as_py() else batch.filter(left)
 
 
-def _parts(frame: Frame, keep: Keep, *, behind_gap: bool) -> Iterator[Frame | _Gap]:
+def _parts(frame: Frame, keep: Keep, raw_bytes_max: int, *, behind_gap: bool) -> Iterator[Frame | _Gap]:
     header = frame.header
     if frame.is_control:
         yield _gap(frame, 0, len(frame)) if is_compacted_run(frame) else frame
@@ -89,17 +97,49 @@ def _parts(frame: Frame, keep: Keep, *, behind_gap: bool) -> Iterator[Frame | _G
     kept = pc.and_(keep(frame, batch), _is_left(batch))
     if pc.all(pc.equal(kept, _is_left(batch))).as_py() and pc.any(kept).as_py():
         yield frame
-    elif is_bound(header):
-        yield _frame(frame, batch, kept)
+    elif not is_bound(header) and not pc.any(kept).as_py():
+        yield _gap(frame, 0, header.message_count)
     else:
-        position = 0
-        for start, end in _stretches(kept, behind_gap):
-            if start > position:
-                yield _gap(frame, position, start)
-            yield _frame(frame, batch.slice(start, end - start), kept.slice(start, end - start))
-            position = end
-        if position < header.message_count:
-            yield _gap(frame, position, header.message_count)
+        stretches = [(0, len(frame))] if is_bound(header) else list(_stretches(kept, behind_gap))
+        parts = _divided(frame, batch, kept, stretches)
+        if _size(parts, behind_gap) > header.frame_bytes:
+            # To mark a message as gone takes eight bytes in all of its frame, which are nothing in this.
+            zipped = _divided(frame, batch, kept, stretches, Codec.ZSTD)
+            parts = min(zipped, parts, key=lambda parts: _size(parts, behind_gap))
+        growth_bytes_max = _GROWTH_BYTES_MAX + header.frame_bytes // _GROWTH_PART
+        is_small = _size(parts, behind_gap) <= header.frame_bytes + growth_bytes_max
+        is_readable = _raw_bytes(parts) <= max(header.raw_bytes, raw_bytes_max)
+        yield from parts if is_small and is_readable else [frame]
+
+
+def _divided(
+    frame: Frame,
+    batch: pa.RecordBatch,
+    kept: pa.BooleanArray,
+    stretches: Iterable[tuple[int, int]],
+    codec: Codec | None = None,
+) -> list[Frame | _Gap]:
+    """Frames of the stretches, and gaps between them."""
+    found: list[Frame | _Gap] = []
+    position = 0
+    for start, end in stretches:
+        if start > position:
+            found.append(_gap(frame, position, start))
+        found.append(_frame(frame, batch.slice(start, end - start), kept.slice(start, end - start), codec))
+        position = end
+    if position < frame.header.message_count:
+        found.append(_gap(frame, position, frame.header.message_count))
+    return found
+
+
+def _size(parts: Sequence[Frame | _Gap], behind_gap: bool) -> int:
+    """The bytes that parts take. A gap that joins the one before it takes none of its own."""
+    sizes = [_GAP_BYTES if isinstance(part, _Gap) else part.header.frame_bytes for part in parts]
+    return sum(sizes[1:] if behind_gap and isinstance(parts[0], _Gap) else sizes)
+
+
+def _raw_bytes(parts: Sequence[Frame | _Gap]) -> int:
+    return max(part.header.raw_bytes for part in parts if isinstance(part, Frame))
 
 
 def _is_left(batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -111,8 +151,6 @@ def _is_left(batch: pa.RecordBatch) -> pa.BooleanArray:
 def _stretches(kept: pa.BooleanArray, behind_gap: bool) -> Iterator[tuple[int, int]]:
     """Where to divide a frame: [start, end) of each part that is worth a frame of its own."""
     places = pc.indices_nonzero(kept).cast(pa.int64())
-    if not len(places):
-        return
     steps = pc.subtract(places.slice(1), places.slice(0, len(places) - 1))
     breaks = pc.indices_nonzero(pc.greater(steps, _RUN_MESSAGES_MIN)).to_pylist()
     starts = [places[0].as_py(), *(places[place + 1].as_py() for place in breaks)]
@@ -135,8 +173,11 @@ def _joined(gap: _Gap, following: _Gap) -> _Gap:
     return following._replace(start=gap.start, timestamp=max(gap.timestamp, following.timestamp))
 
 
-def _frame(frame: Frame, batch: pa.RecordBatch, kept: pa.BooleanArray) -> Frame:
-    """The messages of a part of a frame, at their place, without what is not kept."""
+def _frame(frame: Frame, batch: pa.RecordBatch, kept: pa.BooleanArray, codec: Codec | None = None) -> Frame:
+    """The messages of a part of a frame, at their place, without what is not kept.
+
+    With a codec, it is used whatever it saves; otherwise the frame's own one is, if that is worth it.
+    """
     header = frame.header
     columns: int = Column.VALUE
     buffers = _binary(pc.if_else(kept, batch.column("value"), pa.scalar(b"", pa.binary())))
@@ -163,7 +204,7 @@ def _frame(frame: Frame, batch: pa.RecordBatch, kept: pa.BooleanArray) -> Frame:
         ids = batch.column("dedup_id").cast(pa.binary())
         buffers += [_bitmap(ids), *_binary(ids)]
     raw = b"".join(buffers)
-    stored, codec = compress(raw, Codec(header.codec))
+    stored, used = compress(raw, Codec(header.codec)) if codec is None else compress(raw, codec, 0)
     made = header._replace(
         body_crc=crc32c(stored),
         stored_bytes=len(stored),
@@ -173,9 +214,9 @@ def _frame(frame: Frame, batch: pa.RecordBatch, kept: pa.BooleanArray) -> Frame:
         timestamp_min=times[0],
         timestamp_max=times[1],
         columns=columns,
-        codec=codec,
+        codec=used,
     )
-    # As much as it has: what a producer was allowed is no limit for a column that comes on top.
+    # Whoever writes it sees to it that others can read it.
     return Frame(made, stored, max(len(raw), header.raw_bytes))
 
 

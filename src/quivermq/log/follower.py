@@ -40,6 +40,31 @@ class LogFollower(LogReader):
             if self._damage is not None and self._is_gone(self._damage):
                 self._damage = None
 
+    def sync(self, start: int = 0) -> int:
+        """Make durable what there is from `start` on, as its writer would, and return where that ends.
+
+        Any process may sync a file for all. Raises FsyncFailed.
+        """
+        self.refresh()
+        end = self.end
+        for segment in self._segments:
+            if segment.end_offset > start:
+                self._sync_file(segment)
+        self.disk.sync_directory(self.directory)
+        # A put that finds no room takes back what it has written.
+        self.refresh()
+        return min(end, self.end)
+
+    def _sync_file(self, segment: Segment) -> None:
+        try:
+            file = self.disk.open(segment.path)
+        except FileNotFoundError:
+            return  # Retention was faster: what is gone need not be durable.
+        try:
+            file.sync()
+        finally:
+            file.close()
+
     def _still_has(self, segment: Segment) -> bool:
         self.refresh()
         return super()._still_has(segment)

@@ -64,12 +64,21 @@ class _Old(NamedTuple):
     """Whether it has to stay to the last byte: a note of a repair."""
 
 
+class _New(NamedTuple):
+    """A frame that is to stand there. Of what is in it only this is kept: it may be large."""
+
+    position: int
+    header: Header
+
+
 def find_replacement(segment: Segment, data: Buffer, expected: str) -> Replacement | None:
     """Check that frames may stand in a segment; None when they do already. Changes nothing.
 
     Raises Conflict, InvalidRequest, Corruption.
     """
-    new = list(_parsed(data, segment.settings.frame_raw_bytes_max))
+    # First what the headers say, because it costs little; whoever is wrong there is told before anything
+    # is decompressed.
+    new = list(_headers(data))
     start, end = new[0].header.base_offset, new[-1].header.end_offset
     if not segment.base_offset <= start < end <= segment.end_offset:
         raise InvalidRequest(
@@ -90,12 +99,13 @@ def find_replacement(segment: Segment, data: Buffer, expected: str) -> Replaceme
             f"no frames begin with offset {start} and end with {end}: replace whole frames"
         )
     _check_kept(old, new)
+    _check_bodies(data, old, new, segment.settings.frame_raw_bytes_max)
     last = old[-1]
     return Replacement(old[0].position, last.position + last.header.frame_bytes, data)
 
 
-def _parsed(data: Buffer, raw_bytes_max: int) -> Iterator[Frame]:
-    """The frames that the bytes are, each checked in full, and each following on from the one before."""
+def _headers(data: Buffer) -> Iterator[_New]:
+    """The frames that the bytes are, by their headers, each following on from the one before."""
     position, offset = 0, None
     while position < len(data):
         header = parse_header(data, position)
@@ -105,30 +115,46 @@ def _parsed(data: Buffer, raw_bytes_max: int) -> Iterator[Frame]:
             raise InvalidFrame(
                 f"the frame begins with offset {header.base_offset}, not {offset}", position=position
             )
-        # A column of marks may make it a little larger than a producer was allowed to.
-        frame = Frame.behind(header, data, position, max(raw_bytes_max, header.raw_bytes))
-        if header.raw_bytes > 2 * raw_bytes_max:
-            raise InvalidFrame(
-                f"the body has {header.raw_bytes} bytes when decompressed", position=position
-            )
-        frame.validate()
-        yield frame
+        yield _New(position, header)
         position, offset = position + header.frame_bytes, header.end_offset
     if offset is None:
         raise InvalidRequest("there are no frames to put there")
 
 
+def _check_bodies(data: Buffer, old: Sequence[_Old], new: Sequence[_New], raw_bytes_max: int) -> None:
+    """Check the frames in full, one after the other. Raises InvalidFrame, InvalidRequest."""
+    notes = {each.header.base_offset for each in old if each.is_fixed}
+    for position, header in new:
+        if header.raw_bytes > raw_bytes_max:
+            # Everybody who reads it later has this limit.
+            raise InvalidFrame(
+                f"the body has {header.raw_bytes} bytes when decompressed, the limit is {raw_bytes_max}",
+                position=position,
+            )
+        frame = Frame.behind(header, data, position, raw_bytes_max)
+        frame.validate()
+        if frame.is_control and header.base_offset not in notes and not is_compacted_run(frame):
+            raise InvalidRequest(f"the control frame at offset {header.base_offset} is none of compaction")
+
+
 def _old_frames(segment: Segment, start: int, end: int) -> list[_Old]:
     found = []
-    for position, frame in segment.frames(start):
-        is_fixed = frame.is_control and not is_compacted_run(frame)
-        found.append(_Old(position, frame.header, is_fixed))
-        if frame.header.end_offset >= end:
-            break
+    try:
+        for position, frame in segment.frames(start):
+            is_fixed = frame.is_control and not is_compacted_run(frame)
+            found.append(_Old(position, frame.header, is_fixed))
+            if frame.header.end_offset >= end:
+                break
+    except FileNotFoundError:
+        raise _removed(segment) from None
     return found
 
 
-def _check_kept(old: Sequence[_Old], new: Sequence[Frame]) -> None:
+def _removed(segment: Segment) -> Conflict:
+    return Conflict(f"{segment.path} was removed meanwhile: look at what the log has now")
+
+
+def _check_kept(old: Sequence[_Old], new: Sequence[_New]) -> None:
     """Raise InvalidRequest unless everything is there that others rely on."""
     places = {frame.header.base_offset: frame.header for frame in new}
     for each in old:
@@ -143,13 +169,9 @@ def _check_kept(old: Sequence[_Old], new: Sequence[Frame]) -> None:
                 " it keeps its offsets, its times and its producer"
             )
     bound = {each.header.base_offset for each in old if is_bound(each.header)}
-    notes = {each.header.base_offset for each in old if each.is_fixed}
-    for frame in new:
-        offset = frame.header.base_offset
-        if is_bound(frame.header) and offset not in bound:
-            raise InvalidRequest(f"there was no producer at offset {offset} before")
-        if frame.is_control and offset not in notes and not is_compacted_run(frame):
-            raise InvalidRequest(f"the control frame at offset {offset} is none of compaction")
+    for _, header in new:
+        if is_bound(header) and header.base_offset not in bound:
+            raise InvalidRequest(f"there was no producer at offset {header.base_offset} before")
     if new[-1].header.append_time != old[-1].header.append_time:
         raise InvalidRequest("the last frame has to keep the time at which it came in")
 
@@ -181,7 +203,7 @@ def write_copy(segment: Segment, replacement: Replacement) -> Copy:
                 end=copy.size(),
             )
     except FileNotFoundError:
-        raise Conflict(f"{segment.path} was removed meanwhile") from None
+        raise _removed(segment) from None
     except QuiverError:
         _remove(disk, path)
         raise
@@ -223,7 +245,8 @@ def put_in_place(copy: Copy, lock: threading.Lock, show: Callable[[Segment], Non
     try:
         write_index(disk, directory, copy.index)
     except DiskFull as error:
-        logger.warning("%s has no index until it is next needed: %s", segment.path, error)
+        # Whoever needs it builds it, in memory, each time that the log is opened.
+        logger.warning("%s has no index on disk: %s", segment.path, error)
 
 
 def discard(copy: Copy) -> None:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from quivermq.disk import Buffer
 from quivermq.engine import Engine
 from quivermq.engine.archived import Seam
-from quivermq.errors import OffsetOutOfRange
-from quivermq.frame import Frame, encode_records, left_of
+from quivermq.frame import ANONYMOUS, Frame, Header, Producer, encode_records, left_of
 from quivermq.log import Log
 from quivermq.server.answers import ANSWER_BYTES
 from quivermq.server.messages_json import MessageOut, record_to_json
@@ -50,31 +49,25 @@ class Lane(NamedTuple):
     @property
     def has_archive(self) -> bool:
         """Whether some of it may lie elsewhere."""
-        return self.engine.archive.directory is not None
+        return self.engine.archive.is_named
 
     def find_first(self) -> int:
         """The first offset that can be read, the archived ones included."""
-        return self._seam.start
+        return self.seam.start if self.has_archive else self.start
+
+    def told_start(self) -> int:
+        """The same for showing it, which needs no fresh look at the archive."""
+        return self.seam.told_start if self.has_archive else self.start
 
     def find_time(self, timestamp_us: int) -> int:
         """The first offset whose message is not older."""
         if self.has_archive:
-            return self._seam.find_time(timestamp_us)
+            return self.seam.find_time(timestamp_us)
         return 0 if self.log is None else self.log.find_time(timestamp_us)
 
-    def frames(self, offset: int) -> Iterator[Frame]:
-        """The frames from the one that holds an offset on. Raises OffsetOutOfRange."""
-        if self.log is None:
-            if offset:
-                raise OffsetOutOfRange(offset, start=0, end=0)
-            return iter(())
-        if offset < self.log.start or self.has_archive:
-            return self._seam.frames(offset, stops_at_hole=True)
-        # What lies before the floor is not shown, so it need not be read either.
-        return self.log.frames(max(offset, min(self.removed.floor, self.log.end)))
-
     @property
-    def _seam(self) -> Seam:
+    def seam(self) -> Seam:
+        """Archived and live offsets as one log, for one look."""
         return self.engine.seam(self.partition.topic, self.partition, self.number)
 
 
@@ -95,8 +88,8 @@ class Frames(NamedTuple):
 def read_messages(lane: Lane, offset: int, limit: int) -> Messages:
     """Up to `limit` messages, fewer when they are large. Raises OffsetOutOfRange."""
     topic, number, priority = lane.partition.topic, lane.partition.number, LANES[lane.number]
-    removed, found, size, end = lane.removed, [], 0, offset
-    for frame in lane.frames(offset):
+    removed, found, size, seam = lane.removed, [], 0, lane.seam
+    for frame in seam.frames(offset):
         for record in left_of(frame, frame.records()):
             if record.offset < offset or record.offset in removed:
                 continue
@@ -104,23 +97,20 @@ def read_messages(lane: Lane, offset: int, limit: int) -> Messages:
             size += len(record.value) + _FIELDS_BYTES
             if len(found) >= limit or size >= ANSWER_BYTES:
                 return Messages(found, record.offset + 1)
-        end = max(offset, frame.header.end_offset)
-    return Messages(found, end)
+    return Messages(found, seam.reached)
 
 
 def read_frames(lane: Lane, offset: int, limit: int) -> Frames:
     """Whole frames of about `limit` messages, fewer when they are large. Raises OffsetOutOfRange."""
-    removed, buffers, size = lane.removed, list[Buffer](), 0
-    # Where nothing is left up to the end there is no frame, and whoever reads on has to get there.
-    end = max(offset, min(removed.floor, lane.end))
-    for frame in lane.frames(offset):
+    removed, buffers, size, seam = lane.removed, list[Buffer](), 0, lane.seam
+    for frame in seam.frames(offset):
         header = frame.header
         buffers += _left_of(frame, removed) if removed and _is_touched(frame, removed) else frame.buffers()
         size += header.frame_bytes
-        end = header.end_offset
-        if end - offset >= limit or size >= ANSWER_BYTES:
-            break
-    return Frames(buffers, max(offset, end))
+        if header.end_offset - offset >= limit or size >= ANSWER_BYTES:
+            return Frames(buffers, max(offset, header.end_offset))
+    # Where nothing is left there is no frame, and whoever reads on has to get behind it.
+    return Frames(buffers, seam.reached)
 
 
 def _is_touched(frame: Frame, removed: OffsetSet) -> bool:
@@ -128,8 +118,18 @@ def _is_touched(frame: Frame, removed: OffsetSet) -> bool:
 
 
 def _left_of(frame: Frame, removed: OffsetSet) -> Iterator[Buffer]:
-    """What was not taken out, as a frame for each run of offsets."""
+    """What was not taken out, as a frame for each run of offsets, from the same producer."""
     left = [record for record in frame.records() if record.offset not in removed]
     places = count()
     for _, run in groupby(left, key=lambda record: record.offset - next(places)):
-        yield from encode_records(list(run), frame.header.append_time).buffers()
+        records = list(run)
+        producer = _producer_at(frame.header, records[0].offset)
+        yield from encode_records(records, frame.header.append_time, producer).buffers()
+
+
+def _producer_at(header: Header, offset: int) -> Producer:
+    """Who sent the message of an offset, and its sequence."""
+    if not header.producer_id:
+        return ANONYMOUS
+    sequence = (header.base_sequence + offset - header.base_offset) % 2**32
+    return Producer(header.producer_id, header.producer_epoch, sequence)

@@ -104,7 +104,10 @@ class TopicOut(msgspec.Struct):
 
 
 class TopicLaneOut(msgspec.Struct):
-    """What one partition and priority holds: `start` up to `end`. Below `sealed` nothing changes."""
+    """What one partition and priority holds: `start` up to `end`. Below `sealed` nothing changes.
+
+    What lies below `synced` survives power loss.
+    """
 
     partition: Count
     priority: Lane
@@ -112,6 +115,7 @@ class TopicLaneOut(msgspec.Struct):
     sealed: Count
     end: Count
     bytes: Count
+    synced: Count
 
 
 class TopicWithSettings(TopicOut):

@@ -10,6 +10,7 @@ from quivermq.spark.progress import Progress
 
 # At once and not when somebody asks for it, because the module of the same name would hide it.
 from quivermq.spark.session import session
+from quivermq.spark.source.quiet import ignore_broken_pipes
 
 if TYPE_CHECKING:
     from quivermq.spark.jobs.archive import ArchiveSummary, archive
@@ -69,6 +70,9 @@ __all__ = [
     "sql",
     "typed",
 ]
+
+
+ignore_broken_pipes()
 
 
 def __getattr__(name: str) -> Any:

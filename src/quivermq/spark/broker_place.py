@@ -50,7 +50,10 @@ class BrokerPlace:
     def look(self, topic: str) -> TopicView:
         told = self.connection.shell.run(self._calls.topic(topic))
         lanes = {
-            Lane(topic, partition, priority): Bounds(*bounds) for partition, priority, *bounds in told.lanes
+            Lane(topic, each.partition, each.priority): Bounds(
+                each.start, each.sealed, each.end, each.bytes
+            )
+            for each in told.lanes
         }
         return TopicView(told.created_us, told.settings, lanes)
 
@@ -63,15 +66,26 @@ class BrokerPlace:
     def lanes(self, topic: str) -> dict[Lane, Bounds]:
         return self.look(topic).lanes
 
+    def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:  # noqa: ARG002
+        told = self.connection.shell.run(self._calls.topic(topic))
+        return {Lane(topic, each.partition, each.priority): each.synced for each in told.lanes}
+
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
         return self.connection.shell.run(self._calls.find_time(*lane, timestamp_us))
+
+    def readable_start(self, lane: Lane, offset: int) -> int:
+        """The first offset of a lane, which has `offset`, that the broker reads: also in its archive."""
+        try:
+            return self._page(lane, offset, 1).start
+        except OffsetOutOfRange as error:
+            return error.start  # Retention was faster.
 
     def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
         if start >= end:
             return
         # One page ahead: while this process looks at a page, the broker makes the next one.
         with ThreadPoolExecutor(1, thread_name_prefix="quiver-fetch") as ahead:
-            following = ahead.submit(self._page, lane, start)
+            following = ahead.submit(self._page, lane, start, end - start)
             while start < end:
                 page = following.result()
                 if page.next <= start:
@@ -79,7 +93,7 @@ class BrokerPlace:
                     raise OffsetOutOfRange(start, start=page.start, end=page.end)
                 start = page.next
                 if start < end:
-                    following = ahead.submit(self._page, lane, start)
+                    following = ahead.submit(self._page, lane, start, end - start)
                 for frame in page.frames:
                     if frame.header.base_offset >= end:
                         break
@@ -102,5 +116,5 @@ class BrokerPlace:
     def _calls(self) -> LogCalls:
         return LogCalls(self.connection.calls)
 
-    def _page(self, lane: Lane, offset: int) -> FramePage:
-        return self.connection.shell.run(self._calls.frames(*lane, offset))
+    def _page(self, lane: Lane, offset: int, limit: int) -> FramePage:
+        return self.connection.shell.run(self._calls.frames(*lane, offset, limit))

@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from quivermq.errors import InvalidRequest, QuiverError
 from quivermq.spark.options import Options
-from quivermq.spark.source.quiet import Quiet
 
 if TYPE_CHECKING:
     from quivermq.spark.source.snapshot import Snapshot
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 _MESSAGES = "messages"
 
 
-class QuiverDataSource(Quiet, DataSource):
+class QuiverDataSource(DataSource):
     """Topics of a data directory or of a broker, and the queue's own state as tables."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

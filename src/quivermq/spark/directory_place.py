@@ -1,13 +1,12 @@
 """A data directory, read beside whoever writes to it: mapped memory, no lock, no change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import (
-    InvalidFrame,
     InvalidRequest,
     InvalidSettings,
     OffsetOutOfRange,
@@ -19,16 +18,13 @@ from quivermq.log.directory import check_exists
 from quivermq.log.follower import LogFollower
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import NORMAL, NOTHING, Bounds, Lane, TopicView
+from quivermq.spark.state_logs import replayed
 from quivermq.topic.names import check_topic_name
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.partition import LANE_NUMBERS, LANES
 from quivermq.topic.removals import Removed
 from quivermq.topic.settings import TopicSettings
-from quivermq.topic.state_log import replay
 from quivermq.topic.stored import StoredTopic, load_topic
-
-# A snapshot takes away the records before it: then they are read again, from it on.
-_REPLAYS_MAX = 10
 
 # Frames were checked against the limits of their time on the way in; a reader takes whatever got in.
 _FRAME_BYTES_MAX = 1024 * 1024 * 1024
@@ -88,6 +84,13 @@ class DirectoryPlace:
                     found[lane] = NOTHING
         return found
 
+    def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
+        stored = self._stored(topic)
+        return {
+            lane: self._follower(lane, stored.created_us).sync(starts.get(lane, 0)) if bounds.end else 0
+            for lane, bounds in self._lanes(topic, stored).items()
+        }
+
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
         return self._follower(lane).find_time(timestamp_us)
 
@@ -105,7 +108,7 @@ class DirectoryPlace:
 
     def removed(self, lane: Lane) -> OffsetSet:
         path = self._partition_path(lane.topic, lane.partition) / "removed"
-        return _removed(path, self._disk).lanes[LANE_NUMBERS[lane.priority]]
+        return replayed(self._disk, path, Removed, Removed.apply).lanes[LANE_NUMBERS[lane.priority]]
 
     def close(self) -> None:
         self._followers = {}
@@ -169,21 +172,3 @@ def _bounds(follower: LogFollower) -> Bounds:
         return NOTHING
     last = segments[-1]
     return Bounds(segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments))
-
-
-def _removed(path: Path, disk: SystemDisk) -> Removed:
-    for _ in range(_REPLAYS_MAX):
-        removed = Removed()
-        if not disk.is_directory(path):
-            return removed
-        try:
-            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
-                removed.apply(record)
-        except OffsetOutOfRange:
-            continue
-        except (InvalidFrame, IndexError, ValueError) as error:
-            raise StorageFailed(
-                f"{path} has a record that this release does not understand: {error}", path=path
-            ) from error
-        return removed
-    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)

@@ -6,18 +6,12 @@ from pathlib import Path
 from quivermq.delivery.journal import Burial, Replay
 from quivermq.delivery.state import LaneState
 from quivermq.disk import SystemDisk
-from quivermq.errors import InvalidFrame, OffsetOutOfRange, StorageFailed
-from quivermq.log.follower import LogFollower
-from quivermq.settings import StorageSettings
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Bounds, Lane
+from quivermq.spark.state_logs import replayed
 from quivermq.topic.names import dead_letter_name, is_dead_letter_topic
 from quivermq.topic.partition import LANES
-from quivermq.topic.state_log import replay
 from quivermq.topic.transfer import find_transfer
-
-# A snapshot takes away the records before it: then they are read again, from it on.
-_REPLAYS_MAX = 10
 
 
 def groups_of(place: DirectoryPlace, topic: str) -> list[str]:
@@ -54,22 +48,7 @@ def lane_states(
 
 def read_journal(path: Path) -> Replay:
     """What a journal brings about; nothing has happened where there is none. Raises StorageFailed."""
-    disk = SystemDisk()
-    for _ in range(_REPLAYS_MAX):
-        found = Replay([LaneState() for _ in LANES])
-        if not disk.is_directory(path):
-            return found
-        try:
-            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
-                found.apply_record(record)
-        except OffsetOutOfRange:
-            continue
-        except (InvalidFrame, IndexError, ValueError) as error:
-            raise StorageFailed(
-                f"{path} has a record that this release does not understand: {error}", path=path
-            ) from error
-        return found
-    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)
+    return replayed(SystemDisk(), path, lambda: Replay([LaneState() for _ in LANES]), Replay.apply_record)
 
 
 def _has_arrived(place: DirectoryPlace, topic: str, burial: Burial) -> bool:

@@ -3,7 +3,7 @@
 A place is cheap and can be pickled: it is sent to every task, and opens what it needs where it arrives.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from quivermq.errors import InvalidRequest
@@ -67,6 +67,13 @@ class Place(Protocol):
 
     def lanes(self, topic: str) -> dict[Lane, Bounds]:
         """The normal lane of each partition and the others in use, in order. Raises TopicNotFound."""
+        ...
+
+    def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
+        """Up to where each lane, from its `starts` on or from 0, survives power loss. Raises TopicNotFound.
+
+        A broker tells what it has synced; the files of a directory are synced for this.
+        """
         ...
 
     def find_time(self, lane: Lane, timestamp_us: int) -> int:

@@ -33,6 +33,8 @@ class ProducerState(NamedTuple):
 
     epoch: int
     batches: list[FirstFrame]
+    known_since_us: int = 0
+    """Who was last heard of before that time may be forgotten, and begins as if for the first time."""
 
 
 # Without the checks of the class's own constructor, which cost more than the rest of a plain put.

@@ -6,25 +6,26 @@ behind its last checkpoint. The state log comes to be, durably, before the first
 
 import logging
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from quivermq.clock import Clock
 from quivermq.errors import Conflict, DiskFull, InvalidFrame
 from quivermq.frame import Column, Frame, Header
 from quivermq.log import DataDirectory, Log
+from quivermq.topic.producers import Batch, Producers
 from quivermq.topic.records import pack, unpack
 from quivermq.topic.state_log import StateLog, parts
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
 logger = logging.getLogger(__name__)
 
-_ID, _SCHEDULED, _FORGOTTEN, _BATCH, _CHECKPOINT, _BEGUN, _FIRST = 1, 2, 3, 4, 5, 6, 7
+_ID, _SCHEDULED, _FORGOTTEN, _BATCH, _CHECKPOINT, _BEGUN, _FIRST, _KNOWN_SINCE = range(1, 9)
 
 IDS_MAX = 250_000
-PRODUCERS_MAX = 10_000
-_BATCHES_MAX = 64
-_SEQUENCES = 2**32
+# Of this many pairs of producer and lane a release knew that told no times.
+_UNTIMED_MAX = 10_000
 # So many messages may come in before a checkpoint spares the next opening from looking at them.
 _CHECKPOINT_MESSAGES = 5_000
 
@@ -50,41 +51,34 @@ class Sighting(NamedTuple):
         return self.offset is None and is_there and offset >= self.floor
 
 
-class Batch(NamedTuple):
-    """One frame of a producer."""
+class Begun(NamedTuple):
+    """What a topic knows of a producer that begins anew."""
 
-    base_sequence: int
-    messages: int
-    base_offset: int
-
-
-class _Producer:
-    """A producer in one lane: its batches of one epoch, and where its first one of all epochs lies."""
-
-    __slots__ = ("batches", "epoch", "first")
-
-    def __init__(self, epoch: int, first: int) -> None:
-        self.epoch = epoch
-        self.first = first
-        self.batches: deque[Batch] = deque(maxlen=_BATCHES_MAX)
+    epoch: int
+    firsts: dict[tuple[int, int], int]
+    """Where its first frame of all epochs is, by lane."""
+    known_since_us: int
 
 
 class Seen:
     """Whoever looks something up and then appends holds `lock` in between."""
 
-    def __init__(self, directory: DataDirectory, name: str, lanes: Callable[[], Lanes]) -> None:
+    def __init__(
+        self, directory: DataDirectory, name: str, lanes: Callable[[], Lanes], clock: Clock
+    ) -> None:
         self.lock = threading.Lock()
         self._directory = directory
         self._name = name
         self._lanes = lanes
+        self._clock = clock
         self._log: StateLog | None = None
         self._ids: OrderedDict[str, Sighting] = OrderedDict()
         # The ids of messages that are delayed.
         self._scheduled: set[str] = set()
         self._has_lost = False
-        self._producers: OrderedDict[tuple[int, int, int], _Producer] = OrderedDict()
-        # The epochs that producers were given, in all lanes.
-        self._begun: OrderedDict[int, int] = OrderedDict()
+        self._producers = Producers()
+        # Whether the log was written by a release that told no times of producers.
+        self._is_untimed = False
         self._checkpoint: dict[tuple[int, int], int] = {}
         if directory.disk.is_directory(directory.path / name):
             self._recover()
@@ -158,62 +152,41 @@ class Seen:
         Raises Conflict for one of an older epoch, one that leaves out some, and one so old that nobody
         remembers where it is.
         """
-        producer = self._producers.get((partition, lane, header.producer_id))
-        epoch = self._begun.get(header.producer_id, 0)
-        if producer is not None:
-            epoch = max(epoch, producer.epoch)
-        if header.producer_epoch < epoch:
-            raise Conflict(
-                f"producer {header.producer_id} has epoch {epoch} by now, and this is from"
-                f" {header.producer_epoch}: start it anew"
-            )
-        if producer is None or header.producer_epoch > producer.epoch or not producer.batches:
-            return None
-        for batch in producer.batches:
-            if (batch.base_sequence, batch.messages) == (header.base_sequence, header.message_count):
-                return batch.base_offset
-        last = producer.batches[-1]
-        expected = (last.base_sequence + last.messages) % _SEQUENCES
-        if header.base_sequence != expected:
-            raise Conflict(
-                f"producer {header.producer_id} goes on with sequence {expected}, not"
-                f" {header.base_sequence}: something is missing, or this is a very old repetition"
-            )
-        return None
+        return self._producers.find_batch((partition, lane), header)
 
     def note_batch(self, partition: int, lane: int, header: Header, base_offset: int) -> None:
         """Remember a batch that was appended."""
-        record = _packed_batch(partition, lane, header, base_offset)
+        now_us = self._clock.now_us()
+        record = _packed_batch(partition, lane, header, base_offset, now_us)
         self._apply(record)
+        self._producers.forget(now_us)
         self._write(record)
 
-    def begin_producer(self, producer_id: int) -> tuple[int, dict[tuple[int, int], int]]:
-        """Give a producer its next epoch, and say where its first frame of all epochs is, by lane.
+    def begin_producer(self, producer_id: int) -> Begun:
+        """Give a producer its next epoch, and say where it has been before.
 
         Frames of older epochs are refused from then on. Raises Conflict when there is no further epoch.
         """
         with self.lock:
             self.prepare()
             assert self._log is not None
-            epoch = self._last_epoch(producer_id) + 1
-            firsts = {lane: producer.first for lane, producer in self._lanes_of(producer_id).items()}
+            producer = self._producers.get(producer_id)
+            epoch = 0 if producer is None else producer.epoch + 1
             if epoch >= TRANSFER_EPOCH:
                 raise Conflict(f"producer {producer_id} has begun too often: give it another id")
-            record = pack(_BEGUN, 0, (_signed(producer_id), epoch))
+            lanes = {} if producer is None else producer.lanes
+            firsts = {lane: there.first for lane, there in lanes.items()}
+            # Before it is noted itself, for which others may be forgotten.
+            known_since_us = self._producers.known_since_us
+            now_us = self._clock.now_us()
+            record = pack(_BEGUN, 0, (_signed(producer_id), epoch, now_us))
             # Unlike a batch, it is nowhere else: without room for it nothing has begun.
             log, end = self._log, self._log.append(record)
             self._apply(record)
+            self._producers.forget(now_us)
             self._keep_short()
         log.sync(end)
-        return epoch, firsts
-
-    def _last_epoch(self, producer_id: int) -> int:
-        epochs = [producer.epoch for producer in self._lanes_of(producer_id).values()]
-        return max(self._begun.get(producer_id, -1), *epochs, -1)
-
-    def _lanes_of(self, producer_id: int) -> dict[tuple[int, int], _Producer]:
-        found = {lane: self._producers.get((*lane, producer_id)) for lane in self._lanes()}
-        return {lane: producer for lane, producer in found.items() if producer is not None}
+        return Begun(epoch, firsts, known_since_us)
 
     # The log.
 
@@ -266,12 +239,11 @@ class Seen:
                 self._drop(dedup_id)
             elif seen.floor > end:
                 self._ids[dedup_id] = seen._replace(floor=end)
-        for (partition, lane, producer_id), producer in list(self._producers.items()):
-            end = ends.get((partition, lane), 0)
-            kept = [batch for batch in producer.batches if batch.base_offset < end]
-            producer.batches = deque(kept, maxlen=_BATCHES_MAX)
-            if producer.first >= end:
-                del self._producers[partition, lane, producer_id]
+        if self._is_untimed and self._producers.places >= _UNTIMED_MAX:
+            # It may have forgotten some, and did not say so.
+            self._producers.forgot_before(self._clock.now_us())
+        self._producers.cut(ends)
+        self._producers.forget(self._clock.now_us())
         self._ids = OrderedDict(sorted(self._ids.items(), key=lambda item: item[1].time))
         # Durable before new messages come to these offsets.
         self._log.snapshot(parts(self._snapshot()))
@@ -287,7 +259,7 @@ class Seen:
         for frame in log.frames(start) if start < log.end else ():
             header = frame.header
             if header.producer_id and header.producer_epoch != TRANSFER_EPOCH:
-                self._apply(_packed_batch(partition, lane, header, header.base_offset))
+                self._apply(_packed_batch(partition, lane, header, header.base_offset, header.append_time))
             if header.columns & Column.DEDUP_ID:
                 self._look_into(partition, lane, frame)
         self._checkpoint[partition, lane] = log.end
@@ -318,13 +290,15 @@ class Seen:
         yield self._packed_checkpoint()
         for dedup_id, sighting in self._ids.items():
             yield _packed(dedup_id, sighting)
-        for producer_id, epoch in self._begun.items():
-            yield pack(_BEGUN, 0, (_signed(producer_id), epoch))
-        for (partition, lane, producer_id), producer in self._producers.items():
-            yield pack(_FIRST, lane, (partition, _signed(producer_id), producer.epoch, producer.first))
-            for batch in producer.batches:
-                numbers = (partition, _signed(producer_id), producer.epoch, *batch)
-                yield pack(_BATCH, lane, numbers)
+        yield pack(_KNOWN_SINCE, 0, (self._producers.known_since_us,))
+        for producer_id, producer in self._producers:
+            signed, time_us = _signed(producer_id), producer.time_us
+            if producer.begun >= 0:
+                yield pack(_BEGUN, 0, (signed, producer.begun, time_us))
+            for (partition, lane), there in producer.lanes.items():
+                yield pack(_FIRST, lane, (partition, signed, there.epoch, there.first, time_us))
+                for batch in there.batches:
+                    yield pack(_BATCH, lane, (partition, signed, there.epoch, *batch, time_us))
 
     def _packed_checkpoint(self) -> bytes:
         flat = (number for (p, lane), end in self._checkpoint.items() for number in (p, lane, end))
@@ -343,14 +317,17 @@ class Seen:
             elif kind == _FORGOTTEN:
                 self._drop(text.decode())
             elif kind == _BATCH:
-                partition, producer_id, epoch, *batch = numbers
-                self._add_batch((partition, lane, producer_id % 2**64), epoch, Batch(*batch))
+                (partition, producer_id, epoch, *batch), time_us = self._timed(numbers, 6)
+                place = producer_id % 2**64, (partition, lane), epoch
+                self._producers.add_batch(*place, Batch(*batch), time_us)
             elif kind == _FIRST:
-                partition, producer_id, epoch, first = numbers
-                self._add_producer((partition, lane, producer_id % 2**64), epoch, first)
+                (partition, producer_id, epoch, first), time_us = self._timed(numbers, 4)
+                self._producers.add_lane(producer_id % 2**64, (partition, lane), epoch, first, time_us)
             elif kind == _BEGUN:
-                producer_id, epoch = numbers
-                self._add_begun(producer_id % 2**64, epoch)
+                (producer_id, epoch), time_us = self._timed(numbers, 2)
+                self._producers.add_begun(producer_id % 2**64, epoch, time_us)
+            elif kind == _KNOWN_SINCE:
+                self._producers.forgot_before(*numbers)
             elif kind == _CHECKPOINT:
                 places = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
                 self._checkpoint.update(((p, lane), end) for p, lane, end in places)
@@ -375,30 +352,14 @@ class Seen:
         while ids and next(iter(ids.values())).time < oldest_us:
             self._drop(next(iter(ids)))
 
-    def _add_batch(self, place: tuple[int, int, int], epoch: int, batch: Batch) -> None:
-        producer = self._add_producer(place, epoch, batch.base_offset)
-        if producer.epoch == epoch and batch not in producer.batches:
-            producer.batches.append(batch)
-
-    def _add_producer(self, place: tuple[int, int, int], epoch: int, first: int) -> _Producer:
-        """The producer in that lane, in that epoch or a later one; it has been there since `first`."""
-        producer = self._producers.get(place)
-        if producer is None:
-            producer = self._producers[place] = _Producer(epoch, first)
-        if producer.epoch < epoch:
-            producer.epoch = epoch
-            producer.batches.clear()
-        producer.first = min(producer.first, first)
-        self._producers.move_to_end(place)
-        while len(self._producers) > PRODUCERS_MAX:
-            self._producers.popitem(last=False)
-        return producer
-
-    def _add_begun(self, producer_id: int, epoch: int) -> None:
-        self._begun[producer_id] = max(epoch, self._begun.get(producer_id, 0))
-        self._begun.move_to_end(producer_id)
-        while len(self._begun) > PRODUCERS_MAX:
-            self._begun.popitem(last=False)
+    def _timed(self, numbers: Sequence[int], count: int) -> tuple[Sequence[int], int]:
+        """The numbers of a record about a producer, and the time at its end."""
+        if len(numbers) > count:
+            *numbers, time_us = numbers
+            return numbers, time_us
+        self._is_untimed = True
+        # As if it came now: so nobody is forgotten too early.
+        return numbers, self._clock.now_us()
 
 
 def _packed(dedup_id: str, seen: Sighting) -> bytes:
@@ -408,7 +369,7 @@ def _packed(dedup_id: str, seen: Sighting) -> bytes:
     return pack(_SCHEDULED, seen.lane, (seen.time, seen.partition, seen.floor), text)
 
 
-def _packed_batch(partition: int, lane: int, header: Header, base_offset: int) -> bytes:
+def _packed_batch(partition: int, lane: int, header: Header, base_offset: int, time_us: int) -> bytes:
     numbers = (
         partition,
         _signed(header.producer_id),
@@ -416,6 +377,7 @@ def _packed_batch(partition: int, lane: int, header: Header, base_offset: int) -
         header.base_sequence,
         header.message_count,
         base_offset,
+        time_us,
     )
     return pack(_BATCH, lane, numbers)
 

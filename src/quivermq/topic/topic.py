@@ -44,7 +44,7 @@ class Topic:
         self.partitions: list[Partition] = []
         self.grow(settings)
         self._router = Router(settings.partitions)
-        self.seen = Seen(directory, f"topics/{name}/seen", self.lanes)
+        self.seen = Seen(directory, f"topics/{name}/seen", self.lanes, clock)
 
     def open_delays(self) -> None:
         """Open the delay store, which may append at once what was on its way when the process died.
@@ -205,12 +205,14 @@ class Topic:
 
     def begin_producer(self, producer_id: int) -> ProducerState:
         """Give a producer its next epoch, durably, and say where its frames of earlier ones begin."""
-        epoch, firsts = self.seen.begin_producer(producer_id)
-        for number, lane in firsts:
+        begun = self.seen.begin_producer(producer_id)
+        for number, lane in begun.firsts:
             # Whoever counts on what is there already must be able to: its producer may have died waiting.
             self.partitions[number].log(lane).sync()
-        found = [FirstFrame(number, LANES[lane], first) for (number, lane), first in sorted(firsts.items())]
-        return ProducerState(epoch, found)
+        found = [
+            FirstFrame(number, LANES[lane], first) for (number, lane), first in sorted(begun.firsts.items())
+        ]
+        return ProducerState(begun.epoch, found, begun.known_since_us)
 
     def is_known(self, message: bytes | Message) -> bool:
         """Whether a message would be a duplicate now."""

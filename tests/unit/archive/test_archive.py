@@ -12,7 +12,6 @@ from support.archives import (
     COLUMNS,
     CREATED_US,
     DAY_S,
-    EVER,
     LANE,
     TOPIC,
     archive_log,
@@ -147,33 +146,15 @@ def test_removed_messages_are_left_out_and_the_range_is_whole(
     removed.add([5, 20, log.end - 1])
     archive = Archive(ARCHIVE, faulty_disk)
     with changing(archive, "job") as job:
-        piece = Piece(TOPIC, LANE, 0, log.end, log.end, EVER, CREATED_US)
+        piece = Piece(TOPIC, LANE, 0, log.end, CREATED_US)
         [file] = write_piece(faulty_disk, job, piece, frames_of(log, 0, log.end), removed)
     assert (file.start, file.end, file.rows) == (0, log.end, log.end - 6)
 
 
 def test_a_range_without_messages_is_archived_all_the_same(faulty_disk: FaultyDisk) -> None:
     with changing(Archive(ARCHIVE, faulty_disk), "job") as job:
-        [file] = write_piece(faulty_disk, job, Piece(TOPIC, LANE, 7, 9, 9, EVER, CREATED_US), [])
+        [file] = write_piece(faulty_disk, job, Piece(TOPIC, LANE, 7, 9, CREATED_US), [])
     assert (file.start, file.end, file.rows) == (7, 9, 0)
-
-
-def test_what_is_too_young_waits_unless_its_segment_is_sealed(
-    faulty_disk: FaultyDisk, faulty_logs: Logs
-) -> None:
-    log = faulty_logs.open()
-    for number in range(6):
-        log.append(b"%d" % number)
-        faulty_logs.clock.advance(60)
-    until_us = CREATED_US + 150_000_000
-
-    def end_of(sealed: int) -> int:
-        with changing(Archive(ARCHIVE, faulty_disk), "job") as job:
-            piece = Piece(TOPIC, LANE, 0, 6, sealed, until_us, CREATED_US)
-            [file] = write_piece(faulty_disk, job, piece, frames_of(log, 0, 6))
-            return file.end
-
-    assert [end_of(sealed) for sealed in (0, 3, 5, 6)] == [3, 3, 5, 6]
 
 
 def test_small_files_become_one(faulty_disk: FaultyDisk, faulty_logs: Logs) -> None:
@@ -330,3 +311,33 @@ class _Pairs(dict[str, bytes]):
 
     def values(self) -> Any:
         return [value for _, value in self._pairs]
+
+
+def test_a_page_finds_its_part_of_a_file_in_memory(
+    faulty_disk: FaultyDisk, faulty_logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = faulty_logs.open()
+    log.append_many([b"%d" % number for number in range(50)])
+    archive_log(faulty_disk, log)
+    read, parts = pq.ParquetFile.read_row_group, list[int]()
+
+    def counted(file: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
+        parts.append(group)
+        return read(file, group, columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    topic = opened(faulty_disk)
+    found = [record.value for start in range(0, 50, 5) for record in topic.records(LANE, start, start + 5)]
+    assert found == [b"%d" % number for number in range(50)]
+    assert parts == [0]
+
+
+def test_the_longest_topic_name_can_be_archived(logs: Logs, tmp_path: Path) -> None:
+    log = logs.open()
+    log.append(b"x")
+    name = "n" * 249
+    archive_log(SystemDisk(), log, directory=tmp_path / "archive", topic=name)
+    found = Archive(tmp_path / "archive").topic(name, CREATED_US)
+    assert found is not None
+    assert [record.value for record in found.records(LANE, 0, 1)] == [b"x"]
+    assert Archive(tmp_path / "archive").topics() == [name]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.faulty_disk import FaultyDisk
 
-from quivermq.archive import ArchivedFile, LanePlace, Manifest, load_pointer, store_pointer
-from quivermq.archive.manifest import load_manifest, store_manifest
+from quivermq.archive import ArchivedFile, ArchivedLane, LanePlace, Manifest, load_pointer, store_pointer
+from quivermq.archive.manifest import LastMessage, load_manifest, store_manifest
 from quivermq.archive.places import manifest_path
 from quivermq.disk import replace_file
 from quivermq.errors import StorageFailed
@@ -47,6 +47,23 @@ def test_a_merged_file_stands_in_for_what_it_holds() -> None:
     assert merged.dropped == (file(2, 4).name, file(4, 6).name)
     assert not merged.is_settled
     assert merged.settled().is_settled
+
+
+def test_the_last_message_comes_back(disk: FaultyDisk) -> None:
+    known = file(0, 2, last=LastMessage(1, 77))
+    manifest = Manifest("t", 5).with_files(LANE, [known, file(2, 4)])
+    store_manifest(disk, ARCHIVE, manifest)
+    loaded = load_manifest(disk, ARCHIVE, "t")
+    assert loaded == manifest
+    assert loaded is not None
+    assert loaded.lane(LANE).last == LastMessage(1, 77)
+
+
+def test_a_gap_ends_what_can_be_read_in_one_go() -> None:
+    lane = Manifest("t", 5).with_files(LANE, [file(3, 5), file(5, 7), file(9, 12)]).lane(LANE)
+    assert [lane.whole_end(offset) for offset in (2, 3, 6, 7, 8, 9, 11, 12)] == [2, 7, 7, 7, 8, 12, 12, 12]
+    assert [lane.next_start(offset) for offset in (0, 3, 7, 8, 10, 12)] == [3, 3, 9, 9, 10, None]
+    assert (ArchivedLane().whole_end(0), ArchivedLane().next_start(0)) == (0, None)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
 """Which ranges become files, and which files become one."""
 
-import pytest
-
 from quivermq.archive import ArchivedFile, ArchivedLane, LanePlace
 from quivermq.archive.planning import Held, Pace, mergers, pieces
-from quivermq.errors import Conflict
 
 LANE = LanePlace(0, "normal")
 NOW = 10_000_000_000
@@ -22,33 +19,22 @@ def ranges(held: Held, oldest_us: int, archived: ArchivedLane | None = None) -> 
 
 
 def test_little_and_young_waits() -> None:
-    assert ranges(Held(0, 5, 10, 999), NOW - 9 * MINUTE) == []
+    assert ranges(Held(0, 10, 999), NOW - 9 * MINUTE) == []
 
 
 def test_little_and_old_does_not_wait() -> None:
-    assert ranges(Held(0, 5, 10, 999), NOW - 10 * MINUTE) == [(0, 10)]
+    assert ranges(Held(0, 10, 999), NOW - 10 * MINUTE) == [(0, 10)]
 
 
 def test_much_and_young_does_not_wait_and_is_divided() -> None:
-    assert ranges(Held(0, 90, 100, 4000), NOW) == [(0, 25), (25, 50), (50, 75), (75, 100)]
+    assert ranges(Held(0, 100, 4000), NOW) == [(0, 25), (25, 50), (50, 75), (75, 100)]
 
 
 def test_what_is_archived_is_not_archived_again() -> None:
     archived = ArchivedLane((file(0, 40), file(40, 60)))
-    assert ranges(Held(0, 90, 100, 4000), NOW, archived) == [(60, 80), (80, 100)]
-    assert ranges(Held(70, 90, 100, 4000), 0, archived) == [(70, 78), (78, 86), (86, 94), (94, 100)]
-    assert ranges(Held(0, 40, 60, 10), 0, archived) == []
-
-
-def test_what_came_in_just_now_waits_for_a_minute_at_most() -> None:
-    [piece] = pieces("t", LANE, ArchivedLane(), Held(0, 5, 10, 1000), 0, PACE)
-    assert (piece.sealed, piece.until_us) == (5, NOW - MINUTE)
-    assert Pace(NOW, age_us=0, file_bytes=1).settled_us == NOW
-
-
-def test_a_log_that_lost_its_end_is_a_conflict() -> None:
-    with pytest.raises(Conflict, match="ends at offset 60, and the log at 50"):
-        ranges(Held(0, 40, 50, 10), 0, ArchivedLane((file(0, 60),)))
+    assert ranges(Held(0, 100, 4000), NOW, archived) == [(60, 80), (80, 100)]
+    assert ranges(Held(70, 100, 4000), 0, archived) == [(70, 78), (78, 86), (86, 94), (94, 100)]
+    assert ranges(Held(0, 60, 10), 0, archived) == []
 
 
 def test_more_than_a_few_small_neighbours_of_a_day_become_one() -> None:

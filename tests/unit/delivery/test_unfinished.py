@@ -1,9 +1,11 @@
 """What a group has not finished, at a moment."""
 
+from typing import Any
+
 from quivermq.delivery.lease import Lease
 from quivermq.delivery.retry import Retry
 from quivermq.delivery.state import LaneState
-from quivermq.delivery.unfinished import Unfinished, unfinished
+from quivermq.delivery.unfinished import Unfinished, unfinished, unfinished_after
 
 
 def test_leases_and_retries_by_offset() -> None:
@@ -17,6 +19,25 @@ def test_leases_and_retries_by_offset() -> None:
         Unfinished(6, 0, False, 0),
         Unfinished(7, 2, True, 100),
     ]
+
+
+def test_only_what_is_asked_for_is_looked_at() -> None:
+    class Looked(dict[int, Any]):
+        def get(self, offset: int, default: Any = None) -> Any:
+            looked.add(offset)
+            return super().get(offset, default)
+
+    looked: set[int] = set()
+    leases = Looked({offset: Lease(1, 100, token=1) for offset in range(1000, 0, -2)})
+    retries = Looked({offset: Retry(1, 50) for offset in range(1001, 0, -2)})
+    found = unfinished_after(leases, retries, now_us=10, after=500, limit=3)
+    assert found == [
+        Unfinished(501, 1, False, 50),
+        Unfinished(502, 1, True, 100),
+        Unfinished(503, 1, False, 50),
+    ]
+    assert looked == {501, 502, 503}
+    assert unfinished_after(leases, retries, now_us=10, after=1001, limit=3) == []
 
 
 def test_a_lease_is_over_at_its_deadline() -> None:

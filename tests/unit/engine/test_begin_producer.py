@@ -6,8 +6,7 @@ from unit.engine.store import Store, refused
 import quivermq
 from quivermq import FirstFrame, ProducerState
 from quivermq.frame import encode
-from quivermq.topic import seen as seen_module
-from quivermq.topic import state_log
+from quivermq.topic import producers, state_log
 from quivermq.topic.records import pack
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
@@ -33,7 +32,7 @@ def test_an_epoch_is_remembered_where_nothing_was_written(store: Store, way: str
 def test_the_first_frame_is_remembered_across_epochs_and_many_batches(store: Store, way: str) -> None:
     queue = store.queue(durability="os")
     queue.put(b"other")
-    for sequence in range(seen_module._BATCHES_MAX + 6):
+    for sequence in range(producers.BATCHES_MAX + 6):
         queue.put_frame(frame(b"x", sequence=sequence), partition=0)
     for epoch in (1, 2):
         assert store.engine.begin_producer("orders", 7) == ProducerState(
@@ -56,11 +55,13 @@ def test_what_a_snapshot_says_is_enough(store: Store, monkeypatch: pytest.Monkey
 
 
 def test_the_oldest_producers_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "PRODUCERS_MAX", 3)
-    for producer in (1, 2, 3, 4):
-        store.engine.begin_producer("orders", producer)
+    monkeypatch.setattr(producers, "PLACES_MAX", 4)
+    for producer in (1, 2, 3, 4, 5):
+        assert store.engine.begin_producer("orders", producer).known_since_us == 0
     store.reopen()
-    assert [store.engine.begin_producer("orders", producer).epoch for producer in (2, 4, 1)] == [1, 1, 0]
+    states = [store.engine.begin_producer("orders", producer) for producer in (4, 5, 1)]
+    assert [state.epoch for state in states] == [1, 1, 0]
+    assert all(state.known_since_us > 0 for state in states)
 
 
 def test_epochs_come_to_an_end(store: Store) -> None:

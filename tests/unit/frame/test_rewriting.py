@@ -103,6 +103,39 @@ def spans(frames: list[Frame]) -> list[tuple[int, int, bool]]:
     return [(f.header.base_offset, f.header.end_offset, f.is_control) for f in frames]
 
 
+def size_of(frames: list[Frame]) -> int:
+    return sum(frame.header.frame_bytes for frame in frames)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("producer", [ANONYMOUS, Producer(4, 1, 0)])
+def test_a_frame_of_which_little_goes_does_not_become_larger(codec: Codec, producer: Producer) -> None:
+    """Though to mark one message takes eight bytes in each of them."""
+    count, rng = 10_000, random.Random(1)
+    keys = [b"%05d" % number for number in range(count)]
+    frame = frame_of([rng.randbytes(20) for _ in keys], 0, keys=keys, codec=codec, producer=producer)
+    others = [offset for offset in range(count) if offset != 7000]
+    (made,) = map(reread, rewritten([frame], keeping(*others)))
+    assert removed_offsets(made) == [7000]
+    assert made.header.raw_bytes > frame.header.raw_bytes + 8 * count
+    # A codec that is better than the fast one may lose a trifle.
+    assert size_of([made]) <= size_of([frame]) * (1.01 if codec is Codec.GZIP else 1)
+
+
+def test_a_frame_that_nobody_could_read_any_more_stays_as_it_is() -> None:
+    count = 2000
+    keys = [b"%05d" % number for number in range(count)]
+    frame = frame_of([b"value"] * count, 0, keys=keys, producer=Producer(4))
+    most = keeping(*range(1, count))
+    assert list(rewritten([frame], most, raw_bytes_max=frame.header.raw_bytes + 100)) == [frame]
+    (made,) = rewritten([frame], most, raw_bytes_max=frame.header.raw_bytes + 17_000)
+    assert removed_offsets(made) == [0]
+    # What is no larger than before can be read as before, whatever the limit is.
+    (made,) = map(reread, rewritten([frame], keeping(*range(count - 10, count)), raw_bytes_max=0))
+    assert made.header.raw_bytes <= frame.header.raw_bytes
+    assert len(left_of(made, made.records())) == 10
+
+
 def test_frames_of_which_nothing_is_left_become_one_gap() -> None:
     frames = [frame_of([b"v"] * 20, base, keys=[b"k"] * 20) for base in range(0, 100, 20)]
     made = list(map(reread, rewritten(frames, keeping(43))))

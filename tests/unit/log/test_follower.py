@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.damage import flip, overwrite
+from support.faulty_disk import FaultyDisk
 from support.logs import Logs, offsets, tree, values
 from support.remote import RemoteLog
 from support.threads import PATIENCE_S, start
@@ -333,3 +334,30 @@ def test_a_follower_sees_an_index_appear_and_vanish(logs: Logs) -> None:
     for path in log.directory.glob("*.idx"):
         path.unlink()
         assert len(values(logs.follow())) == 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_follower_has_synced_survives_power_loss(tmp_path: Path, seed: int) -> None:
+    disk = FaultyDisk()
+    logs = Logs(tmp_path, disk)
+    log = logs.open(segment_messages=10)
+    for number in range(35):
+        log.append(b"%d" % number)
+    assert log.synced_end == 0
+    assert logs.follow().sync() == 35
+    log.append(b"late")
+    crashed = Logs(tmp_path, disk.after_power_loss(seed, keep="random" if seed else "nothing"))
+    found = [record.value for record in crashed.open().records()]
+    assert found[:35] == [b"%d" % number for number in range(35)]
+    crashed.close()
+    logs.close()
+
+
+def test_a_follower_syncs_only_what_is_asked_for(faulty_disk: FaultyDisk, faulty_logs: Logs) -> None:
+    log = faulty_logs.open(segment_messages=10)
+    for number in range(35):
+        log.append(b"%d" % number)
+    follower, before = faulty_logs.follow(), faulty_disk.steps
+    assert follower.sync(25) == 35
+    synced = [step.path.name for step in faulty_disk.history[before:] if step.operation == "sync"]
+    assert synced == [segment.path.name for segment in follower.segments[2:]]

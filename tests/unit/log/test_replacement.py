@@ -11,11 +11,12 @@ from support.logs import Logs, assert_sound, values
 from support.threads import PATIENCE_S, start
 
 from quivermq.errors import Conflict, DiskFull, InvalidFrame, InvalidRequest, NotFound, StorageFailed
-from quivermq.frame import Frame, Producer, encode, stamp_of
+from quivermq.frame import Codec, Frame, Producer, encode, stamp_of
 from quivermq.frame.compaction import compacted_run
 from quivermq.frame.rewriting import rewritten
 from quivermq.log import Log
 from quivermq.log.gap import gap_frames
+from quivermq.segment import Segment
 
 
 @pytest.fixture
@@ -159,6 +160,59 @@ def test_frames_that_are_not_right_are_refused(logs: Logs) -> None:
         log.replace(0, bytes(part[0]), expected=expected)
     assert values(log) == [value(i) for i in range(30)]
     assert not list(log.directory.glob("*.tmp"))
+
+
+def test_a_frame_that_nobody_could_read_is_refused(logs: Logs) -> None:
+    limits = {"frame_bytes_max": 8192, "frame_raw_bytes_max": 8192, "message_bytes_max": 1024}
+    log = filled(logs, **limits, batch_bytes=2048)
+    old = frames_of(log, 0, 10)
+    header = old[-1].header
+    large = encode([bytes(1000)] * 10, timestamp=1, codec=Codec.ZSTD).stamped(0, header.append_time)
+    assert large.header.raw_bytes > 8192 > large.header.frame_bytes
+    with pytest.raises(InvalidFrame, match="the limit is 8192"):
+        log.replace(0, bytes(large), expected=stamp(old))
+
+
+def test_nothing_is_decompressed_of_frames_that_cannot_stand_there(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(logs)
+    old = frames_of(log, 0, 10)
+    opened = []
+    opens = Frame._opened
+
+    def counted(frame: Frame) -> memoryview:
+        if frame.header.codec:
+            opened.append(frame.header.base_offset)
+        return opens(frame)
+
+    monkeypatch.setattr(Frame, "_opened", counted)
+    zipped = encode([bytes(600)] * 5, timestamp=1, codec=Codec.ZSTD)
+    parts = [zipped.stamped(offset, old[-1].header.append_time) for offset in (0, 5)]
+    with pytest.raises(Conflict):
+        log.replace(0, b"".join(map(bytes, parts)), expected="1-00000000")
+    with pytest.raises(InvalidRequest, match="one segment"):
+        log.replace(10, b"".join(map(bytes, parts)), expected=stamp(old))
+    assert opened == []
+    log.replace(0, b"".join(map(bytes, parts)), expected=stamp(old))
+    assert opened[:2] == [0, 5]
+
+
+def test_retention_that_comes_in_between_is_a_conflict(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(logs)
+    old = frames_of(log, 0, 10)
+    new, expected = without(old, 9), stamp(old)
+    sealed = log._sealed
+
+    def slow(base_offset: int) -> Segment:
+        segment = sealed(base_offset)
+        log.retain(finished=10)
+        return segment
+
+    monkeypatch.setattr(log, "_sealed", slow)
+    with pytest.raises(Conflict, match="removed meanwhile"):
+        log.replace(0, new, expected=expected)
+    assert values(log) == [value(i) for i in range(10, 30)]
 
 
 def test_the_note_of_a_repair_stays(logs: Logs) -> None:

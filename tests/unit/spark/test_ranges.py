@@ -2,9 +2,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support.archives import archive_queue
+from support.broker import serving
 
 import quivermq
 from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.jobs.ranges import Bound, find_ranges, named_topics
 from quivermq.spark.jobs.where import Where
 
@@ -67,3 +70,51 @@ def test_topics_are_found_by_name_and_pattern() -> None:
     for wanted in ("x", "y.*"):
         with pytest.raises(TopicNotFound, match="there is no topic"):
             named_topics(there, [wanted])
+
+
+def test_partitions_that_came_later_are_not_meant(where: Where) -> None:
+    ranges = find_ranges(NOBODY, where, ["orders"], None, None)  # type: ignore[arg-type]
+    assert ranges.condition == "(topic = 'orders' AND partition < 2)"
+    with quivermq.open(str(where.path)) as mq:
+        mq.create_topic("more")
+    both = find_ranges(NOBODY, where, ["*"], None, None)  # type: ignore[arg-type]
+    assert both.condition == "(topic = 'more' AND partition < 1) OR (topic = 'orders' AND partition < 2)"
+
+
+def archived(data: Path) -> None:
+    """A queue of 60 messages of which 40 are in the archive alone."""
+    settings = Settings(storage=StorageSettings(durability="os", segment_messages=10))
+    with quivermq.open(data, settings) as mq:
+        queue = mq.queue("orders")
+        for first in range(0, 60, 5):
+            queue.put_many(
+                [quivermq.Message(b"%d" % n, timestamp=float(n)) for n in range(first, first + 5)]
+            )
+        archive_queue(data, data / "archive", "orders", end=45)
+        mq.use_archive("archive")
+        while queue.pop() is not None:
+            pass
+        assert mq.compact(archived=True).messages == 40
+
+
+def test_what_is_archived_is_meant_as_well(tmp_path: Path) -> None:
+    archived(tmp_path)
+    ranges = find_ranges(NOBODY, Where(path=str(tmp_path)), ["orders"], None, 50)  # type: ignore[arg-type]
+    assert (ranges.starts["orders"]["0"]["normal"], ranges.messages) == (0, 50)
+
+
+def test_the_archive_of_a_broker_has_to_be_named(tmp_path: Path) -> None:
+    archived(tmp_path)
+    with serving(tmp_path) as broker:
+        where = Where(server=broker.url)
+
+        def start_of(start: Bound, archive: str | None = None) -> int:
+            ranges = find_ranges(NOBODY, where, ["orders"], start, None, archive)  # type: ignore[arg-type]
+            return ranges.starts["orders"]["0"]["normal"]
+
+        for start in (None, 0, 39, datetime.fromtimestamp(39, UTC)):
+            with pytest.raises(InvalidRequest, match=r"40\) are in the archive of .*archive="):
+                start_of(start)
+        assert start_of(40) == 40
+        assert start_of(None, str(tmp_path / "archive")) == 0
+        assert start_of(None, "false") == 40

@@ -124,3 +124,24 @@ def test_there_has_to_be_one_of_each(tmp_path: Path, table: str) -> None:
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no file"):
         load_pipeline(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('name = "revenue"\nmode', 'name = "../../x"\nmode', r"\[pipeline\]: name"),
+        ('name = "revenue"\nmode', 'name = "LOCK"\nmode', r"\[pipeline\]: name"),
+        ('topic = "revenue"', 'topic = "revenue"\nname = "../y"', r"\[\[sink\]\] 1: name"),
+        ('topic = "revenue"', 'topic = "revenue"\nname = ".."', r"\[\[sink\]\] 1: name"),
+        (
+            'topic = "revenue"',
+            'topic = "revenue"\nname = "malformed-orders.malformed"',
+            r"\[\[sink\]\] 1: name .*another sink",
+        ),
+        ('name = "rich"', 'name = "ORDERS"', r"\[\[step\]\] 2: name .*another table"),
+    ],
+)
+def test_names_become_directories_and_views(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    assert old in WHOLE
+    with pytest.raises(InvalidRequest, match=reason):
+        load(tmp_path, WHOLE.replace(old, new))

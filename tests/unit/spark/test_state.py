@@ -54,3 +54,9 @@ def test_the_statement_of_a_replay() -> None:
     assert replay_statement(None, None, "SELECT 1") == "SELECT 1"
     with pytest.raises(InvalidRequest):
         replay_statement("a > 1", None, "SELECT 1")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a\\b", "LOCK", "a\0", "x" * 300])
+def test_a_name_never_leads_to_another_directory(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="no name for a replay"):
+        state_directory(Where(path="/data"), "replay", name)

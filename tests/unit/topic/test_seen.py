@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from support.queues import START_US, Parts
+from support.queues import SECOND, START_US, Parts
 
 from quivermq.errors import Conflict
 from quivermq.frame import Frame, Producer, encode
+from quivermq.topic import producers, state_log
 from quivermq.topic import seen as seen_module
-from quivermq.topic import state_log
+from quivermq.topic.records import pack
 from quivermq.topic.seen import Seen, Sighting
 
 NAME = "topics/orders/seen"
@@ -20,7 +21,7 @@ class Place:
     def __init__(self, parts: Parts | None = None) -> None:
         self.parts = parts or Parts()
         self.partition = self.parts.partition()
-        self.seen = Seen(self.parts.directory, NAME, self.lanes)
+        self.seen = Seen(self.parts.directory, NAME, self.lanes, self.parts.clock)
 
     def lanes(self) -> seen_module.Lanes:
         return {(0, lane): log for lane, log in enumerate(self.partition.logs) if log is not None}
@@ -284,16 +285,59 @@ def test_a_new_epoch_begins_anew_and_fences_the_old_one(place: Place) -> None:
         place.killed().found(frame(5))
 
 
-def test_when_there_are_too_many_producers_the_oldest_go(
+def test_when_there_are_too_many_producers_the_oldest_go_and_that_is_known(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seen_module, "PRODUCERS_MAX", 2)
+    # Each of them is a producer and a lane; one in ten goes as well, so that there is room again.
+    monkeypatch.setattr(producers, "PLACES_MAX", 5)
     for producer in (1, 2, 1, 3):
         sequence = 1 if place.found(frame(0, producer=producer)) is not None else 0
         place.put_frame(frame(sequence, producer=producer))
-    assert place.found(frame(0, producer=1)) == 0
-    assert place.found(frame(0, producer=2)) is None
-    assert place.found(frame(0, producer=3)) == 3
+        place.parts.wall.advance(10)
+    for looking in (place, place.killed()):
+        assert looking.found(frame(0, producer=1)) == 0
+        assert looking.found(frame(0, producer=2)) is None
+        assert looking.found(frame(0, producer=3)) == 3
+        # The second came after ten seconds.
+        assert looking.seen.begin_producer(2).known_since_us == START_US + 10 * SECOND + 1
+
+
+def test_a_producer_that_stood_still_is_not_pushed_out_by_many_others(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers, "PLACES_KEPT", 10)
+    begun = place.seen.begin_producer(77)
+    place.put_frame(frame(0, producer=77))
+    for producer in range(1000, 1050):
+        place.put_frame(frame(0, producer=producer))
+    assert place.seen.begin_producer(77) == (begun.epoch + 1, {(0, 1): 0}, 0)
+    # After some days without a sign of them they are, and whoever asks can tell that some are.
+    place.parts.wall.advance(7 * 24 * 3600 + 1)
+    place.put_frame(frame(0, producer=5))
+    assert place.seen.begin_producer(1000) == (0, {}, START_US + 1)
+
+
+def full_of_before(place: Place, count: int) -> Place:
+    """A log of a release that told no times of producers, opened again."""
+    place.put_frame(frame(0))
+    assert place.seen._log is not None
+    batches = (pack(4, 1, (0, producer, 0, 0, 1, 0)) for producer in range(1, count + 1))
+    place.seen._log.snapshot([pack(5, 0, (0, 1, 1)), b"".join(batches)])
+    place.parts.wall.advance(10)
+    return place.killed()
+
+
+def test_a_log_without_times_may_have_forgotten_some_if_it_was_full(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen_module, "_UNTIMED_MAX", 20)
+    after = full_of_before(place, 20)
+    assert after.seen.begin_producer(7) == (1, {(0, 1): 0}, START_US + 10 * SECOND)
+    assert after.killed().seen.begin_producer(8) == (1, {(0, 1): 0}, START_US + 10 * SECOND)
+
+
+def test_a_log_without_times_has_forgotten_nobody_while_it_had_room(place: Place) -> None:
+    assert full_of_before(place, 20).seen.begin_producer(7) == (1, {(0, 1): 0}, 0)
 
 
 @pytest.mark.parametrize("is_noted", [True, False])

@@ -1,5 +1,6 @@
 """`quiver pipeline replay`: messages of the past into another topic."""
 
+import os
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,8 @@ from quivermq.cli.pipeline.rows import print_rows
 from quivermq.cli.place import DataOption, ServerOption
 from quivermq.errors import InvalidRequest
 
+TO_KEY_VARIABLE = "QUIVER_TO_KEY"
+
 
 def command(
     topics: Annotated[list[str], typer.Argument(help="The topics to read, by name or pattern.")],
@@ -23,7 +26,18 @@ def command(
         Path | None, typer.Option("--to-data", help="The directory it is in, if it is another one.")
     ] = None,
     to_server: Annotated[
-        str | None, typer.Option("--to-server", help="The broker it is on, if it is another one.")
+        str | None,
+        typer.Option(
+            "--to-server",
+            help=f"The broker it is on, if it is another one. Its key goes into `{TO_KEY_VARIABLE}`.",
+        ),
+    ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            "--archive",
+            help="The archive of a broker, as a directory that driver and executors see; or `false`.",
+        ),
     ] = None,
     start: Annotated[int | None, typer.Option("--start", help="From this offset on.", min=0)] = None,
     end: Annotated[
@@ -76,7 +90,8 @@ def command(
             **job.arguments,
             to_path=None if to_data is None else str(to_data.absolute()),
             to_server=to_server,
-            to_key=job.where.get("key") if to_server is not None else None,
+            to_key=target_key(to_server, **job.where),
+            archive=archive,
             start=bounds[0],
             end=bounds[1],
             where=where,
@@ -101,6 +116,19 @@ def command(
     print_summary({**facts, "read now": done.read, "kept in": done.state})
     if done.was_finished:
         print("this replay was finished before: --again does it once more")
+
+
+def target_key(
+    to_server: str | None,
+    server: str | None = None,
+    key: str | None = None,
+    path: str | None = None,  # noqa: ARG001 - A job is at one of the two; a directory has no key.
+) -> str | None:
+    """The key for the broker that is written to: never that of another one, which it is not to learn."""
+    if to_server is None:
+        return None
+    own = os.environ.get(TO_KEY_VARIABLE)
+    return own or (key if server == to_server else None)
 
 
 def _bound(

@@ -45,12 +45,17 @@ class LogCalls:
         lanes = [LaneBounds(**lane) for lane in told["lanes"]]
         return ToldTopic(told["created_at"], TopicSettings.from_json(told["settings"]), lanes)
 
-    def frames(self, topic: str, partition: int, priority: str, offset: int) -> Flow[FramePage]:
-        """As many frames from an offset on as one answer holds. Raises OffsetOutOfRange."""
+    def frames(
+        self, topic: str, partition: int, priority: str, offset: int, limit: int = FRAME_MESSAGES_MAX
+    ) -> Flow[FramePage]:
+        """Whole frames of about `limit` messages from an offset on, or as many as one answer holds.
+
+        Raises OffsetOutOfRange.
+        """
         call = Call(
             "GET",
             path_of("topics", topic, "partitions", partition, "messages"),
-            {"offset": str(offset), "limit": str(FRAME_MESSAGES_MAX), "priority": priority},
+            {"offset": str(offset), "limit": str(min(limit, FRAME_MESSAGES_MAX)), "priority": priority},
             accept=FRAME,
             is_repeatable=True,
         )

@@ -34,6 +34,7 @@ from quivermq.errors import (
     InvalidRequest,
     LeaseExpired,
     NotFound,
+    OffsetOutOfRange,
     QuiverError,
     TopicNotFound,
     Unavailable,
@@ -388,6 +389,8 @@ class QueueCalls:
             try:
                 told = decoded((yield from self._topics.ask("GET", path, query=query)).body)
             except NotFound as error:
+                if found and isinstance(error, OffsetOutOfRange):
+                    return found  # What follows is gone: this is all up to there.
                 if type(error) is not NotFound:
                     raise
                 # To HTTP a partition is a part of the path; here it is an argument.

@@ -104,7 +104,8 @@ def put_of(told: Mapping[str, Any]) -> Put:
 def producer_state_of(told: Mapping[str, Any]) -> ProducerState:
     """What a producer is told that begins anew."""
     batches = [FirstFrame(one["partition"], one["priority"], one["offset"]) for one in told["batches"]]
-    return ProducerState(told["epoch"], batches)
+    # A broker of before says nothing of it.
+    return ProducerState(told["epoch"], batches, told.get("known_since_us", 0))
 
 
 def stored_message_of(told: Mapping[str, Any]) -> StoredMessage:

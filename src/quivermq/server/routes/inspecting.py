@@ -32,7 +32,7 @@ async def list_deliveries(broker: Broker, request: Request) -> Response:
 
     def look() -> DeliveryList:
         now_us = broker.engine.clock.now_us()
-        return DeliveryList(list(islice(_unfinished(hosted, group, now_us, after), limit)))
+        return DeliveryList(list(islice(_unfinished(hosted, group, now_us, after, limit), limit)))
 
     return json_response(await broker.run(look))
 
@@ -48,24 +48,29 @@ async def list_segments(broker: Broker, request: Request) -> Response:
     return json_response(await broker.run(look))
 
 
-def _unfinished(hosted: Hosted, name: str, now_us: int, after: Place) -> Iterator[UnfinishedOut]:
+def _unfinished(
+    hosted: Hosted, name: str, now_us: int, after: Place, limit: int
+) -> Iterator[UnfinishedOut]:
     group = hosted.groups.get(name)
     if group is None:
         raise GroupNotFound(
             f"{hosted.name} has no group {name}: it comes to be with the first receive or seek"
         )
     for cursor in group.cursors[after[0] :]:
-        for lane, found in enumerate(cursor.unfinished(now_us)):
-            for offset, attempt, is_in_flight, time_us in found:
-                if (cursor.partition, lane, offset) > after:
-                    yield UnfinishedOut(
-                        partition=cursor.partition,
-                        priority=LANES[lane],
-                        offset=offset,
-                        attempt=attempt,
-                        state="in_flight" if is_in_flight else "retrying",
-                        time=time_us,
-                    )
+        for lane, priority in enumerate(LANES):
+            place = cursor.partition, lane
+            if place < after[:2]:
+                continue
+            behind = after[2] if place == after[:2] else -1
+            for offset, attempt, is_in_flight, time_us in cursor.unfinished(lane, now_us, behind, limit):
+                yield UnfinishedOut(
+                    partition=cursor.partition,
+                    priority=priority,
+                    offset=offset,
+                    attempt=attempt,
+                    state="in_flight" if is_in_flight else "retrying",
+                    time=time_us,
+                )
 
 
 def _segments(hosted: Hosted, after: Place) -> Iterator[SegmentOut]:

@@ -14,6 +14,7 @@ from quivermq.server.routing import Route
 from quivermq.server.shapes import Count, Offset
 from quivermq.topic.put import PRODUCER_ID_MAX
 
+_KNOWN_SINCE = "Producers that were last heard of before that time may be forgotten; 0 when none is."
 _ID = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 
@@ -30,6 +31,7 @@ class ProducerOut(msgspec.Struct):
 
     epoch: Annotated[int, Meta(ge=0, lt=2**16 - 1)]
     batches: list[FirstFrameOut]
+    known_since_us: Annotated[int, Meta(ge=0, description=_KNOWN_SINCE)]
 
 
 async def begin_producer(broker: Broker, request: Request) -> Response:
@@ -39,7 +41,7 @@ async def begin_producer(broker: Broker, request: Request) -> Response:
         raise InvalidRequest(f"producer_id is a number from 1 to {PRODUCER_ID_MAX}, not {text[:80]!r}")
     state = await broker.run(broker.engine.begin_producer, request.params["topic"], int(text))
     batches = [FirstFrameOut(*batch) for batch in state.batches]
-    return json_response(ProducerOut(state.epoch, batches))
+    return json_response(ProducerOut(state.epoch, batches, state.known_since_us))
 
 
 ROUTES: list[Route] = [

@@ -79,11 +79,13 @@ async def read_log(broker: Broker, request: Request) -> Response:
         await _wait_for_more(broker, hosted, lane, offset, seconds)
     if request.accepts(FRAME):
         frames = await broker.run(read_frames, lane, offset, limit)
-        places = {"Quiver-Next": frames.next, "Quiver-Start": lane.start, "Quiver-End": lane.end}
+        start = await _told_start(broker, lane)
+        places = {"Quiver-Next": frames.next, "Quiver-Start": start, "Quiver-End": lane.end}
         headers = {name: str(place) for name, place in places.items()}
         return Response(200, b"".join(frames.buffers), FRAME, headers)
     page = await broker.run(read_messages, lane, offset, limit)
-    return json_response(MessagePage(page.messages, page.next, lane.start, lane.end))
+    start = await _told_start(broker, lane)
+    return json_response(MessagePage(page.messages, page.next, start, lane.end))
 
 
 async def peek(broker: Broker, request: Request) -> Response:
@@ -119,6 +121,10 @@ async def _offset(broker: Broker, request: Request, lane: Lane) -> int:
     if not _DIGITS.fullmatch(text) or int(text) > OFFSET_MAX:
         raise InvalidRequest(f'offset is a number, "{_EARLIEST}" or "{_LATEST}", not {text[:80]!r}')
     return int(text)
+
+
+async def _told_start(broker: Broker, lane: Lane) -> int:
+    return await broker.run(lane.told_start) if lane.has_archive else lane.start
 
 
 async def _wait_for_more(broker: Broker, hosted: Hosted, lane: Lane, begun_at: int, seconds: float) -> None:

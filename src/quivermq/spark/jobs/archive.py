@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
-from quivermq.archive import Archive, ArchivedFile, LanePlace, Manifest
+from quivermq.archive import Archive, ArchivedFile, ArchivedLane, LanePlace, Manifest
+from quivermq.archive.belonging import find_difference
 from quivermq.archive.commit import changing, commit, manifest_for
 from quivermq.archive.manifest import store_manifest
 from quivermq.archive.planning import Held, Pace, Piece, mergers, pieces, todo
@@ -17,11 +18,12 @@ from quivermq.archive.writing import Job
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
+from quivermq.frame import Frame
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.archive_target import Target
 from quivermq.spark.jobs.archive_work import Copying, Merging, run
 from quivermq.spark.jobs.where import AnyPath, where_of
-from quivermq.spark.place import Lane, Place
+from quivermq.spark.place import Bounds, Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
 from quivermq.spark.topic_filter import topic_filter
@@ -205,17 +207,13 @@ class _Topic:
     def _copied(self, manifest: Manifest, planned: Sequence[Piece]) -> Manifest:
         """Archive ranges, some at a time, each of these for good before the next begins."""
         rest = iter(planned)
-        ended: set[LanePlace] = set()
-        while wave := list(islice((p for p in rest if p.lane not in ended), self._at_once(planned))):
+        while wave := list(islice(rest, self._at_once(planned))):
             work = [Copying(self.job, self.place, manifest.created_us, piece) for piece in wave]
             staged = self.workers.run(work, f"archiving {self.name}")
             by_lane = groupby(zip(wave, staged, strict=True), key=lambda each: each[0].lane)
             for lane, results in by_lane:
-                files = list(_leading(results, ended))
-                if files:
-                    manifest = manifest.with_files(lane, files)
-            if manifest.staged:
-                manifest = commit(SystemDisk(), self.store.directory, manifest)
+                manifest = manifest.with_files(lane, [file for _, files in results for file in files])
+            manifest = commit(SystemDisk(), self.store.directory, manifest)
         return manifest
 
     def _at_once(self, planned: Sequence[Piece]) -> int:
@@ -236,17 +234,6 @@ class _Topic:
         return sum(len(each.files) for each in work)
 
 
-def _leading(
-    results: Iterable[tuple[Piece, list[ArchivedFile]]], ended: set[LanePlace]
-) -> Iterator[ArchivedFile]:
-    """The files of a lane up to the first piece that is not whole, because it ends with young messages."""
-    for piece, files in results:
-        if piece.lane not in ended:
-            yield from files
-            if not files or files[-1].end < piece.end:
-                ended.add(piece.lane)
-
-
 @dataclass(frozen=True, slots=True)
 class _Planned:
     """What is to be done with one lane."""
@@ -259,19 +246,44 @@ class _Planned:
 
 def _planned(place: Place, manifest: Manifest, pace: Pace) -> Iterator[_Planned]:
     """The work on each lane. Raises Conflict."""
+    # Only what survives power loss: otherwise the log may go on with other messages at these offsets.
+    archived_ends = {Lane(manifest.topic, *own): lane.end for own, lane in manifest.lanes.items()}
+    synced_ends = place.synced_ends(manifest.topic, archived_ends)
     view = place.look(manifest.topic)
     if view.created_us != manifest.created_us:
         raise Conflict(f"the topic {manifest.topic} was deleted and made again just now: run it again")
     for lane, bounds in view.lanes.items():
-        own, held = LanePlace(lane.partition, lane.priority), Held(*bounds)
+        own = LanePlace(lane.partition, lane.priority)
         archived = manifest.lane(own)
-        start, end = todo(manifest.topic, own, archived, held)
+        _check_belongs(place, lane, archived, bounds)
+        held = _held(bounds, synced_ends.get(lane, 0))
+        start, end = todo(archived, held)
         if start == end:
             continue
         found = pieces(manifest.topic, own, archived, held, _oldest_us(place, lane, start), pace)
         lost = start - archived.end if archived.files else 0
-        size = bounds.size_bytes * (end - start) // (bounds.end - bounds.start)
+        size = held.size_bytes * (end - start) // (held.end - held.start)
         yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
+
+
+def _held(bounds: Bounds, synced_end: int) -> Held:
+    end = max(bounds.start, min(bounds.end, synced_end))
+    size = bounds.size_bytes * (end - bounds.start) // max(1, bounds.end - bounds.start)
+    return Held(bounds.start, end, size)
+
+
+def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: Bounds) -> None:
+    """Raise Conflict where the log is not the one that was archived, or has lost its end since."""
+
+    def frames(offset: int) -> Iterator[Frame]:
+        return place.frames(lane, offset, offset + 1)
+
+    difference = find_difference(archived, bounds.start, bounds.end, frames)
+    if difference is not None:
+        raise Conflict(
+            f"{lane}: {difference}; this is not the log that was archived, or it has lost its end:"
+            f" archive into another directory, or move topic={lane.topic} and its manifest out of the way"
+        )
 
 
 def _oldest_us(place: Place, lane: Lane, start: int) -> int:

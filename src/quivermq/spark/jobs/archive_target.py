@@ -4,17 +4,41 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from quivermq.archive import load_pointer, store_pointer
+from quivermq.archive import Archive, load_pointer, store_pointer
 from quivermq.archive.pointer import DEFAULT_NAME
 from quivermq.client.core.wire import decoded
 from quivermq.disk import SystemDisk
-from quivermq.errors import Conflict, Denied, DirectoryLocked, InvalidRequest, NotFound
+from quivermq.errors import Conflict, Denied, DirectoryLocked, InvalidRequest, NotFound, StorageFailed
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace, local_path
 from quivermq.spark.jobs.where import Where
 from quivermq.spark.place import Place
 
 logger = logging.getLogger(__name__)
+
+
+def archive_of(place: Place) -> Path | None:
+    """What a queue calls its archive; None when it has none. Raises Denied, StorageFailed."""
+    if isinstance(place, DirectoryPlace):
+        return load_pointer(SystemDisk(), place.path)
+    assert isinstance(place, BrokerPlace)
+    connection = place.connection
+    answer = connection.shell.run(connection.calls.ask("GET", "/v1/archive"))
+    told: Any = decoded(answer.body)["directory"]
+    return None if told is None else Path(told)
+
+
+def may_be_archived(place: Place, topic: str) -> bool:
+    """Whether an archive has something of a topic; True as well when nobody can tell."""
+    try:
+        directory = archive_of(place)
+        if directory is None:
+            return False
+        archive = Archive(directory)
+        archive.check()
+        return archive.topic(topic, place.created_us(topic)) is not None
+    except (NotFound, Denied, StorageFailed):
+        return True
 
 
 class Target:
@@ -28,16 +52,10 @@ class Target:
 
     def _look(self) -> Path | None:
         """What the queue calls its archive."""
-        if isinstance(self._place, DirectoryPlace):
-            return load_pointer(SystemDisk(), self._place.path)
-        assert isinstance(self._place, BrokerPlace)
-        connection = self._place.connection
         try:
-            answer = connection.shell.run(connection.calls.ask("GET", "/v1/archive"))
+            return archive_of(self._place)
         except Denied:
             return None  # The key may read messages, and that is all this needs.
-        told: Any = decoded(answer.body)["directory"]
-        return None if told is None else Path(told)
 
     def _chosen(self, to: str | None) -> Path:
         chosen = None if to is None else local_path(to)

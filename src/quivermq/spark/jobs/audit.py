@@ -261,7 +261,8 @@ def _finding(about: tuple[str, str], repeat: Repeat) -> AuditFinding:
     second = Lane(topic, repeat.second[0], repeat.second[1])
     if kind == "dedup_id":
         reason = (
-            f"has the deduplication id of offset {offset} of partition {partition}, {priority}: too soon"
+            f"has the deduplication id of offset {offset} of partition {partition}, {priority}: too soon,"
+            " unless dedup_window_ms was shorter then"
         )
     else:
         reason = (

@@ -11,6 +11,7 @@ from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk, remove_tree
 from quivermq.errors import Conflict, DirectoryLocked, InvalidRequest, NotFound
 from quivermq.spark.failures import translated
+from quivermq.spark.jobs.archive_target import may_be_archived
 from quivermq.spark.jobs.compact_plan import Part, chosen_topics, parts_of
 from quivermq.spark.jobs.state import state_directory
 from quivermq.spark.jobs.where import AnyPath, Where, where_of
@@ -65,9 +66,9 @@ def compact(
 
     A message with a key and an empty value is a tombstone: it removes what its key had before, and goes
     itself when it is older than `tombstone_age_ms` and nothing of its key is before it any more, which
-    takes a second run. Messages without a key stay, and so does the segment that is being written to; what
-    lies there supersedes all the same. Segments of which a smaller share than `min_dirty_ratio` would go
-    are left alone.
+    takes a second run; in a topic that is archived it stays. Messages without a key stay, and so does the
+    segment that is being written to; what lies there supersedes all the same. Segments of which a smaller
+    share than `min_dirty_ratio` would go are left alone.
 
     The queue serves on meanwhile when it is reached through its broker. A directory must not be open
     elsewhere: raises DirectoryLocked. Raises InvalidRequest for a topic that was named and has
@@ -170,6 +171,7 @@ class _Job:
             self.min_dirty_ratio,
             self.dry_run,
             None if staging is None else str(staging),
+            *([] if self.queue is None else [self.queue.settings.storage.frame_raw_bytes_max]),
         )
         placed = self._survivors(spark, parts).mapInArrow(segments_of(bounds), PLACED)
         return placed.groupBy("segment").applyInArrow(rewriting(work), OUTCOME)
@@ -189,6 +191,9 @@ class _Job:
             & (sql.col("latest.append_us") <= sql.lit(cutoff_us))
             & (sql.col("first") == sql.col("latest.offset"))
         )
+        if may_be_archived(self.place, self.topic):
+            # What its key had before may lie in the archive, where nobody looks here.
+            is_over = sql.lit(False)
         return (
             spark.range(0, len(parts), 1, len(parts))
             .mapInArrow(keys_of(self.place, parts, _lane_numbers(parts)), KEYS)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quivermq.disk import SystemDisk
-from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
+from quivermq.errors import Conflict, InvalidFrame, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, stamp_of
+from quivermq.frame.frame import RAW_BYTES_MAX
 from quivermq.frame.rewriting import left_mask, rewritten
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.jobs.compact_keys import stamp
@@ -59,14 +60,16 @@ class Rewritten(NamedTuple):
         return removed / self.messages_before if self.messages_before else 0.0
 
 
-def rewrite(frames: Sequence[Frame], survivors: pa.Int64Array) -> Rewritten:
+def rewrite(
+    frames: Sequence[Frame], survivors: pa.Int64Array, *, raw_bytes_max: int = RAW_BYTES_MAX
+) -> Rewritten:
     """A segment with only the messages that survive, and those without a key."""
 
     def keep(_: Frame, batch: pa.RecordBatch) -> pa.BooleanArray:
         is_latest = pc.is_in(batch.column("offset"), value_set=survivors)
         return pc.or_(pc.is_null(batch.column("key")), is_latest)
 
-    return _described(frames, list(rewritten(frames, keep)))
+    return _described(frames, list(rewritten(frames, keep, raw_bytes_max=raw_bytes_max)))
 
 
 def _described(old: Sequence[Frame], new: Sequence[Frame]) -> Rewritten:
@@ -127,6 +130,8 @@ class Work(NamedTuple):
     is_dry_run: bool
     staging: str | None
     """Where to leave what the driver puts into a directory; None when it goes to a broker."""
+    raw_bytes_max: int = RAW_BYTES_MAX
+    """What whoever takes the frames can read."""
 
 
 def rewriting(work: Work) -> Callable[[pa.Table], pa.Table]:
@@ -158,7 +163,14 @@ def _run(
     # Whoever has changed it since its keys were read may have left what nobody knows of.
     if [stamp(number, (frame.header for frame in frames))] != stamps:
         return "busy", _described(frames, frames)
-    done = rewrite(frames, survivors)
+    try:
+        return _replaced(work, number, rewrite(frames, survivors, raw_bytes_max=work.raw_bytes_max))
+    except InvalidFrame:
+        # The broker's limits are lower than usual, and nobody tells what they are: so nothing may grow.
+        return _replaced(work, number, rewrite(frames, survivors, raw_bytes_max=0))
+
+
+def _replaced(work: Work, number: int, done: Rewritten) -> tuple[str, Rewritten | None]:
     if not done.pieces or done.dirty_ratio < work.min_dirty_ratio:
         return "kept", done
     if not work.is_dry_run:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.spark.jobs.where import Where
-from quivermq.spark.place import Lane
+from quivermq.spark.place import Bounds, Lane, Place
+from quivermq.spark.source.archived import with_archive
 from quivermq.topic.names import Pattern, is_pattern
 from quivermq.topic.partition import LANES
 
@@ -48,8 +49,15 @@ class Ranges:
             "endingOffsets": json.dumps(self.ends),
         }
 
+    @property
+    def condition(self) -> str:
+        """As SQL, the partitions that there were: the data source reads from the start what came later."""
+        parts = [f"topic = '{topic}' AND partition < {len(self.ends[topic])}" for topic in self.topics]
+        return " OR ".join(f"({part})" for part in parts)
+
     def cut(self, frame: "DataFrame") -> "DataFrame":
-        """The messages of a frame that lie between the moments."""
+        """The messages of a frame that are in these partitions and lie between the moments."""
+        frame = frame.where(self.condition)
         for condition in _conditions(_moment(self.since), _moment(self.until)):
             frame = frame.where(condition)
         return frame
@@ -59,11 +67,19 @@ class Ranges:
 
 
 def find_ranges(
-    spark: "SparkSession", where: Where, topics: Sequence[str], start: Bound, end: Bound
+    spark: "SparkSession",
+    where: Where,
+    topics: Sequence[str],
+    start: Bound,
+    end: Bound,
+    archive: str | None = None,
 ) -> Ranges:
-    """What the topics hold between two bounds now. Raises TopicNotFound, InvalidRequest."""
+    """What the topics and their archive hold between two bounds now. Raises TopicNotFound, InvalidRequest.
+
+    `archive` is the option of the data source: a data directory knows its own, a broker's is to be named.
+    """
     _check(start, end)
-    lanes, names = _lanes(where, topics)
+    lanes, names = _lanes(where, topics, start, archive)
     first, last = _offset(start, 0), _offset(end, None)
     starts = {lane: min(max(bounds[0], first or 0), bounds[1]) for lane, bounds in lanes.items()}
     ends = {
@@ -73,22 +89,29 @@ def find_ranges(
     since, until = (bound if isinstance(bound, datetime) else None for bound in (start, end))
     if since is not None or until is not None:
         bounded = Ranges(names, _nested(starts), _nested(ends), _text(since), _text(until))
-        found = _by_time(spark, where, bounded)
+        found = _by_time(spark, where, bounded, archive)
         starts = {lane: found[lane][0] if lane in found else ends[lane] for lane in lanes}
         ends = {lane: found[lane][1] if lane in found else ends[lane] for lane in lanes}
     return Ranges(names, _nested(starts), _nested(ends), _text(since), _text(until))
 
 
-def _by_time(spark: "SparkSession", where: Where, ranges: Ranges) -> dict[Lane, tuple[int, int]]:
+def archive_options(archive: str | None) -> dict[str, str]:
+    """An archive that was named, as options of the data source."""
+    return {} if archive is None else {"archive": archive}
+
+
+def _by_time(
+    spark: "SparkSession", where: Where, ranges: Ranges, archive: str | None
+) -> dict[Lane, tuple[int, int]]:
     """The first and the last offset between the moments, in the lanes that have any there.
 
     Through the data source, which leaves out whole segments by their times.
     """
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
-    reader = spark.read.format("quiver").options(**where.options(), **ranges.options()).schema(_COLUMNS)
+    options = where.options() | ranges.options() | archive_options(archive)
     rows = (
-        ranges.cut(reader.load())
+        ranges.cut(spark.read.format("quiver").options(**options).schema(_COLUMNS).load())
         .groupBy("topic", "partition", "priority")
         .agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
         .collect()
@@ -96,17 +119,40 @@ def _by_time(spark: "SparkSession", where: Where, ranges: Ranges) -> dict[Lane, 
     return {Lane(row.topic, row.partition, row.priority): (row.first, row.last + 1) for row in rows}
 
 
-def _lanes(where: Where, topics: Sequence[str]) -> tuple[dict[Lane, tuple[int, int]], list[str]]:
+def _lanes(
+    where: Where, topics: Sequence[str], start: Bound, archive: str | None
+) -> tuple[dict[Lane, tuple[int, int]], list[str]]:
     """All lanes of the topics, in use or not, and the names of the topics."""
-    place = where.place()
+    place = with_archive(where.place(), archive)
     try:
         names = named_topics(place.topics(), topics)
         held = {lane: bounds for name in names for lane, bounds in place.lanes(name).items()}
+        if archive is None:
+            _check_whole(place, held, start)
     finally:
         place.close()
     # Also those that nobody has used yet: what comes into them later is none of ours.
     lanes = {Lane(lane.topic, lane.partition, priority): (0, 0) for lane in held for priority in LANES}
     return lanes | {lane: (bounds.start, bounds.end) for lane, bounds in held.items()}, names
+
+
+def _check_whole(place: Place, held: Mapping[Lane, Bounds], start: Bound) -> None:
+    """Raise InvalidRequest where a broker has an archive with some of what is wanted."""
+    from quivermq.spark.broker_place import BrokerPlace
+
+    if not isinstance(place, BrokerPlace):
+        return
+    for lane, bounds in held.items():
+        if bounds.start == 0:
+            continue
+        first = place.readable_start(lane, bounds.start)
+        if isinstance(start, datetime):
+            first = max(first, place.find_time(lane, round(start.timestamp() * 1_000_000)))
+        if max(first, _offset(start, 0) or 0) < bounds.start:
+            raise InvalidRequest(
+                f"{lane}: offsets [{first}, {bounds.start}) are in the archive of {place}: say where that"
+                " is (archive=, --archive), or `false` to do without it"
+            )
 
 
 def named_topics(there: Sequence[str], wanted: Sequence[str]) -> list[str]:

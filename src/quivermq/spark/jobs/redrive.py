@@ -120,7 +120,10 @@ def redrive_statement(where: str | None, sql: str | None, limit: int | None) -> 
         return sql
     condition = f" WHERE {where}" if where else ""
     # The oldest first, so that a limit means the same to everybody.
-    oldest = "" if limit is None else f" ORDER BY died_at, topic, partition, priority, offset LIMIT {limit}"
+    # On a line of its own, because the condition may end with a comment.
+    oldest = (
+        "" if limit is None else f"\nORDER BY died_at, topic, partition, priority, offset LIMIT {limit}"
+    )
     return f"SELECT * FROM dead_letters{condition}{oldest}"
 
 

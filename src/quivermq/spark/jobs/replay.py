@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.errors import InvalidRequest
 from quivermq.spark.failures import translated
-from quivermq.spark.jobs.ranges import Bound, Ranges, find_ranges
+from quivermq.spark.jobs.ranges import Bound, Ranges, archive_options, find_ranges
 from quivermq.spark.jobs.state import fingerprint, held, remember, remembered, state_directory
 from quivermq.spark.jobs.streaming import Standing, wait_for
-from quivermq.spark.jobs.where import AnyPath, Where, where_of, without_place
+from quivermq.spark.jobs.where import AnyPath, where_of
 from quivermq.spark.progress import Progress
 from quivermq.spark.session import session
 from quivermq.topic.names import check_topic_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 # What a message keeps when nothing else is asked for. It is another message in another place, so its place
 # does not come along, and neither does a moment at which it may have expired already.
@@ -59,6 +60,7 @@ def replay(
     to_path: AnyPath | None = None,
     to_server: str | None = None,
     to_key: str | None = None,
+    archive: str | None = None,
     start: Bound = None,
     end: Bound = None,
     where: str | None = None,
@@ -76,7 +78,8 @@ def replay(
 
     `start` and `end` are offsets or moments, half-open. `where` and `select` are SQL, or `sql` is a whole
     statement over the table `messages`, in which key and value are text. `rate` is in messages a second.
-    The target is in the same place unless `to_path` or `to_server` says otherwise.
+    The target is in the same place unless `to_path` or `to_server` says otherwise. Archived messages are
+    sent as well: a data directory knows its archive, that of a broker is given as `archive`.
 
     A run that was killed goes on when the same is asked again; one that is finished says so and does
     nothing, unless `again`. With another `id` it is another run. Raises InvalidRequest, TopicNotFound,
@@ -94,14 +97,16 @@ def replay(
     spark = (spark or session()).newSession()
     with translated():
         if dry_run:
-            ranges = find_ranges(spark, source, topics, start, end)
-            return _tried(spark, source, ranges, statement, (name, to, str(root)))
+            ranges = find_ranges(spark, source, topics, start, end, archive)
+            frame = source.read(spark, **ranges.options(), **archive_options(archive))
+            return _tried(spark, frame, ranges, statement, (name, to, str(root)))
         with held(root):
             run = _current_run(root, again)
             plan = remembered(run / "plan.json")
             if plan is None:
-                ranges = find_ranges(spark, source, topics, start, end)
-                plan = {"wish": wish, "ranges": ranges.as_json()}
+                ranges = find_ranges(spark, source, topics, start, end, archive)
+                plan = {"wish": wish, "ranges": ranges.as_json(), "archive": archive}
+                plan["one_task"] = rate is not None
                 remember(run / "plan.json", plan)
             if plan["wish"] != wish:
                 raise InvalidRequest(
@@ -111,10 +116,18 @@ def replay(
             done = remembered(run / "done.json")
             read = 0
             if done is None:
-                stream = spark.readStream.format("quiver").options(**source.options(), **ranges.options())
+                archived = archive_options(archive or plan.get("archive"))
+                options = source.options() | ranges.options() | archived
+                stream = spark.readStream.format("quiver").options(**options)
                 stream = stream.option("maxOffsetsPerTrigger", str(_batch_messages(rate)))
                 frame = _changed(spark, ranges.cut(stream.load()), statement)
-                read = _stream(frame, target, to, rate, run / "checkpoint", ranges.messages, progress)
+                is_one_task = plan.get("one_task", rate is not None)
+                cores = spark.sparkContext.defaultParallelism
+                if is_one_task:
+                    frame = frame.coalesce(1)
+                options = target.options() | rate_options(rate, is_one_task=is_one_task, cores=cores)
+                writer = frame.writeStream.format("quiver").options(**options).option("topic", to)
+                read = _finish(writer, run / "checkpoint", ranges.messages, progress)
                 remember(run / "done.json", {"messages": ranges.messages})
     return ReplaySummary(
         name, ranges.topics, to, ranges.messages, read, done is not None, dry_run=False, state=str(root)
@@ -131,6 +144,17 @@ def replay_statement(where: str | None, select: str | None, sql: str | None) -> 
         return sql
     condition = f" WHERE {where}" if where else ""
     return f"SELECT {select or _KEPT} FROM messages{condition}"
+
+
+def rate_options(rate: int | None, *, is_one_task: bool, cores: int) -> dict[str, str]:
+    """The rate as options of the data source.
+
+    One task keeps a rate best. But a batch that was interrupted has to be cut into the same tasks again, or
+    the target would not know its messages: what a replay began with stays, whatever rate is given later.
+    """
+    if rate is None:
+        return {}
+    return {"rateLimit": str(rate), "rateLimitTasks": "1" if is_one_task else str(cores)}
 
 
 def _batch_messages(rate: int | None) -> int:
@@ -153,28 +177,15 @@ def _changed(spark: "SparkSession", frame: "DataFrame", statement: str) -> "Data
     # Spark's strings are the same bytes, so they come out as they went in.
     texts = {name: F.col(name).cast("string") for name in ("key", "value")}
     frame.withColumns(texts).createOrReplaceTempView("messages")
-    result = without_place(spark.sql(statement))
+    result = spark.sql(statement)
     kinds = dict(result.dtypes)
     return result.withColumns(
         {name: F.col(name).cast("binary") for name in texts if kinds.get(name) == "string"}
     )
 
 
-def _stream(
-    frame: "DataFrame",
-    target: Where,
-    to: str,
-    rate: int | None,
-    checkpoint: Path,
-    total: int,
-    progress: Progress | None,
-) -> int:
-    if rate is not None:
-        # One task keeps the rate; several would have to agree on it.
-        frame = frame.coalesce(1)
-    writer = frame.writeStream.format("quiver").options(**target.options()).option("topic", to)
-    if rate is not None:
-        writer = writer.option("rateLimit", str(rate))
+def _finish(writer: "DataStreamWriter", checkpoint: Path, total: int, progress: Progress | None) -> int:
+    """Write until nothing is left, and return how many messages were read for it."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
 
     def told(standings: Any) -> None:
@@ -186,9 +197,13 @@ def _stream(
 
 
 def _tried(
-    spark: "SparkSession", source: Where, ranges: Ranges, statement: str, names: tuple[str, str, str]
+    spark: "SparkSession",
+    messages: "DataFrame",
+    ranges: Ranges,
+    statement: str,
+    names: tuple[str, str, str],
 ) -> ReplaySummary:
-    frame = _changed(spark, ranges.cut(source.read(spark, **ranges.options())), statement)
+    frame = _changed(spark, ranges.cut(messages), statement)
     sample = [row.asDict() for row in frame.take(_SAMPLE_ROWS)]
     name, to, root = names
     return ReplaySummary(

@@ -35,8 +35,10 @@ class Quantiles:
     p99: float | None
 
     @classmethod
-    def of(cls, counts: Numbers) -> "Quantiles":
-        return cls(*(quantile(counts, share) for share in (0.5, 0.95, 0.99)))
+    def of(cls, counts: Numbers, value_max: float | None = None) -> "Quantiles":
+        """Those of counts by step. The middle of a step may lie above the largest value, which is known."""
+        found = (quantile(counts, share) for share in (0.5, 0.95, 0.99))
+        return cls(*(each if each is None or value_max is None else min(each, value_max) for each in found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ def _topic_line(topic: str, parts: list[MessageFigures], stored_bytes: int) -> T
     messages, size = (int(sum(each[kind] for each in sums)) for kind in (0, 1))
     sizes = sum((each.sizes for each in parts), np.zeros(STEPS, np.int64))
     size_max = max((each.size_max for each in parts), default=0)
-    return TopicLine(topic, messages, size, stored_bytes, Quantiles.of(sizes), size_max)
+    return TopicLine(topic, messages, size, stored_bytes, Quantiles.of(sizes, size_max), size_max)
 
 
 def _group_line(figures: GroupFigures) -> GroupLine:
@@ -220,11 +222,15 @@ def _throughput(by_topic: dict[str, list[MessageFigures]]) -> Timeline:
         topic: Moments.together([each.moments for each in parts], 2) for topic, parts in by_topic.items()
     }
     edges = edges_of(moments.values())
-    line = Timeline(edges, {})
-    for topic, found in moments.items():
-        if len(found.seconds):
-            line.rows[topic] = (found.by(edges)[0] / line.width_s).tolist()
-    return line
+    counted = [found for found in moments.values() if len(found.seconds)]
+    if not counted:
+        return Timeline(edges, {})
+    # Of the first and the last step only a part is told of: over all of it, the rate would seem to drop.
+    first = min(int(found.seconds[0]) for found in counted)
+    end = max(int(found.seconds[-1]) + found.width_s for found in counted)
+    widths_s = np.diff(np.clip(edges, first, end))
+    rows = {topic: found.by(edges)[0] / widths_s for topic, found in moments.items() if len(found.seconds)}
+    return Timeline(edges, {topic: rates.tolist() for topic, rates in rows.items()})
 
 
 def _latency(groups: list[GroupFigures]) -> Timeline:

@@ -62,6 +62,8 @@ class Moments:
 
     seconds: Numbers
     counts: Numbers
+    width_s: int = 1
+    """How long each moment is."""
 
     @classmethod
     def of(cls, seconds: Numbers, *counts: Numbers) -> "Moments":
@@ -71,7 +73,7 @@ class Moments:
         for coarser in _COARSER_S:
             if len(found.seconds) <= _MOMENTS_MAX:
                 break
-            found = _summed(found.seconds // coarser * coarser, found.counts)
+            found = _summed(found.seconds // coarser * coarser, found.counts, coarser)
         return found
 
     @classmethod
@@ -81,6 +83,7 @@ class Moments:
         return _summed(
             np.concatenate([part.seconds for part in parts]),
             np.concatenate([part.counts for part in parts], axis=1),
+            max(part.width_s for part in parts),
         )
 
     def by(self, edges: Numbers) -> Numbers:
@@ -93,12 +96,12 @@ class Moments:
         return sums
 
 
-def _summed(seconds: Numbers, counts: Numbers) -> Moments:
+def _summed(seconds: Numbers, counts: Numbers, width_s: int = 1) -> Moments:
     unique, places = np.unique(seconds, return_inverse=True)
     sums = np.zeros((len(counts), len(unique)), np.int64)
     for kind, row in enumerate(counts):
         np.add.at(sums[kind], places, row)
-    return Moments(unique, sums)
+    return Moments(unique, sums, width_s)
 
 
 @dataclass(slots=True)

@@ -58,7 +58,7 @@ def count_group(place: Place, topic: str, group: str, period: Period) -> GroupFi
         return figures
     latencies, failures = list[Moments](), list[Moments]()
     for partition in range(place.settings(topic).partitions):
-        acks, failed = read_acks(journal_path(place, topic, group, partition))
+        acks, failed = read_acks(journal_path(place, topic, group, partition), period)
         bounds = place.lanes(topic)
         failures.append(failed)
         for priority, found in zip(LANES, acks, strict=True):
@@ -66,12 +66,12 @@ def count_group(place: Place, topic: str, group: str, period: Period) -> GroupFi
             if lane in bounds:
                 latencies.append(_latencies(place, lane, bounds[lane], found, period))
     figures.latencies = Moments.together(latencies, 1)
-    figures.retries = _within(Moments.together(failures, 1), period)
+    figures.retries = Moments.together(failures, 1)
     return figures
 
 
-def read_acks(path: Path) -> tuple[list[Acks], Moments]:
-    """What a journal says about acks, by lane, and how many deliveries failed, by second."""
+def read_acks(path: Path, period: Period) -> tuple[list[Acks], Moments]:
+    """What a journal says about acks, by lane, and how many deliveries failed within a time, by second."""
     acks = [Acks() for _ in LANES]
     seconds, counts = list[int](), list[int]()
     for time_us, record in _changes(path):
@@ -80,7 +80,7 @@ def read_acks(path: Path) -> tuple[list[Acks], Moments]:
                 acks[lane].finish(list(numbers), time_us)
             elif kind == BURY:
                 acks[lane].bury(list(numbers[3:]))
-            elif kind == RETRY and numbers[0] > 0:
+            elif kind == RETRY and numbers[0] > 0 and time_us in period:
                 # With no attempt yet it waits for its turn, and did not fail.
                 flat = numbers[2:]
                 seconds.append(time_us // 1_000_000)
@@ -108,8 +108,12 @@ def _latencies(place: Place, lane: Lane, bounds: Bounds, acks: Acks, period: Per
     offsets, times_us = offsets[is_there], times_us[is_there]
     if not len(offsets):
         return Moments.together([], 1)
-    frames = place.frames(lane, int(offsets.min()), int(offsets.max()) + 1)
-    bases, append_us = np.array([_came(frame) for frame in frames], np.int64).T
+    try:
+        frames = place.frames(lane, int(offsets.min()), int(offsets.max()) + 1)
+        bases, append_us = np.array([_came(frame) for frame in frames], np.int64).T
+    except OffsetOutOfRange:
+        # Retention was faster. When these came in is gone with them; what else the group did is not.
+        return Moments.together([], 1)
     came_us = append_us[np.searchsorted(bases, offsets, side="right") - 1]
     steps = steps_of(np.maximum(times_us - came_us, 1))
     packed = times_us // 1_000_000 * STEPS + steps
@@ -119,8 +123,3 @@ def _latencies(place: Place, lane: Lane, bounds: Bounds, acks: Acks, period: Per
 
 def _came(frame: Frame) -> tuple[int, int]:
     return frame.header.base_offset, frame.header.append_time
-
-
-def _within(moments: Moments, period: Period) -> Moments:
-    inside = period.holds(moments.seconds * 1_000_000)
-    return Moments(moments.seconds[inside], moments.counts[:, inside])

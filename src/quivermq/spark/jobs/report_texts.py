@@ -4,6 +4,8 @@ import math
 from datetime import UTC, datetime
 
 _KEY_CHARACTERS_MAX = 48
+# The years 1 to 9999.
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _COUNT_UNITS = ("", "k", "M", "G", "T")
 
@@ -59,7 +61,8 @@ def moment_text(moment: datetime) -> str:
 
 
 def second_text(second: float) -> str:
-    return moment_text(datetime.fromtimestamp(second, UTC))
+    """A unix second in UTC; the first or last one that there is a text for when it lies beyond."""
+    return moment_text(datetime.fromtimestamp(min(max(second, _FIRST_S), _LAST_S), UTC))
 
 
 def width_text(width_s: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from quivermq.errors import InvalidRequest
 from quivermq.spark.failures import translated
-from quivermq.spark.jobs.run_file import CONTINUOUS, ONCE, Pipeline, Sink, load_pipeline
+from quivermq.spark.jobs.run_file import CONTINUOUS, ONCE, Pipeline, Sink, load_pipeline, malformed_sink
 from quivermq.spark.jobs.run_tables import in_file, make_tables, message_rows
 from quivermq.spark.jobs.state import held, state_directory
 from quivermq.spark.jobs.streaming import Standing, wait_for
@@ -131,7 +131,7 @@ def _flows(
         except PySparkException as error:
             raise in_file(pipeline, f"[[sink]] {number} {sink.name!r}", error) from error
     for topic, frame in malformed.items():
-        flows.append((Sink(table="", name=f"malformed-{topic}", topic=topic), frame))
+        flows.append((Sink(table="", name=malformed_sink(topic), topic=topic), frame))
     return flows
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from quivermq.disk import SystemDisk, read_file
 from quivermq.errors import InvalidRequest, NotFound
+from quivermq.spark.jobs.state import is_file_name
 from quivermq.spark.jobs.toml_record import Reading
 from quivermq.topic.names import check_topic_name
 
@@ -109,6 +110,11 @@ def pipeline_of(file: Path, document: Mapping[str, Any]) -> Pipeline:
     return pipeline
 
 
+def malformed_sink(topic: str) -> str:
+    """The name of the sink for what sources could not read, which writes to that topic."""
+    return f"malformed-{topic}"
+
+
 def _sink(reading: Reading, where: str, given: Mapping[str, Any]) -> Sink:
     # `from` is a word of Python's, and the natural one in the file.
     if "table" in given:
@@ -128,6 +134,7 @@ def _check(reading: Reading, pipeline: Pipeline) -> None:
         raise reading.error("[[sink]]", None, "is missing: a pipeline writes to somewhere")
     if pipeline.data is not None and pipeline.server is not None:
         raise reading.error("[pipeline]", "server", "and data are both there: a queue is in one place")
+    _check_name(reading, "[pipeline]", pipeline.name)
     tables: set[str] = set()
     for number, source in enumerate(pipeline.sources, 1):
         _check_source(reading, f"[[source]] {number}", source)
@@ -140,7 +147,10 @@ def _check(reading: Reading, pipeline: Pipeline) -> None:
             raise reading.error(where, "python", 'is a file and a function in it: "steps.py:enrich"')
         _check_watermark(reading, where, step.watermark)
         _add(reading, where, step.name, tables)
-    _check_sinks(reading, pipeline.sinks, tables)
+    taken = {
+        malformed_sink(source.malformed) for source in pipeline.sources if source.malformed is not None
+    }
+    _check_sinks(reading, pipeline.sinks, tables, taken)
 
 
 def _check_source(reading: Reading, where: str, source: Source) -> None:
@@ -162,8 +172,10 @@ def _check_watermark(reading: Reading, where: str, watermark: dict[str, str] | N
         raise reading.error(where, "watermark", 'is { column = "…", delay = "10 minutes" }')
 
 
-def _check_sinks(reading: Reading, sinks: tuple[Sink, ...], tables: set[str]) -> None:
-    names: set[str] = set()
+def _check_sinks(
+    reading: Reading, sinks: tuple[Sink, ...], tables: set[str], names_taken: set[str]
+) -> None:
+    names = set(names_taken)
     for number, sink in enumerate(sinks, 1):
         where = f"[[sink]] {number}"
         if (sink.topic is None) == (sink.parquet is None):
@@ -176,6 +188,7 @@ def _check_sinks(reading: Reading, sinks: tuple[Sink, ...], tables: set[str]) ->
             check_topic_name(sink.topic)
             if sink.partition_by:
                 raise reading.error(where, "partition_by", "is for Parquet files")
+        _check_name(reading, where, sink.name)
         if sink.name in names:
             raise reading.error(
                 where, "name", f"{sink.name!r} is the name of another sink: give this one its own"
@@ -183,11 +196,17 @@ def _check_sinks(reading: Reading, sinks: tuple[Sink, ...], tables: set[str]) ->
         names.add(sink.name)
 
 
+def _check_name(reading: Reading, where: str, name: str) -> None:
+    if not is_file_name(name):
+        raise reading.error(where, "name", f"{name!r} is no name for a directory, and its state is in one")
+
+
 def _add(reading: Reading, where: str, name: str, tables: set[str]) -> None:
     if not name.isidentifier():
         raise reading.error(
             where, "name", f"{name!r} is no name for a table: letters, digits and _ make one"
         )
-    if name in tables:
+    # Spark does not tell capitals from others.
+    if name.casefold() in {table.casefold() for table in tables}:
         raise reading.error(where, "name", f"{name!r} is the name of another table")
     tables.add(name)

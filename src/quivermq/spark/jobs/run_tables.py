@@ -14,7 +14,7 @@ from quivermq.spark.failures import our_error, reworded
 from quivermq.spark.jobs.run_file import JSON, RAW, Pipeline, Sink, Source, Step
 from quivermq.spark.jobs.state import fingerprint
 from quivermq.spark.jobs.typed import typed
-from quivermq.spark.jobs.where import Where, without_place
+from quivermq.spark.jobs.where import Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,9 +80,11 @@ def _source(
     rows = typed(frame, schema, message=_MESSAGE, malformed=MALFORMED)
     if source.malformed is None:
         return rows
-    tables.malformed[source.malformed] = rows.where(F.col(MALFORMED).isNotNull()).select(
+    wrong = rows.where(F.col(MALFORMED).isNotNull()).select(
         f"{_MESSAGE}.key", F.col(MALFORMED).alias("value"), f"{_MESSAGE}.headers", f"{_MESSAGE}.timestamp"
     )
+    others = tables.malformed.get(source.malformed)
+    tables.malformed[source.malformed] = wrong if others is None else others.unionByName(wrong)
     return rows.where(F.col(MALFORMED).isNull()).drop(MALFORMED)
 
 
@@ -140,7 +142,7 @@ def message_rows(frame: "DataFrame", sink: Sink) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
     if "value" in frame.columns:
-        return without_place(frame if sink.key is None else frame.withColumn("key", F.col(sink.key)))
+        return frame if sink.key is None else frame.withColumn("key", F.col(sink.key))
     value = F.to_json(
         F.struct(*(F.col(f"`{name}`") for name in frame.columns)), {"ignoreNullFields": "false"}
     )

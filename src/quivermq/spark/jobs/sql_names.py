@@ -22,7 +22,7 @@ _BEFORE_A_TABLE = {"from", "join"}
 
 def named_tables(statement: str, names: Iterable[str]) -> list[str]:
     """Those of the names that the statement may mean. Spark does not tell capitals from others."""
-    words = {word for word, _ in _words(statement)}
+    words = set(_words(statement))
     folded = {word.casefold() for word in words}
     meant: dict[str, str] = {}
     for name in sorted(names):
@@ -54,9 +54,9 @@ def quoted(name: str) -> str:
     return name if _NEEDS_NO_QUOTES.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
-def _words(statement: str) -> Iterator[tuple[str, bool]]:
+def _words(statement: str) -> Iterator[str]:
     for match in _TOKEN.finditer(statement):
         if match["quoted"] is not None:
-            yield match["quoted"].replace("``", "`"), True
+            yield match["quoted"].replace("``", "`")
         elif match["bare"]:
-            yield match["bare"], False
+            yield match["bare"]

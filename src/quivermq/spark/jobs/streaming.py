@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +84,3 @@ def _look(queries: Mapping[str, "StreamingQuery"], standings: Mapping[str, Stand
         for progress in query.recentProgress:
             if progress["batchId"] >= standings[name].batch:
                 standings[name].learn(progress)
-
-
-def rows_in_all(standings: Mapping[str, Standing] | Sequence[Standing]) -> int:
-    """How many rows all queries have read."""
-    each = standings.values() if isinstance(standings, Mapping) else standings
-    return sum(standing.rows for standing in each)

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SCHEMA_BYTES_MAX = 1024 * 1024
-# A name that no schema has, for what Spark says about a text that it could not read.
-_CORRUPT = "__quiver_corrupt"
+# Spark reads the first value of a text and does not look at what is behind it. As a field of an object,
+# with another one behind it, a text has to be one value and nothing else, and is still read only once.
+# What gets through is a value with further fields behind it, as in `{"id": 1}, "more": 2`.
+_VALUE, _END, _CORRUPT = "value", "end", "corrupt"
+_BEFORE, _BEHIND = f'{{"{_VALUE}":', f',"{_END}":true}}'
 
 
 def typed(
@@ -45,15 +48,18 @@ def typed(
         )
     text = F.col("value").cast("string")
     parsed = F.from_json(
-        text, fields.add(_CORRUPT, "string"), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        F.concat(F.lit(_BEFORE), text, F.lit(_BEHIND)),
+        StructType().add(_VALUE, fields).add(_END, "boolean").add(_CORRUPT, "string"),
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
     )
     others = F.struct(*(F.col(name) for name in frame.columns if name != "value"))
     rows = frame.select(others.alias("m"), text.alias("t"), parsed.alias("p"))
-    is_wrong = F.col("p").isNull() | F.col(f"p.{_CORRUPT}").isNotNull()
+    value = F.col(f"p.{_VALUE}")
+    is_wrong = value.isNull() | F.col(f"p.{_END}").isNull() | F.col(f"p.{_CORRUPT}").isNotNull()
     for name in columns.required:
-        is_wrong |= F.col("p").getField(name).isNull()
+        is_wrong |= value.getField(name).isNull()
     return rows.select(
-        *(F.col("p").getField(name).alias(name) for name in names),
+        *(value.getField(name).alias(name) for name in names),
         F.col("m").alias(message),
         F.when(is_wrong, F.coalesce("t", F.lit(""))).alias(malformed),
     )

@@ -11,11 +11,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def without_place(frame: "DataFrame") -> "DataFrame":
-    """Messages without where they were: with an offset, topic and partition are those of the old place."""
-    return frame.drop("topic", "partition", "offset") if "offset" in frame.columns else frame.drop("topic")
-
-
 AnyPath = str | os.PathLike[str]
 
 

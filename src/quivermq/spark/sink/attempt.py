@@ -20,6 +20,14 @@ class Part(NamedTuple):
         return int.from_bytes(blake2b(told.encode(), digest_size=8).digest(), "little") or 1
 
 
+def is_repeated() -> bool:
+    """Whether Spark has begun the task that runs here before, in this run."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return task is not None and task.attemptNumber() > 0
+
+
 def current_part(write: str | None) -> Part:
     """The part of the task that runs here; `write` is None for a stream, whose query has an id itself."""
     from pyspark import TaskContext

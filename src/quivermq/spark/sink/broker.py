@@ -15,20 +15,18 @@ from quivermq.client.blocking.connection import Connection
 from quivermq.client.core.publishing import Publishing
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
-from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
+from quivermq.errors import Conflict
 from quivermq.frame import Codec, Producer, codec_named
 from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.place import Lane
 from quivermq.spark.sink.attempt import Part
 from quivermq.spark.sink.encode import encode_rows
 from quivermq.spark.sink.gathering import Gathering, Target, by_lane, by_topic
 from quivermq.spark.sink.options import SinkOptions
 from quivermq.spark.sink.outbox import Outbox
 from quivermq.spark.sink.pace import Pace
+from quivermq.spark.sink.reading_back import check_compacted, check_remembered, read_back
 from quivermq.spark.sink.routing import ANYWHERE
 from quivermq.spark.sink.shape import rows_of
-from quivermq.spark.sink.written import Written
-from quivermq.topic.put import FirstFrame
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +34,13 @@ logger = logging.getLogger(__name__)
 _RETRY = Retry(retries=40, is_patient=True)
 
 
-def write_to_broker(batches: Iterator[pa.RecordBatch], part: Part, options: SinkOptions) -> int:
-    """Write the rows of a task, and return how many messages that were."""
+def write_to_broker(
+    batches: Iterator[pa.RecordBatch], part: Part, options: SinkOptions, *, is_repeated: bool = False
+) -> int:
+    """Write the rows of a task, and return how many messages that were.
+
+    `is_repeated` says that an earlier attempt is known of; there may also be one that nobody knows of.
+    """
     place = options.place
     assert isinstance(place, BrokerPlace)
     pace = Pace(options.task_rate)
@@ -48,7 +51,9 @@ def write_to_broker(batches: Iterator[pa.RecordBatch], part: Part, options: Sink
             for batch in batches:
                 for topic, rows in by_topic(rows_of(batch), options.topic):
                     if topic not in writers:
-                        writers[topic] = TopicWriter(place, topic, part, options, outbox, pace)
+                        writers[topic] = TopicWriter(
+                            place, topic, part, options, outbox, pace, is_repeated=is_repeated
+                        )
                     writers[topic].add(rows)
                 count += len(batch)
             for writer in writers.values():
@@ -70,6 +75,8 @@ class TopicWriter:
         options: SinkOptions,
         outbox: Outbox,
         pace: Pace,
+        *,
+        is_repeated: bool = False,
     ) -> None:
         self._topic = topic
         self._id = part.producer_id(topic)
@@ -81,6 +88,7 @@ class TopicWriter:
         self._clock = self._connection.calls.clock
         self._publishing = Publishing(TopicCalls(_RETRY), topic)
         state = self._connection.shell.run(TopicCalls(_RETRY).begin_producer(topic, self._id))
+        check_remembered(state, options.begun_us, is_repeated=is_repeated)
         self._epoch = state.epoch
         settings = place.settings(topic)
         self._partitions = settings.partitions
@@ -88,18 +96,25 @@ class TopicWriter:
         self._sequences: Counter[Target] = Counter()
         # So that the tasks of a batch do not all begin with the same partition.
         self._turn = part.task
-        self._written = _read_back(place, topic, self._id, state.batches)
+        self._written = read_back(place, topic, self._id, state.batches)
+        # Rows that were not found, where compaction has taken out some.
+        self._unknown = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows in, and send what is enough for a frame."""
         if self._written.count:
             rows = self._written.subtract(rows)
+        if self._written.removed:
+            self._unknown += len(rows)
+            return
         for target, part in by_lane(rows, self._partitions):
             for ready in self._gathering.add(target, part):
                 self._send(*ready)
 
     def finish(self) -> None:
-        """Send what is left."""
+        """Send what is left. Raises Conflict when nobody can tell what that is."""
+        if self._written.removed:
+            check_compacted(self._unknown, self._written, self._topic)
         for ready in self._gathering.finish():
             self._send(*ready)
         if self._written.count:
@@ -129,24 +144,3 @@ class TopicWriter:
             self._connection.shell.run(flow)
         except Conflict as error:
             raise Conflict(f"another attempt of this task has taken over {self._topic}: {error}") from error
-
-
-def _read_back(place: BrokerPlace, topic: str, producer_id: int, firsts: list[FirstFrame]) -> Written:
-    """The messages that earlier attempts have written, all of which came before this one began."""
-    written = Written()
-    if not firsts:
-        return written
-    bounds = place.lanes(topic)
-    for partition, priority, first in firsts:
-        lane = Lane(topic, partition, priority)
-        try:
-            for frame in place.frames(lane, first, bounds[lane].end):
-                if frame.header.producer_id == producer_id:
-                    written.add(frame, partition, priority)
-        except OffsetOutOfRange as error:
-            raise NotFound(
-                f"an earlier attempt of this batch wrote to {lane}, from offset {first} on, and retention"
-                " has removed some of it: nobody can tell which rows are there. Let the topic keep messages"
-                " for longer than a query stands still, and go on with a new checkpoint"
-            ) from error
-    return written

@@ -2,19 +2,23 @@
 
 The manifest is the commit point: from when it has its name, the batch consists of exactly the files that it
 lists, also when the batch is executed again and stages others. Applying it may be repeated, because each
-frame has a producer and a sequence.
+frame has a producer and a sequence. A topic remembers these of so many frames only, so a large batch is
+applied in parts, and how far it came is noted after each.
 """
 
 import logging
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, read_file, remove_tree, replace_file
-from quivermq.errors import DirectoryLocked, Unavailable
+from quivermq.errors import Conflict, DirectoryLocked, Unavailable
 from quivermq.settings import Durability
+from quivermq.spark.sink.abandoned import remove_abandoned
 from quivermq.spark.sink.pace import Pace
 from quivermq.spark.sink.staging import (
     StagedFile,
@@ -23,6 +27,7 @@ from quivermq.spark.sink.staging import (
     packed_manifest,
     unpacked_manifest,
 )
+from quivermq.spark.sink.turns import patiently, turn
 
 if TYPE_CHECKING:
     import quivermq
@@ -31,19 +36,26 @@ logger = logging.getLogger(__name__)
 
 _APPLIED = "applied"
 _MANIFEST = ".json"
-# The directory of a batch, its manifest, and one that was not finished.
-_OF_A_BATCH = re.compile(r"([0-9]+)(\.json(\.new)?)?", re.ASCII)
+_PROGRESS = ".applied"
+# The directory of a batch, its manifest, how far that is applied, and one of these that was not finished.
+_OF_A_BATCH = re.compile(r"([0-9]+)((\.json|\.applied)(\.new)?)?", re.ASCII)
 _MANIFEST_BYTES_MAX = 1024 * 1024 * 1024
+# Fewer than the producers that a topic remembers for ever, each of which may have a frame of its own here.
+FRAMES_PER_NOTE = 4096
+# A command that puts one message is done by then; whoever keeps the queue open is not.
+_QUEUE_WAIT_S = 3.0
+# What is abandoned is looked for now and then: it costs a look at every write there has been.
+_BATCHES_PER_LOOK = 100
 
 Opener = Callable[[Path], "AbstractContextManager[quivermq.Engine]"]
 
 
-def open_queue(path: Path) -> "quivermq.Engine":
+def open_queue(path: Path, *, wait_s: float = _QUEUE_WAIT_S) -> "quivermq.Engine":
     """The data directory, as any embedded program opens it. Raises Unavailable while another one has it."""
     import quivermq
 
     try:
-        return quivermq.open(path)
+        return patiently(lambda: quivermq.open(path), wait_s)
     except DirectoryLocked as error:
         holder = "another process" if error.pid is None else f"process {error.pid}"
         raise Unavailable(
@@ -63,27 +75,26 @@ def commit_batch(
     durability: Durability | None = None,
     pace: Pace | None = None,
     is_repeatable: bool = True,
+    clock: Clock | None = None,
 ) -> None:
     """Bring a batch into its topics, unless that was done before.
 
-    A write that nobody can repeat, because it has an id of its own each time, leaves nothing behind.
+    A write that nobody can repeat, because it has an id of its own each time, leaves nothing behind. Other
+    writes from Spark are waited for. Raises Unavailable while somebody else has the directory open.
     """
     directory = directory_of(path, write)
-    # Who holds the queue's lock is alone here as well.
-    with open_queue(path) as queue:
-        if batch > _last_applied(disk, directory):
-            manifest = directory / f"{batch}{_MANIFEST}"
-            if not disk.exists(manifest):
-                disk.make_directory(directory)
-                replace_file(disk, manifest, packed_manifest(files))
-            committed = unpacked_manifest(read_file(disk, manifest, bytes_max=_MANIFEST_BYTES_MAX))
-            _apply(queue, disk, directory / str(batch), committed, durability, pace or Pace(None))
-            if is_repeatable:
-                replace_file(disk, directory / _APPLIED, str(batch).encode())
-        if is_repeatable:
-            _clean(disk, directory)
-        else:
+    applying = _Applying(disk, directory, batch, durability, pace or Pace(None))
+    with turn(disk, path), open_queue(path) as queue:
+        if not is_repeatable:
+            applying.apply(queue, files)
             remove_tree(disk, directory)
+        else:
+            if batch > _last_applied(disk, directory):
+                applying.apply_manifest(queue, files)
+                replace_file(disk, directory / _APPLIED, str(batch).encode())
+            _clean(disk, directory)
+        if batch % _BATCHES_PER_LOOK == 0:
+            remove_abandoned(disk, path, (clock or SystemClock()).now_us())
 
 
 def discard_batch(path: Path, write: str, batch: int, *, disk: Disk, is_repeatable: bool = True) -> None:
@@ -96,38 +107,83 @@ def discard_batch(path: Path, write: str, batch: int, *, disk: Disk, is_repeatab
 
 
 def _last_applied(disk: Disk, directory: Path) -> int:
+    return _read_number(disk, directory / _APPLIED, -1)
+
+
+def _read_number(disk: Disk, path: Path, otherwise: int) -> int:
     try:
-        return int(read_file(disk, directory / _APPLIED, bytes_max=64))
+        return int(read_file(disk, path, bytes_max=64))
     except FileNotFoundError:
-        return -1
+        return otherwise
 
 
-def _apply(
-    queue: "quivermq.Engine",
-    disk: Disk,
-    directory: Path,
-    files: list[StagedFile],
-    durability: Durability | None,
-    pace: Pace,
-) -> None:
-    last = {_lane(frame): frame for file in files for frame in file.frames}
-    for staged in files:
-        if not staged.frames:
-            continue
-        file = disk.open(directory / staged.name)
-        try:
-            for frame in staged.frames:
-                pace.wait(frame.messages)
-                # What the topic promises, it promises at the end; a sync of the last covers those before.
-                is_last = last[_lane(frame)] is frame
-                queue.queue(frame.topic).put_frame(
-                    file.read(frame.position, frame.length),
-                    partition=frame.partition,
-                    priority=frame.priority,
-                    durability=durability if is_last else "os",
-                )
-        finally:
-            file.close()
+class _Applying:
+    """Brings the frames of one batch into their topics."""
+
+    def __init__(
+        self, disk: Disk, directory: Path, batch: int, durability: Durability | None, pace: Pace
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._batch = batch
+        self._durability = durability
+        self._pace = pace
+
+    def apply_manifest(self, queue: "quivermq.Engine", files: list[StagedFile]) -> None:
+        """Apply the manifest of the batch, which is made of these files unless there is one."""
+        manifest = self._directory / f"{self._batch}{_MANIFEST}"
+        if not self._disk.exists(manifest):
+            self._check_there(files)
+            self._disk.make_directory(self._directory)
+            replace_file(self._disk, manifest, packed_manifest(files))
+        committed = unpacked_manifest(read_file(self._disk, manifest, bytes_max=_MANIFEST_BYTES_MAX))
+        self.apply(queue, committed, self._directory / f"{self._batch}{_PROGRESS}")
+
+    def apply(
+        self, queue: "quivermq.Engine", files: list[StagedFile], progress: Path | None = None
+    ) -> None:
+        """Put all frames, in parts when how far it came is to be noted, from the last note on."""
+        frames = [(file.name, frame) for file in files for frame in file.frames]
+        done = 0 if progress is None else _read_number(self._disk, progress, 0)
+        while progress is not None and len(frames) - done > FRAMES_PER_NOTE:
+            # Before the note: after a power loss nobody looks at them again.
+            self._put(queue, frames[done : done + FRAMES_PER_NOTE], "fsync")
+            done += FRAMES_PER_NOTE
+            replace_file(self._disk, progress, str(done).encode())
+        self._put(queue, frames[done:], self._durability)
+
+    def _put(
+        self,
+        queue: "quivermq.Engine",
+        frames: list[tuple[str, StagedFrame]],
+        durability: Durability | None,
+    ) -> None:
+        last = {_lane(frame): frame for _, frame in frames}
+        for name, of_file in groupby(frames, key=lambda each: each[0]):
+            file = self._disk.open(self._directory / str(self._batch) / name)
+            try:
+                for _, frame in of_file:
+                    self._pace.wait(frame.messages)
+                    # What is promised is promised at the end; a sync of the last covers those before.
+                    is_last = last[_lane(frame)] is frame
+                    queue.queue(frame.topic).put_frame(
+                        file.read(frame.position, frame.length),
+                        partition=frame.partition,
+                        priority=frame.priority,
+                        durability=durability if is_last else "os",
+                    )
+            finally:
+                file.close()
+
+    def _check_there(self, files: list[StagedFile]) -> None:
+        """A manifest of files that somebody took away could never be applied."""
+        there = set(self._disk.names(self._directory / str(self._batch)))
+        missing = [file.name for file in files if file.frames and file.name not in there]
+        if missing:
+            raise Conflict(
+                f"{missing[0]} was staged in {self._directory / str(self._batch)} and is not there any more:"
+                " write again"
+            )
 
 
 def _lane(frame: StagedFrame) -> tuple[str, int, str]:

@@ -1,9 +1,10 @@
 """The options of a write, checked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Codec, codec_named
 from quivermq.log.limits import check_durability
@@ -31,6 +32,8 @@ class SinkOptions:
     rate_limit: int | None = None
     rate_limit_tasks: int = 1
     write_id: str | None = None
+    begun_us: int = field(default_factory=lambda: SystemClock().now_us(), compare=False)
+    """When the driver made them, which is before any task of this run."""
 
     @classmethod
     def of(cls, options: Options) -> "SinkOptions":

@@ -1,9 +1,11 @@
 """Frames that wait in files for their batch to be committed, when nobody serves the data directory.
 
-    <data directory>/spark/<write>/<batch>/<task>-<random>.frames   frames, back to back, by an executor
-                                  /<batch>.json                     the manifest: what the batch consists of
-                                  /applied                          the last batch that is in the topics
+    spark/<write>/<batch>/<task>-<second>-<random>.frames   frames, back to back, by an executor
+                 /<batch>.json                              the manifest: what the batch consists of
+                 /<batch>.applied                           so many frames of it are in the topics
+                 /applied                                   the last batch that is in the topics
 
+The second is when the file was begun, in unix time: it tells how old a file is that nobody came back for.
 Nothing of it looks like a log, so nobody else takes notice of it.
 """
 
@@ -78,7 +80,7 @@ def stage(
     assert path is not None
     directory = directory_of(path, part.write) / str(part.batch)
     disk.make_directory(directory)
-    name = f"{part.task}-{secrets.token_hex(8)}.frames"
+    name = f"{part.task}-{SystemClock().now_us() // 1_000_000}-{secrets.token_hex(8)}.frames"
     file = disk.create(directory / name)
     try:
         frames: list[StagedFrame] = []

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
 )
 
 from quivermq.disk import SystemDisk
-from quivermq.spark.sink.attempt import Part, current_part
+from quivermq.spark.sink.attempt import Part, current_part, is_repeated
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.commit import commit_batch, discard_batch
 from quivermq.spark.sink.options import SinkOptions
@@ -39,7 +39,7 @@ class Sink:
         part, options = current_part(self._write_id), self._options
         if options.directory is not None:
             return Done(part, stage(batches, part, options, SystemDisk()))
-        write_to_broker(batches, part, options)
+        write_to_broker(batches, part, options, is_repeated=is_repeated())
         return Done(part)
 
     def commit_parts(self, messages: list[WriterCommitMessage | None], batch: int) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from quivermq.frame import Frame
 from quivermq.frame.arrow import arrow_batch
+from quivermq.frame.rewriting import left_rows
 from quivermq.spark.sink.routing import lanes_of
 from quivermq.topic.partition import lane_number
 
@@ -40,10 +41,13 @@ class Written:
     def __init__(self) -> None:
         self._places: defaultdict[bytes, list[Place]] = defaultdict(list)
         self.count = 0
+        self.removed = 0
+        """How many more there were, which compaction has taken out: of these nothing is known."""
 
     def add(self, frame: Frame, partition: int, priority: str) -> None:
         """Take in the messages of a frame."""
-        batch = arrow_batch(frame, _READ)
+        batch = left_rows(arrow_batch(frame, _READ))
+        self.removed += len(frame) - len(batch)
         lane = lane_number(priority)
         keys, values, headers = (batch.column(name).to_pylist() for name in ("key", "value", "headers"))
         moments = (batch.column(name).view(pa.int64()).to_pylist() for name in ("timestamp", "expires_at"))

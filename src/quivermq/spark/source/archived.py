@@ -4,7 +4,7 @@ In bulk, archived rows are read as Parquet, by the parts of files that have the 
 only where retention was faster than a reader.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,9 @@ class ArchivedPlace:
     def lanes(self, topic: str) -> dict[Lane, Bounds]:
         return self.look(topic).lanes
 
+    def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
+        return self.live.synced_ends(topic, starts)
+
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
         archived = self.archived(lane.topic)
         found = None if archived is None else archived.find_time(_own(lane), timestamp_us)
@@ -96,7 +99,7 @@ class ArchivedPlace:
                 stop = self.archived_end(lane, start, min(end, begins))
                 archived = self.archived(lane.topic)
                 if archived is None or stop <= start:
-                    raise OffsetOutOfRange(start, start=begins, end=self.live.lanes(lane.topic)[lane].end)
+                    raise self._hole(lane, start, begins, archived)
                 yield from archived.frames(_own(lane), start, stop)
                 start = stop
                 continue
@@ -125,8 +128,15 @@ class ArchivedPlace:
         archived = self.archived(lane.topic)
         if archived is None:
             return start
-        found = archived.lane(_own(lane))
-        return min(end, found.end) if found.files and found.start <= start < found.end else start
+        return min(end, archived.lane(_own(lane)).whole_end(start))
+
+    def _hole(
+        self, lane: Lane, start: int, begins: int, archived: ArchivedTopic | None
+    ) -> OffsetOutOfRange:
+        """The error of offsets that are gone: its `start` is where to go on."""
+        following = None if archived is None else archived.lane(_own(lane)).next_start(start)
+        going_on = begins if following is None else min(begins, following)
+        return OffsetOutOfRange(start, start=going_on, end=self.live.lanes(lane.topic)[lane].end)
 
     def archived_rows(
         self, lane: Lane, start: int, end: int, columns: Sequence[str]

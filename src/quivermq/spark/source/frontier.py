@@ -1,11 +1,13 @@
 """How far a stream may go: what there is, what was asked for, and what is missing."""
 
 import logging
+from collections.abc import Mapping
 
 from quivermq.errors import Conflict, QuiverError, TopicNotFound
 from quivermq.spark.options import Options
 from quivermq.spark.place import NOTHING, Bounds, Lane, Place, TopicView
 from quivermq.spark.source import plan
+from quivermq.spark.source.identity import appended_us, replaced
 from quivermq.spark.source.loss import gone
 from quivermq.spark.source.positions import Positions
 from quivermq.spark.source.stream_offsets import StreamOffsets, TopicOffsets, shared
@@ -33,20 +35,18 @@ class Frontier:
         self.latest: StreamOffsets | None = None
         # Where this run ends, once it is known that it does.
         self._last: StreamOffsets | None = None
-        # Where the options say that a lane ends, found out once.
-        self._limits: dict[Lane, int | None] = {}
+        # Where the options say that a lane ends, once there is something behind it.
+        self._limits: dict[Lane, int] = {}
 
     def first(self) -> StreamOffsets:
         """Where a query without a checkpoint begins. Raises OffsetOutOfRange, InvalidRequest."""
         views = self._look()
         self._starting.check_known(lane for view in views.values() for lane in view.lanes)
-        return {
-            topic: TopicOffsets(
-                view.created_us,
-                {lane: self._first_of(lane, bounds) for lane, bounds in view.lanes.items()},
-            )
-            for topic, view in views.items()
-        }
+        return {topic: self._begun(view) for topic, view in views.items()}
+
+    def _begun(self, view: TopicView) -> TopicOffsets:
+        lanes = {lane: self._first_of(lane, bounds) for lane, bounds in view.lanes.items()}
+        return TopicOffsets(view.created_us, lanes, dict(lanes), self._identities(lanes))
 
     def stop_here(self) -> None:
         """Let what there is now be all that there is."""
@@ -64,29 +64,46 @@ class Frontier:
             for lane, at in each.lanes.items()
         }
         rows = lags if rows_max is None else shared(lags, rows_max)
-        return {
-            topic: TopicOffsets(
-                each.created_us, {lane: at + rows[lane] for lane, at in each.lanes.items()}, each.begins
-            )
-            for topic, each in standing.items()
-        }
+        end = {topic: self._advanced(each, rows) for topic, each in standing.items()}
+        # Spark takes any other text for something to read.
+        return start if _places(end) == _places(start) else end
+
+    def _advanced(self, standing: TopicOffsets, rows: Mapping[Lane, int]) -> TopicOffsets:
+        """Where the lanes of a topic are so many rows later."""
+        lanes = {lane: at + rows[lane] for lane, at in standing.lanes.items()}
+        moved = {lane: at for lane, at in lanes.items() if at != standing.lanes[lane]}
+        kept = {lane: us for lane, us in standing.appended_us.items() if lane not in moved}
+        return TopicOffsets(standing.created_us, lanes, standing.begins, kept | self._identities(moved))
+
+    def _identities(self, lanes: Mapping[Lane, int]) -> dict[Lane, int]:
+        """When the last message before each offset came in, of those of which that can be told."""
+        found = {lane: appended_us(self._place, lane, at) for lane, at in lanes.items()}
+        return {lane: us for lane, us in found.items() if us is not None}
 
     def _standing(self, known: TopicOffsets | None, view: TopicView) -> TopicOffsets:
         """Where each lane of a topic is read on: where it was left, or at its beginning."""
         if known is None or known.created_us != view.created_us:
             known = TopicOffsets(view.created_us)
-        lanes, begins = dict(known.lanes), dict(known.begins)
+        lanes, came = dict(known.lanes), dict(known.appended_us)
+        begins = {lane: at for lane, at in known.begins.items() if known.is_unread(lane)}
         for lane, bounds in view.lanes.items():
             if lane not in lanes:
                 if self._is_too_late(lane, view.created_us):
                     continue
-                lanes[lane] = bounds.start
-                if bounds.start > 0:
-                    begins[lane] = bounds.start
+                lanes[lane] = begins[lane] = bounds.start
             elif not bounds.start <= lanes[lane] <= bounds.end:
                 self._tell_lost(lane, lanes[lane], bounds)
                 lanes[lane] = min(max(lanes[lane], bounds.start), bounds.end)
-        return TopicOffsets(view.created_us, lanes, begins)
+                came.pop(lane, None)
+            elif lane in came and lanes[lane] < bounds.end:
+                self._check_same(lane, lanes[lane], came[lane])
+        return TopicOffsets(view.created_us, lanes, begins, came)
+
+    def _check_same(self, lane: Lane, at: int, came_us: int) -> None:
+        """Tell when a log that grew on has other messages where it was read already."""
+        found_us = appended_us(self._place, lane, at)
+        if found_us is not None and found_us != came_us:
+            self._tell(replaced(lane, at, came_us, found_us))
 
     def _is_too_late(self, lane: Lane, created_us: int) -> bool:
         """Whether a lane came after the run was told where to end."""
@@ -99,6 +116,8 @@ class Frontier:
         """How many offsets a lane may go on."""
         if lane not in view.lanes or self._is_too_late(lane, view.created_us):
             return 0
+        if view.lanes[lane].end <= at:
+            return 0  # Before anything is asked: most looks find nothing new.
         end = self._end_of(lane, view.lanes[lane])
         if self._last is not None:
             end = min(end, self._last[lane.topic].lanes[lane])
@@ -106,10 +125,11 @@ class Frontier:
 
     def _end_of(self, lane: Lane, bounds: Bounds) -> int:
         if lane not in self._limits:
-            unlimited = self._ending.is_word(lane)
-            self._limits[lane] = None if unlimited else self._ending.resolve(self._place, lane, bounds)
-        limit = self._limits[lane]
-        return bounds.end if limit is None else min(bounds.end, limit)
+            limit = self._ending.resolve(self._place, lane, bounds)
+            if self._ending.is_word(lane) or limit >= bounds.end:
+                return bounds.end  # Nothing lies behind it yet; for a moment that may change.
+            self._limits[lane] = limit
+        return min(bounds.end, self._limits[lane])
 
     def _first_of(self, lane: Lane, bounds: Bounds) -> int:
         offset = self._starting.resolve(self._place, lane, bounds)
@@ -162,6 +182,10 @@ class Frontier:
         if self._fails:
             raise error
         logger.warning("%s", error)
+
+
+def _places(offsets: StreamOffsets) -> dict[str, tuple[int, dict[Lane, int]]]:
+    return {topic: (each.created_us, each.lanes) for topic, each in offsets.items()}
 
 
 def _ends(views: _Views) -> StreamOffsets:

@@ -4,11 +4,12 @@ Everything that knows where the messages of a lane lie goes through two function
 offsets there are, and `rows_of`, which reads some of them.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from quivermq.errors import Conflict
+from quivermq.errors import Conflict, TopicNotFound
 from quivermq.spark.batches import Wanted, record_batches
 from quivermq.spark.place import Lane, Place, TopicView
 from quivermq.spark.source.archived import ArchivedPlace
@@ -16,6 +17,8 @@ from quivermq.spark.source.loss import Lenient, Strict
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 # About as much as a core reads in a second: many tasks for a large lane, and not too many.
 TASK_BYTES = 64 * 1024 * 1024
@@ -52,11 +55,16 @@ def rows_of(
 ) -> Iterator["pa.RecordBatch"]:
     """The messages of a range, in order.
 
-    Raises Conflict when the topic is another one by now, and OffsetOutOfRange for what is gone; unless
-    `fail_on_data_loss`, that is skipped with a warning.
+    Raises TopicNotFound or Conflict when the topic is gone or another one by now, and OffsetOutOfRange for
+    what is gone of it; unless `fail_on_data_loss`, that is skipped with a warning.
     """
-    if place.created_us(part.lane.topic) != part.created_us:
-        raise Conflict(f"the topic {part.lane.topic} was deleted and made again while it was read")
+    try:
+        _check_same(place, part)
+    except (TopicNotFound, Conflict) as error:
+        if fail_on_data_loss:
+            raise
+        logger.warning("offsets [%d, %d) of %s are skipped: %s", part.start, part.end, part.lane, error)
+        return
     guarded = Strict(place) if fail_on_data_loss else Lenient(place)
     start = part.start
     if isinstance(place, ArchivedPlace):
@@ -66,6 +74,11 @@ def rows_of(
             yield from place.archived_rows(part.lane, start, archived_end, columns)
             start = archived_end
     yield from record_batches(guarded, part.lane, start, part.end, columns, wanted=wanted)
+
+
+def _check_same(place: Place, part: Range) -> None:
+    if place.created_us(part.lane.topic) != part.created_us:
+        raise Conflict(f"the topic {part.lane.topic} was deleted and made again while it was read")
 
 
 def tasks_by_size(ranges: Iterable[Range], tasks_min: int | None = None) -> list[list[Range]]:

@@ -70,7 +70,10 @@ class Positions:
     def resolve(self, place: Place, lane: Lane, bounds: Bounds) -> int:
         """The offset in a lane that holds what `bounds` say. One that was named may lie outside of them."""
         if self.moment_us is not None:
-            return bounds.start if bounds.start == bounds.end else place.find_time(lane, self.moment_us)
+            if bounds.start == bounds.end:
+                return bounds.start
+            # The log may have grown since its bounds were seen.
+            return min(place.find_time(lane, self.moment_us), bounds.end)
         offset = self.lanes.get(lane, self.common)
         return {EARLIEST: bounds.start, LATEST: bounds.end}.get(offset, offset)
 

@@ -1,7 +1,8 @@
-"""Silence where nothing is wrong: a query with a limit stops listening to its tasks in the middle.
+"""Silence where nothing is wrong: a query with a limit, or one that stops, leaves its tasks in the middle.
 
 Spark's worker processes then print the traceback of a broken pipe, many times over, to the terminal of
-whoever asked for three rows.
+whoever asked for three rows. Whatever they run of ours, reading, writing or a job, they import the package
+`quivermq.spark` first, which asks for silence.
 """
 
 import sys
@@ -11,14 +12,6 @@ from typing import Any
 _WORKER = "pyspark.daemon"
 
 _print_exc = traceback.print_exc
-
-
-class Quiet:
-    """Something that silences the worker process in which it arrives, before anything can go wrong."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        ignore_broken_pipes()
 
 
 def ignore_broken_pipes() -> None:

@@ -10,7 +10,6 @@ from quivermq.spark.options import Options
 from quivermq.spark.source.columns import Columns
 from quivermq.spark.source.narrowing import Narrowing
 from quivermq.spark.source.plan import Range, rows_of, tasks_by_size
-from quivermq.spark.source.quiet import Quiet
 from quivermq.spark.source.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class _Pushed:
         return filters
 
 
-class BatchReader(Quiet, DataSourceReader):
+class BatchReader(DataSourceReader):
     """Reads the ranges of a snapshot."""
 
     pushFilters = _Pushing()  # noqa: N815  (Spark's name.)

@@ -2,10 +2,13 @@
 
     {"orders": {"created_us": 1767225600000000, "partitions": {"0": {"normal": 23}}}}
 
-Offsets are the next to be read. A lane that was not there before is read from 0, or from where `begins`,
-in the same form as `partitions`, says that it began when it was first seen. A topic that was deleted and
-made again is another one, whatever its name: that is what `created_us` is for. Spark compares two of these
-as text, so everything has one order.
+Offsets are the next to be read. Two more members have the same form as `partitions`. `begins` says where a
+lane began of which nothing had been read before: Spark keeps the end of a batch, and asks anew where the
+first one begins when it has to run that again. `appended_us` says when the frame came in that holds the
+last message before the offset: a log that lost its end and grew again has another one there.
+
+A topic that was deleted and made again is another one, whatever its name: that is what `created_us` is for.
+Spark compares two of these as text, so everything has one order.
 """
 
 from collections.abc import Mapping
@@ -24,6 +27,11 @@ class TopicOffsets:
     created_us: int
     lanes: dict[Lane, int] = field(default_factory=dict)
     begins: dict[Lane, int] = field(default_factory=dict)
+    appended_us: dict[Lane, int] = field(default_factory=dict)
+
+    def is_unread(self, lane: Lane) -> bool:
+        """Whether nothing was read yet of a lane that is there."""
+        return lane in self.begins and self.begins[lane] == self.lanes.get(lane)
 
 
 StreamOffsets = dict[str, TopicOffsets]
@@ -36,7 +44,8 @@ def to_json(offsets: StreamOffsets) -> dict[str, Any]:
 
 def _topic_json(offsets: TopicOffsets) -> dict[str, Any]:
     told = {"created_us": offsets.created_us, "partitions": _by_partition(offsets.lanes)}
-    return {**told, "begins": _by_partition(offsets.begins)} if offsets.begins else told
+    more = {"begins": offsets.begins, "appended_us": offsets.appended_us}
+    return told | {name: _by_partition(lanes) for name, lanes in more.items() if lanes}
 
 
 def _by_partition(lanes: Mapping[Lane, int]) -> dict[str, dict[str, int]]:
@@ -51,7 +60,10 @@ def from_json(document: Mapping[str, Any]) -> StreamOffsets:
     try:
         return {
             topic: TopicOffsets(
-                told["created_us"], _lanes(topic, told["partitions"]), _lanes(topic, told.get("begins", {}))
+                told["created_us"],
+                _lanes(topic, told["partitions"]),
+                _lanes(topic, told.get("begins", {})),
+                _lanes(topic, told.get("appended_us", {})),
             )
             for topic, told in document.items()
         }
@@ -73,9 +85,10 @@ def _lanes(topic: str, partitions: Mapping[str, Mapping[str, int]]) -> dict[Lane
 def begin_of(start: StreamOffsets, topic: str, end: TopicOffsets, lane: Lane) -> int:
     """Where a batch that ends at `end` begins in a lane: decided by what the checkpoint holds alone."""
     begun = start.get(topic)
-    if begun is not None and begun.created_us == end.created_us and lane in begun.lanes:
-        return begun.lanes[lane]
-    return end.begins.get(lane, 0)
+    if begun is None or begun.created_us != end.created_us or lane not in begun.lanes:
+        return end.begins.get(lane, 0)
+    # Of a lane of which nothing was read the start may be a fresh answer to an old question.
+    return end.begins.get(lane, begun.lanes[lane]) if begun.is_unread(lane) else begun.lanes[lane]
 
 
 def shared(lags: Mapping[Lane, int], rows_max: int) -> dict[Lane, int]:

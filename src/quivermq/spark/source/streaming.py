@@ -19,7 +19,6 @@ from quivermq.spark.source.archived import live_of
 from quivermq.spark.source.columns import Columns
 from quivermq.spark.source.frontier import Frontier
 from quivermq.spark.source.plan import Range, rows_of, tasks_by_rows
-from quivermq.spark.source.quiet import Quiet
 from quivermq.spark.source.reading import Task
 from quivermq.spark.source.stream_offsets import StreamOffsets, begin_of, from_json, to_json
 
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class StreamReader(Quiet, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as they grow. Which task reads what follows from the offsets in the checkpoint alone."""
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as they grow. The checkpoint and `minPartitions` decide which task reads what."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._place = options.whole_place()

@@ -21,6 +21,9 @@ _SUFFIX = re.escape(DEAD_LETTER_SUFFIX) + "$"
 _PRIORITIES = pa.array(LANES)
 # As the queue itself reads them: fewer digits than would not fit.
 _NUMBER = r"^-?[0-9]{1,18}$"
+# The years 1 to 9999.
+_FIRST_US = -62_135_596_800_000_000
+_END_US = 253_402_300_800_000_000
 
 
 def dead_letter_batches(place: Place, lane: Lane, start: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -86,4 +89,8 @@ def _number(told: pa.Array, fallback: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def _time(told: pa.Array, fallback: pa.Array) -> pa.Array:
-    return _number(told, fallback.cast(pa.int64())).cast(TIME)
+    own = fallback.cast(pa.int64())
+    time_us = _number(told, own)
+    # What lies outside was put there by hand, and neither Python nor Spark has a word for it.
+    is_moment = pc.and_(pc.greater_equal(time_us, _FIRST_US), pc.less(time_us, _END_US))
+    return pc.if_else(is_moment, time_us, own).cast(TIME)

@@ -7,6 +7,7 @@ from support.archives import ARCHIVE, archive_queue
 from support.site import Site
 from unit.server.routes.conversation import get, status_and_code, told
 
+from quivermq.server.http import FRAME
 from quivermq.server.routes import archive, operations, reading
 
 
@@ -27,8 +28,27 @@ def test_the_archive_is_named_and_read(site: Site) -> None:
     assert told(site.ask("POST", "/v1/compact?archived=true"))["messages"] == 2
     page = get(site, "/v1/topics/orders/partitions/0/messages")
     assert [message["value"] for message in page["messages"]] == ["tea", "milk"]
-    assert (page["next"], page["start"], page["end"]) == (2, 2, 2)
+    assert (page["next"], page["start"], page["end"]) == (2, 0, 2)
     assert told(site.ask("POST", "/v1/archive", {"directory": None})) == {"directory": None}
+
+
+def test_a_page_behind_the_archived_rest_goes_on(site: Site) -> None:
+    queue = site.engine.queue("orders")
+    queue.put_many([b"%d" % number for number in range(10)])
+    queue.reject(queue.get_many(10), "never")
+    queue.discard(lambda letter: letter.value >= b"5")
+    archive_queue(site.engine.path, ARCHIVE, "orders.dlq", disk=site.disk)
+    site.engine.use_archive(ARCHIVE)
+    log = site.engine.hosted("orders.dlq").topic.partitions[0].logs[1]
+    assert log is not None
+    log.retain(finished=10)
+    path = "/v1/topics/orders.dlq/partitions/0/messages"
+    for offset in (0, 5, 9):
+        page = get(site, f"{path}?offset={offset}")
+        assert (page["next"], page["start"], page["end"]) == (10, 0, 10)
+        frames = site.ask("GET", f"{path}?offset={offset}", headers={"Accept": FRAME})
+        assert frames.headers is not None
+        assert [frames.headers[f"Quiver-{name}"] for name in ("Next", "Start", "End")] == ["10", "0", "10"]
 
 
 def test_what_is_no_archive_is_refused(site: Site) -> None:

@@ -9,7 +9,8 @@ from support.queues import SECOND, START_US
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
 
-from quivermq.frame import Frame
+import quivermq
+from quivermq.frame import Frame, encode
 from quivermq.server import answers, log_pages
 from quivermq.server.http import FRAME, Response
 from quivermq.server.routes import reading
@@ -295,3 +296,19 @@ def test_readers_are_let_go_when_the_broker_drains_and_when_the_topic_goes(site:
     drained, gone = site.run(read())
     assert told(drained)["messages"] == []
     assert gone.status == 404
+
+
+def test_a_frame_without_what_was_taken_out_is_still_of_its_producer(site: Site) -> None:
+    log = "/v1/topics/orders.dlq/partitions/0/messages"
+    letters = site.engine.queue("orders.dlq")
+    sender = quivermq.Producer(7, 2, 2**32 - 1)
+    made = encode([b"a", b"b", b"c", b"d"], timestamp=START_US, producer=sender)
+    letters.put_frame(bytes(made), partition=0)
+    site.engine.queue("orders").discard(lambda letter: letter.value == b"b")
+    frames = frames_in(site.ask("GET", log, headers=AS_FRAMES))
+    headers = [frame.header for frame in frames]
+    assert [(h.base_offset, h.message_count) for h in headers] == [(0, 1), (2, 2)]
+    assert [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers] == [
+        (7, 2, 2**32 - 1),
+        (7, 2, 1),
+    ]

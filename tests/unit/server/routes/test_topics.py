@@ -103,6 +103,16 @@ def test_a_topic_tells_when_it_was_made_and_what_its_logs_hold(site: Site) -> No
     assert sum(lane["bytes"] for lane in shown["lanes"]) == shown["bytes"]
 
 
+def test_a_topic_tells_what_survives_power_loss(site: Site) -> None:
+    site.engine.create_topic("orders", durability="os", segment_messages=2)
+    queue = site.engine.queue("orders")
+    queue.put(b"1", durability="fsync")
+    for value in (b"2", b"3"):
+        queue.put(value)
+    [lane] = get(site, "/v1/topics/orders")["lanes"]
+    assert (lane["sealed"], lane["synced"], lane["end"]) == (2, 1, 3)
+
+
 def test_some_settings_are_altered_and_the_others_stay(site: Site) -> None:
     site.engine.create_topic("orders", lease_ms=5)
     altered = told(site.ask("PATCH", "/v1/topics/orders", {"attempts_max": None}))

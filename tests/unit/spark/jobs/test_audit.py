@@ -13,6 +13,7 @@ from quivermq.log import DataDirectory
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.audit import audit
 from quivermq.spark.jobs.audit_examine import dead_letter_marks, examine_segment, id_marks
+from quivermq.spark.jobs.audit_findings import AuditFinding
 from quivermq.spark.jobs.audit_look import Look
 from quivermq.spark.jobs.audit_repeats import Repeat, dealt, hashed, marks_of, repeats
 from quivermq.spark.jobs.audit_sequences import Run, Sequences
@@ -214,3 +215,9 @@ def test_a_dry_run_counts_and_needs_no_spark(data: Path) -> None:
     summary = audit(str(data), dry_run=True)
     assert (summary.logs, summary.segments, summary.is_dry_run) == (2, 3, True)
     assert summary.bytes == sum(path.stat().st_size for path in data.rglob("*.log"))
+
+
+def test_an_id_that_comes_again_is_only_a_warning() -> None:
+    """The window may have been altered since, so that nothing is wrong with the store."""
+    found = AuditFinding("dedup_id", "orders, partition 0, priority normal", (1, 2), "again")
+    assert found.severity == "warning"

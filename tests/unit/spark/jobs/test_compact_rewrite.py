@@ -6,16 +6,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.broker import serving
 
 import quivermq
-from quivermq import Message, Settings, StorageSettings
+from quivermq import Message, Producer, Settings, StorageSettings
 from quivermq.archive.places import LanePlace
 from quivermq.archive.rows import Rows
+from quivermq.frame import encode
 from quivermq.spark.batches import record_batches
 from quivermq.spark.jobs import compact_rewrite
-from quivermq.spark.jobs.compact_keys import STAMP, keys_of, segments_of
+from quivermq.spark.jobs.compact_keys import STAMP, keys_of, segments_of, stamp
 from quivermq.spark.jobs.compact_plan import Part, parts_of
-from quivermq.spark.jobs.compact_rewrite import apply, rewrite, stage, staged
+from quivermq.spark.jobs.compact_rewrite import Work, apply, rewrite, stage, staged
 from quivermq.spark.place import Lane, Place, place_of
 
 OS = Settings(storage=StorageSettings(durability="os"))
@@ -119,3 +121,39 @@ def test_pieces_of_every_size_lead_to_the_same(
     table = rows.take()
     assert table is not None
     assert table.column("offset").to_pylist() == sorted(left)
+
+
+def test_a_broker_with_lower_limits_gets_frames_that_do_not_grow(tmp_path: Path) -> None:
+    """Nobody tells what its limits are; and what it could not read any more would be lost."""
+    limit = 64 * 1024
+    limits = StorageSettings(
+        durability="os",
+        message_bytes_max=1024,
+        batch_bytes=1024,
+        frame_bytes_max=limit,
+        frame_raw_bytes_max=limit,
+    )
+    with serving(tmp_path, settings=Settings(storage=limits)) as broker:
+        mq = broker.engine
+        mq.create_topic("state", cleanup="compact", segment_messages=6000)
+        # Nearly as large as may be, so that marks for all of them are too much.
+        queue = mq.queue("state")
+        for start in (0, 3000):
+            values = [b"%d" % number for number in range(start, start + 3000)]
+            keys = [b"%d" % (number % 5999) for number in range(start, start + 3000)]
+            frame = encode(values, keys=keys, timestamp=1, producer=Producer(7, 0, start))
+            queue.put_frame(bytes(frame), partition=0)
+        queue.put(b"last", key=b"last")
+        place = place_of(server=broker.url)
+        try:
+            parts = parts_of(place, "state")
+            frames = list(place.frames(*parts[0][:3]))
+            assert all(f.header.raw_bytes + 8 * 3000 > limit > f.header.raw_bytes for f in frames)
+            stamps = [stamp(0, (frame.header for frame in frames))]
+            state, done = compact_rewrite._run(
+                Work(place, parts, 0.0, False, None), 0, pa.array(range(1, 6000), pa.int64()), stamps
+            )
+        finally:
+            place.close()
+        assert (state, done is not None and done.messages_after) == ("kept", 6000)
+        assert len(queue.read(limit=10_000)) == 6001

@@ -12,8 +12,8 @@ from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 
 import quivermq
-from quivermq.errors import InvalidRequest
-from quivermq.frame import Codec, encode
+from quivermq.errors import InvalidRequest, OffsetOutOfRange
+from quivermq.frame import Codec, Frame, encode
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.report import MessageTask, _count, _planned, report
 from quivermq.spark.jobs.report_contents import ReportContents, contents_of, edges_of
@@ -36,9 +36,11 @@ from quivermq.spark.jobs.report_texts import (
     duration_text,
     key_text,
     line_text,
+    second_text,
     short_count,
     width_text,
 )
+from quivermq.spark.place import Lane
 
 START = 1_700_000_000
 START_US = START * 1_000_000
@@ -199,7 +201,7 @@ def test_failures_and_dead_letters_are_told_apart_from_acks(
     assert [(line.topic, line.reason, line.count) for line in found.reasons] == [("orders", "<broken>", 1)]
     assert sum(found.failures.rows["failed deliveries"]) == 1
     assert sum(found.failures.rows["dead letters"]) == 1
-    acks, failed = read_acks(tmp_path / "groups/billing/orders/p0")
+    acks, failed = read_acks(tmp_path / "groups/billing/orders/p0", EVER)
     assert acks[1].offsets()[0].tolist() == [0]
     assert failed.counts.sum() == 1
     fourth.ack()
@@ -371,3 +373,80 @@ def test_a_period_without_time_is_refused(tmp_path: Path) -> None:
         report(str(tmp_path), since=MADE, until=MADE)
     with pytest.raises(InvalidRequest, match="no time zone"):
         report(str(tmp_path), since=datetime(2026, 1, 1))  # noqa: DTZ001  (That is what is refused.)
+
+
+def test_no_quantile_is_above_the_largest(mq: quivermq.Engine, tmp_path: Path) -> None:
+    mq.queue("orders").put_many([bytes(100)] * 10)
+    (line,) = contents(tmp_path).topics
+    assert (line.sizes.p50, line.sizes.p99, line.size_max) == (100, 100, 100)
+
+
+def test_a_rate_does_not_drop_where_the_time_begins_and_ends() -> None:
+    for width_s in (1, 60):
+        seconds = (START // width_s + np.arange(5, 1_003)) * width_s
+        each = np.full(len(seconds), 10 * width_s)
+        moments = Moments(seconds, np.array([each, each]), width_s)
+        figures = MessageFigures("orders", moments, np.zeros(STEPS, np.int64))
+        found = contents_of(
+            [figures],
+            where="here",
+            made_at=MADE,
+            since=None,
+            until=None,
+            stored_bytes={"orders": 1, "quiet": 1},
+            has_journals=True,
+        )
+        assert found.throughput.width_s > width_s
+        assert found.throughput.rows["orders"] == pytest.approx([10] * len(found.throughput.rows["orders"]))
+
+
+def test_moments_know_how_long_they_are() -> None:
+    seconds = np.arange(START, START + 10_000)
+    coarse = Moments.of(seconds, np.ones(10_000, np.int64))
+    assert (coarse.width_s, Moments.of(seconds[:9], seconds[:9]).width_s) == (60, 1)
+    assert Moments.together([coarse, Moments.of(seconds[:9], seconds[:9])], 1).width_s == 60
+
+
+def test_a_period_may_begin_within_a_second(
+    mq: quivermq.Engine, clock: ManualClock, tmp_path: Path
+) -> None:
+    orders = mq.queue("orders", "billing")
+    orders.put_many([b"x"] * 4)
+    first, second, third, fourth = orders.get_many(4)
+    first.nack(delay=3600)
+    second.reject("early")
+    clock.advance(0.6)
+    third.nack(delay=3600)
+    fourth.reject("late")
+    found = contents(tmp_path, Period(START_US + 500_000, START_US + 10_000_000))
+    assert {name: sum(row) for name, row in found.failures.rows.items()} == {
+        "failed deliveries": 1,
+        "dead letters": 1,
+    }
+    assert [line.reason for line in found.reasons] == ["late"]
+
+
+def test_a_group_is_told_of_although_its_messages_go_away_meanwhile(
+    mq: quivermq.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = mq.queue("orders", "billing")
+    orders.put_many([b"x"] * 5)
+    orders.ack(orders.get_many(2))
+
+    def gone(_: DirectoryPlace, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+        raise OffsetOutOfRange(start, start=end, end=end)
+
+    monkeypatch.setattr(DirectoryPlace, "frames", gone)
+    assert [(line.group, line.lag, line.acks) for line in contents(tmp_path).groups] == [("billing", 3, 0)]
+
+
+def test_a_dead_letter_of_no_possible_time_does_not_keep_the_page_away(
+    mq: quivermq.Engine, tmp_path: Path
+) -> None:
+    headers = {"quiver-dlq-time": b"9" * 18, "quiver-dlq-timestamp": b"-" + b"9" * 18}
+    mq.queue("orders.dlq").put(b"x", headers=headers, timestamp=START_US)
+    found = contents(tmp_path)
+    assert found.failures.edges[0] <= START < found.failures.edges[-1]
+    assert "2023-11-14" in page(found)
+    assert second_text(10**15) == "9999-12-31 23:59:59 UTC"
+    assert second_text(-(10**15)).endswith("1-01-01 00:00:00 UTC")

@@ -5,19 +5,25 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.archives import archive_queue
 from support.broker import Served, serving
 
 import quivermq
+from quivermq.frame import stamp_of
 from quivermq.frame.arrow import HEADERS, TIME
+from quivermq.frame.rewriting import rewritten
+from quivermq.spark.batches import SCHEMA, record_batches
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.sink.attempt import Part
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.options import SinkOptions
+from quivermq.topic import producers
 
 PART = Part("query", 3, 1)
 
@@ -187,6 +193,92 @@ def test_retention_that_was_faster_is_told(broker: Served) -> None:
         write(broker, batch([b"x"] * 50))
 
 
+def test_what_is_only_in_the_archive_is_not_taken_for_nothing(broker: Served, tmp_path: Path) -> None:
+    """It can be read, but it does not tell who sent it: so the rows would be written once more."""
+    broker.engine.create_topic("out", segment_messages=1)
+    # An attempt of whose success nobody heard.
+    write(broker, batch([b"1", b"2", b"3"]), batch_messages=1)
+    archive_queue(tmp_path / "data", tmp_path / "archive", "out")
+    broker.engine.use_archive(str(tmp_path / "archive"))
+    broker.engine.compact(archived=True)
+    assert contents(broker) == {b"1": 1, b"2": 1, b"3": 1}
+    with pytest.raises(quivermq.NotFound, match=r"retention has removed some of it, .* new checkpoint"):
+        write(broker, batch([b"1", b"2", b"3"]))
+    assert contents(broker) == {b"1": 1, b"2": 1, b"3": 1}
+
+
+def keyed(*pairs: tuple[bytes, bytes]) -> pa.RecordBatch:
+    keys, values = zip(*pairs, strict=True)
+    return batch([value * 50 for value in values], key=pa.array(keys, pa.binary()))
+
+
+def compacted(broker: Served, *kept: int) -> None:
+    """Take the other messages of the first segment out, as a compaction does."""
+    log = broker.engine.hosted("out").topic.partitions[0].logs[1]
+    assert log is not None
+    frames = [frame for frame in log.frames() if frame.header.end_offset <= log.segments[1].base_offset]
+    made = rewritten(
+        frames, lambda _, rows: pa.array([o in kept for o in rows.column("offset").to_pylist()])
+    )
+    expected = stamp_of(frame.header for frame in frames)
+    broker.engine.replace_segment("out", 0, 0, b"".join(map(bytes, made)), expected=expected)
+
+
+@pytest.fixture
+def superseded(broker: Served) -> Served:
+    """The topic after an attempt that wrote three messages, of which compaction took the first out."""
+    broker.engine.create_topic("out", segment_messages=3, cleanup="compact")
+    write(broker, keyed((b"k", b"old"), (b"l", b"x"), (b"k", b"new")))
+    broker.engine.queue("out").put(b"another segment")
+    compacted(broker, 1, 2)
+    return broker
+
+
+def test_what_compaction_took_is_not_written_again(superseded: Served) -> None:
+    """The old value of the key would be its latest one."""
+    before = stored(superseded)
+    assert [message.value[:3] for message in before] == [b"xxx", b"new", b"ano"]
+    write(superseded, keyed((b"k", b"new"), (b"k", b"old"), (b"l", b"x")))
+    assert stored(superseded) == before
+
+
+def test_where_compaction_took_something_and_something_is_missing_nobody_can_tell(
+    superseded: Served,
+) -> None:
+    before = stored(superseded)
+    with pytest.raises(quivermq.Conflict, match=r"compaction has taken 1 .* 2 rows .* new checkpoint"):
+        write(superseded, keyed((b"k", b"old"), (b"l", b"x"), (b"k", b"new"), (b"m", b"y")))
+    assert stored(superseded) == before
+
+
+def test_a_repeated_task_that_was_forgotten_is_told(
+    broker: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers, "PLACES_MAX", 20)
+    first = options(broker, batch_messages=1)
+    write_to_broker(iter([batch([b"1", b"2"])]), PART, first)
+    for task in range(100, 120):
+        write(broker, batch([b"other"]), part=PART._replace(task=task))
+    before = contents(broker)
+    with pytest.raises(quivermq.NotFound, match=r"the topic has forgotten it, .* new checkpoint"):
+        write_to_broker(iter([batch([b"1", b"2"])]), PART, first, is_repeated=True)
+    assert contents(broker) == before
+    # One that was begun long after that goes on.
+    later = replace(first, begun_us=first.begun_us + 3600 * 1_000_000)
+    write_to_broker(iter([batch([b"3"])]), PART._replace(task=2), later, is_repeated=True)
+    assert contents(broker)[b"3"] == 1
+
+
+def test_dead_letters_that_went_back_are_not_written_again(broker: Served) -> None:
+    write(broker, batch([b"1", b"2", b"3"]), topic="in.dlq")
+    broker.engine.queue("in").discard(lambda letter: letter.value == b"2")
+    before = [message.value for message in stored(broker, "in.dlq")]
+    assert before == [b"1", b"3"]
+    with pytest.raises(quivermq.NotFound, match=r"taken out there, at offset 1, .* new checkpoint"):
+        write(broker, batch([b"1", b"2", b"3"]), topic="in.dlq")
+    assert [message.value for message in stored(broker, "in.dlq")] == before
+
+
 def test_columns_reach_their_messages(broker: Served) -> None:
     moment = 1_700_000_000_000_000
     write(
@@ -197,12 +289,59 @@ def test_columns_reach_their_messages(broker: Served) -> None:
             priority=pa.array(["high", None]),
             timestamp=pa.array([moment, moment + 1], pa.int64()).view(TIME),
             expires_at=pa.array([None, 2 * moment], pa.int64()).view(TIME),
-            topic=pa.array(["one", None]),
+            topic=pa.array(["one", "out"]),
             partition=pa.array([0, None], pa.int64()),
         ),
+        topic=None,
     )
     [first], [second] = stored(broker, "one"), stored(broker)
     assert (first.value, first.headers, first.priority) == (b"a", {"h": b"1"}, "high")
     assert (first.timestamp, first.expires_at) == (moment, None)
     assert (second.value, second.headers, second.priority) == (b"b", {}, "normal")
     assert (second.timestamp, second.expires_at) == (moment + 1, 2 * moment)
+
+
+def test_the_option_says_the_topic_of_all_rows(broker: Served) -> None:
+    write(broker, batch([b"a", b"b"], topic=pa.array(["one", None])))
+    assert contents(broker) == {b"a": 1, b"b": 1}
+    assert broker.engine.topics() == ["out"]
+
+
+def test_messages_with_all_of_their_columns_go_to_another_topic(broker: Served) -> None:
+    """As they were read: where they were before says nothing about where they go."""
+    broker.engine.create_topic("in", partitions=4)
+    queue = broker.engine.queue("in")
+    for number in range(20):
+        queue.put(
+            b"%d" % number,
+            key=b"%d" % (number % 5) if number % 3 else None,
+            headers={"n": b"%d" % number} if number % 2 else None,
+            priority="high" if number % 4 == 0 else "normal",
+            ttl=3600 if number % 5 == 0 else None,
+            partition=number % 4,
+        )
+    place = BrokerPlace(broker.url)
+    try:
+        read = [
+            rows
+            for lane, bounds in place.lanes("in").items()
+            for rows in record_batches(place, lane, bounds.start, bounds.end)
+        ]
+    finally:
+        place.close()
+    assert all(rows.schema.names == SCHEMA.names for rows in read)
+    broker.engine.create_topic("out", partitions=2)
+    assert write(broker, *read) == 20
+
+    def told(topic: str) -> list[tuple[Any, ...]]:
+        return sorted(
+            (m.value, m.key or b"", m.headers, m.priority, m.timestamp, m.expires_at)
+            for m in stored(broker, topic)
+        )
+
+    assert told("out") == told("in")
+    # Each key is where the topic itself would have put it.
+    broker.engine.create_topic("other", partitions=2)
+    broker.engine.queue("other").put_many([quivermq.Message(b"", key=b"%d" % n) for n in range(5)])
+    where = {message.key: message.partition for message in stored(broker, "other")}
+    assert all(m.partition == where[m.key] for m in stored(broker) if m.key is not None)

@@ -1,17 +1,25 @@
 """What a task stages for the driver to commit."""
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.manual_clock import ManualClock
 
 import quivermq
+from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.frame import Frame
 from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.sink.abandoned import remove_abandoned
 from quivermq.spark.sink.attempt import Part
-from quivermq.spark.sink.commit import commit_batch
+from quivermq.spark.sink.commit import commit_batch, open_queue
 from quivermq.spark.sink.options import SinkOptions
 from quivermq.spark.sink.staging import (
     StagedFile,
@@ -20,8 +28,10 @@ from quivermq.spark.sink.staging import (
     stage,
     unpacked_manifest,
 )
+from quivermq.spark.sink.turns import turn
 
 PART = Part("query", 5, 1)
+DAY_US = 24 * 3600 * 1_000_000
 
 
 def staged(path: Path, values: list[bytes], **rest: Any) -> StagedFile:
@@ -67,9 +77,86 @@ def test_an_id_never_leads_out_of_the_directory(tmp_path: Path, write: str) -> N
 
 
 def test_a_directory_that_is_open_is_told_with_its_process(tmp_path: Path) -> None:
-    file = staged(tmp_path, [b"x"])
+    file, at_once = staged(tmp_path, [b"x"]), partial(open_queue, wait_s=0)
     with quivermq.open(tmp_path), pytest.raises(quivermq.Unavailable, match=r"process \d+.*`server`"):
-        commit_batch(tmp_path, "query", 5, [file], disk=SystemDisk())
+        commit_batch(tmp_path, "query", 5, [file], disk=SystemDisk(), open_queue=at_once)
     commit_batch(tmp_path, "query", 5, [file], disk=SystemDisk())
     with quivermq.open(tmp_path) as mq:
         assert [message.value for message in mq.queue("out").read()] == [b"x"]
+
+
+def test_writes_to_one_directory_wait_for_each_other(tmp_path: Path) -> None:
+    """As the sinks of one pipeline do, each from a process of its own."""
+    file, other = staged(tmp_path, [b"x"]), Part("other", 0, 0)
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b"y"], pa.binary())})
+    options = SinkOptions(DirectoryPlace(str(tmp_path)), topic="out")
+    file_of_other = stage(iter([rows]), other, options, SystemDisk())
+    is_inside, may_go_on = threading.Event(), threading.Event()
+
+    @contextmanager
+    def slowly(path: Path) -> Iterator[quivermq.Engine]:
+        with open_queue(path) as queue:
+            is_inside.set()
+            assert may_go_on.wait(30)
+            yield queue
+
+    def opened(path: Path) -> quivermq.Engine:
+        # Not even for a moment while the other one has it.
+        return open_queue(path, wait_s=0)
+
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(
+            commit_batch, tmp_path, "query", 5, [file], disk=SystemDisk(), open_queue=slowly
+        )
+        assert is_inside.wait(30)
+        second = threads.submit(
+            commit_batch, tmp_path, "other", 0, [file_of_other], disk=SystemDisk(), open_queue=opened
+        )
+        with pytest.raises(TimeoutError):
+            second.result(0.1)
+        may_go_on.set()
+        first.result(30)
+        second.result(30)
+    with quivermq.open(tmp_path) as mq:
+        assert [message.value for message in mq.queue("out").read()] == [b"x", b"y"]
+
+
+def test_who_never_gets_its_turn_is_told(tmp_path: Path) -> None:
+    with turn(SystemDisk(), tmp_path), pytest.raises(quivermq.Unavailable, match=r"process \d+"):  # noqa: SIM117
+        with turn(SystemDisk(), tmp_path, wait_s=0):
+            pass
+    with turn(SystemDisk(), tmp_path, wait_s=0):
+        pass
+
+
+def test_what_killed_writes_have_staged_goes_after_some_days(tmp_path: Path) -> None:
+    staged(tmp_path, [b"x"])
+    assert (tmp_path / "spark" / "query" / "5").is_dir()
+    mine = Part("mine", 0, 0)
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b"y"], pa.binary())})
+    options = SinkOptions(DirectoryPlace(str(tmp_path)), topic="out")
+    clock = ManualClock(SystemClock().now_us())
+    for _ in range(2):
+        file = stage(iter([rows]), mine, options, SystemDisk())
+        where: Any = {"disk": SystemDisk(), "clock": clock, "is_repeatable": False}
+        commit_batch(tmp_path, "mine", 0, [file], **where)
+        left = [path.name for path in (tmp_path / "spark").iterdir()]
+        assert left == (["query"] if clock.now_us() < SystemClock().now_us() + DAY_US else [])
+        clock.advance(8 * DAY_US / 1e6)
+
+
+def test_what_is_committed_stays_however_old_it_is(tmp_path: Path) -> None:
+    file = staged(tmp_path, [b"x"])
+    (tmp_path / "spark" / "query" / "5.json").write_bytes(packed_manifest([file]))
+    remove_abandoned(SystemDisk(), tmp_path, SystemClock().now_us() + 100 * DAY_US)
+    commit_batch(tmp_path, "query", 5, [], disk=SystemDisk())
+    with quivermq.open(tmp_path) as mq:
+        assert [message.value for message in mq.queue("out").read()] == [b"x"]
+
+
+def test_files_that_are_gone_are_told_before_the_batch_counts_as_committed(tmp_path: Path) -> None:
+    file = staged(tmp_path, [b"x"])
+    remove_abandoned(SystemDisk(), tmp_path, SystemClock().now_us() + 100 * DAY_US)
+    with pytest.raises(quivermq.Conflict, match="write again"):
+        commit_batch(tmp_path, "query", 5, [file], disk=SystemDisk())
+    commit_batch(tmp_path, "query", 5, [staged(tmp_path, [b"x"])], disk=SystemDisk())

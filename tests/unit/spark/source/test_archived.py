@@ -122,6 +122,25 @@ def test_a_hole_is_told(mq: Any, data: Path) -> None:
     assert len(table(read(place, 0, 25))) == 25
 
 
+def test_a_hole_in_the_archive_is_told_as_well(mq: Any, data: Path) -> None:
+    place = whole(mq, data, 25)
+    mq.alter_topic("orders", retention_messages=10, retention_force=True)
+    mq.compact()
+    archive_queue(data, data / "archive", "orders")
+    queue = mq.queue("orders")
+    queue.put_many([b"%d" % n for n in range(60, 70)])
+    mq.compact()
+    assert [mq.created_us("orders"), place.live.lanes("orders")[LANE].start] == [
+        place.created_us("orders"),
+        60,
+    ]
+    with pytest.raises(OffsetOutOfRange, match="retention"):
+        table(read(place, 0, 70))
+    part = Range(LANE, 0, 70, 0, place.created_us("orders"))
+    rows = table(rows_of(place, part, ["offset"], fail_on_data_loss=False))
+    assert [row["offset"] for row in rows] == [*range(25), *range(50, 70)]
+
+
 def test_removed_messages_stay_away(mq: Any, data: Path) -> None:
     archive_queue(data, data / "archive", "orders")
     topic = Archive(data / "archive").topic("orders", mq.created_us("orders"))

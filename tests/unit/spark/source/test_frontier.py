@@ -1,6 +1,8 @@
 """How far a stream may go, over a real queue and without Spark."""
 
+import json
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import Options
 from quivermq.spark.place import Lane
 from quivermq.spark.source.frontier import Frontier
-from quivermq.spark.source.stream_offsets import StreamOffsets
+from quivermq.spark.source.stream_offsets import StreamOffsets, begin_of, from_json, to_json
 
 LANE = Lane("orders", 0, "normal")
 
@@ -81,6 +83,87 @@ def test_options_say_where_it_ends(engine: Engine, path: str) -> None:
     assert at(first) == {LANE: 3}
     put(engine, 3)
     assert at(reading.next(first, None)) == {LANE: 5}
+
+
+def test_a_moment_that_is_yet_to_come_is_no_end(engine: Engine, path: str) -> None:
+    put(engine, 1)
+    reading = frontier(path, subscribe="orders,empty", endingtimestamp="2099-01-01T00:00:00Z")
+    engine.create_topic("empty")
+    reached = reading.next(reading.first(), None)
+    assert at(reached) == {LANE: 1, Lane("empty", 0, "normal"): 0}
+    put(engine, 2)
+    put(engine, 1, "empty")
+    reached = reading.next(reached, None)
+    assert at(reached) == {LANE: 3, Lane("empty", 0, "normal"): 1}
+    engine.queue("orders").put(b"x", timestamp=4_100_000_000.0)
+    put(engine, 2)
+    assert at(reading.next(reached, None))[LANE] == 3
+
+
+def begin(start: StreamOffsets, end: StreamOffsets, lane: Lane = LANE) -> int:
+    return begin_of(start, lane.topic, end[lane.topic], lane)
+
+
+def test_a_first_batch_that_is_run_again_begins_where_it_began(engine: Engine, path: str) -> None:
+    put(engine, 3)
+    reading = frontier(path, subscribe="orders,late.*", startingoffsets="latest")
+    first = reading.first()
+    assert reading.next(first, None) == first
+    put(engine, 2)
+    put(engine, 2, "late.a")
+    late = Lane("late.a", 0, "normal")
+    end = from_json(json.loads(json.dumps(to_json(reading.next(first, None)))))
+    put(engine, 4)
+    # Spark has the end of the batch, and asks anew for its start.
+    asked_again = frontier(path, subscribe="orders,late.*", startingoffsets="latest").first()
+    assert at(asked_again) == {LANE: 9, late: 2}
+    assert (begin(asked_again, end), begin(asked_again, end, late)) == (3, 0)
+    following = reading.next(end, None)
+    assert (begin(end, following), at(following)[LANE]) == (5, 9)
+    assert reading.next(following, None) == following
+
+
+@pytest.mark.parametrize("first", ["earliest", "latest"])
+def test_a_log_that_lost_its_end_and_grew_again_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, first: str
+) -> None:
+    def put_all(*values: bytes) -> None:
+        with quivermq.open(tmp_path / "data") as mq:
+            mq.queue("orders").put_many(list(values))
+
+    path = str(tmp_path / "data")
+    put_all(b"a", b"b", b"c")
+    shutil.copytree(path, tmp_path / "before")
+    put_all(b"d", b"e")
+    reading = frontier(path, startingoffsets=first)
+    reached = reading.next(reading.first(), None)
+    assert at(reached) == {LANE: 5}
+    shutil.rmtree(path)
+    shutil.copytree(tmp_path / "before", path)
+    put_all(b"D", b"E")
+    assert frontier(path).next(reached, None) == reached
+    put_all(b"F")
+    with pytest.raises(Conflict, match=r"orders, partition 0.*before offset 5.*failOnDataLoss"):
+        frontier(path).next(reached, None)
+    with caplog.at_level(logging.WARNING):
+        onward = frontier(path, failondataloss="false").next(reached, None)
+    assert "before offset 5" in caplog.text
+    assert at(onward) == {LANE: 6}
+    put_all(b"G")
+    assert at(frontier(path).next(onward, None)) == {LANE: 7}
+    # A checkpoint that does not tell is believed.
+    old = from_json({"orders": {k: v for k, v in to_json(reached)["orders"].items() if k != "appended_us"}})
+    assert at(frontier(path).next(old, None)) == {LANE: 7}
+
+
+def test_what_a_compaction_or_retention_took_is_no_other_log(engine: Engine, path: str) -> None:
+    engine.create_topic("orders", segment_messages=1, segments_max=1)
+    put(engine, 3)
+    reading = frontier(path)
+    reached = reading.next(reading.first(), None)
+    put(engine, 1)
+    engine.compact()
+    assert at(reading.next(reached, None)) == {LANE: 4}
 
 
 def test_a_beginning_that_is_not_zero_is_noted(engine: Engine, path: str) -> None:

@@ -1,10 +1,17 @@
 """Ranges as tasks: everything once, in order, in pieces of a good size."""
 
+import logging
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import quivermq
+from quivermq.errors import Conflict, TopicNotFound
+from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Lane
-from quivermq.spark.source.plan import TASK_BYTES, Range, tasks_by_rows, tasks_by_size
+from quivermq.spark.source.plan import TASK_BYTES, Range, rows_of, tasks_by_rows, tasks_by_size
 
 MIB = 1024 * 1024
 
@@ -65,3 +72,24 @@ def test_every_offset_is_in_exactly_one_task(
             edges = [each.start, *(end for _, end in pieces)]
             assert [start for start, _ in pieces] == edges[:-1]
             assert edges[-1] == max(each.start, each.end)
+
+
+def test_a_topic_that_is_gone_or_another_is_skipped_if_that_is_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with quivermq.open(tmp_path) as mq:
+        mq.queue("t").put(b"x")
+        place = DirectoryPlace(str(tmp_path))
+        planned = part(0, 0, 1)._replace(created_us=place.created_us("t"))
+        mq.delete_topic("t")
+        with pytest.raises(TopicNotFound):
+            list(rows_of(place, planned, ["value"], fail_on_data_loss=True))
+        with caplog.at_level(logging.WARNING):
+            assert list(rows_of(place, planned, ["value"], fail_on_data_loss=False)) == []
+        mq.queue("t").put(b"y")
+        with pytest.raises(Conflict):
+            list(rows_of(place, planned, ["value"], fail_on_data_loss=True))
+        with caplog.at_level(logging.WARNING):
+            assert list(rows_of(place, planned, ["value"], fail_on_data_loss=False)) == []
+    assert len(caplog.records) == 2
+    assert all("offsets [0, 1) of t" in record.message for record in caplog.records)

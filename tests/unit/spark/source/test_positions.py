@@ -71,6 +71,17 @@ def test_wrong_offsets_name_their_option(text: str) -> None:
         starting(text)
 
 
+class Growing(DirectoryPlace):
+    """Has more messages than its bounds said, whenever somebody looks for a time."""
+
+    def find_time(self, lane: Lane, timestamp_us: int) -> int:
+        return HELD.end + 1
+
+
+def test_a_time_is_found_in_what_was_seen() -> None:
+    assert starting(startingtimestamp="5").resolve(Growing("/nowhere"), NORMAL, HELD) == HELD.end
+
+
 def test_an_offset_or_a_time() -> None:
     with pytest.raises(InvalidRequest, match="not both"):
         starting("earliest", startingtimestamp="5")

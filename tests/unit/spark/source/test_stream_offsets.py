@@ -14,11 +14,13 @@ NORMAL, HIGH, TENTH = Lane("t", 2, "normal"), Lane("t", 2, "high"), Lane("t", 10
 
 
 def test_offsets_have_one_order_as_text() -> None:
-    offsets = {"t": TopicOffsets(5, {TENTH: 1, NORMAL: 2, HIGH: 3}, {HIGH: 1}), "a": TopicOffsets(6)}
+    topic = TopicOffsets(5, {TENTH: 1, NORMAL: 2, HIGH: 3}, {HIGH: 1}, {TENTH: 8, NORMAL: 7})
+    offsets = {"t": topic, "a": TopicOffsets(6)}
     text = json.dumps(to_json(offsets))
     assert text == (
         '{"a": {"created_us": 6, "partitions": {}}, "t": {"created_us": 5, "partitions":'
-        ' {"2": {"high": 3, "normal": 2}, "10": {"normal": 1}}, "begins": {"2": {"high": 1}}}}'
+        ' {"2": {"high": 3, "normal": 2}, "10": {"normal": 1}}, "begins": {"2": {"high": 1}},'
+        ' "appended_us": {"2": {"normal": 7}, "10": {"normal": 8}}}}'
     )
     assert from_json(json.loads(text)) == offsets
     assert json.dumps(to_json(from_json(json.loads(text)))) == text
@@ -38,6 +40,21 @@ def test_where_a_batch_begins() -> None:
     assert [begin_of(start, "t", end, lane) for lane in (NORMAL, HIGH, TENTH)] == [7, 0, 20]
     made_again = TopicOffsets(6, {NORMAL: 9})
     assert begin_of(start, "t", made_again, NORMAL) == 0
+
+
+def test_a_first_batch_begins_where_it_began() -> None:
+    asked_again = {"t": TopicOffsets(5, {NORMAL: 30, HIGH: 2}, {NORMAL: 30, HIGH: 2})}
+    end = TopicOffsets(5, {NORMAL: 9, HIGH: 4}, {NORMAL: 7})
+    assert [begin_of(asked_again, "t", end, lane) for lane in (NORMAL, HIGH)] == [7, 2]
+    # An earlier release went on telling where a lane began.
+    later = {"t": TopicOffsets(5, {NORMAL: 9}, {NORMAL: 7})}
+    assert begin_of(later, "t", TopicOffsets(5, {NORMAL: 12}, {NORMAL: 7}), NORMAL) == 9
+
+
+def test_a_checkpoint_of_an_earlier_release_is_read() -> None:
+    assert from_json({"t": {"created_us": 5, "partitions": {"2": {"normal": 3}}}}) == {
+        "t": TopicOffsets(5, {NORMAL: 3})
+    }
 
 
 @given(st.lists(st.integers(0, 1000), max_size=6), st.integers(1, 2000))

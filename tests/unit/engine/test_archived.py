@@ -1,0 +1,170 @@
+"""What an open queue takes an archive for: what it may rely on, and what it does not trust."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.archives import ARCHIVE, LANE, archive_log, archive_queue
+from support.faulty_disk import FaultyDisk
+from unit.engine.store import DATA, Store
+
+from quivermq import Engine, OffsetOutOfRange, StorageFailed
+from quivermq.archive import ArchivedTopic
+from quivermq.archive.places import OWN
+from quivermq.engine.archived import QueueArchive, Seam
+from quivermq.log import Log
+
+VALUES = [b"%d" % number for number in range(30)]
+
+
+def fill(engine: Engine, values: list[bytes] = VALUES, **settings: Any) -> None:
+    if "orders" not in engine.topics():
+        engine.create_topic("orders", segment_messages=5, **settings)
+    for value in values:
+        engine.queue("orders").put(value)
+
+
+def archive(store: Store, end: int | None = None) -> None:
+    archive_queue(DATA, ARCHIVE, "orders", end=end, disk=store.disk)
+    store.engine.use_archive(ARCHIVE)
+
+
+def log_of(engine: Engine) -> Log:
+    log = engine.hosted("orders").topic.partitions[0].logs[1]
+    assert log is not None
+    return log
+
+
+def seam_of(engine: Engine) -> Seam:
+    return engine.seam("orders", engine.hosted("orders").topic.partitions[0], 1)
+
+
+def read(engine: Engine, start: int | None = None) -> list[bytes]:
+    return [message.value for message in engine.queue("orders").read(start=start, limit=1000)]
+
+
+def test_a_manifest_that_may_vanish_is_not_relied_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store.engine)
+    archive(store, 12)
+    sync_directory = FaultyDisk.sync_directory
+
+    def forgetful(disk: FaultyDisk, directory: Path) -> None:
+        if directory != ARCHIVE / OWN:
+            sync_directory(disk, directory)
+
+    with monkeypatch.context() as patched:
+        # The archiver has come as far as to the renaming of the manifest.
+        patched.setattr(FaultyDisk, "sync_directory", forgetful)
+        archive(store)
+    assert store.engine.compact(archived=True).messages == 30
+    store.disk.stop()
+    engine = store.open_again(store.disk.after_power_loss(keep="nothing"))
+    assert read(engine, 0) == VALUES
+
+
+def lose_the_end(store: Store) -> Engine:
+    """Archive more than a log still has after power loss, which the archiver itself would not do."""
+    fill(store.engine, VALUES[:10], durability="os")
+    log_of(store.engine).sync()
+    fill(store.engine, VALUES[10:])
+    lost = log_of(store.engine)
+    archive_log(store.disk, lost, topic="orders", lane=LANE, created_us=store.engine.created_us("orders"))
+    store.engine.use_archive(ARCHIVE)
+    store.disk.stop()
+    return store.open_again(store.disk.after_power_loss(keep="nothing"))
+
+
+@pytest.mark.parametrize("count", [0, 10, 40])
+def test_the_archive_of_what_the_log_has_lost_is_not_trusted(store: Store, count: int) -> None:
+    engine = lose_the_end(store)
+    assert log_of(engine).end < 30
+    store.clock.advance(1)
+    new = [b"new %d" % number for number in range(count)]
+    fill(engine, new)
+    with pytest.raises(StorageFailed, match="is not the archive of this log of orders"):
+        engine.compact(archived=True)
+    found = read(engine)
+    assert [value for value in found if value.startswith(b"new")] == new
+
+
+def test_an_archive_that_is_not_trusted_is_not_read_on_in(store: Store) -> None:
+    engine = lose_the_end(store)
+    store.clock.advance(1)
+    fill(engine, [b"new"] * 40)
+    log_of(engine).retain(finished=10)
+    assert log_of(engine).start == 10
+    for start in (None, 3):
+        with pytest.raises(StorageFailed, match="the message at offset 29 came into the log"):
+            read(engine, start)
+    assert len(read(engine, 10)) == log_of(engine).end - 10
+
+
+def test_a_hole_says_where_to_go_on(store: Store) -> None:
+    fill(store.engine, retention_messages=10, retention_force=True)
+    archive(store, 8)
+    store.engine.compact()
+    assert read(store.engine) == VALUES[:8]
+    with pytest.raises(OffsetOutOfRange, match=r"offset 8 is gone.* go on with 20") as raised:
+        read(store.engine, 8)
+    assert (raised.value.start, raised.value.end) == (20, 30)
+    # One that the archive has in itself is told in the same way.
+    archive(store)
+    fill(store.engine, VALUES)
+    store.engine.compact()
+    assert log_of(store.engine).start == 50
+    assert read(store.engine) == VALUES[:8]
+    with pytest.raises(OffsetOutOfRange, match=r"offset 13 is gone.* go on with 20") as raised:
+        read(store.engine, 13)
+    assert raised.value.start == 20
+    assert read(store.engine, 20) == VALUES[20:30]
+
+
+def test_the_archive_may_be_forgotten_between_two_looks(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store.engine)
+    archive(store)
+    store.engine.compact(archived=True)
+    fill(store.engine, [b"live"])
+    topic, looks = QueueArchive.topic, list[int]()
+
+    def forgotten_by_others(own: QueueArchive, name: str, created_us: int) -> ArchivedTopic | None:
+        if looks:
+            own.use(None)
+        looks.append(1)
+        return topic(own, name, created_us)
+
+    monkeypatch.setattr(QueueArchive, "topic", forgotten_by_others)
+    frames = seam_of(store.engine).frames(0)
+    found = [record.value for frame in frames for record in frame.records()]
+    assert found == [*VALUES, b"live"]
+    with pytest.raises(OffsetOutOfRange):
+        next(seam_of(store.engine).frames(0))
+
+
+def test_the_start_is_shown_without_another_look(store: Store) -> None:
+    fill(store.engine)
+    archive(store)
+    store.engine.compact(archived=True)
+    assert seam_of(store.engine).told_start == seam_of(store.engine).start == 0
+    store.disk.rename(ARCHIVE / OWN / "orders.json", ARCHIVE / OWN / "away")
+    assert seam_of(store.engine).told_start == 0
+    assert seam_of(store.engine).start == 30
+
+
+def test_what_has_no_messages_is_passed(store: Store) -> None:
+    fill(store.engine)
+    queue = store.engine.queue("orders")
+    queue.reject(queue.get_many(30), "never")
+    queue.discard(lambda letter: letter.value >= b"2")
+    letters = store.engine.queue("orders.dlq").read(limit=100)
+    archive_queue(DATA, ARCHIVE, "orders.dlq", disk=store.disk)
+    store.engine.use_archive(ARCHIVE)
+    hosted = store.engine.hosted("orders.dlq")
+    log = hosted.topic.partitions[0].logs[1]
+    assert log is not None
+    log.retain(finished=30)
+    seam = store.engine.seam("orders.dlq", hosted.topic.partitions[0], 1)
+    list(seam.frames(29))
+    assert (seam.reached, log.start, log.end) == (30, 30, 30)
+    assert [message.offset for message in seam.records(0)] == [letter.offset for letter in letters]

@@ -1,0 +1,124 @@
+"""What the archiver takes out of a queue, and what others may conclude from an archive. Without Spark."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support.archives import LANE as OWN
+from support.archives import archive_queue
+from support.broker import serving
+
+import quivermq
+from quivermq.archive import Archive, Manifest
+from quivermq.archive.planning import Pace
+from quivermq.errors import Conflict
+from quivermq.settings import Settings, StorageSettings
+from quivermq.spark.broker_place import BrokerPlace
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.jobs.archive import _planned
+from quivermq.spark.jobs.archive_target import may_be_archived
+from quivermq.spark.place import Lane, Place
+
+# Nothing is synced unless somebody asks for it, or closes.
+SETTINGS = Settings(
+    storage=StorageSettings(durability="os", segment_messages=10, fsync_interval_ms=86_400_000)
+)
+LANE = Lane("orders", 0, "normal")
+AT_ONCE = Pace(2**60, age_us=0, file_bytes=2**30)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def put(mq: quivermq.Engine, count: int, durability: str | None = None) -> None:
+    for number in range(count):
+        mq.queue("orders").put(b"%d" % number, durability=durability)  # type: ignore[arg-type]
+
+
+def ranges(place: Place, manifest: Manifest | None = None) -> list[tuple[int, int]]:
+    manifest = manifest or Manifest("orders", place.created_us("orders"))
+    return [
+        (piece.start, piece.end) for plan in _planned(place, manifest, AT_ONCE) for piece in plan.pieces
+    ]
+
+
+def test_a_broker_gives_only_what_it_has_synced(data: Path) -> None:
+    with serving(data, settings=SETTINGS) as served:
+        place = BrokerPlace(served.url)
+        put(served.engine, 15)
+        # Also of a segment that is full.
+        assert ranges(place) == []
+        put(served.engine, 10, "fsync")
+        put(served.engine, 10)
+        assert place.synced_ends("orders", {}) == {LANE: 25}
+        assert ranges(place) == [(0, 25)]
+        place.close()
+
+
+def test_a_directory_is_synced_before_it_is_archived(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with quivermq.open(data, SETTINGS) as mq:
+        put(mq, 35)
+        assert ranges(DirectoryPlace(str(data))) == [(0, 35)]
+        synced_ends = DirectoryPlace.synced_ends
+
+        def with_more(place: DirectoryPlace, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
+            found = synced_ends(place, topic, starts)
+            put(mq, 5)
+            return found
+
+        # What comes in meanwhile waits for the next run.
+        monkeypatch.setattr(DirectoryPlace, "synced_ends", with_more)
+        assert ranges(DirectoryPlace(str(data))) == [(0, 35)]
+
+
+def test_all_of_a_closed_directory_is_archived(data: Path) -> None:
+    with quivermq.open(data, SETTINGS) as mq:
+        put(mq, 35)
+    assert ranges(DirectoryPlace(str(data))) == [(0, 35)]
+
+
+@pytest.mark.parametrize(("count", "reason"), [(20, "the log at 20"), (50, "came into the log")])
+def test_another_log_is_a_conflict(data: Path, tmp_path: Path, count: int, reason: str) -> None:
+    with quivermq.open(tmp_path / "other", SETTINGS) as mq:
+        put(mq, 30)
+    archive_queue(tmp_path / "other", tmp_path / "archive", "orders")
+    manifest = Archive(tmp_path / "archive").manifest("orders")
+    assert manifest is not None
+    assert manifest.lane(OWN).end == 30
+    with quivermq.open(data, SETTINGS) as mq:
+        put(mq, count)
+        place = DirectoryPlace(str(data))
+        same = Manifest("orders", place.created_us("orders"), 1, manifest.lanes)
+        with pytest.raises(Conflict, match=reason):
+            ranges(place, same)
+
+
+def test_a_log_is_archived_on_behind_its_archive(data: Path) -> None:
+    with quivermq.open(data, SETTINGS) as mq:
+        put(mq, 30)
+        archive_queue(data, data / "archive", "orders", end=17)
+        put(mq, 5)
+        manifest = Archive(data / "archive").manifest("orders")
+        assert ranges(DirectoryPlace(str(data)), manifest) == [(17, 35)]
+
+
+def test_who_takes_out_tombstones_knows_what_is_archived(data: Path) -> None:
+    with serving(data, settings=SETTINGS) as served:
+        put(served.engine, 5)
+        served.engine.queue("other").put(b"x")
+        broker, directory = BrokerPlace(served.url), DirectoryPlace(str(data))
+        assert not may_be_archived(broker, "orders")
+        assert not may_be_archived(directory, "orders")
+        archive_queue(data, data / "archive", "orders")
+        served.engine.use_archive(data / "archive")
+        for place in (broker, directory):
+            assert may_be_archived(place, "orders")
+            assert not may_be_archived(place, "other")
+        # Where nobody can look, something may be.
+        (data / "archive").rename(data / "away")
+        for place in (broker, directory):
+            assert may_be_archived(place, "other")
+        served.engine.use_archive(None)
+        broker.close()
