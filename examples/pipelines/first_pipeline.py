@@ -49,4 +49,6 @@ page = BUILD / "report.html"
 report(path=DATA, to=str(page), spark=spark)
 print(f"A report about the queue: {page.resolve().as_uri()}")
 print("Ask it something yourself:")
-print(f"  quiver pipeline sql 'SELECT key, count(*) FROM orders GROUP BY key LIMIT 5' --data {DATA}")
+print(
+    f"  .venv/bin/quiver pipeline sql 'SELECT key, count(*) FROM orders GROUP BY key LIMIT 5' --data {DATA}"
+)

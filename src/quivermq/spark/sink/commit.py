@@ -181,7 +181,7 @@ class _Applying:
         missing = [file.name for file in files if file.frames and file.name not in there]
         if missing:
             raise Conflict(
-                f"{missing[0]} was staged in {self._directory / str(self._batch)} and is not there any more:"
+                f"{missing[0]} was staged in {self._directory / str(self._batch)} and is gone by now:"
                 " write again"
             )
 
