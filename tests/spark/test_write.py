@@ -46,14 +46,14 @@ def test_every_column_arrives_at_a_broker(spark: SparkSession, broker: Served) -
     moment = datetime(2024, 5, 6, 7, 8, 9, 123456, UTC)
     rows = [
         ("k1", "one", [("h", b"1")], "out", None, "high", moment, None),
-        ("k2", "two", None, None, 1, None, None, moment.replace(year=2100)),
+        ("k2", "two", None, "out", 1, None, None, moment.replace(year=2100)),
         (None, "three", [], "other", None, "low", moment, None),
     ]
     schema = (
         "key STRING, value STRING, headers ARRAY<STRUCT<key STRING, value BINARY>>, topic STRING,"
         " partition INT, priority STRING, timestamp TIMESTAMP, expires_at TIMESTAMP"
     )
-    write(spark.createDataFrame(rows, schema).coalesce(1), server=broker.url, topic="out")
+    write(spark.createDataFrame(rows, schema).coalesce(1), server=broker.url)
     found = {message.value: message for message in stored(broker.engine, "out")}
     one, two = found[b"one"], found[b"two"]
     moment_us = round(moment.timestamp() * 1_000_000)

@@ -14,6 +14,11 @@ from quivermq.errors import InvalidRequest, QuiverError
 # The last line of a Python traceback. What Java adds to it is on lines of its own.
 _OURS = re.compile(r"^(?:\w+\.)*quivermq\.errors\.(\w+): (.*)$", re.MULTILINE)
 _IN_PYTHON = "Traceback (most recent call last)"
+# A failure of SQL at work: wrong data (classes 21 and 22 of SQLSTATE), or a wrong statement (42). Others
+# may stand around it; the innermost has no other in between.
+_OF_SQL = re.compile(
+    r"\[[A-Z][A-Z0-9_.]+\] (?:(?!\[[A-Z][A-Z0-9_]+[\].])[^\n])*?(?= SQLSTATE: (?:21|22|42)\w{3}\b)"
+)
 _POSITION = re.compile(r"\s*(?:;|== SQL).*", re.DOTALL)
 
 
@@ -41,6 +46,8 @@ def our_error(error: BaseException) -> QuiverError | None:
     # A failure inside of the data source comes as an analysis that failed, too, and is nobody's wrong SQL.
     if isinstance(error, ParseException | AnalysisException) and _IN_PYTHON not in str(error):
         return InvalidRequest(_POSITION.sub("", str(error)).strip())
+    if (of_sql := _OF_SQL.search(str(error))) is not None:
+        return InvalidRequest(of_sql.group())
     return None
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from quivermq.errors import InvalidRequest
-from quivermq.topic.names import DEAD_LETTER_SUFFIX, Pattern
+from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.topic.names import DEAD_LETTER_SUFFIX, Pattern, is_pattern
 
 
 def topic_filter(
@@ -12,13 +12,26 @@ def topic_filter(
     """Whether a topic was asked for, by name or pattern, or its dead letters with it. None asks for all."""
     if topics is None:
         return lambda _: True
-    texts = topics.split(",") if isinstance(topics, str) else list(topics)
+    texts = _texts(topics)
     if not texts:
         raise InvalidRequest("topics has no name in it: leave it out for all topics")
-    patterns = [Pattern(text.strip()) for text in texts]
+    patterns = [Pattern(text) for text in texts]
 
     def is_wanted(topic: str) -> bool:
         names = (topic, topic.removesuffix(DEAD_LETTER_SUFFIX) if with_dead_letters else topic)
         return any(pattern.matches(name) for pattern in patterns for name in names)
 
     return is_wanted
+
+
+def check_named(topics: Iterable[str] | str | None, present: Iterable[str]) -> None:
+    """Raise TopicNotFound for a name that is no topic. A pattern may stand for none."""
+    # Dead letters may have survived the topic they come from.
+    known = {name for topic in present for name in (topic, topic.removesuffix(DEAD_LETTER_SUFFIX))}
+    for text in [] if topics is None else _texts(topics):
+        if not is_pattern(text) and text not in known:
+            raise TopicNotFound(f"there is no topic {text}: `quiver topic list` shows those there are")
+
+
+def _texts(topics: Iterable[str] | str) -> list[str]:
+    return [text.strip() for text in (topics.split(",") if isinstance(topics, str) else topics)]

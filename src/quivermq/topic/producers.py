@@ -159,7 +159,7 @@ class Producers:
             logger.warning(
                 "too many producers: those last heard of more than %d s ago are forgotten, and what they"
                 " repeat is not recognised any more",
-                (now_us - self.known_since_us) // 1_000_000,
+                max(now_us - self.known_since_us, 0) // 1_000_000,
             )
 
     def forgot_before(self, time_us: int) -> None:

@@ -9,7 +9,7 @@ from quivermq.cli.durations import parse_seconds
 from quivermq.cli.output import JsonOption, counted, print_json, print_table, say, size_text
 from quivermq.cli.pipeline.job import DryRunOption, MasterOption, spark_job
 from quivermq.cli.place import DataOption, ServerOption
-from quivermq.errors import Conflict
+from quivermq.errors import Conflict, Corruption
 from quivermq.settings.setting import MIB
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def command(
     """Write messages to Parquet files by topic and day, each once, and go on where the last run ended.
 
     What is archived is read by `quiver read` and by Spark as if it were in the log, and retention leaves
-    what is not. Any other program can read the files as they are.
+    what is not. Any other program can read the files as they are. A topic that cannot be archived is told,
+    the others are archived, and the exit code is 6 for damage and otherwise 4.
     """
     seconds = parse_seconds(age)
     with spark_job(data, server, master) as job:
@@ -69,7 +70,8 @@ def command(
     else:
         print_archive(summary)
     if summary.problems:
-        raise typer.Exit(Conflict.exit_code)
+        is_damaged = any(each.is_damaged for each in summary.topics)
+        raise typer.Exit(Corruption.exit_code if is_damaged else Conflict.exit_code)
 
 
 def print_archive(summary: "ArchiveSummary") -> None:

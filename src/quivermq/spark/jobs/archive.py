@@ -3,9 +3,10 @@
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from quivermq.archive.planning import Held, Pace, Piece, mergers, pieces, todo
 from quivermq.archive.writing import Job
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
-from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
+from quivermq.errors import Conflict, Corruption, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.archive_target import Target
@@ -26,7 +27,7 @@ from quivermq.spark.jobs.where import AnyPath, where_of
 from quivermq.spark.place import Bounds, Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
-from quivermq.spark.topic_filter import topic_filter
+from quivermq.spark.topic_filter import check_named, topic_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,9 @@ class ArchivedTopicSummary:
     waiting: int = 0
     """Offsets that are too few and too young."""
     problem: str | None = None
-    """Why nothing was done."""
+    """Why not all was done that there is to do; the next run tries again."""
+    is_damaged: bool = False
+    """Whether the problem is one of the stored bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,8 @@ def archive(
     and what all groups have finished with. Killed at any time and run again, every message is there once.
     A topic that cannot be archived is a `problem` of the summary, and the others are.
 
-    Raises Conflict while another archiver is at work or the broker cannot free anything; InvalidRequest.
+    Raises Conflict while another archiver is at work or the broker cannot free anything; InvalidRequest;
+    TopicNotFound for a name that is no topic.
     """
     started = time.monotonic()
     _check(age, file_bytes)
@@ -113,11 +117,12 @@ def archive(
     pace = Pace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
     with closing(where.place()) as place:
         target = Target(where, place, None if to is None else os.fspath(to))
-        names = list(filter(topic_filter(topics), place.topics()))
+        names = list(filter(topic_filter(topics), present := place.topics()))
+        check_named(topics, present)
         store = Archive(target.directory)
         summary = ArchiveSummary(str(where), str(target.directory), dry_run)
         if dry_run:
-            told = [_looked(place, store, name, pace) for name in names]
+            told = [_unless_damaged(name, partial(_looked, place, store, name, pace)) for name in names]
             return replace(summary, topics=tuple(told), seconds=time.monotonic() - started)
         with changing(store, f"{pace.now_us}-{uuid.uuid4().hex[:8]}") as job:
             is_served = target.tell()
@@ -127,12 +132,21 @@ def archive(
                     " nothing can be freed"
                 )
             workers = _Workers(spark, progress)
-            told = [_Topic(place, store, job, name, pace, workers).run(rewrite=rewrite) for name in names]
+            works = [_Topic(place, store, job, name, pace, workers) for name in names]
+            told = [_unless_damaged(each.name, partial(each.run, rewrite=rewrite)) for each in works]
     summary = replace(summary, topics=tuple(told), is_served=is_served)
     if free:
         freed = target.free()
         summary = replace(summary, freed_segments=freed.segments, freed_bytes=freed.bytes)
     return replace(summary, seconds=time.monotonic() - started)
+
+
+def _unless_damaged(name: str, work: Callable[[], ArchivedTopicSummary]) -> ArchivedTopicSummary:
+    """What became of a topic. Damage in one is no reason to leave the others alone."""
+    try:
+        return work()
+    except Corruption as error:
+        return ArchivedTopicSummary(name, problem=f"{name}: {error}", is_damaged=True)
 
 
 def _check(age: float, file_bytes: int) -> None:

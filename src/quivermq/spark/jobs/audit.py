@@ -35,7 +35,7 @@ from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.place import Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
-from quivermq.spark.topic_filter import topic_filter
+from quivermq.spark.topic_filter import check_named, topic_filter
 from quivermq.topic.names import is_dead_letter_topic
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def audit(
     archive. With `deep` the inside of each frame is checked as well, as by `quiver verify`. `topics` are
     names and patterns. What is damaged becomes a finding with its file and offsets, and the rest is looked
     at all the same; kinds of findings in `ignore` are left out. From a broker come frames alone, without
-    files. `dry_run` only counts what there is.
+    files. `dry_run` only counts what there is. Raises InvalidRequest, TopicNotFound.
     """
     started = time.monotonic()
     unknown = set(ignore) - set(SEVERITIES)
@@ -119,7 +119,9 @@ def audit(
         )
     where = where_of(path, server, key)
     with closing(where.place()) as place, translated():
-        store = _store(place, topic_filter(topics))
+        is_wanted = topic_filter(topics)
+        check_named(topics, present_topics(place))
+        store = _store(place, is_wanted)
         if dry_run:
             return _planned(where, store.tasks)
         spark = spark or session()

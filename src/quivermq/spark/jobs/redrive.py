@@ -8,6 +8,7 @@ A run that was killed is run again, and finds what is left.
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ from quivermq.spark.failures import translated
 from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
+from quivermq.spark.topic_filter import check_named
 from quivermq.topic.partition import LANE_NUMBERS
 
 if TYPE_CHECKING:
@@ -79,12 +81,14 @@ def redrive(
     partition, priority and offset. Keys and values are text. A message that fails again is another dead
     letter.
 
-    Raises InvalidRequest, DirectoryLocked while somebody has the directory open, Unreachable.
+    Raises InvalidRequest, TopicNotFound for a name that is no topic, DirectoryLocked while somebody has the directory open, Unreachable.
     """
     source = where_of(path, server, key)
     statement = redrive_statement(where, sql, limit)
     if not 1 <= batch_messages <= BATCH_MESSAGES_MAX:
         raise InvalidRequest(f"a batch has 1 to {BATCH_MESSAGES_MAX} messages, not {batch_messages}")
+    with closing(source.place()) as place:
+        check_named(topics, place.topics())
     spark = (spark or session()).newSession()
     with translated():
         frame = _chosen(spark, source, topics, statement)

@@ -24,7 +24,7 @@ from quivermq.spark.place import Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
 from quivermq.spark.tables.rows import state_of
-from quivermq.spark.topic_filter import topic_filter
+from quivermq.spark.topic_filter import check_named, topic_filter
 from quivermq.topic.names import is_dead_letter_topic
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def report(
 
     Counted is what came in from `since` up to before `until`, in executors, a frame at a time. `topics` are
     names and patterns. Latencies come from the journals of groups, which only a directory has. A part that
-    cannot be read is told on the page, and the rest is there. Raises InvalidRequest.
+    cannot be read is told on the page, and the rest is there. Raises InvalidRequest, TopicNotFound.
     """
     started = time.monotonic()
     period = Period(_us(since, 0), _us(until, _EVER_US))
@@ -100,7 +100,8 @@ def report(
         raise InvalidRequest("since is not before until, so that no time is left between them")
     where = where_of(path, server, key)
     with closing(where.place()) as place, translated():
-        wanted = [topic for topic in place.topics() if topic_filter(topics)(topic)]
+        wanted = list(filter(topic_filter(topics), names := place.topics()))
+        check_named(topics, names)
         tasks, stored_bytes = _planned(place, wanted, period)
         groups = len({task.group for task in tasks if isinstance(task, GroupTask)})
         if dry_run:

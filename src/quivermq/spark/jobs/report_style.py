@@ -34,7 +34,9 @@ h2 { font-size: 1.2rem; margin: 0 0 0.75rem; }
 .facts dd { margin: 0; font-size: 1.45rem; font-weight: 600; font-variant-numeric: tabular-nums; }
 section { padding: 1.25rem 1.4rem 1rem; margin: 1rem 0; }
 figure { margin: 0; }
-figure svg { display: block; width: 100%; height: auto; }
+/* On a narrow screen a plot is moved sideways, and its text stays large enough to be read. */
+.plot { overflow-x: auto; }
+.plot svg { display: block; width: 100%; min-width: 560px; height: auto; }
 figure svg text { font-family: inherit; }
 figcaption { color: var(--muted); font-size: 0.92rem; margin: 0.35rem 0 0.6rem; }
 .nothing { color: var(--muted); margin: 0.3rem 0 0.8rem; }

@@ -37,7 +37,8 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> Numbers:
             number = int(given[wrong][0])
             raise InvalidRequest(f"there is no partition {number}: the topic has {partitions}")
         found = np.where(is_given, given, found)
-    return found
+    # Where there is one, all rows go there, and keep their order whether they have a key or not.
+    return np.zeros_like(found) if partitions == 1 else found
 
 
 def lanes_of(rows: pa.RecordBatch) -> Numbers:
@@ -55,9 +56,8 @@ def _by_key(keys: pa.Array, partitions: int) -> Numbers:
     if keys.null_count == len(keys):
         return np.full(len(keys), ANYWHERE, np.int64)
     if partitions == 1:
-        found = np.zeros(len(keys), np.int64)
-    else:
-        found = (murmur3_of(pc.fill_null(keys, b"")) % np.uint32(partitions)).astype(np.int64)
+        return np.zeros(len(keys), np.int64)
+    found = (murmur3_of(pc.fill_null(keys, b"")) % np.uint32(partitions)).astype(np.int64)
     if keys.null_count:
         found[pc.is_null(keys).to_numpy(zero_copy_only=False)] = ANYWHERE
     return found

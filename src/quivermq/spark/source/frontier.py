@@ -21,7 +21,9 @@ _Views = dict[str, TopicView]
 class Frontier:
     """Looks at the topics of a stream, and says where its next batch ends.
 
-    Topics, partitions and lanes that come to be while the query runs are read from their beginning.
+    Topics, partitions and lanes that come to be while the query runs are read from their beginning. Topics
+    of the checkpoint that are not subscribed to stay where they are: one that is subscribed to again later
+    goes on there.
     """
 
     def __init__(self, options: Options, place: Place) -> None:
@@ -64,9 +66,15 @@ class Frontier:
             for lane, at in each.lanes.items()
         }
         rows = lags if rows_max is None else shared(lags, rows_max)
-        end = {topic: self._advanced(each, rows) for topic, each in standing.items()}
+        advanced = {topic: self._advanced(each, rows) for topic, each in standing.items()}
+        left = start.keys() - self.subscribed(start).keys()
+        end = {topic: start[topic] for topic in left} | advanced
         # Spark takes any other text for something to read.
         return start if _places(end) == _places(start) else end
+
+    def subscribed(self, offsets: StreamOffsets) -> StreamOffsets:
+        """What a checkpoint tells of the topics that are read now."""
+        return {topic: offsets[topic] for topic in self._subscription.topics(offsets)}
 
     def _advanced(self, standing: TopicOffsets, rows: Mapping[Lane, int]) -> TopicOffsets:
         """Where the lanes of a topic are so many rows later."""

@@ -8,6 +8,8 @@ first one begins when it has to run that again. `appended_us` says when the fram
 last message before the offset: a log that lost its end and grew again has another one there.
 
 A topic that was deleted and made again is another one, whatever its name: that is what `created_us` is for.
+Topics that the query no longer subscribes to stay in here, so that it does not read them twice when it does
+so again.
 Spark compares two of these as text, so everything has one order.
 """
 

@@ -80,7 +80,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )  # fmt: skip
             self._group = None
             return
-        positions = {lane: at for topic in from_json(end).values() for lane, at in topic.lanes.items()}
+        reached = self._frontier.subscribed(from_json(end))
+        positions = {lane: at for topic in reached.values() for lane, at in topic.lanes.items()}
         try:
             place.commit(self._group, positions)
         except QuiverError as error:

@@ -213,5 +213,38 @@ def test_a_topic_that_is_gone_or_another_is_told(engine: Engine, path: str) -> N
     with pytest.raises(Conflict, match="made again"):
         reading.next(before, None)
     assert at(lenient.next(before, None)) == {LANE: 5}
-    # What is no longer subscribed to is no loss.
-    assert frontier(path, subscribe="other.*").next(before, None) == {}
+    # What is no longer subscribed to is no loss, and is noticed when it is again.
+    other = frontier(path, subscribe="other.*").next(before, None)
+    assert other == before
+    with pytest.raises(Conflict, match="made again"):
+        reading.next(other, None)
+
+
+def test_a_topic_that_is_subscribed_to_again_goes_on(engine: Engine, path: str) -> None:
+    other = Lane("other", 0, "normal")
+    put(engine, 3)
+    put(engine, 1, "other")
+    both = frontier(path, subscribe="orders,other")
+    reached = both.next(both.first(), None)
+    put(engine, 2)
+    put(engine, 1, "other")
+    alone = frontier(path, subscribe="other")
+    without = from_json(json.loads(json.dumps(to_json(alone.next(reached, None)))))
+    # Nothing of it is read meanwhile.
+    assert at(without) == {LANE: 3, other: 2}
+    assert begin(reached, without) == 3
+    assert alone.next(without, None) == without
+    assert alone.subscribed(without).keys() == {"other"}
+    again = both.next(without, None)
+    assert (begin(without, again), at(again)) == (3, {LANE: 5, other: 2})
+
+
+def test_a_topic_of_which_nothing_was_read_is_left_as_well(engine: Engine, path: str) -> None:
+    put(engine, 3)
+    first = frontier(path, startingoffsets="latest").first()
+    put(engine, 2)
+    put(engine, 1, "other")
+    without = frontier(path, subscribe="other").next(first, None)
+    assert begin(first, without) == at(without)[LANE] == 3
+    again = frontier(path).next(without, None)
+    assert (begin(without, again), at(again)[LANE]) == (3, 5)
