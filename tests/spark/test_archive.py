@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from support.broker import Served, serving
+from support.command_inside import quiver
 
 import quivermq
 from quivermq import Message
@@ -125,6 +126,8 @@ def test_archived_and_live_are_one_range(
     frame = spark.read.format("quiver").options(**where, subscribe="orders", **options).load()
     assert frame.count() == 600
     assert rows(frame) == expected
+    # A broker also reads its archive itself.
+    assert rows(spark.read.format("quiver").options(**where, subscribe="orders").load()) == expected
     assert rows(frame.where("offset between 20 and 30")) == [
         row for row in expected if 20 <= row.offset <= 30
     ]
@@ -253,3 +256,19 @@ def test_another_directory_is_refused(
         run(spark, {"path": str(data)}, tmp_path / "other")
     with pytest.raises(quivermq.InvalidRequest, match="age"):
         archive(str(data), age=-1, spark=spark)
+
+
+@pytest.mark.damages
+def test_damage_in_one_topic_leaves_the_others_to_be_archived(spark: SparkSession, data: Path) -> None:
+    with quivermq.open(data, SETTINGS) as mq:
+        for topic in ("a", "b", "c"):
+            mq.queue(topic).put_many([b"%d" % number for number in range(20)])
+    [log] = (data / "topics" / "b" / "p0" / "normal").glob("*.log")
+    content = bytearray(log.read_bytes())
+    content[-20] ^= 0xFF
+    log.write_bytes(content)
+    ran = quiver("pipeline", "archive", "--data", data, "--age", "0s", "--json")
+    assert ran.code == 6, ran.err
+    told = {each["topic"]: each for each in json.loads(ran.text)["topics"]}
+    assert {name: each["messages"] for name, each in told.items()} == {"a": 20, "b": 0, "c": 20}
+    assert "is damaged at byte" in told["b"]["problem"]

@@ -240,6 +240,9 @@ def test_wrong_options_are_named(spark: SparkSession, path: str, served: Served)
     )
     assert "`subscribe`" in refusal(lambda: load(spark, here).collect())
     assert "the option `path`" in refusal(lambda: load(spark, {}, subscribe="orders").collect())
+    assert "`topic` is for writing" in refusal(
+        lambda: load(spark, here, subscribe="orders", topic="x").collect()
+    )
     assert "`minPartitions`" in refusal(
         lambda: load(spark, here, subscribe="orders", minPartitions="0").collect()
     )
@@ -254,6 +257,38 @@ def test_sql_tables(spark: SparkSession, path: str, served: Served) -> None:
         f"CREATE OR REPLACE TEMPORARY VIEW o USING quiver OPTIONS (data '{path}', subscribe 'orders')"
     )
     assert spark.sql("SELECT sum(int(string(value))) FROM o WHERE offset < 10").first() == (45,)
+
+
+def test_tables_of_the_catalog(
+    spark: SparkSession, where: dict[str, str], served: Served, tmp_path: Path
+) -> None:
+    fill(served, count=30)
+    name, place = next(iter(where.items()))
+    given = f"{name.replace('path', 'data')} '{place}', subscribe 'orders'"
+    names = [f"t{tmp_path.name}_{number}".replace("-", "_") for number in range(3)]
+    spark.sql(
+        f"CREATE TABLE {names[0]} USING quiver OPTIONS ({given}, includeHeaders 'false') COMMENT 'c'"
+        " TBLPROPERTIES (my.own 'x')"
+    )
+    spark.sql(f"CREATE TABLE {names[1]} (offset bigint) USING quiver OPTIONS ({given})")
+    spark.sql(f"CREATE TABLE {names[2]} USING quiver OPTIONS ({given}, table 'segments')")
+    try:
+        assert "headers" not in spark.table(names[0]).columns
+        total = f"SELECT sum(int(string(value))) FROM {names[0]} WHERE offset < 10"
+        assert spark.sql(total).first() == (45,)
+        fill(served, count=5)
+        assert spark.table(names[0]).count() == 35
+        ending = '{"orders": {"0": 3}}'
+        assert spark.sql(f"SELECT * FROM {names[0]} WITH (endingOffsets '{ending}')").count() == 3
+        assert spark.table(names[2]).count() == 1
+        # Spark tells nothing of this one.
+        message = refusal(spark.table(names[1]).count)
+        assert "say where the queue is" in message
+        assert "CREATE TEMPORARY VIEW" in message
+        assert spark.sql(f"SELECT * FROM {names[1]} WITH ({given})").count() == 35
+    finally:
+        for each in names:
+            spark.sql(f"DROP TABLE IF EXISTS {each}")
 
 
 def test_retention_that_overtook_the_reader(

@@ -137,3 +137,13 @@ def test_batches_are_of_one_topic_and_ranges_are_half_open() -> None:
     ]
     assert ranges_of(letters[:4]) == {"0/normal": [[0, 2], [5, 6]], "1/high": [[7, 8]]}
     assert letters[3].id == "1-0-7"
+
+
+def test_a_queue_without_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "quiet"
+    with quivermq.open(path) as mq:
+        mq.queue("orders").put(b"x")
+    assert redrive(path=path, spark=spark).chosen == 0
+    assert redrive(["orders"], path=path, spark=spark).chosen == 0
+    ran = quiver("pipeline", "redrive", "nosuch", "--data", path)
+    assert (ran.code, "there is no topic nosuch" in ran.err) == (3, True)

@@ -219,3 +219,11 @@ def test_the_command(spark: SparkSession, data: Path) -> None:
     ran = quiver(*words, "--until", "1900000003")
     assert "finished before" in ran.text
     assert quiver(*words, "--until", "1900000003", "--end", "3").code == 2
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_condition_that_fails_is_one_line(spark: SparkSession, data: Path, more: tuple[str, ...]) -> None:
+    ran = quiver(
+        "pipeline", "replay", "orders", "--to", "x", "--data", data, "--where", "int(value) > 1", *more
+    )
+    assert (ran.code, "[CAST_INVALID_INPUT]" in ran.err, len(ran.err.splitlines())) == (2, True, 1), ran.err

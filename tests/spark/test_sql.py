@@ -64,7 +64,7 @@ def test_a_statement_that_is_wrong_is_told(spark: SparkSession, data: Path) -> N
     with pytest.raises(InvalidRequest, match="amount"):
         sql("SELECT amount FROM orders", path=str(data), spark=spark)
     with pytest.raises(InvalidRequest, match="PARSE_SYNTAX_ERROR"):
-        sql("SELEC 1", path=str(data), spark=spark)
+        sql("SELECT (1", path=str(data), spark=spark)
 
 
 def test_only_the_topics_that_are_named_are_looked_at(spark: SparkSession, data: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_command_writes_files(spark: SparkSession, data: Path, tmp_path: Pat
     for name in ("a.parquet", "a.csv", "a.json"):
         ran = quiver("pipeline", "sql", statement, "--data", data, "--to", tmp_path / name)
         assert (ran.code, ran.err) == (0, f"wrote {tmp_path / name}\n")
-    assert pq.read_table(tmp_path / "a.parquet").column("key").to_pylist() == ["k0", "k1"] * 3
+    assert pq.read_table(tmp_path / "a.parquet").column("key").to_pylist() == [b"k0", b"k1"] * 3
     assert (tmp_path / "a.csv").read_text().splitlines()[0] == "key,value"
     assert json.loads((tmp_path / "a.json").read_text().splitlines()[5])["value"] == '{"amount": 5}'
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.json", "a.parquet", "data"]
@@ -123,3 +123,57 @@ def test_the_command_refuses_what_it_cannot_do(spark: SparkSession, data: Path, 
         3,
         "error: there is no topic nothing: `quiver topic list` shows those there are\n",
     )
+
+
+def test_bytes_stay_bytes_in_parquet(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    statement = (
+        "SELECT value AS v, key, CAST(key AS string) AS name, length(value) AS n FROM orders"
+        " WHERE priority = 'high' OR key = 'k0' ORDER BY offset, priority LIMIT 2"
+    )
+    ran = quiver("pipeline", "sql", statement, "--data", data, "--to", file)
+    assert ran.code == 0, ran.err
+    table = pq.read_table(file)
+    assert [str(kind) for kind in table.schema.types] == ["binary", "binary", "string", "int32"]
+    assert table.column("v").to_pylist() == [b"\xff\xfe", b'{"amount": 0}']
+    assert table.column("name").to_pylist() == [None, "k0"]
+
+
+@pytest.mark.parametrize(
+    ("column", "ending"), [("value", "csv"), ("value", "json"), ("concat(value, 'x') AS v", "parquet")]
+)
+def test_text_that_is_none_is_not_written(
+    spark: SparkSession, data: Path, tmp_path: Path, column: str, ending: str
+) -> None:
+    file = tmp_path / f"a.{ending}"
+    statement = f"SELECT {column} FROM orders"
+    ran = quiver("pipeline", "sql", statement, "--data", data, "--to", file)
+    assert (ran.code, "not valid UTF-8: select base64(value)" in ran.err) == (2, True), ran.err
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("SELECT 1/0", "[DIVIDE_BY_ZERO]"),
+        ("SELECT int('x')", "[CAST_INVALID_INPUT]"),
+        ("SELECT int(value) FROM orders", "[CAST_INVALID_INPUT]"),
+    ],
+)
+def test_what_fails_at_work_is_one_line(
+    spark: SparkSession, data: Path, statement: str, words: str
+) -> None:
+    for more in ((), ("--json",)):
+        ran = quiver("pipeline", "sql", statement, "--data", data, *more)
+        assert (ran.code, words in ran.err, len(ran.err.splitlines())) == (2, True, 1), ran.err
+
+
+def test_two_columns_of_one_name_are_refused(spark: SparkSession, data: Path) -> None:
+    ran = quiver("pipeline", "sql", "SELECT 1 AS a, 2 AS a", "--data", data, "--json")
+    assert (ran.code, "there are two columns a" in ran.err) == (2, True)
+    assert quiver("pipeline", "sql", "SELECT 1 AS a, 2 AS a", "--data", data).code == 0
+
+
+def test_a_table_without_rows_is_empty(spark: SparkSession, data: Path) -> None:
+    for table in ("groups", "deliveries", "dead_letters"):
+        assert rows(sql(f"SELECT * FROM quiver_{table}", path=data, spark=spark)) == []

@@ -1,4 +1,4 @@
-"""A broker, read over HTTP: the frames of its logs as they are stored."""
+"""A broker, read over HTTP: the frames of its logs as they are stored, and those of its archive."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +12,12 @@ from quivermq.spark.place import Bounds, Lane, TopicView
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.settings import TopicSettings
 
+# What a message takes where nothing is live by which to tell; only the number of tasks depends on it.
+_MESSAGE_BYTES = 256
+
 
 class BrokerPlace:
-    """The topics that a broker serves. Any thread may ask."""
+    """The topics that a broker serves, each as its live log. Any thread may ask."""
 
     def __init__(self, server: str, key: str | None = None) -> None:
         self.server = server
@@ -23,19 +26,19 @@ class BrokerPlace:
 
     def __repr__(self) -> str:
         # Without the key: what is printed ends up in logs.
-        return f"BrokerPlace({self.server!r})"
+        return f"{type(self).__name__}({self.server!r})"
 
     def __str__(self) -> str:
         return self.server
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, BrokerPlace) and (other.server, other.key) == (self.server, self.key)
+        return isinstance(other, BrokerPlace) and other.__reduce__() == self.__reduce__()
 
     def __hash__(self) -> int:
         return hash(self.server)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BrokerPlace, (self.server, self.key)
+        return type(self), (self.server, self.key)
 
     @property
     def connection(self) -> Connection:
@@ -72,13 +75,6 @@ class BrokerPlace:
 
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
         return self.connection.shell.run(self._calls.find_time(*lane, timestamp_us))
-
-    def readable_start(self, lane: Lane, offset: int) -> int:
-        """The first offset of a lane, which has `offset`, that the broker reads: also in its archive."""
-        try:
-            return self._page(lane, offset, 1).start
-        except OffsetOutOfRange as error:
-            return error.start  # Retention was faster.
 
     def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
         if start >= end:
@@ -118,3 +114,31 @@ class BrokerPlace:
 
     def _page(self, lane: Lane, offset: int, limit: int) -> FramePage:
         return self.connection.shell.run(self._calls.frames(*lane, offset, limit))
+
+
+class WholeBrokerPlace(BrokerPlace):
+    """The same with the broker's archive: lanes begin at the first offset that the broker can read."""
+
+    def look(self, topic: str) -> TopicView:
+        view = super().look(topic)
+        return view._replace(lanes={lane: self._whole(lane, live) for lane, live in view.lanes.items()})
+
+    def created_us(self, topic: str) -> int:
+        return super().look(topic).created_us  # Nobody who asks only for this has to wait for the lanes.
+
+    def settings(self, topic: str) -> TopicSettings:
+        return super().look(topic).settings
+
+    def _whole(self, lane: Lane, live: Bounds) -> Bounds:
+        if live.start == 0:
+            return live
+        try:
+            # At the end, where an answer has no messages to carry.
+            start = self._page(lane, live.end, 1).start
+        except OffsetOutOfRange as error:
+            start = error.start  # The log lost its end or was made anew since it was looked at.
+        if start >= live.start:
+            return live
+        held = live.end - live.start
+        each_bytes = live.size_bytes / held if held else _MESSAGE_BYTES
+        return live._replace(start=start, size_bytes=round(each_bytes * (live.end - start)))

@@ -33,39 +33,42 @@ class QuiverDataSource(DataSource):
         self._parsed = Options.parse(options)
         # Decided here, because this is what Spark carries from the loading of a DataFrame to each of its
         # uses: two counts of the same one must not differ. A stream and a writer do not care.
-        self._snapshot = self._taken()
+        self._snapshot = _taken(self._parsed)
 
     @classmethod
     def name(cls) -> str:
         return "quiver"
 
-    def schema(self) -> StructType | str:
-        if self._parsed.table != _MESSAGES:
-            from quivermq.spark.tables import table_schema
+    def schema(self) -> StructType:
+        schema = _schema_of(self._parsed)
+        if not self._parsed.makes_table:
+            return schema
+        from quivermq.spark.source.table_options import noted
 
-            return table_schema(self._parsed.table)
-        from quivermq.spark.source.columns import ddl
-
-        return ddl(includes_headers=self._parsed.flag("includeHeaders", default=True))
+        self._parsed.place()  # Whoever makes a table that nobody can read is told so now.
+        return noted(schema, self._parsed)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        if self._parsed.table != _MESSAGES:
+        options = _to_read(self._parsed, schema)
+        if options.table != _MESSAGES:
             from quivermq.spark.tables import table_reader
 
-            return table_reader(self._parsed, schema)
+            return table_reader(options, schema)
         from quivermq.spark.source.reading import BatchReader
 
-        if isinstance(self._snapshot, QuiverError):
-            raise self._snapshot
-        assert self._snapshot is not None, "a snapshot is taken of whatever is subscribed to"
-        return BatchReader(self._parsed, schema, self._snapshot)
+        snapshot = self._snapshot if options == self._parsed else _taken(options)
+        if isinstance(snapshot, QuiverError):
+            raise snapshot
+        assert snapshot is not None, "a snapshot is taken of whatever is subscribed to"
+        return BatchReader(options, schema, snapshot)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name.)
-        if self._parsed.table != _MESSAGES:
-            raise InvalidRequest(f"the table {self._parsed.table} is no stream: read it as a batch")
+        options = _to_read(self._parsed, schema)
+        if options.table != _MESSAGES:
+            raise InvalidRequest(f"the table {options.table} is no stream: read it as a batch")
         from quivermq.spark.source.streaming import StreamReader
 
-        return StreamReader(self._parsed, schema)
+        return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from quivermq.spark.sink import batch_writer
@@ -77,17 +80,38 @@ class QuiverDataSource(DataSource):
 
         return stream_writer(self._parsed, schema, overwrite)
 
-    def _taken(self) -> "Snapshot | QuiverError | None":
-        """What a batch would read, or what keeps it from that; None for whoever does not read messages."""
-        if self._parsed.table != _MESSAGES or self._parsed.text("topic") is not None:
-            return None
-        from quivermq.spark.source.snapshot import Snapshot
 
+def _schema_of(options: Options) -> StructType:
+    if options.table != _MESSAGES:
+        from quivermq.spark.tables import table_schema
+
+        return table_schema(options.table)
+    from quivermq.spark.source.columns import message_schema
+
+    return message_schema(includes_headers=options.flag("includeHeaders", default=True))
+
+
+def _to_read(options: Options, schema: StructType) -> Options:
+    """What a reader goes by. Raises InvalidRequest for an option of a writer."""
+    from quivermq.spark.source.table_options import recalled
+
+    options = recalled(schema, options)
+    if options.text("topic") is not None:
+        raise InvalidRequest("the option `topic` is for writing: to read, say `subscribe`")
+    return options
+
+
+def _taken(options: Options) -> "Snapshot | QuiverError | None":
+    """What a batch would read, or what keeps it from that; None for whoever does not read messages."""
+    if options.table != _MESSAGES or options.text("topic") is not None:
+        return None
+    from quivermq.spark.source.snapshot import Snapshot
+
+    try:
+        place = options.whole_place()
         try:
-            place = self._parsed.whole_place()
-            try:
-                return Snapshot.take(self._parsed, place)
-            finally:
-                place.close()
-        except QuiverError as error:
-            return error
+            return Snapshot.take(options, place)
+        finally:
+            place.close()
+    except QuiverError as error:
+        return error

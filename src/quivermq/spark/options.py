@@ -40,16 +40,28 @@ _WRITE = (
     "queryName",
 )
 
+# Those of which exactly one is needed.
+PLACE_NAMES = ("path", "data", "server")
+
 # By the name that Spark uses, the name that people use.
 NAMES = {name.lower(): name for name in (*_PLACE, *_READ, *_WRITE)}
 
 # What Spark itself puts among the options of a query or of a table.
 _SPARKS_OWN = frozenset({"checkpointlocation", "outputmode", "serialization.format", "mergeschema"})
 
+# What Spark says of every table, beside its options and properties.
+_OF_TABLES = frozenset({"provider", "owner"})
+
 _FLAGS = {"true": True, "false": False}
 _NUMBER_MAX = 2**63 - 1
 # As milliseconds this is the year 5138; as microseconds it was in 1973.
 _MS_MAX = 100_000_000_000_000
+
+_NOWHERE = (
+    "say where the queue is: the option `path` for a data directory, or `server` for a broker. (Spark does"
+    " not tell the options of a table that was made with a list of columns or AS SELECT, nor to an INSERT:"
+    " make it without, or use CREATE TEMPORARY VIEW.)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +69,20 @@ class Options:
     """What a user gave. Can be pickled; every method raises InvalidRequest that names the option."""
 
     given: Mapping[str, str]
+    makes_table: bool = False
+    """Whether Spark asks on behalf of a CREATE TABLE."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
         """Options out of what Spark hands over. Raises InvalidRequest for a name that nobody knows."""
         options = {name.lower(): text for name, text in given.items()}
+        makes_table = options.keys() >= _OF_TABLES
+        if makes_table:
+            options = _of_table(options)
         for name in options:
             if name not in NAMES and name not in _SPARKS_OWN and not name.startswith(("__", "spark.")):
                 raise InvalidRequest(_unknown(name))
-        return cls(options)
+        return cls(options, makes_table)
 
     def text(self, name: str) -> str | None:
         """What was given for an option, None when nothing was."""
@@ -113,10 +130,12 @@ class Options:
 
     def place(self) -> Place:
         """Where the queue is. Raises InvalidRequest unless exactly one place is given."""
-        path, data = self.text("path"), self.text("data")
+        path, data, server = (self.text(name) for name in PLACE_NAMES)
         if path is not None and data is not None and path != data:
             raise InvalidRequest("`data` is another name for `path`: give one of the two")
-        return place_of(path or data, self.text("server"), self.text("key"))
+        if path is None and data is None and server is None:
+            raise InvalidRequest(_NOWHERE)
+        return place_of(path or data, server, self.text("key"))
 
     def whole_place(self) -> Place:
         """The same with its archive, for whoever reads messages. Raises NotFound where that is missing."""
@@ -126,6 +145,14 @@ class Options:
     def table(self) -> str:
         """Which table of the queue is meant: `messages`, unless the option says another."""
         return self.text("table") or "messages"
+
+
+def _of_table(told: Mapping[str, str]) -> dict[str, str]:
+    """The options of a CREATE TABLE: of what Spark tells, that which it tells once more as an option.
+
+    The rest is the table's own, as its comment and its properties; but its LOCATION comes as `path`.
+    """
+    return {name: text for name, text in told.items() if name == "path" or f"option.{name}" in told}
 
 
 def _moment_us(name: str, text: str) -> int:

@@ -98,7 +98,9 @@ class Place(Protocol):
 
 def place_of(path: str | None = None, server: str | None = None, key: str | None = None) -> Place:
     """The place that a user means. Raises InvalidRequest unless it is exactly one."""
-    if (path is None) == (server is None):
+    if path is not None and server is not None:
+        raise InvalidRequest("give `path` for a data directory or `server` for a broker, not both")
+    if path is None and server is None:
         raise InvalidRequest(
             "say where the queue is: the option `path` for a data directory, or `server` for a broker"
         )

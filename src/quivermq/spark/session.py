@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quivermq.errors import Conflict, NotFound
+from quivermq.spark.gateway import ended_when_interrupted
 from quivermq.spark.java import use_java
-from quivermq.spark.launcher import cached_program
+from quivermq.spark.launcher import cache_directory, cached_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +91,8 @@ def session(master: str | None = None, *, app: str = "quiver", **conf: str) -> "
         builder = SparkSession.builder.master(master).appName(app)
         for name, setting in settings_for(master, conf).items():
             builder = builder.config(name, setting)
-        return builder.getOrCreate()
+        with ended_when_interrupted():
+            return builder.getOrCreate()
 
 
 def check_installed() -> None:
@@ -122,7 +124,8 @@ def is_local(master: str) -> bool:
 
 def settings_for(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     """What a new session is started with, of which `conf` is what was asked for."""
-    ours = dict(_EVERYWHERE)
+    # Otherwise the current directory gets one that nothing is ever put into.
+    ours = {**_EVERYWHERE, "spark.sql.warehouse.dir": (cache_directory() / "warehouse").absolute().as_uri()}
     if is_local(master):
         ours |= _ON_THIS_MACHINE | {"spark.sql.shuffle.partitions": str(local_cores(master))}
     # What is said last counts, so that somebody may ask for other logs.

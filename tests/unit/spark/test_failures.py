@@ -1,5 +1,12 @@
 import pytest
-from pyspark.errors import AnalysisException, ParseException, PySparkException, PythonException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ParseException,
+    PySparkException,
+    PythonException,
+    StreamingQueryException,
+)
 
 from quivermq.errors import Corruption, InvalidRequest, OffsetOutOfRange
 from quivermq.spark.failures import error_in, translated
@@ -37,3 +44,21 @@ def test_what_nobody_foresaw_stays_what_it_is() -> None:
 def test_only_errors_of_ours_are_taken_for_one() -> None:
     assert error_in("quivermq.errors.Sequence: no") is None
     assert error_in("") is None
+
+
+def test_data_that_sql_fails_on_is_a_wrong_request() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted: Lost task 0.0:"
+        " org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'x' of the type"
+        ' "STRING" cannot be cast to "INT". Use `try_cast`. SQLSTATE: 22018\n== SQL ==\nint(value)\n'
+        "\tat org.apache.spark.sql SQLSTATE: XXKST"
+    )
+    with (
+        pytest.raises(InvalidRequest, match=r"^\[CAST_INVALID_INPUT\] The value .* Use `try_cast`\.$"),
+        translated(),
+    ):
+        raise StreamingQueryException(text)
+    with pytest.raises(ArithmeticException), translated():
+        raise ArithmeticException("[INTERNAL_ERROR] A bug. SQLSTATE: XX000")
+    with pytest.raises(InvalidRequest, match=r"^\[DIVIDE_BY_ZERO\] Division by zero\.$"), translated():
+        raise ArithmeticException("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL ==")

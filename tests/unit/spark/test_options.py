@@ -62,3 +62,18 @@ def test_the_place() -> None:
     assert server == BrokerPlace("http://h:1", "k")
     with pytest.raises(InvalidRequest, match="another name"):
         Options.parse({"path": "/a", "data": "/b"}).place()
+    with pytest.raises(InvalidRequest, match="`server` for a broker, not both"):
+        Options.parse({"path": "/a", "server": "http://h:1"}).place()
+    with pytest.raises(InvalidRequest, match="say where the queue is"):
+        Options.parse({"subscribe": "orders"}).place()
+
+
+def test_what_spark_says_of_a_table_is_no_option() -> None:
+    told = {"provider": "quiver", "owner": "o", "comment": "c", "location": "file:/a", "path": "file:/a"}
+    told |= {"subscribe": "orders", "option.subscribe": "orders", "my.own": "property"}
+    options = Options.parse(told)
+    assert options == Options({"path": "file:/a", "subscribe": "orders"}, makes_table=True)
+    with pytest.raises(InvalidRequest, match="did you mean `subscribe`"):
+        Options.parse(told | {"subscrib": "x", "option.subscrib": "x"})
+    with pytest.raises(InvalidRequest, match="no option `provider`"):
+        Options.parse({"provider": "quiver"})

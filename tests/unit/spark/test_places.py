@@ -167,7 +167,7 @@ def test_damage_names_file_and_offsets(tmp_path: Path, served: Served) -> None:
 def test_places_that_are_none() -> None:
     with pytest.raises(InvalidRequest, match="path"):
         place_of()
-    with pytest.raises(InvalidRequest, match="server"):
+    with pytest.raises(InvalidRequest, match="`server` for a broker, not both"):
         place_of("data", "http://127.0.0.1:7070")
     with pytest.raises(InvalidRequest, match="hdfs"):
         place_of("hdfs://cluster/data")

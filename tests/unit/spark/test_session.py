@@ -79,3 +79,10 @@ def test_every_public_name_is_there_and_explains_itself() -> None:
     assert set(quivermq.spark.__all__) <= set(dir(quivermq.spark))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = quivermq.spark.nothing
+
+
+def test_no_warehouse_is_made_where_somebody_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    expected = (tmp_path / "quiver" / "warehouse").as_uri()
+    assert settings_for("local", {})["spark.sql.warehouse.dir"] == expected
+    assert settings_for("local", {"spark.sql.warehouse.dir": "/x"})["spark.sql.warehouse.dir"] == "/x"

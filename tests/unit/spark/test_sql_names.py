@@ -1,7 +1,7 @@
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.jobs.sql_names import named_tables, quoted, with_quotes
+from quivermq.spark.jobs.sql_names import check_is_query, named_tables, quoted, with_quotes
 
 TOPICS = ["orders", "orders.dlq", "events-eu", "Events", "events", "2024"]
 
@@ -46,3 +46,37 @@ def test_names_behind_from_and_join_get_their_quotes(statement: str, written: st
 
 def test_a_name_is_quoted_where_it_has_to_be() -> None:
     assert [quoted(name) for name in ("a_1", "a-b", "1a", "a`b")] == ["a_1", "`a-b`", "`1a`", "`a``b`"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select 1",
+        "-- why\n (SELECT 'DROP TABLE t')",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "VALUES (1)",
+        "SHOW TABLES",
+        "DESCRIBE orders",
+        "EXPLAIN SELECT 1",
+        "SELECT insert FROM orders",
+    ],
+)
+def test_questions_are_queries(statement: str) -> None:
+    check_is_query(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "",
+        "-- SELECT 1",
+        "DROP TABLE orders",
+        "/* SELECT */ create table t AS SELECT 1",
+        "SET spark.x = 1",
+        "WITH a AS (SELECT 1) INSERT INTO b SELECT * FROM a",
+        "FROM orders INSERT OVERWRITE DIRECTORY '/x' SELECT *",
+    ],
+)
+def test_what_changes_something_is_no_query(statement: str) -> None:
+    with pytest.raises(InvalidRequest, match="is no query: a statement only asks"):
+        check_is_query(statement)

@@ -1,8 +1,11 @@
 """What all jobs on Spark have in common: where the queue is, the session, the progress, and the errors."""
 
+import logging
 import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +15,7 @@ import typer
 
 from quivermq.cli.output import print_table
 from quivermq.cli.place import KEY_VARIABLE, check_directory, find_place, with_advice
+from quivermq.client import connect
 from quivermq.errors import DirectoryLocked
 
 if TYPE_CHECKING:
@@ -27,6 +31,9 @@ MasterOption = Annotated[
         " Otherwise the cores of this machine.",
     ),
 ]
+_CHECK_SECONDS = 10.0
+_CHECK_RETRIES = 2
+
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
 
 
@@ -46,30 +53,47 @@ class Job:
 
 @contextmanager
 def spark_job(
-    data: Path | None, server: str | None, master: str | None, *, shows_progress: bool = True
+    data: Path | None,
+    server: str | None,
+    master: str | None,
+    *,
+    shows_progress: bool = True,
+    check: Callable[[], None] | None = None,
 ) -> Iterator[Job]:
     """A session and a progress display for the time of a job; its errors come out as ours.
 
-    A job with a display of its own wants no other, because a terminal has room for one.
+    A job with a display of its own wants no other, because a terminal has room for one. `check` looks at
+    the other options before Spark is started, which takes long.
 
-    Raises NotFound when Spark is not installed, before anything is started.
+    Raises NotFound when Spark is not installed, and Unreachable, before anything is started.
     """
     from quivermq.spark.session import check_installed
 
     check_installed()
     where = job_place(data, server)
+    if check is not None:
+        check()
+    if "server" in where:
+        check_broker(where["server"], where["key"])
 
     from quivermq.spark import session
     from quivermq.spark.failures import translated
+    from quivermq.spark.gateway import end_running
 
     try:
         with progress_display() if shows_progress else nullcontext() as progress, translated():
             if progress is not None:
                 progress("starting Spark", 0)
+            _keep_to_one_line()
             spark = session(master)
+            _interrupt_plainly()
             if progress is not None:
                 progress("starting Spark", 1, 1)
             yield Job(where, spark, progress)
+    except KeyboardInterrupt:
+        # A job may be killed at any time, and whoever pressed Ctrl-C does not want to wait for it.
+        end_running()
+        raise
     except DirectoryLocked as error:
         raise with_advice(error) if hasattr(error, "pid") else error from None
 
@@ -82,6 +106,24 @@ def job_place(data: Path | None, server: str | None) -> dict[str, Any]:
     check_directory(place.data)
     # A process that is to work on it may have another current directory.
     return {"path": str(place.data.absolute())}
+
+
+def check_broker(server: str, key: str | None) -> None:
+    """Raise Unreachable when there is no broker, or Denied when it does not want the key."""
+    with connect(server, key=key, timeout=_CHECK_SECONDS, retries=_CHECK_RETRIES) as client:
+        client.topics()
+
+
+def _keep_to_one_line() -> None:
+    # Where nobody has asked for logs, py4j would print tracebacks of calls that Ctrl-C has cut off.
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())
+
+
+def _interrupt_plainly() -> None:
+    # Spark's own handler asks Java to end all jobs, in the midst of another question to it.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

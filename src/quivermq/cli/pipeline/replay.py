@@ -3,6 +3,7 @@
 import os
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,14 @@ import typer
 
 from quivermq.cli.durations import parse_moment
 from quivermq.cli.output import JsonOption, print_json
-from quivermq.cli.pipeline.job import DryRunOption, MasterOption, print_summary, spark_job
+from quivermq.cli.pipeline.job import (
+    DryRunOption,
+    MasterOption,
+    check_broker,
+    job_place,
+    print_summary,
+    spark_job,
+)
 from quivermq.cli.pipeline.rows import as_json as value_as_json
 from quivermq.cli.pipeline.rows import print_rows
 from quivermq.cli.place import DataOption, ServerOption
@@ -81,7 +89,8 @@ def command(
     messages there are and the first of them.
     """
     bounds = _bound("--start", start, "--since", since), _bound("--end", end, "--until", until)
-    with spark_job(data, server, master) as job:
+    check = None if to_server is None else partial(_check_target, to_server, data, server)
+    with spark_job(data, server, master, check=check) as job:
         from quivermq.spark import replay
 
         done = replay(
@@ -116,6 +125,10 @@ def command(
     print_summary({**facts, "read now": done.read, "kept in": done.state})
     if done.was_finished:
         print("this replay was finished before: --again does it once more")
+
+
+def _check_target(to_server: str, data: Path | None, server: str | None) -> None:
+    check_broker(to_server, target_key(to_server, **job_place(data, server)))
 
 
 def target_key(

@@ -1,6 +1,7 @@
 """`quiver pipeline report`: a page about a queue, with plots."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +36,7 @@ def command(
     from the journals of the groups, which only a directory has.
     """
     moments = [None if text is None else parse_moment(text) for text in (since, until)]
-    with spark_job(data, server, master) as job:
+    with spark_job(data, server, master, check=partial(_check_file, to)) as job:
         from quivermq.spark.jobs.report import report
 
         summary = report(
@@ -52,3 +53,9 @@ def command(
     print(f"wrote {summary.to}: {', '.join(parts)} in {summary.seconds:.1f} s")
     if summary.unreadable:
         print(f"{counted(summary.unreadable, 'part')} could not be read: the page says which")
+
+
+def _check_file(file: Path) -> None:
+    from quivermq.spark.jobs.one_file import check_parent
+
+    check_parent(file)

@@ -39,15 +39,14 @@ def command(
 
     A topic has the columns key, value, topic, partition, priority, offset, timestamp, headers and
     expires_at. quiver_groups, quiver_deliveries, quiver_dead_letters and quiver_segments are the state of
-    the queue. A name with dots or dashes stands in backticks. With `--json`, each row is a line.
+    the queue. A name with dots or dashes stands in backticks. With `--json`, each row is a line. In
+    Parquet, keys and values are binary unless the statement makes something else of them.
     """
-    with spark_job(data, server, master) as job:
+    with spark_job(data, server, master, check=lambda: _check(statement, to)) as job:
         from quivermq.spark import sql
-        from quivermq.spark.jobs.one_file import file_format, write_file
+        from quivermq.spark.jobs.one_file import check_names, write_file
         from quivermq.spark.progress import watched
 
-        if to is not None:
-            file_format(to)
         frame = sql(statement, **job.where, spark=job.spark, binary=binary)
         if limit is not None:
             frame = frame.limit(limit)
@@ -55,6 +54,7 @@ def command(
             if to is not None:
                 write_file(frame, to)
             elif as_json:
+                check_names(frame.columns)
                 _print_lines(frame)
             else:
                 rows = frame.take(_ROWS + 1 if limit is None else limit)
@@ -65,6 +65,16 @@ def command(
         print_rows(frame.columns, rows[: limit or _ROWS])
         if limit is None and len(rows) > _ROWS:
             say(f"these are the first {_ROWS} rows: --limit shows more, --json and --to give all")
+
+
+def _check(statement: str, to: Path | None) -> None:
+    from quivermq.spark.jobs.one_file import check_parent, file_format
+    from quivermq.spark.jobs.sql_names import check_is_query
+
+    check_is_query(statement)
+    if to is not None:
+        file_format(to)
+        check_parent(to)
 
 
 def _print_lines(frame: "DataFrame") -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.failures import translated
@@ -119,9 +120,8 @@ def audit(
         )
     where = where_of(path, server, key)
     with closing(where.place()) as place, translated():
-        is_wanted = topic_filter(topics)
-        check_named(topics, present_topics(place))
-        store = _store(place, is_wanted)
+        store = _store(place, topic_filter(topics))
+        check_named(topics, _present(place))
         if dry_run:
             return _planned(where, store.tasks)
         spark = spark or session()
@@ -153,6 +153,13 @@ def _store(place: Place, is_wanted: Callable[[str], bool]) -> _Store:
     topics = [topic for topic in place.topics() if is_wanted(topic)]
     windows = {topic: place.settings(topic).dedup_window_ms * 1000 for topic in topics}
     return _Store(place, [*lane_tasks(place, topics)], windows, [])
+
+
+def _present(place: Place) -> list[str]:
+    """The topics that may be named, also those that nobody can open any more."""
+    if isinstance(place, DirectoryPlace):
+        return SystemDisk().names(place.path / "topics")
+    return place.topics()
 
 
 def _planned(where: Where, tasks: list[Task]) -> AuditSummary:

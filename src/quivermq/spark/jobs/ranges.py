@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.spark.jobs.where import Where
-from quivermq.spark.place import Bounds, Lane, Place
+from quivermq.spark.place import Lane
 from quivermq.spark.source.archived import with_archive
 from quivermq.topic.names import Pattern, is_pattern
 from quivermq.topic.partition import LANES
@@ -76,10 +76,10 @@ def find_ranges(
 ) -> Ranges:
     """What the topics and their archive hold between two bounds now. Raises TopicNotFound, InvalidRequest.
 
-    `archive` is the option of the data source: a data directory knows its own, a broker's is to be named.
+    `archive` is the option of the data source.
     """
     _check(start, end)
-    lanes, names = _lanes(where, topics, start, archive)
+    lanes, names = _lanes(where, topics, archive)
     first, last = _offset(start, 0), _offset(end, None)
     starts = {lane: min(max(bounds[0], first or 0), bounds[1]) for lane, bounds in lanes.items()}
     ends = {
@@ -120,39 +120,18 @@ def _by_time(
 
 
 def _lanes(
-    where: Where, topics: Sequence[str], start: Bound, archive: str | None
+    where: Where, topics: Sequence[str], archive: str | None
 ) -> tuple[dict[Lane, tuple[int, int]], list[str]]:
     """All lanes of the topics, in use or not, and the names of the topics."""
     place = with_archive(where.place(), archive)
     try:
         names = named_topics(place.topics(), topics)
         held = {lane: bounds for name in names for lane, bounds in place.lanes(name).items()}
-        if archive is None:
-            _check_whole(place, held, start)
     finally:
         place.close()
     # Also those that nobody has used yet: what comes into them later is none of ours.
     lanes = {Lane(lane.topic, lane.partition, priority): (0, 0) for lane in held for priority in LANES}
     return lanes | {lane: (bounds.start, bounds.end) for lane, bounds in held.items()}, names
-
-
-def _check_whole(place: Place, held: Mapping[Lane, Bounds], start: Bound) -> None:
-    """Raise InvalidRequest where a broker has an archive with some of what is wanted."""
-    from quivermq.spark.broker_place import BrokerPlace
-
-    if not isinstance(place, BrokerPlace):
-        return
-    for lane, bounds in held.items():
-        if bounds.start == 0:
-            continue
-        first = place.readable_start(lane, bounds.start)
-        if isinstance(start, datetime):
-            first = max(first, place.find_time(lane, round(start.timestamp() * 1_000_000)))
-        if max(first, _offset(start, 0) or 0) < bounds.start:
-            raise InvalidRequest(
-                f"{lane}: offsets [{first}, {bounds.start}) are in the archive of {place}: say where that"
-                " is (archive=, --archive), or `false` to do without it"
-            )
 
 
 def named_topics(there: Sequence[str], wanted: Sequence[str]) -> list[str]:

@@ -81,7 +81,8 @@ def redrive(
     partition, priority and offset. Keys and values are text. A message that fails again is another dead
     letter.
 
-    Raises InvalidRequest, TopicNotFound for a name that is no topic, DirectoryLocked while somebody has the directory open, Unreachable.
+    Raises InvalidRequest, TopicNotFound for a name that is no topic, DirectoryLocked while somebody has the
+    directory open, Unreachable.
     """
     source = where_of(path, server, key)
     statement = redrive_statement(where, sql, limit)

@@ -79,7 +79,7 @@ def replay(
     `start` and `end` are offsets or moments, half-open. `where` and `select` are SQL, or `sql` is a whole
     statement over the table `messages`, in which key and value are text. `rate` is in messages a second.
     The target is in the same place unless `to_path` or `to_server` says otherwise. Archived messages are
-    sent as well: a data directory knows its archive, that of a broker is given as `archive`.
+    sent as well; a broker reads its archive itself, unless `archive` says where the executors find it.
 
     A run that was killed goes on when the same is asked again; one that is finished says so and does
     nothing, unless `again`. With another `id` it is another run. Raises InvalidRequest, TopicNotFound,

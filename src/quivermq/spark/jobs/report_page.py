@@ -251,7 +251,8 @@ def _nothing(words: str) -> str:
 
 def _figure(svg: str, text: str, table: str) -> str:
     return (
-        f'<figure><div class="plot" tabindex="0">{svg}</div><figcaption>{escape(text)}</figcaption></figure>'
+        f'<figure><div class="plot" tabindex="0">{svg}</div>'
+        f"<figcaption>{escape(text)}</figcaption></figure>"
         f"<details><summary>As a table</summary>{table}</details>"
     )
 

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from quivermq.errors import TopicNotFound
 from quivermq.spark.failures import translated
-from quivermq.spark.jobs.sql_names import named_tables, quoted, with_quotes
+from quivermq.spark.jobs.one_file import AS_STORED
+from quivermq.spark.jobs.sql_names import check_is_query, named_tables, quoted, with_quotes
 from quivermq.spark.jobs.where import AnyPath, where_of
 from quivermq.spark.session import session
 
@@ -30,8 +31,9 @@ def sql(
     A name such as `orders.dlq` is written in backticks; right behind FROM and JOIN it needs none.
     `quiver_groups`, `quiver_deliveries`, `quiver_dead_letters` and `quiver_segments` are the state of the
     queue. Keys and values are text, byte for byte what was stored; with `binary` they are bytes. Raises
-    InvalidRequest for a statement that is wrong, TopicNotFound for a table that is none.
+    InvalidRequest for a statement that is wrong or no query, TopicNotFound for a table that is none.
     """
+    check_is_query(statement)
     where = where_of(path, server, key)
     place = where.place()
     try:
@@ -63,9 +65,10 @@ def _rows_of(spark: "SparkSession", statement: str) -> "DataFrame":
 
 
 def _as_text(frame: "DataFrame") -> "DataFrame":
-    """Keys and values as Spark's strings, which are the same bytes."""
+    """Keys and values as Spark's strings, which are the same bytes, and are marked as such."""
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
     kinds = dict(frame.dtypes)
-    texts = {name: F.col(name).cast("string") for name in ("key", "value") if kinds.get(name) == "binary"}
+    taken = [name for name in ("key", "value") if kinds.get(name) == "binary"]
+    texts = {name: F.col(name).cast("string").alias(name, metadata=AS_STORED) for name in taken}
     return frame.withColumns(texts) if texts else frame

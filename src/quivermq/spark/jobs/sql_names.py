@@ -5,6 +5,7 @@ A name too many costs a moment; a queue with a thousand topics must not cost a t
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from quivermq.errors import InvalidRequest
 
@@ -18,6 +19,22 @@ _TOKEN = re.compile(
 )
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BEFORE_A_TABLE = {"from", "join"}
+_QUERIES = ("select", "with", "values", "from", "table", "show", "describe", "desc", "explain")
+_BEHIND_INSERT = {"into", "overwrite"}
+
+
+def check_is_query(statement: str) -> None:
+    """Raise InvalidRequest for a statement that is more than a question."""
+    words = [word.casefold() for word in _bare_words(statement)]
+    first = words[0] if words else ""
+    # WITH and FROM may lead to an INSERT.
+    inserts = any(word == "insert" and after in _BEHIND_INSERT for word, after in pairwise(words))
+    if first not in _QUERIES or inserts:
+        begin = first.upper() or "an empty statement"
+        raise InvalidRequest(
+            f"{'INSERT' if inserts else begin} is no query: a statement only asks, with SELECT, WITH,"
+            " VALUES, SHOW, DESCRIBE or EXPLAIN; `quiver pipeline run` writes"
+        )
 
 
 def named_tables(statement: str, names: Iterable[str]) -> list[str]:
@@ -52,6 +69,10 @@ def with_quotes(statement: str, names: Iterable[str]) -> str:
 def quoted(name: str) -> str:
     """A name as it has to be written in SQL."""
     return name if _NEEDS_NO_QUOTES.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _bare_words(statement: str) -> Iterator[str]:
+    return (match["bare"] for match in _TOKEN.finditer(statement) if match["bare"])
 
 
 def _words(statement: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from quivermq.archive import Archive, ArchivedLane, ArchivedTopic, LanePlace, lo
 from quivermq.disk import SystemDisk
 from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame
+from quivermq.spark.broker_place import BrokerPlace, WholeBrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace, local_path
 from quivermq.spark.place import Bounds, Lane, Place, TopicView
 from quivermq.topic.offsets import OffsetSet
@@ -24,9 +25,10 @@ _NONE = ("false", "none")
 
 
 def with_archive(place: Place, option: str | None) -> Place:
-    """The place with the archive that an option names, or else the one that a data directory has.
+    """The place with the archive that an option names, or else the one that it has itself.
 
-    Raises NotFound where no archive can be reached; the option `false` does without.
+    A broker reads its own for whoever asks; one that is named is read by the executors, as Parquet. Raises
+    NotFound where no archive can be reached; the option `false` does without.
     """
     if option is not None and option.lower() in _NONE:
         return place
@@ -34,6 +36,8 @@ def with_archive(place: Place, option: str | None) -> Place:
         directory: Path | None = local_path(option)
     elif isinstance(place, DirectoryPlace):
         directory = load_pointer(SystemDisk(), place.path)
+    elif isinstance(place, BrokerPlace):
+        return WholeBrokerPlace(place.server, place.key)
     else:
         directory = None
     if directory is None:

@@ -5,30 +5,43 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from quivermq.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TYPES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "priority": "string",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "headers": "array<struct<key:string,value:binary>>",
-    "expires_at": "timestamp",
+_DATA_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "priority": StringType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "headers": ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+    "expires_at": TimestampType(),
 }
+_TYPES = {name: kind.simpleString() for name, kind in _DATA_TYPES.items()}
 
 
-def ddl(*, includes_headers: bool = True) -> str:
-    """The schema of messages, as text."""
-    columns = [f"{name} {kind}" for name, kind in _TYPES.items() if includes_headers or name != "headers"]
-    return ", ".join(columns)
+def message_schema(*, includes_headers: bool = True) -> StructType:
+    """The schema of messages."""
+    names = [name for name in _DATA_TYPES if includes_headers or name != "headers"]
+    return StructType([StructField(name, _DATA_TYPES[name]) for name in names])
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,10 @@ class Positions:
         """Whether the place is the earliest or the latest there is, and no offset in particular."""
         return self.moment_us is None and self.lanes.get(lane, self.common) < 0
 
+    def is_offset(self, lane: Lane) -> bool:
+        """Whether the place is an offset that somebody named."""
+        return self.moment_us is None and not self.is_word(lane)
+
     def resolve(self, place: Place, lane: Lane, bounds: Bounds) -> int:
         """The offset in a lane that holds what `bounds` say. One that was named may lie outside of them."""
         if self.moment_us is not None:

@@ -1,9 +1,9 @@
 """What a batch reads, decided once: when the DataFrame is loaded, not whenever it is used."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from quivermq.errors import Conflict
+from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
 from quivermq.spark.options import Options
 from quivermq.spark.place import NOTHING, Bounds, Lane, Place
 from quivermq.spark.source import plan
@@ -71,6 +71,12 @@ def bounds_of(options: Options) -> tuple[Positions, Positions]:
     ending = Positions.of(options, "ending", default="latest", unnamed="latest")
     starting.refuse("latest", "a batch that begins there has nothing to read")
     ending.refuse("earliest", "a batch that ends there has nothing to read")
+    if (
+        starting.moment_us is not None
+        and ending.moment_us is not None
+        and starting.moment_us > ending.moment_us
+    ):
+        raise InvalidRequest("`endingTimestamp` is before `startingTimestamp`: nothing lies between them")
     return starting, ending
 
 
@@ -78,10 +84,31 @@ def _range(
     place: Place, lane: Lane, bounds: Bounds, starting: Positions, ending: Positions, fails: bool
 ) -> Range:
     start, end = starting.resolve(place, lane, bounds), ending.resolve(place, lane, bounds)
-    if fails and start < end and not bounds.start <= start <= end <= bounds.end:
-        raise gone(lane, start, end, held=(bounds.start, bounds.end), what="are not all there")
-    start, end = max(start, bounds.start), min(end, bounds.end)
+    if fails:
+        _check_ends(lane, bounds, {starting.option: start, ending.option: end})
+        if start > end and starting.is_offset(lane) and ending.is_offset(lane):
+            raise InvalidRequest(
+                f"{lane} is to be read from offset {start} to {end}: `{ending.option}` must not lie before"
+                f" `{starting.option}`"
+            )
+        if start < min(end, bounds.start):
+            raise gone(lane, start, end, held=(bounds.start, bounds.end), what="are not all there")
+    start, end = min(max(start, bounds.start), bounds.end), min(end, bounds.end)
     return Range(lane, start, max(start, end))
+
+
+def _check_ends(lane: Lane, bounds: Bounds, asked: Mapping[str, int]) -> None:
+    """Raise OffsetOutOfRange for an option with an offset that the log does not reach."""
+    for option, offset in asked.items():
+        if offset > bounds.end:
+            error = OffsetOutOfRange(offset, start=bounds.start, end=bounds.end)
+            text = (
+                f"the option `{option}` has offset {offset} for {lane}, and the log ends at {bounds.end}:"
+                f" use an offset up to {bounds.end}, or set the option failOnDataLoss to false to read"
+                " what there is"
+            )
+            error.args = (text,)
+            raise error
 
 
 def _narrowed(place: Place, each: Pinned, bounds: Bounds, narrowing: Narrowing, *, fails: bool) -> Range:

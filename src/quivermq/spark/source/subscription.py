@@ -22,7 +22,9 @@ class Subscription:
     def of(cls, options: Options) -> "Subscription":
         """What the options ask for. Raises InvalidRequest unless it is one of the two ways to ask."""
         text, expression = options.text("subscribe"), options.text("subscribePattern")
-        if (text is None) == (expression is None):
+        if text is not None and expression is not None:
+            raise InvalidRequest("give the option `subscribe` or `subscribePattern`, not both")
+        if text is None and expression is None:
             raise InvalidRequest(
                 "say what to read: the option `subscribe` with topics such as orders,events.*,"
                 " or `subscribePattern` with a regular expression"

@@ -55,3 +55,32 @@ def test_a_terminal_gets_bars(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         progress("reading", 3, 10)
         progress("writing", 1, 1)
     assert "reading" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("replay", "a", "--to", "b", "--to-server", "http://127.0.0.1:1"), 5, "127.0.0.1:1"),
+        (("report", "--to", "/nonexistent/r.html"), 3, "there is no directory /nonexistent"),
+        (("sql", "SELECT 1", "--to", "/nonexistent/r.csv"), 3, "there is no directory /nonexistent"),
+        (("sql", "DROP TABLE a"), 2, "DROP is no query"),
+    ],
+)
+def test_options_are_checked_before_spark_starts(
+    words: tuple[str, ...], code: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import quivermq.spark
+
+    def start(*_: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr(quivermq.spark, "session", start)
+    (tmp_path / "topics").mkdir()
+    ran = quiver("pipeline", *words, "--data", tmp_path)
+    assert (ran.code, told in ran.err) == (code, True), ran.err
+
+
+def test_a_broker_is_asked_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUIVER_DATA", raising=False)
+    ran = quiver("pipeline", "audit", "--server", "http://127.0.0.1:1")
+    assert ran.code == 5, ran.err

@@ -11,11 +11,11 @@ from support.broker import serving
 import quivermq
 from quivermq.archive import Archive, Manifest
 from quivermq.archive.planning import Pace
-from quivermq.errors import Conflict
+from quivermq.errors import Conflict, TopicNotFound
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.jobs.archive import _planned
+from quivermq.spark.jobs.archive import _planned, archive
 from quivermq.spark.jobs.archive_target import may_be_archived
 from quivermq.spark.place import Lane, Place
 
@@ -122,3 +122,26 @@ def test_who_takes_out_tombstones_knows_what_is_archived(data: Path) -> None:
             assert may_be_archived(place, "other")
         served.engine.use_archive(None)
         broker.close()
+
+
+@pytest.mark.damages
+def test_damage_in_one_topic_is_told_of_this_one(data: Path) -> None:
+    with quivermq.open(data, SETTINGS) as mq:
+        put(mq, 3)
+        mq.queue("events").put(b"x")
+    [log] = (data / "topics" / "orders" / "p0").rglob("*.log")
+    content = bytearray(log.read_bytes())
+    content[60] ^= 0xFF
+    log.write_bytes(content)
+    events, orders = archive(data, dry_run=True, age=0).topics
+    assert (events.topic, events.messages, events.problem, events.is_damaged) == ("events", 1, None, False)
+    assert orders.is_damaged
+    assert "orders: " in str(orders.problem)
+    assert "is damaged at byte" in str(orders.problem)
+
+
+def test_a_name_that_is_no_topic_is_told(data: Path) -> None:
+    quivermq.open(data).close()
+    with pytest.raises(TopicNotFound, match="no topic nosuch"):
+        archive(data, topics="nosuch", dry_run=True)
+    assert archive(data, topics="nosuch.*", dry_run=True).topics == ()

@@ -59,7 +59,7 @@ def test_rows_are_sorted_by_lane_and_keep_their_order() -> None:
 
 def test_rows_of_one_lane_are_not_copied() -> None:
     rows = values(b"1", b"2")
-    [(target, part)] = by_lane(rows, 1)
+    [(target, part)] = by_lane(rows, 2)
     assert target == Target(ANYWHERE, "normal")
     assert part.column("value").buffers()[2].address == rows.column("value").buffers()[2].address
 
@@ -88,3 +88,10 @@ def test_many_lanes_take_no_more_memory_than_few(monkeypatch: pytest.MonkeyPatch
     out = [ready for n in range(100) for ready in made.add(Target(n, "normal"), values(bytes(1000), b"x"))]
     assert 85 <= len(out) < 100
     assert len(out) + len(list(made.finish())) == 100
+
+
+def test_one_partition_keeps_the_order_of_rows_with_and_without_keys() -> None:
+    keys = pa.array([b"k", None, b"k", None, b"j"], pa.binary())
+    [(target, part)] = by_lane(values(b"1", b"2", b"3", b"4", b"5", key=keys), 1)
+    assert target == LANE
+    assert part.column("value").to_pylist() == [b"1", b"2", b"3", b"4", b"5"]

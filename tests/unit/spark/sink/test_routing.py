@@ -27,12 +27,18 @@ def test_every_key_has_the_hash_of_the_topic(given_keys: list[bytes], data: st.D
     assert murmur3_of(column.slice(start)).tolist() == [murmur3(key) for key in given_keys[start:]]
 
 
-@pytest.mark.parametrize("partitions", [1, 3, 1000])
+@pytest.mark.parametrize("partitions", [2, 3, 1000])
 def test_a_key_decides_on_the_partition(partitions: int) -> None:
     router = Router(partitions)
     given_keys: list[bytes | None] = [b"", b"a", None, b"key", b"\xff" * 300]
     found = partitions_of(batch(key=given_keys), partitions).tolist()
     assert found == [ANYWHERE if key is None else router.partition_of(key) for key in given_keys]
+
+
+@pytest.mark.parametrize("given_keys", [[b"a", None, b"b", None], [None, None]])
+def test_the_only_partition_takes_all(given_keys: list[bytes | None]) -> None:
+    assert partitions_of(batch(key=given_keys), 1).tolist() == [0] * len(given_keys)
+    assert partitions_of(batch(priority=["low", "high"]), 1).tolist() == [0, 0]
 
 
 def test_a_partition_that_is_given_comes_before_the_key() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.archives import archive_queue
+from support.broker import serving
 
 import quivermq
 from quivermq.archive import Archive, LanePlace, store_pointer
@@ -16,10 +17,13 @@ from quivermq.errors import NotFound, OffsetOutOfRange
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.archived_batches import archived_batches
 from quivermq.spark.batches import SCHEMA, record_batches
+from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.options import Options
 from quivermq.spark.place import Lane
 from quivermq.spark.source.archived import ArchivedPlace, live_of, with_archive
 from quivermq.spark.source.plan import Range, rows_of
+from quivermq.spark.source.snapshot import Snapshot
 from quivermq.topic.offsets import OffsetSet
 
 SETTINGS = Settings(storage=StorageSettings(durability="os", segment_messages=10))
@@ -174,3 +178,44 @@ def test_which_archive_is_meant(mq: Any, data: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="is not an archive"):
         with_archive(live, None)
     store_pointer(SystemDisk(), data, None)
+
+
+def test_a_broker_reads_its_archive_itself(data: Path) -> None:
+    with serving(data, settings=SETTINGS) as broker:
+        queue = broker.engine.queue("orders")
+        for first in range(0, 60, 5):
+            queue.put_many([b"%d" % n for n in range(first, first + 5)])
+        archive_queue(data, data / "archive", "orders")
+        broker.engine.use_archive("archive")
+        live = BrokerPlace(broker.url)
+        place = pickle.loads(pickle.dumps(with_archive(live, None)))
+        assert place.lanes("orders") == live.lanes("orders")
+        free(broker.engine)
+        freed = live.lanes("orders")[LANE].start
+        assert freed > 0
+        bounds = place.lanes("orders")[LANE]
+        assert (bounds.start, bounds.end) == (0, 60)
+        assert bounds.size_bytes > live.lanes("orders")[LANE].size_bytes
+        part = Range(LANE, 0, 60, 0, place.created_us("orders"))
+        rows = table(rows_of(place, part, ["offset", "value"], fail_on_data_loss=True))
+        assert rows == [{"offset": n, "value": b"%d" % n} for n in range(60)]
+        taken = Snapshot.take(Options.parse({"server": broker.url, "subscribe": "orders"}), place)
+        assert [each.part[:3] for each in taken.pinned] == [(LANE, 0, 60)]
+        assert with_archive(live, "false").lanes("orders")[LANE].start == freed
+        place.close()
+        live.close()
+
+
+def test_a_hole_in_the_archive_of_a_broker_is_told(mq: Any, data: Path) -> None:
+    whole(mq, data, 25)
+    mq.alter_topic("orders", retention_messages=10, retention_force=True)
+    mq.compact()
+    mq.close()
+    with serving(data) as broker:
+        place = with_archive(BrokerPlace(broker.url), None)
+        part = Range(LANE, 0, 60, 0, place.created_us("orders"))
+        with pytest.raises(OffsetOutOfRange, match="retention"):
+            table(rows_of(place, part, ["offset"], fail_on_data_loss=True))
+        rows = table(rows_of(place, part, ["offset"], fail_on_data_loss=False))
+        assert [row["offset"] for row in rows] == [*range(25), *range(50, 60)]
+        place.close()

@@ -42,7 +42,7 @@ def test_only_named_topics_have_to_be_there() -> None:
 def test_what_nobody_can_subscribe_to() -> None:
     with pytest.raises(InvalidRequest, match="`subscribe`"):
         of()
-    with pytest.raises(InvalidRequest, match="subscribePattern"):
+    with pytest.raises(InvalidRequest, match="`subscribePattern`, not both"):
         of(subscribe="a", subscribepattern="b")
     with pytest.raises(InvalidRequest, match="no topic"):
         of(subscribe=" , ")

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from support.broker import Served, serving
 
 from quivermq.errors import InvalidRequest
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Place
-from quivermq.spark.tables.reader import parts_of, table_batches
+from quivermq.spark.tables.reader import TableReader, parts_of, table_batches
 from quivermq.spark.tables.schemas import SCHEMAS, arrow_schema
 
 # What only one of the two kinds of place knows.
@@ -212,3 +213,11 @@ def test_a_table_that_is_none_is_told_which_there_are() -> None:
     with pytest.raises(InvalidRequest, match="messages, groups, deliveries, dead_letters, segments"):
         arrow_schema("letters")
     assert set(SCHEMAS) == {"groups", "deliveries", "dead_letters", "segments"}
+
+
+@pytest.mark.parametrize("table", SCHEMAS)
+def test_spark_reads_a_table_without_rows_once(table: str, directory: DirectoryPlace) -> None:
+    reader = TableReader(table, directory, lambda _: True)
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
+    assert list(reader.read(None)) == []  # type: ignore[arg-type]

@@ -1,0 +1,33 @@
+"""The options of a table in Spark's catalog, kept in the schema of the table.
+
+Spark 4.3 tells a Python source the options of CREATE TABLE once, when it asks for the schema; whoever reads
+the table later gets none of them. But Spark keeps the schema, with whatever is noted at a column.
+"""
+
+from pyspark.sql.types import StructField, StructType
+
+from quivermq.spark.options import PLACE_NAMES, Options
+
+_NOTE = "quiver.options"
+# A schema ends up in every file that is written with it.
+_SECRET = "key"
+
+
+def noted(schema: StructType, options: Options) -> StructType:
+    """The schema with the options, but for the broker's key."""
+    kept = {name: text for name, text in options.given.items() if name != _SECRET}
+    first, *others = schema.fields
+    return StructType([StructField(first.name, first.dataType, first.nullable, {_NOTE: kept}), *others])
+
+
+def recalled(schema: StructType, options: Options) -> Options:
+    """The options of whoever reads, and where they do not say where the queue is, those of the table.
+
+    A schema may have come from the table by other ways, so whoever names a place means that one alone.
+    """
+    if any(options.text(name) is not None for name in PLACE_NAMES):
+        return options
+    kept: dict[str, str] = next(
+        (field.metadata[_NOTE] for field in schema.fields if _NOTE in field.metadata), {}
+    )
+    return Options({**kept, **options.given})

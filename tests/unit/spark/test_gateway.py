@@ -1,0 +1,55 @@
+"""The Java process ends with the command that somebody interrupts."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pyspark import java_gateway as imported
+
+from quivermq.spark.gateway import end, ended_when_interrupted
+
+java_gateway: Any = imported
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+
+
+def test_what_was_started_ends_when_interrupted() -> None:
+    usual = java_gateway.Popen
+    started = []
+
+    def start() -> None:
+        started.append(java_gateway.Popen([sys.executable, "-c", "import signal; signal.pause()"]))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ended_when_interrupted():
+        start()
+    assert started[0].poll() is not None
+    assert java_gateway.Popen is usual
+
+
+def test_what_is_not_interrupted_goes_on() -> None:
+    with ended_when_interrupted():
+        process = java_gateway.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    assert process.poll() is None
+    end(process)
+    assert process.poll() is not None
+
+
+def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quivermq.spark.gateway._SECONDS", 0.01)
+    process = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        end(process)
+    assert process.returncode == -9
+
+
+def test_an_interruption_that_fails_is_one() -> None:
+    def signal_handler() -> None:
+        raise OSError("in the midst of a question")
+
+    with pytest.raises(KeyboardInterrupt), ended_when_interrupted():
+        signal_handler()
+    with pytest.raises(OSError, match="Java"), ended_when_interrupted():
+        raise OSError("no Java")

@@ -1,0 +1,19 @@
+import pytest
+
+from quivermq.errors import TopicNotFound
+from quivermq.spark.topic_filter import check_named
+
+TOPICS = ["orders", "events.eu", "gone.dlq"]
+
+
+@pytest.mark.parametrize(
+    "topics", [None, "orders", "orders, events.eu", ["orders"], "none.*", "x.>", "gone"]
+)
+def test_what_may_be_asked_for(topics: str | list[str] | None) -> None:
+    check_named(topics, TOPICS)
+
+
+@pytest.mark.parametrize("topics", ["nosuch", "orders,nosuch", ["none.*", "nosuch"]])
+def test_a_name_that_is_no_topic_is_told(topics: str | list[str]) -> None:
+    with pytest.raises(TopicNotFound, match="there is no topic nosuch"):
+        check_named(topics, TOPICS)
