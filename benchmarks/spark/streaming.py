@@ -20,6 +20,7 @@ from benchmarks.workload import MESSAGE_BYTES, Bench, fresh_directory
 _CATCHING_UP = Goal("at least", 1e6)
 _WRITING = Goal("at least", 500e3)
 _LATENCY = Goal("below", 0.25)
+_PATIENCE_S = 120.0
 _BATCH = {"the same as a batch": "batch"}
 
 
@@ -93,12 +94,15 @@ def _latency(bench: Bench, store: Store, url: str) -> Iterable[Row]:
         mq.create_topic("ticks", durability="os")
         ticks = mq.queue("ticks")
         stream = store.spark.readStream.format("quiver").option("server", url).option("subscribe", "ticks")
-        query = _started(stream.option("startingOffsets", "latest").load(), note, str(checkpoint))
+        query = _started(stream.option("startingOffsets", "earliest").load(), note, str(checkpoint))
         try:
             for number in range(bench.scale.spark_ticks):
                 ticks.put(f"{time.time():.6f}".ljust(MESSAGE_BYTES).encode())
+                until = time.monotonic() + _PATIENCE_S
                 while len(ages) <= number and query.isActive:
                     time.sleep(0.001)
+                    if time.monotonic() > until:
+                        raise RuntimeError(f"message {number} never came to the sink")
         finally:
             query.stop()
         mq.delete_topic("ticks")
