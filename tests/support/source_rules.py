@@ -19,7 +19,17 @@ _FILE_MODULES = {
     "tempfile",
 }
 # What `os` offers besides files. Everything else of it counts as file I/O.
-_OS_WITHOUT_FILES = {"PathLike", "cpu_count", "environ", "fspath", "getpid", "register_at_fork", "urandom"}
+_OS_WITHOUT_FILES = {
+    "PathLike",
+    "cpu_count",
+    "environ",
+    "fspath",
+    "getpgid",
+    "getpid",
+    "killpg",
+    "register_at_fork",
+    "urandom",
+}
 _FILE_FUNCTIONS = {
     "codecs.open",
     "io.FileIO",
