@@ -13,7 +13,13 @@ class TimedDisk(SystemDisk):
     def __init__(self) -> None:
         self.sync_s = 0.0
 
-    def create(self, path: Path, *, is_private: bool = False, is_program: bool = False) -> SystemFile:  # noqa: ARG002
+    def create(
+        self,
+        path: Path,
+        *,
+        is_private: bool = False,  # noqa: ARG002 - No keys here.
+        is_program: bool = False,  # noqa: ARG002 - Nor anything to run.
+    ) -> SystemFile:
         return _TimedFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, self)
 
     def open(self, path: Path, *, writable: bool = False) -> SystemFile:
