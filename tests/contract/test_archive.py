@@ -152,6 +152,24 @@ def test_dead_letters_wait_in_the_log(mq: Any, data: Path, archive: Path) -> Non
     assert orders.redrive() == 3
 
 
+@pytest.mark.damages
+def test_one_topic_in_trouble_does_not_keep_the_others_from_being_freed(
+    mq: Any, data: Path, archive: Path
+) -> None:
+    fill(mq, retention_messages=10)
+    mq.create_topic("visits", segment_messages=10, retention_messages=10)
+    for _ in range(6):
+        mq.queue("visits").put_many([b"visit"] * 10)
+    archive_queue(data, archive, "orders")
+    mq.use_archive(archive)
+    for manifest in (archive / "_quiver").rglob("*.json"):
+        manifest.write_bytes(b"no manifest")
+    with pytest.raises(quivermq.StorageFailed):
+        mq.compact()
+    assert offsets(mq.queue("visits")) == list(range(50, 60))
+    assert offsets(mq.queue("orders"), 55) == list(range(55, 60))
+
+
 def test_a_missing_file_is_named(mq: Any, data: Path, archive: Path) -> None:
     orders = fill(mq)
     archive_queue(data, archive, "orders")

@@ -15,6 +15,8 @@ from quivermq.archive import ArchivedTopic
 from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.delivery.burial import Graves
 from quivermq.disk import Buffer, Disk, SystemDisk
+from quivermq.engine.activity import Problem, TopicActivity, activity_of, broken_topic, problems_of
+from quivermq.engine.ages import Ages
 from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.dead_letters import finish_moves
 from quivermq.engine.gauges import Gauges
@@ -133,7 +135,8 @@ class Engine:
                 "quiver_fsync_seconds", "How long it took to make what was written durable."
             ),
         )
-        self._gauges = Gauges(self.metrics, self._directory.disk, self.clock)
+        self._ages = Ages(self.clock)
+        self._gauges = Gauges(self.metrics, self._directory.disk, self._ages)
         self._measuring = threading.Lock()
         self.path = self._directory.path
         self._scheduler = scheduler or Flusher(self.clock)
@@ -285,6 +288,19 @@ class Engine:
             self._gauges.update(self.stats(), self._hosted)
         return self.metrics.collect()
 
+    def activity(self) -> dict[str, TopicActivity]:
+        """What has happened in each topic since the queue was opened, by name."""
+        self.check_open()
+        hosted = self._hosted
+        ages_us = self._ages.look(hosted)
+        return {name: activity_of(topic, ages_us) for name, topic in sorted(hosted.items())}
+
+    def problems(self) -> list[Problem]:
+        """What keeps parts of the queue from working, until it is opened again or repaired."""
+        self.check_open()
+        broken = [broken_topic(name, error) for name, error in sorted(self._broken.items())]
+        return broken + [found for topic in self._hosted.values() for found in problems_of(topic)]
+
     def topic_stats(self, hosted: Hosted) -> TopicStats:
         logs = hosted.topic.lanes().values()
         return TopicStats(
@@ -316,11 +332,19 @@ class Engine:
     def compact(self, *, archived: bool = False) -> Compacted:
         """Remove now what the settings no longer keep, and shorten the journals.
 
-        With `archived`, segments go as well that are in the archive and that all groups have finished with.
+        With `archived`, segments go as well that are in the archive and that all groups have finished with. A
+        topic that cannot be looked after raises its error when the others are done.
         """
         self.check_open()
-        removed = [hosted.compact(archived=archived) for hosted in list(self._hosted.values())]
-        return Compacted(*map(sum, zip(Removed(), *removed, strict=True)))
+        removed, errors = [Removed()], []
+        for hosted in list(self._hosted.values()):
+            try:
+                removed.append(hosted.compact(archived=archived))
+            except QuiverError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return Compacted(*map(sum, zip(*removed, strict=True)))
 
     def use_archive(self, directory: str | os.PathLike[str] | None) -> None:
         """Name the archive of this queue, or None: what `read` goes on with before the log begins.
