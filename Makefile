@@ -9,11 +9,12 @@ FUZZ_SECONDS ?= 180
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 FUZZER := .venv-fuzz/.installed
+BROWSER := .venv/.browser
 
 .DEFAULT_GOAL := help
 .PHONY: help run examples pipeline test test-queue test-spark check check-format check-lint check-types check-layers \
 	bench fuzz format \
-	reference lock clean
+	reference docs docs-serve lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +35,7 @@ else
 	$(MAKE) --no-print-directory --output-sync=target --jobs=2 test-spark test-queue
 endif
 
-test-queue: $(INSTALLED) ## run the tests of everything but the pipeline
+test-queue: $(INSTALLED) $(BROWSER) ## run the tests of everything but the pipeline
 	$(BIN)/python -m pytest -p no:cacheprovider --ignore=tests/spark
 
 test-spark: $(INSTALLED) ## run the tests of the pipeline
@@ -68,6 +69,16 @@ format: $(INSTALLED) ## format the code and fix what the linter can fix
 reference: $(INSTALLED) ## write the generated pages of docs/reference anew
 	$(BIN)/python tools/reference.py
 
+# Both tell what a release after the next will need, which concerns nobody who reads.
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+
+docs: $(INSTALLED) ## build the documentation as a site into build/site; a link that leads nowhere is an error
+	$(BIN)/mkdocs build --strict --quiet
+	@echo 'build/site/index.html'
+
+docs-serve: $(INSTALLED) ## show the site at http://127.0.0.1:8000, anew with each change
+	$(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8000 --watch CHANGELOG.md --watch CONTRIBUTING.md --watch examples
+
 # The lock holds no registry address, so it serves every mirror. Pins stay unless pyproject.toml
 # rules them out; LOCK_FLAGS=--upgrade takes the newest allowed versions instead.
 lock: ## resolve the dependencies anew into requirements-dev.lock
@@ -87,6 +98,18 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# The dashboard is used as a person would, in a real browser, and that comes from the system.
+$(BROWSER): $(INSTALLED)
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && break; done >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-liberation; \
+		else \
+			echo 'The tests of the dashboard need chromium, and there is none: install it, on Debian and Ubuntu' >&2; \
+			echo 'with `sudo apt-get install chromium`, or put chromium or google-chrome on the PATH.' >&2; \
+			exit 1; \
+		fi; }
 	@touch $@
 
 # Apart and not locked, because atheris has no wheels for every platform and nothing else needs it.

@@ -3,11 +3,13 @@
 from importlib.metadata import version
 
 from quivermq.client import Connection, RemoteQueue, connect
+from quivermq.delivery.adoption import Progress, Tried
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.engine import Compacted, Engine, Queue, TopicInfo
 from quivermq.engine import open_engine as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.engine.looking import StoredMessage
+from quivermq.engine.reasons import DeadLetterReason
 from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
 from quivermq.errors import (
     Closing,
@@ -16,6 +18,7 @@ from quivermq.errors import (
     Denied,
     DirectoryLocked,
     DiskFull,
+    DiskRefused,
     Fenced,
     FsyncFailed,
     GroupNotFound,
@@ -41,7 +44,8 @@ from quivermq.errors import (
 from quivermq.frame import Producer, Record
 from quivermq.log import DataDirectory, Log, LogFollower, Repair, Replaced, Report, follow, repair, verify
 from quivermq.settings import EngineSettings, Settings, StorageSettings, load_settings
-from quivermq.topic.delay import Scheduled
+from quivermq.topic.adopted_ids import AdoptedId
+from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.incoming import Message
 from quivermq.topic.put import FirstFrame, ProducerState, Put
 from quivermq.topic.settings import TopicSettings
@@ -49,6 +53,7 @@ from quivermq.topic.settings import TopicSettings
 __version__ = version("quivermq")
 
 __all__ = [
+    "AdoptedId",
     "Closing",
     "Compacted",
     "Conflict",
@@ -56,10 +61,12 @@ __all__ = [
     "Corruption",
     "DataDirectory",
     "DeadLetter",
+    "DeadLetterReason",
     "Delivery",
     "Denied",
     "DirectoryLocked",
     "DiskFull",
+    "DiskRefused",
     "Engine",
     "EngineSettings",
     "EngineStats",
@@ -81,6 +88,7 @@ __all__ = [
     "Overloaded",
     "Producer",
     "ProducerState",
+    "Progress",
     "Put",
     "Queue",
     "QueueStats",
@@ -96,11 +104,13 @@ __all__ = [
     "StorageFailed",
     "StorageSettings",
     "StoredMessage",
+    "Timeline",
     "TopicExists",
     "TopicInfo",
     "TopicNotFound",
     "TopicSettings",
     "TopicStats",
+    "Tried",
     "Unauthenticated",
     "Unavailable",
     "Unreachable",

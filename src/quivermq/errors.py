@@ -23,7 +23,8 @@
     │   ├── RateLimited
     │   ├── Unreachable
     │   ├── Closing
-    │   └── DiskFull
+    │   └── DiskRefused
+    │       └── DiskFull
     └── StorageFailed        stop the partition, look at the disk, then `quiver verify`
         ├── Corruption
         └── FsyncFailed
@@ -255,15 +256,29 @@ class Closing(Unavailable):
     code = "closing"
 
 
-class DiskFull(Unavailable):
+class DiskRefused(Unavailable):
+    """The disk takes nothing now: it is read-only, or too many files are open, or see DiskFull.
+
+    Nothing of the refused write stayed behind, and everything goes on once the reason is gone.
+    """
+
+    code = "disk_refused"
+
+    def __init__(self, message: str, *, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class DiskFull(DiskRefused):
     """The disk has no room; nothing of the refused write stayed behind."""
 
     code = "disk_full"
     http_status = 507
 
     def __init__(self, path: Path, *, needed_bytes: int) -> None:
-        super().__init__(f"no space left for {needed_bytes} bytes in {path}: free some, then retry")
-        self.path = path
+        super().__init__(
+            f"no space left for {needed_bytes} bytes in {path}: free some, then retry", path=path
+        )
         self.needed_bytes = needed_bytes
 
 

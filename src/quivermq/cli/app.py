@@ -9,8 +9,10 @@ from quivermq.cli import (
     bench,
     compact,
     dlq,
+    export,
     get,
     group,
+    import_queue,
     key,
     pipeline,
     put,
@@ -43,8 +45,10 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(scheduled.app, name="scheduled")
+app.command("import")(import_queue.command)
 app.command("stats")(stats.command)
 app.command("compact")(compact.command)
+app.command("export")(export.command)
 app.command("verify")(verify.command)
 app.command("repair")(repair.command)
 app.command("bench")(bench.command)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from quivermq.delivery import journal
 from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict, dead_letter_headers
 from quivermq.delivery.fresh import messages_at
-from quivermq.errors import DiskFull
+from quivermq.errors import DiskRefused
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic.incoming import message_bytes
@@ -58,7 +58,7 @@ def bury(
         try:
             notes.sync(notes.append(intent))
             _append(grave, batch, origin, verdicts, now_us, transfer)
-        except DiskFull:
+        except DiskRefused:
             del open_burials[transfer]
             raise
         graves.ring(len(batch))

@@ -14,11 +14,19 @@ from itertools import islice, repeat
 
 from quivermq.clock import Clock
 from quivermq.delivery import journal
+from quivermq.delivery.adoption import (
+    Progress,
+    adopted_record,
+    check_progress,
+    is_there,
+    leased_by_attempt,
+)
 from quivermq.delivery.burial import Graves, bury
 from quivermq.delivery.dead_letters import Origin, Verdict
 from quivermq.delivery.deadlines import Deadlines
 from quivermq.delivery.delivery import Taken, message_count
 from quivermq.delivery.fresh import Fresh, fresh_messages, fresh_slices, messages_at
+from quivermq.delivery.journal import Replay
 from quivermq.delivery.lease import Lease, Receipt
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.delivery.order import KeyOrder, Place
@@ -26,7 +34,7 @@ from quivermq.delivery.recovery import line_up, recover
 from quivermq.delivery.retry import Retry, backoff_us, is_last
 from quivermq.delivery.state import LaneState
 from quivermq.delivery.unfinished import Unfinished, unfinished_after
-from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired, QuiverError
+from quivermq.errors import Closing, DiskRefused, InvalidRequest, LeaseExpired, QuiverError
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic.incoming import seconds_us
@@ -91,6 +99,11 @@ class Cursor:
                 self._deadlines.watch(lane, lease, offsets)
         self._order: KeyOrder | None = None
         self._build_order()
+
+    @property
+    def meter(self) -> DeliveryMeter:
+        """What was counted so far: the same for all partitions of the topic."""
+        return self._meter
 
     # Handing out.
 
@@ -165,6 +178,7 @@ class Cursor:
         return (
             state.place < len(state.ahead)
             and not state.ready
+            and not state.tried
             and not state.has_conditions
             and self._order is None
             and not self._partition.removals.lanes[lane]
@@ -197,7 +211,7 @@ class Cursor:
     def _is_fresh_only(self, state: LaneState, lane: int, now_us: int) -> bool:
         """Whether nothing is due again, and no message has to be looked at before it is handed out."""
         due = state.next_ready()
-        is_nothing_due = due is None or due > now_us
+        is_nothing_due = (due is None or due > now_us) and not state.tried
         return is_nothing_due and self._order is None and not self._partition.removals.lanes[lane]
 
     def _hand_out_slices(
@@ -248,8 +262,8 @@ class Cursor:
             state, log, count, now_us, self._partition.removals.lanes[lane], self._order, lane
         )
         if fresh.records:
-            batches.append((Lease(1, deadline), fresh.records))
-        expired += [(offset, 0) for offset in fresh.expired]
+            batches += leased_by_attempt(fresh.records, state.tried, deadline)
+        expired += [(offset, state.tried.get(offset, 0)) for offset in fresh.expired]
         end = self._note(state, lane, batches, gone, expired, fresh, pop, now_us)
         for _, records in batches:
             self._meter.delivered.add(len(records))
@@ -274,7 +288,8 @@ class Cursor:
             elif record.expires_at is not None and record.expires_at <= now_us:
                 expired.append((offset, retry.attempt))
             else:
-                by_attempt.setdefault(retry.attempt + 1, []).append(record)
+                attempts = retry.attempt or self.lanes[lane].tried.get(offset, 0)
+                by_attempt.setdefault(attempts + 1, []).append(record)
         batches = [(Lease(attempt, deadline), records) for attempt, records in by_attempt.items()]
         return batches, gone, expired
 
@@ -322,6 +337,9 @@ class Cursor:
         state.place = fresh.place
         for offset in fresh.held:
             state.wait(offset, Retry(0, 0), is_its_turn=False)
+        if state.tried:
+            for offset in (offset for _, offsets in leased for offset in offsets):
+                state.tried.pop(offset, None)
         for lease, offsets in leased:
             if pop:
                 self._leave(lane, offsets)
@@ -485,7 +503,7 @@ class Cursor:
             state = self.lanes[lane]
             end = 0
             if offsets:
-                leases = [Lease(state.leases[o].attempt, deadline, state.leases[o].token) for o in offsets]
+                leases = [_prolonged(state.leases[offset], deadline) for offset in offsets]
                 record = b"".join(
                     journal.extended(lane, lease, (offset, offset + 1))
                     for offset, lease in zip(offsets, leases, strict=True)
@@ -519,6 +537,35 @@ class Cursor:
             self._keep_short()
         self._on_ready(EVERYBODY)
         return end
+
+    def adopt(self, lane: int, progress: Progress, expected: Progress | None) -> bool:
+        """Take over how far another queue came with messages that were imported from it.
+
+        With a position, only where the group has never been, or still is exactly where `expected` says;
+        False tells that it is elsewhere. Raises InvalidRequest, OffsetOutOfRange.
+        """
+        with self._lock:
+            self._check_open()
+            state, log = self.lanes[lane], self._partition.logs[lane]
+            check_progress(progress, log)
+            if progress.position is not None:
+                if is_there(state, progress):
+                    # Whoever brought it here may not be durable yet.
+                    self._sync(self._journal.log.end)
+                    return True
+                if not is_there(state, expected):
+                    return False
+            adopted = adopted_record(lane, state, progress, self._clock.now_us())
+            end = self._append(adopted) if adopted else 0
+            if adopted:
+                Replay(self.lanes).apply_record(adopted)
+                state.forget_ahead()
+                state.forget_tried()
+                self._build_order()
+                self._keep_short()
+        self._on_ready(EVERYBODY)
+        self._sync(end)
+        return True
 
     def wait_durable(self, end: int) -> None:
         """Return once what `place` wrote is as durable as the topic asks for."""
@@ -746,7 +793,7 @@ class Cursor:
             # They are dead letters now, also when there is no room for the note of it.
             self._owed += journal.finished(lane, runs(offsets))
             self._finish(lane, offsets)
-            with suppress(DiskFull):
+            with suppress(DiskRefused):
                 self._pay()
             self._meter.buried.add(len(offsets))
             logger.warning(
@@ -781,6 +828,10 @@ class Cursor:
 
     def _snapshot(self) -> Iterable[bytes]:
         return parts([*journal.snapshot(self.lanes), *self._open_burials.values()])
+
+
+def _prolonged(lease: Lease, deadline: int) -> Lease:
+    return Lease(lease.attempt, deadline, lease.token, lease.owner)
 
 
 def _check_texts(*texts: object) -> None:

@@ -15,7 +15,7 @@ from quivermq.errors import InvalidFrame
 from quivermq.topic.offsets import offsets_of, runs
 from quivermq.topic.records import Change, pack, unpack
 
-GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, BURY, CUT = range(1, 9)
+GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, BURY, CUT, TRIED = range(1, 10)
 
 
 def granted(lane: int, next_offset: int, lease: Lease, flat: Sequence[int]) -> bytes:
@@ -71,6 +71,11 @@ def burying(lane: int, transfer: int, target: tuple[int, int], flat: Sequence[in
 def cut(lane: int, end: int) -> bytes:
     """The log lost everything from this offset on."""
     return pack(CUT, lane, [end])
+
+
+def tried(lane: int, attempts: int, flat: Sequence[int]) -> bytes:
+    """Messages that nobody in the group had yet were delivered so often elsewhere."""
+    return pack(TRIED, lane, [attempts, *flat])
 
 
 class Burial:
@@ -136,6 +141,8 @@ class Replay:
             self.burials.append(Burial(change))
         elif kind == CUT:
             state.cut(numbers[0])
+        elif kind == TRIED:
+            state.tried.update(dict.fromkeys(offsets_of(numbers[1:]), numbers[0]))
         else:
             raise InvalidFrame(f"a change of kind {kind} is not known", position=0)
 
@@ -154,3 +161,8 @@ def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:
             flat = runs(offset for _, offset in group)
             for start in range(0, len(flat), 1024):
                 yield waiting(lane, retry, flat[start : start + 1024])
+        by_attempts = sorted((attempts, offset) for offset, attempts in state.tried.items())
+        for attempts, each in groupby(by_attempts, key=lambda item: item[0]):
+            flat = runs(offset for _, offset in each)
+            for start in range(0, len(flat), 1024):
+                yield tried(lane, attempts, flat[start : start + 1024])

@@ -20,12 +20,16 @@ class Lease:
     the note of it, cannot be mistaken for a later one.
     """
 
-    __slots__ = ("attempt", "deadline", "token")
+    __slots__ = ("attempt", "deadline", "owner", "token")
 
-    def __init__(self, attempt: int, deadline: int, token: int | None = None) -> None:
+    def __init__(
+        self, attempt: int, deadline: int, token: int | None = None, owner: str | None = None
+    ) -> None:
         self.attempt = attempt
         self.deadline = deadline
         self.token = getrandbits(63) if token is None else token
+        self.owner = owner
+        """Who has it, in words, where somebody said so. Only told, never asked for, and not journalled."""
 
 
 class Receipt(NamedTuple):

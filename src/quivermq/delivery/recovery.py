@@ -23,6 +23,7 @@ def recover(lanes: list[LaneState], notes: StateLog, partition: Partition, grave
             lanes[burial.lane].finish(burial.offsets)
     for state in lanes:
         state.forget_ahead()
+        state.forget_tried()
         state.rebuild_ready()
 
 

@@ -26,6 +26,7 @@ class LaneState:
         "place",
         "ready",
         "retries",
+        "tried",
         "was_sought",
     )
 
@@ -36,6 +37,8 @@ class LaneState:
         self.retries: dict[int, Retry] = {}
         # (due, offset); an entry counts only while `retries` says the same.
         self.ready: list[tuple[int, int]] = []
+        # How often messages that nobody here had yet were delivered by the queue they were imported from.
+        self.tried: dict[int, int] = {}
         self.forget_ahead()
 
     def forget_ahead(self) -> None:
@@ -95,6 +98,7 @@ class LaneState:
         self.leases.clear()
         self.retries.clear()
         self.ready.clear()
+        self.tried.clear()
         self.next = position
         self.was_sought = True
         self.forget_ahead()
@@ -104,12 +108,22 @@ class LaneState:
         self.next = min(self.next, end)
         self.leases = {offset: lease for offset, lease in self.leases.items() if offset < end}
         self.retries = {offset: retry for offset, retry in self.retries.items() if offset < end}
+        self.tried = {offset: attempts for offset, attempts in self.tried.items() if offset < end}
         self.rebuild_ready()
         self.forget_ahead()
 
     def reaches_behind(self, end: int) -> bool:
         """Whether anything here is about offsets that the log does not have."""
-        return max(self.next, max(self.leases, default=-1) + 1, max(self.retries, default=-1) + 1) > end
+        held = (self.leases, self.retries, self.tried)
+        return max(self.next, *(max(offsets, default=-1) + 1 for offsets in held)) > end
+
+    def forget_tried(self) -> None:
+        """Forget the earlier attempts of what was delivered here since; not of what waits for its turn."""
+        self.tried = {
+            offset: attempts
+            for offset, attempts in self.tried.items()
+            if offset >= self.next or (offset in self.retries and not self.retries[offset].attempt)
+        }
 
     def rebuild_ready(self, without: Set[int] = frozenset()) -> None:
         """Line up what waits by when it is due, but for those whose turn it is not."""

@@ -20,6 +20,7 @@ class Unfinished(NamedTuple):
     attempt: int
     is_in_flight: bool
     time_us: int
+    owner: str | None = None
 
 
 def unfinished(state: LaneState, now_us: int) -> list[Unfinished]:
@@ -37,6 +38,6 @@ def unfinished_after(
 
 def _unfinished(offset: int, lease: Lease | None, retry: Retry | None, now_us: int) -> Unfinished:
     if lease is not None:
-        return Unfinished(offset, lease.attempt, lease.deadline > now_us, lease.deadline)
+        return Unfinished(offset, lease.attempt, lease.deadline > now_us, lease.deadline, lease.owner)
     assert retry is not None, "an offset is in one of the two"
     return Unfinished(offset, retry.attempt, False, retry.due)

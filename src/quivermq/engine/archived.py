@@ -22,11 +22,13 @@ from quivermq.archive.belonging import find_difference
 from quivermq.archive.places import OWN
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, OffsetOutOfRange, StorageFailed
-from quivermq.frame import Frame, Record, left_of
+from quivermq.frame import Frame, Record, Wanted
 from quivermq.log import Log
 from quivermq.topic.partition import LANES, Partition
 
 logger = logging.getLogger(__name__)
+
+EVERYTHING = Wanted()
 
 # As long as file systems let a path and a name in it be.
 _PATH_MAX, _NAME_MAX = 1000, 255
@@ -219,11 +221,11 @@ class Seam:
                 if offset >= log.start:
                     raise
 
-    def records(self, offset: int) -> Iterator[Record]:
+    def records(self, offset: int, wanted: Wanted = EVERYTHING) -> Iterator[Record]:
         """The messages from an offset on, one by one, without those that were taken out for everybody."""
         removed = self._partition.removals.lanes[self._lane]
         for frame in self.frames(offset):
-            for record in left_of(frame, frame.records()):
+            for record in wanted.records(frame):
                 if record.offset >= offset and not (removed and record.offset in removed):
                     yield record
 

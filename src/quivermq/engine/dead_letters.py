@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice, takewhile
 
 from quivermq.delivery.dead_letters import DeadLetter, dead_letter
+from quivermq.engine.editing import Edits, edited
 from quivermq.engine.hosted import Hosted
+from quivermq.engine.reasons import BEFORE_ALL, Place
 from quivermq.errors import InvalidName, NotFound, QuiverError
 from quivermq.frame import OFFSET_MAX
 from quivermq.log import Log
@@ -27,6 +29,8 @@ logger = logging.getLogger(__name__)
 # As quivermq.delivery.dead_letters writes them: partition, lane and offset.
 _ID = re.compile(r"([0-9]{1,9})-([0-2])-([0-9]{1,19})")
 
+NO_EDITS: Edits = {}
+
 Filter = Callable[[DeadLetter], bool]
 Find = Callable[[str], Hosted]
 
@@ -39,34 +43,46 @@ def dead_letters(graves: Hosted, limit: int | None) -> list[DeadLetter]:
     return list(islice(each_dead_letter(graves), limit))
 
 
-def each_dead_letter(graves: Hosted) -> Iterator[DeadLetter]:
-    """The dead letters one by one, for those who may not want them all in memory."""
-    return (letter for *_, letter in _lying(graves))
+def each_dead_letter(graves: Hosted, after: Place = BEFORE_ALL) -> Iterator[DeadLetter]:
+    """The dead letters behind a place one by one, for those who may not want them all in memory."""
+    return (letter for *_, letter in _lying(graves, after))
 
 
 def redrive(
-    graves: Hosted, wanted: Filter | None, limit: int | None, find: Find, ids: Collection[str] | None = None
+    graves: Hosted,
+    wanted: Filter | None,
+    limit: int | None,
+    find: Find,
+    ids: Collection[str] | None = None,
+    edits: Edits = NO_EDITS,
 ) -> int:
-    """Send dead letters back, and return how many. `find` gives the topic of a name."""
+    """Send dead letters back, and return how many. `find` gives the topic of a name.
+
+    What `edits` has for an id goes back in place of that dead letter. Raises InvalidRequest when a topic
+    would not take it; then nothing has moved.
+    """
     # Chosen in full first: what goes back may fail and be back here before the end.
-    named = _lying(graves) if ids is None else _lying_at(graves, frozenset(ids))
-    chosen = list(islice((item for item in named if wanted is None or wanted(item[3])), limit))
+    chosen = _chosen(graves, wanted, limit, ids)
     by_place: dict[tuple[int, int, str, int, int], list[_Lying]] = {}
     lost: QuiverError | None = None
-    for item in chosen:
-        partition, lane, _, letter = item
+    for partition, lane, offset, lying in chosen:
+        letter = lying
         try:
-            number = letter.partition % find(letter.topic).settings.partitions
+            target = find(letter.topic)
+            number = letter.partition % target.settings.partitions
         except (NotFound, InvalidName) as error:
             # Where it came from is not there any more: it stays, and the others go.
             lost = error
             continue
+        if letter.id in edits:
+            target.topic.check([edits[letter.id]])
+            letter = edited(letter, edits[letter.id])
         place = (partition.number, lane, letter.topic, number, LANE_NUMBERS[letter.priority])
-        by_place.setdefault(place, []).append(item)
-    for place, lying in by_place.items():
+        by_place.setdefault(place, []).append((partition, lane, offset, letter))
+    for place, items in by_place.items():
         target = find(place[2])
         log = target.topic.partitions[place[3]].log(place[4])
-        for batch in split(lying, lambda item: _size(item[3]), FrameLimits.of(log.settings)):
+        for batch in split(items, lambda item: _size(item[3]), FrameLimits.of(log.settings)):
             _send_back(target, place, batch)
     moved = sum(map(len, by_place.values()))
     if lost is not None:
@@ -80,11 +96,19 @@ def _size(letter: DeadLetter) -> int:
     return message_bytes(letter.value, letter.key, letter.headers)
 
 
-def discard(graves: Hosted, wanted: Filter | None, limit: int | None) -> int:
+def _chosen(
+    graves: Hosted, wanted: Filter | None, limit: int | None, ids: Collection[str] | None
+) -> list[_Lying]:
+    named = _lying(graves) if ids is None else _lying_at(graves, frozenset(ids))
+    return list(islice((item for item in named if wanted is None or wanted(item[3])), limit))
+
+
+def discard(
+    graves: Hosted, wanted: Filter | None, limit: int | None, ids: Collection[str] | None = None
+) -> int:
     """Take dead letters out for good, and return how many."""
-    chosen = (item for item in _lying(graves) if wanted is None or wanted(item[3]))
     gone: dict[tuple[Partition, int], list[int]] = {}
-    for partition, lane, offset, _ in islice(chosen, limit):
+    for partition, lane, offset, _ in _chosen(graves, wanted, limit, ids):
         gone.setdefault((partition, lane), []).append(offset)
     for (partition, lane), offsets in gone.items():
         partition.removals.remove(lane, offsets)
@@ -110,10 +134,13 @@ def _target_of(move: Move, target: Hosted | None) -> Log | None:
     return target.topic.partitions[move.target_partition].logs[move.target_lane]
 
 
-def _lying(graves: Hosted) -> Iterator[_Lying]:
+def _lying(graves: Hosted, after: Place = BEFORE_ALL) -> Iterator[_Lying]:
     for partition in graves.topic.partitions:
         for lane in range(len(partition.logs)):
-            yield from _lying_in(graves, partition, lane, 0, OFFSET_MAX)
+            place = partition.number, lane
+            if place >= after[:2]:
+                start = after[2] + 1 if place == after[:2] else 0
+                yield from _lying_in(graves, partition, lane, start, OFFSET_MAX)
 
 
 def _lying_at(graves: Hosted, ids: frozenset[str]) -> Iterator[_Lying]:

@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +13,11 @@ from typing import Any, Literal, Self
 
 from quivermq.archive import ArchivedTopic
 from quivermq.clock import Clock, SteadyClock, SystemClock
+from quivermq.delivery.adoption import Progress
 from quivermq.delivery.burial import Graves
 from quivermq.disk import Buffer, Disk, SystemDisk
 from quivermq.engine.activity import Problem, TopicActivity, activity_of, broken_topic, problems_of
+from quivermq.engine.adopting import adopt_ids, adopt_progress
 from quivermq.engine.ages import Ages
 from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.dead_letters import finish_moves
@@ -42,6 +44,7 @@ from quivermq.log import DataDirectory, Removed, Replaced, Report, verify
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics, Sample
 from quivermq.settings import Settings
+from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.draft import Draft
 from quivermq.topic.incoming import check_number
 from quivermq.topic.names import check_group_name, check_topic_name, dead_letter_name, is_dead_letter_topic
@@ -241,6 +244,34 @@ class Engine:
         check_topic_name(topic)
         check_number("producer_id", producer_id, 1, PRODUCER_ID_MAX)
         return self.hosted_or_new(topic).begin_producer(producer_id)
+
+    def adopt(
+        self,
+        topic: str,
+        group: str,
+        progress: Progress,
+        *,
+        partition: int = 0,
+        priority: str = "normal",
+        expected: Progress | None = None,
+    ) -> bool:
+        """Let a group go on where another queue was, from which the messages of a lane were imported.
+
+        With a position, only where the group has never been, or still is exactly where `expected` says it
+        was put before; False tells that it is elsewhere. Without one, only attempts are taken over, of
+        messages that the group has not had. Raises TopicNotFound, InvalidRequest, OffsetOutOfRange.
+        """
+        return adopt_progress(
+            self, topic, group, progress, partition=partition, priority=priority, expected=expected
+        )
+
+    def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
+        """Remember deduplication ids that another queue knew, each until it would have expired there.
+
+        None for longer than the topic's `dedup_window_ms`. Returns how many still hold. Raises
+        TopicNotFound, InvalidRequest, OffsetOutOfRange.
+        """
+        return adopt_ids(self, topic, adopted)
 
     def replace_segment(
         self,

@@ -3,13 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from quivermq.clock import Clock
 from quivermq.disk import Disk
+from quivermq.engine.ages import Ages
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
-from quivermq.errors import QuiverError
-from quivermq.group.group import Group
-from quivermq.log import Log
 from quivermq.metrics import Metrics
 
 # Where Linux lists what a process has open; other systems have nothing there.
@@ -19,26 +16,23 @@ _OPEN_FILES = Path("/proc/self/fd")
 class Gauges:
     """Brings every gauge up to date. One thread at a time."""
 
-    def __init__(self, metrics: Metrics, disk: Disk, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics, disk: Disk, ages: Ages) -> None:
         self._metrics = metrics
         self._disk = disk
-        self._clock = clock
-        # By topic, group, partition and lane: an offset, and when it was appended.
-        self._appended: dict[tuple[str, str, int, int], tuple[int, int]] = {}
+        self._ages = ages
 
     def update(self, stats: EngineStats, hosted: Mapping[str, Hosted]) -> None:
         """Look at everything there is."""
         self._metrics.gauge("quiver_disk_free_bytes", "Room on the disk.").set(stats.free_bytes)
         if open_files := len(self._disk.names(_OPEN_FILES)):
             self._metrics.gauge("process_open_fds", "Files and sockets that are open.").set(open_files)
-        known = self._appended
-        self._appended = {}
+        ages_us = self._ages.look(hosted)
         for name, topic in stats.topics.items():
             self._update_topic(topic)
             for group, queue in topic.groups.items():
                 self._update_group(queue)
-                if name in hosted and (found := hosted[name].groups.get(group)) is not None:
-                    self._update_age(hosted[name], found, known)
+                if (name, group) in ages_us:
+                    self._update_age(name, group, ages_us[name, group])
 
     def _update_topic(self, topic: TopicStats) -> None:
         for name, help_text, value in (
@@ -59,39 +53,10 @@ class Gauges:
         ):
             self._metrics.gauge(name, help_text, topic=queue.topic, group=queue.group).set(value)
 
-    def _update_age(
-        self, hosted: Hosted, group: Group, known: dict[tuple[str, str, int, int], tuple[int, int]]
-    ) -> None:
-        """How long the oldest message that the group has not finished with is there."""
-        oldest = now_us = self._clock.now_us()
-        for (partition, lane), log in hosted.topic.lanes().items():
-            floor = max(
-                log.start,
-                hosted.topic.partitions[partition].removals.lanes[lane].floor,
-                group.cursors[partition].lanes[lane].floor,
-            )
-            place = (hosted.name, group.name, partition, lane)
-            offset, appended = known.get(place, (-1, 0))
-            if floor != offset:
-                appended = _append_time(log, floor, now_us)
-            if appended < now_us:
-                self._appended[place] = (floor, appended)
-            oldest = min(oldest, appended)
+    def _update_age(self, topic: str, group: str, age_us: int) -> None:
         self._metrics.gauge(
             "quiver_group_oldest_unacked_seconds",
             "Age of the oldest message that is not finished; 0 when there is none.",
-            topic=hosted.name,
-            group=group.name,
-        ).set((now_us - oldest) / 1_000_000)
-
-
-def _append_time(log: Log, offset: int, now_us: int) -> int:
-    """When the message at an offset came in; now, where there is none."""
-    if offset >= log.end:
-        return now_us
-    try:
-        frame = next(log.frames(offset), None)
-    except QuiverError:
-        # Retention was faster, or the log is damaged, which others report.
-        return now_us
-    return now_us if frame is None else frame.header.append_time
+            topic=topic,
+            group=group,
+        ).set(age_us / 1_000_000)

@@ -13,12 +13,13 @@ from quivermq.delivery.meter import DeliveryMeter
 from quivermq.disk import Buffer
 from quivermq.engine.archived import check_belongs
 from quivermq.engine.backlog import Backlog
-from quivermq.errors import DiskFull, InvalidRequest, NotFound, StorageFailed, TopicNotFound
+from quivermq.errors import DiskFull, DiskRefused, InvalidRequest, NotFound, StorageFailed, TopicNotFound
 from quivermq.group.bell import Bell
 from quivermq.group.group import Group
 from quivermq.log import DataDirectory, Log, Removed, Replaced
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
+from quivermq.topic.delay.lost import LostDelays
 from quivermq.topic.incoming import Message
 from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.partition import LANES, Partition
@@ -70,6 +71,7 @@ class Hosted:
         # Dead letters go back one after the other.
         self.moving = threading.Lock()
         self._broken_groups: dict[str, StorageFailed] = {}
+        self._delay_failure: StorageFailed | None = None
         self.is_gone = False
         self._backlog = Backlog(topic, self.groups, metrics)
         self._published = metrics.counter(
@@ -83,6 +85,16 @@ class Hosted:
     @property
     def settings(self) -> TopicSettings:
         return self.topic.settings
+
+    @property
+    def published(self) -> int:
+        """How many messages were put since the queue was opened."""
+        return int(self._published.value)
+
+    @property
+    def broken_groups(self) -> dict[str, StorageFailed]:
+        """The groups that cannot be read, and why, by name."""
+        return dict(self._broken_groups)
 
     def configure(self, settings: TopicSettings) -> None:
         """Go on with other settings, here and in every group."""
@@ -268,9 +280,26 @@ class Hosted:
             return
         try:
             self.ring(self.topic.release(now_us))
-        except DiskFull as error:
+        except DiskRefused as error:
             # They wait for room; what is in the lanes already can be had.
             logger.warning("delayed messages of %s wait: %s", self.name, error, extra={"topic": self.name})
+        except StorageFailed as error:
+            # Nor does a store that failed keep anybody from what is in the lanes.
+            self._note_delay_failure(error)
+
+    def _note_delay_failure(self, error: StorageFailed) -> None:
+        told, self._delay_failure = self._delay_failure, error
+        # The same file fails whenever something is due, and needs one line.
+        if told is None or str(told) != str(error):
+            logger.error(
+                "delayed messages of %s do not come: %s", self.name, error, extra={"topic": self.name}
+            )
+
+    @property
+    def delay_failure(self) -> StorageFailed | None:
+        """Why delayed messages do not come, until the queue is opened again."""
+        delays = self.topic.delays
+        return delays.error if isinstance(delays, LostDelays) else self._delay_failure
 
     def maintain(self, now_us: int) -> None:
         """Do what is due: delayed messages, leases, checkpoints."""

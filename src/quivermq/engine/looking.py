@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quivermq.engine.hosted import Hosted
-from quivermq.frame import Record
+from quivermq.errors import InvalidRequest
+from quivermq.frame import Record, Wanted
+from quivermq.topic.incoming import check_number, moment_us
 from quivermq.topic.partition import LANES, Partition
+
+# Of how many spans a timeline may be.
+BINS_MAX = 1000
 
 
 class StoredMessage(NamedTuple):
@@ -26,6 +31,22 @@ class StoredMessage(NamedTuple):
 def stored_message(record: Record, partition: Partition, lane: int) -> StoredMessage:
     """A record with its place."""
     return StoredMessage(partition.topic, partition.number, LANES[lane], *record)
+
+
+def wanted_of(key: object, text: object) -> Wanted:
+    """What somebody looks for. Raises InvalidRequest."""
+    for name, given in (("key", key), ("text", text)):
+        if given is not None and not isinstance(given, bytes):
+            raise InvalidRequest(f"{name} is bytes, as messages have them, not a {type(given).__name__}")
+    assert key is None or isinstance(key, bytes)
+    assert text is None or isinstance(text, bytes)
+    return Wanted(key, text)
+
+
+def check_timeline(until: object, bins: object) -> int | None:
+    """When a timeline ends, if somebody said so. Raises InvalidRequest."""
+    check_number("bins", bins, 1, BINS_MAX)
+    return None if until is None else moment_us("until", until)
 
 
 def unseen(hosted: Hosted, group_name: str, now_us: int) -> Iterator[StoredMessage]:

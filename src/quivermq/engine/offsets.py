@@ -94,7 +94,7 @@ def commit_offsets(
 
     Everything is checked before anything is written: raises InvalidRequest, TopicNotFound and
     OffsetOutOfRange; Fenced when a partition is not the member's; Conflict when it is somebody's and no
-    member is named. A lane that is there already is not written again. Raises DiskFull, StorageFailed: then
+    member is named. A lane that is there already is not written again. Raises DiskRefused, StorageFailed: then
     some lanes may have moved and others not.
     """
     engine.check_open()

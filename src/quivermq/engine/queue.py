@@ -9,10 +9,12 @@ from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
 from quivermq.delivery.lease import Held
-from quivermq.engine.dead_letters import Filter, dead_letters, discard, redrive
+from quivermq.engine.dead_letters import NO_EDITS, Filter, dead_letters, discard, redrive
+from quivermq.engine.editing import check_edits
 from quivermq.engine.hosted import Hosted
-from quivermq.engine.looking import StoredMessage, stored_message, unseen
+from quivermq.engine.looking import StoredMessage, check_timeline, stored_message, unseen, wanted_of
 from quivermq.engine.positions import positions
+from quivermq.engine.reasons import DeadLetterReason, count_reasons
 from quivermq.engine.scope import Scope
 from quivermq.engine.settling import Settling, claims_of, offsets_held
 from quivermq.engine.stats import QueueStats
@@ -26,7 +28,7 @@ from quivermq.errors import (
 from quivermq.frame import OFFSET_MAX
 from quivermq.log.limits import check_durability
 from quivermq.settings import Durability
-from quivermq.topic.delay import Scheduled
+from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.draft import Draft
 from quivermq.topic.incoming import Message, Moment, check_ids, check_limit, check_number
 from quivermq.topic.names import (
@@ -82,7 +84,7 @@ class Queue:
         """Put one message into the topic, which is created when it is new.
 
         `ttl` and `delay` are seconds; `deliver_at` and `timestamp` are unix microseconds as an int, unix
-        seconds as a float, or a datetime. Raises InvalidRequest, Overloaded or DiskFull: then nothing was
+        seconds as a float, or a datetime. Raises InvalidRequest, Overloaded or DiskRefused: then nothing was
         stored. Raises StorageFailed: then only opening the queue again tells.
         """
         if durability is not None:
@@ -343,12 +345,21 @@ class Queue:
             group.cursors[number].seek(lane, position)
 
     def read(
-        self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
+        self,
+        partition: int = 0,
+        start: int | None = None,
+        limit: int = 100,
+        *,
+        priority: str = "normal",
+        key: bytes | None = None,
+        text: bytes | None = None,
     ) -> list[StoredMessage]:
         """Messages of one lane from an offset on, by default the earliest, for looking only.
 
-        What is archived is read from there, as if the log had never lost it. Where offsets are gone in
-        between, this ends before them, and raises OffsetOutOfRange when it begins with them.
+        With `key` only those that have it, and with `text` those that have these bytes, as they are
+        written, in their value, their key or a header. What is archived is read from there, as if the log
+        had never lost it. Where offsets are gone in between, this ends before them, and raises
+        OffsetOutOfRange when it begins with them.
         """
         hosted = self._scope.one("read")
         lane = lane_number(priority)
@@ -356,13 +367,14 @@ class Queue:
         check_number("limit", limit, 0, _READ_MAX)
         if start is not None:
             check_number("start", start, 0, OFFSET_MAX)
+        wanted = wanted_of(key, text)
         owner = hosted.topic.partitions[partition]
         log = owner.logs[lane]
         if log is None:
             return []
-        if self._engine.archive.is_named or (start is not None and start < log.start):
+        if wanted or self._engine.archive.is_named or (start is not None and start < log.start):
             seam = self._engine.seam(hosted.name, owner, lane)
-            found = seam.records(seam.start if start is None else start)
+            found = seam.records(seam.start if start is None else start, wanted)
         else:
             removed = owner.removals.lanes[lane]
             found = (record for record in log.records(start) if not removed or record.offset not in removed)
@@ -402,18 +414,43 @@ class Queue:
         graves = self._graves()
         return [] if graves is None else dead_letters(graves, limit)
 
+    def dead_letter_reasons(self) -> list[DeadLetterReason]:
+        """How many messages of this topic were given up for which reason, the most frequent first."""
+        graves = self._graves()
+        return [] if graves is None else count_reasons(graves).reasons
+
     def redrive(
         self,
         filter: Filter | None = None,  # noqa: A002 - The contract's word.
         limit: int | None = None,
         ids: Collection[str] | None = None,
+        edits: Mapping[str, Message] | None = None,
     ) -> int:
         """Send dead letters back to where they came from, and return how many.
 
         All of them, or those with these ids, and of them those that the filter wants. Each is at any time,
         also after a crash, in exactly one of the two topics. They come back as new messages at the end of
-        their lane, so every group sees them.
+        their lane, so every group sees them. Where `edits` has a message for an id, that one's value, key
+        and headers go back in place of what was given up; without `ids`, only those move.
         """
+        check_limit(limit)
+        _check_filter(filter)
+        check_ids(ids)
+        check_edits(edits)
+        graves = self._graves()
+        if graves is None:
+            return 0
+        chosen = list(edits) if edits is not None and ids is None else ids
+        with graves.moving:
+            return redrive(graves, filter, limit, self._engine.hosted, chosen, edits or NO_EDITS)
+
+    def discard(
+        self,
+        filter: Filter | None = None,  # noqa: A002 - As in redrive.
+        limit: int | None = None,
+        ids: Collection[str] | None = None,
+    ) -> int:
+        """Take dead letters out for good, and return how many."""
         check_limit(limit)
         _check_filter(filter)
         check_ids(ids)
@@ -421,21 +458,7 @@ class Queue:
         if graves is None:
             return 0
         with graves.moving:
-            return redrive(graves, filter, limit, self._engine.hosted, ids)
-
-    def discard(
-        self,
-        filter: Filter | None = None,  # noqa: A002 - As in redrive.
-        limit: int | None = None,
-    ) -> int:
-        """Take dead letters out for good, and return how many."""
-        check_limit(limit)
-        _check_filter(filter)
-        graves = self._graves()
-        if graves is None:
-            return 0
-        with graves.moving:
-            return discard(graves, filter, limit)
+            return discard(graves, filter, limit, ids)
 
     def scheduled(self, limit: int | None = None) -> list[Scheduled]:
         """The delayed messages that wait, the next one first."""
@@ -446,6 +469,19 @@ class Queue:
             return []
         hosted.release(self._engine.clock.now_us())
         return hosted.topic.delays.scheduled(limit)
+
+    def timeline(self, until: Moment | None = None, bins: int = 60) -> Timeline:
+        """How many delayed messages are due when, in equal spans from now on, by default up to the last.
+
+        Cheap, however many wait: what is due in some hours is counted, what is due later estimated.
+        """
+        end_us = check_timeline(until, bins)
+        self._scope.check_single("ask for the delayed messages of")
+        hosted, now_us = self._engine.find(self.topic), self._engine.clock.now_us()
+        if hosted is None:
+            return Timeline(now_us, max(now_us + bins, end_us or 0), [0] * bins, 0)
+        hosted.release(now_us)
+        return hosted.topic.delays.timeline(now_us, end_us, bins)
 
     def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""

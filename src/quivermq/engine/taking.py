@@ -7,7 +7,7 @@ from quivermq.delivery.delivery import Taken, message_count
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.scope import Scope
 from quivermq.engine.waiting import Watch, wait_for
-from quivermq.errors import Closing, DiskFull, NotFound, QuiverError, StorageFailed
+from quivermq.errors import Closing, DiskRefused, NotFound, QuiverError, StorageFailed
 from quivermq.group.group import Group
 from quivermq.topic.incoming import seconds_us
 
@@ -68,7 +68,7 @@ class Taking:
                 given = self._take_from(topic, left, lease_us, pop, whole)
                 taken += given
                 left -= message_count(given)
-            except (StorageFailed, DiskFull) as error:
+            except (StorageFailed, DiskRefused) as error:
                 # What other topics gave is leased already, and has to reach the caller.
                 failures.append(error)
             if left <= 0:

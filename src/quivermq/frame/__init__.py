@@ -23,6 +23,7 @@ from quivermq.frame.encode import (
 from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
 from quivermq.frame.header import HEADER_BYTES, MAGIC, OFFSET_MAX, Codec, Column, Flag, Header, parse_header
 from quivermq.frame.layout import Layout
+from quivermq.frame.matching import Wanted
 from quivermq.frame.run import Found, usual_run
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "Layout",
     "Producer",
     "Record",
+    "Wanted",
     "arrow_batch",
     "codec_named",
     "encode",

@@ -8,7 +8,7 @@ from quivermq.clock import Clock
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Taken, message_count
 from quivermq.delivery.service import Service
-from quivermq.errors import DiskFull, QuiverError, StorageFailed
+from quivermq.errors import DiskRefused, QuiverError, StorageFailed
 from quivermq.group.bell import Bell
 from quivermq.topic.partition import LANES
 from quivermq.topic.settings import TopicSettings
@@ -162,7 +162,7 @@ def _take(
             given = cursor.take(lane, left, lease_us, pop=pop, whole=whole)
             taken += given
             left -= message_count(given)
-        except (StorageFailed, DiskFull) as error:
+        except (StorageFailed, DiskRefused) as error:
             # What others gave is leased already, and has to reach the caller.
             failures.append(error)
     return taken

@@ -8,13 +8,12 @@ come back.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
-from quivermq.engine.stats import EngineStats
 from quivermq.errors import QuiverError
 from quivermq.server.broker import Broker
+from quivermq.server.figures import Wanted, look, told
 from quivermq.server.http import Stream
 
 CONTENT_TYPE = "text/event-stream"
@@ -25,9 +24,6 @@ _ALIVE = b": alive\n\n"
 # A browser that was dropped comes back after this many milliseconds.
 _HELLO = b"retry: 2000\n\n"
 
-# Whether a listener is to know of a topic. Equal ones get the same bytes, made once.
-Wanted = Callable[[str], bool]
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,6 +33,7 @@ class Events:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
+        # Equal ones among those that say what is wanted get the same bytes, made once.
         self._listeners: dict[Stream, Wanted] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None
@@ -87,14 +84,14 @@ class Events:
 
     def _stats_events(self, listeners: set[Wanted]) -> dict[Wanted, bytes]:
         """In a thread: many listeners of many patterns would keep the event loop from everybody else."""
-        stats, now_us = self._broker.engine.stats(), self._broker.engine.clock.now_us()
+        figures, now_us = look(self._broker), self._broker.engine.clock.now_us()
         # Listeners of the same topics get the same bytes.
         made: dict[frozenset[str], bytes] = {}
         events: dict[Wanted, bytes] = {}
         for wanted in listeners:
-            names = frozenset(filter(wanted, stats.topics))
+            names = frozenset(filter(wanted, figures.stats.topics))
             if names not in made:
-                made[names] = _event("stats", {"time": now_us, **stats_of(stats, names.__contains__)})
+                made[names] = _event("stats", {"time": now_us, **told(figures, names.__contains__)})
             events[wanted] = made[names]
         return events
 
@@ -124,17 +121,6 @@ class Events:
         for stream in list(self._listeners):
             self._forget(stream)
             stream.close()
-
-
-def stats_of(stats: EngineStats, wanted: Wanted) -> dict[str, Any]:
-    """The figures as JSON has them, with only the topics that are wanted."""
-    topics = {name: topic for name, topic in stats.topics.items() if wanted(name)}
-    return {
-        "topics": {name: topic.as_dict() for name, topic in topics.items()},
-        "messages": sum(topic.messages for topic in topics.values()),
-        "bytes": sum(topic.bytes for topic in topics.values()),
-        "free_bytes": stats.free_bytes,
-    }
 
 
 def _event(name: str, data: object) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk, read_file, replace_file
 from quivermq.errors import Conflict, DirectoryLocked, InvalidRequest, NotFound, QuiverError, StorageFailed
+from quivermq.sealed import open_seal, sealed
 from quivermq.server.access import ALL_TOPICS, SCOPES, ApiKey, KeyScope
 from quivermq.topic.names import Pattern
 
@@ -199,8 +200,7 @@ def _store(disk: Disk, path: Path, entries: dict[str, _Entry]) -> None:
         }
         for entry in entries.values()
     ]
-    document = json.dumps({"version": _VERSION, "keys": keys}, indent=2)
-    replace_file(disk, path / FILE_NAME, document.encode() + b"\n", is_private=True)
+    replace_file(disk, path / FILE_NAME, sealed({"version": _VERSION, "keys": keys}), is_private=True)
 
 
 def _parse(data: bytes | None, path: Path) -> dict[str, _Entry]:
@@ -212,6 +212,7 @@ def _parse(data: bytes | None, path: Path) -> dict[str, _Entry]:
         document = json.loads(data)
         if document["version"] != _VERSION:
             raise ValueError(f"this release knows version {_VERSION}, not {document['version']}")
+        open_seal(document, ("version", "keys"))
         entries = [_entry(item) for item in document["keys"]]
     except (ValueError, TypeError, KeyError, RecursionError, QuiverError) as error:
         raise StorageFailed(f"{file_path} cannot be understood: {error}", path=file_path) from error

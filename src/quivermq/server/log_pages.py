@@ -11,16 +11,13 @@ from typing import NamedTuple
 
 from quivermq.disk import Buffer
 from quivermq.engine import Engine
-from quivermq.engine.archived import Seam
-from quivermq.frame import ANONYMOUS, Frame, Header, Producer, encode_records, left_of
+from quivermq.engine.archived import EVERYTHING, Seam
+from quivermq.frame import ANONYMOUS, Frame, Header, Producer, Wanted, encode_records
 from quivermq.log import Log
-from quivermq.server.answers import ANSWER_BYTES
+from quivermq.server.answers import ANSWER_BYTES, FIELDS_BYTES, Patience
 from quivermq.server.messages_json import MessageOut, record_to_json
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.partition import LANES, Partition
-
-# About what a message takes in JSON beside its value.
-_FIELDS_BYTES = 200
 
 
 class Lane(NamedTuple):
@@ -85,18 +82,24 @@ class Frames(NamedTuple):
     next: int
 
 
-def read_messages(lane: Lane, offset: int, limit: int) -> Messages:
-    """Up to `limit` messages, fewer when they are large. Raises OffsetOutOfRange."""
+def read_messages(lane: Lane, offset: int, limit: int, wanted: Wanted = EVERYTHING) -> Messages:
+    """Up to `limit` messages, fewer when they are large. Raises OffsetOutOfRange.
+
+    Whoever looks for something gets an answer after a while in any case, with where to go on.
+    """
     topic, number, priority = lane.partition.topic, lane.partition.number, LANES[lane.number]
     removed, found, size, seam = lane.removed, [], 0, lane.seam
+    patience = Patience(lane.engine.clock) if wanted else None
     for frame in seam.frames(offset):
-        for record in left_of(frame, frame.records()):
+        for record in wanted.records(frame):
             if record.offset < offset or record.offset in removed:
                 continue
             found.append(record_to_json(record, topic, number, priority))
-            size += len(record.value) + _FIELDS_BYTES
+            size += len(record.value) + FIELDS_BYTES
             if len(found) >= limit or size >= ANSWER_BYTES:
                 return Messages(found, record.offset + 1)
+        if patience is not None and patience.is_over(frame.header.raw_bytes):
+            return Messages(found, max(offset, frame.header.end_offset))
     return Messages(found, seam.reached)
 
 

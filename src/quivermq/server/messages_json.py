@@ -8,7 +8,7 @@ In, a `MessageIn` is what msgspec decodes; base64 is decoded with it. Out, a `Me
 encodes: bytes that are UTF-8 go as text, others as base64, which msgspec makes of bytes by itself.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -93,15 +93,29 @@ class MessageOut(Content, kw_only=True):
     receipt: str | UnsetType = UNSET
 
 
-def message_from(given: MessageIn) -> Message:
-    """The message as the engine takes it. Raises InvalidRequest."""
+class GivenContent(Protocol):
+    """What is in a message that somebody sends."""
+
+    value: str | UnsetType
+    value_base64: bytes | UnsetType
+    key: str | UnsetType | None
+    key_base64: bytes | UnsetType | None
+    headers: dict[str, str | Base64] | None
+
+
+def content_from(given: GivenContent) -> tuple[bytes, bytes | None, dict[str, bytes] | None]:
+    """Value, key and headers as the engine takes them. Raises InvalidRequest."""
     value = _bytes_of("value", given.value, given.value_base64)
     if value is None:
         raise InvalidRequest("a message has a value, as text, or a value_base64")
+    key = _bytes_of("key", given.key, given.key_base64)
+    return value, key, _headers_from(given.headers) if given.headers else None
+
+
+def message_from(given: MessageIn) -> Message:
+    """The message as the engine takes it. Raises InvalidRequest."""
     return Message(
-        value,
-        _bytes_of("key", given.key, given.key_base64),
-        _headers_from(given.headers) if given.headers else None,
+        *content_from(given),
         given.priority,
         # Seconds, which come out as the same microseconds: a double is exact enough for 142 years.
         None if given.ttl_ms is None else given.ttl_ms / 1000,
@@ -173,9 +187,10 @@ def content_fields(value: bytes, key: bytes | None, headers: dict[str, bytes]) -
 
 
 def _bytes_of(name: str, text: str | UnsetType | None, base64: bytes | UnsetType | None) -> bytes | None:
-    if base64 is UNSET:
+    if base64 is UNSET or base64 is None:
         return None if text is UNSET or text is None else text.encode()
-    if text is not UNSET:
+    # What is null is not given.
+    if text is not UNSET and text is not None:
         raise InvalidRequest(f"a message has a {name} or a {name}_base64, not both")
     return base64
 

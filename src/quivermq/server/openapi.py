@@ -42,6 +42,11 @@ _PATH_PARAMETERS = {
         {"type": "integer", "minimum": 0, "maximum": OFFSET_MAX},
         "The first offset of a segment.",
     ),
+    "file": Parameter(
+        "file",
+        {"type": "string", "pattern": "^[a-z0-9_-]{1,40}[.](html|js|css|svg)$"},
+        "The name of a file.",
+    ),
     "id": Parameter(
         "id",
         {"type": "string", "pattern": "^[0-9a-f]{1,16}-[0-9a-f]{1,8}-[0-9a-f]{1,16}$"},
@@ -70,6 +75,7 @@ _MEANINGS = {
     200: "Done.",
     201: "Created.",
     204: "Done; there is nothing to say.",
+    304: "It is the same as the one that the client has.",
     400: "The call is wrong as it stands; the message says what to change.",
     401: "The broker wants a key, and there was none, or not a valid one.",
     403: "The key does not allow this.",

@@ -1,6 +1,7 @@
 """What stands behind the question mark, and the numbers in a path, checked against what is documented."""
 
 import re
+from base64 import b64decode
 from typing import Any
 
 from quivermq.errors import InvalidRequest, NotFound
@@ -48,6 +49,29 @@ def number_of(request: Request, parameter: Parameter) -> int:
     number = number_given(request, parameter)
     assert number is not None, f"{parameter.name} has no default"
     return number
+
+
+def bytes_parameters(name: str, doc: str) -> tuple[Parameter, Parameter]:
+    """A text, and the same in base64, for bytes that are no text."""
+    return (
+        Parameter(name, {"type": "string"}, doc),
+        Parameter(
+            f"{name}_base64", {"type": "string", "format": "byte"}, f"In place of `{name}`: any bytes."
+        ),
+    )
+
+
+def bytes_given(request: Request, name: str) -> bytes | None:
+    """What was given in one of the two ways. Raises InvalidRequest."""
+    text, base64 = request.query.get(name), request.query.get(f"{name}_base64")
+    if base64 is None:
+        return None if text is None else text.encode()
+    if text is not None:
+        raise InvalidRequest(f"there is a {name} or a {name}_base64, not both")
+    try:
+        return b64decode(base64, validate=True)
+    except ValueError:
+        raise InvalidRequest(f"{name}_base64 is not base64: {base64[:80]!r}") from None
 
 
 def choice_of(request: Request, parameter: Parameter) -> str:

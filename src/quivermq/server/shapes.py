@@ -7,11 +7,11 @@ examples, and what types cannot say.
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from quivermq.frame import OFFSET_MAX
-from quivermq.server.messages_json import Content, Lane, MessageOut, PastMoment, Priority
-from quivermq.server.schema_words import exactly_one
+from quivermq.server.messages_json import Base64, Content, Lane, MessageOut, PastMoment, Priority
+from quivermq.server.schema_words import at_most_one, exactly_one
 from quivermq.server.settings_schema import settings_schema
 
 Count = Annotated[int, Meta(ge=0)]
@@ -79,8 +79,16 @@ class GroupFigures(msgspec.Struct):
     backlog: Count
 
 
+class GroupActivityFigures(GroupFigures):
+    """How far a group has come with a topic, and what it has had since the broker was started."""
+
+    delivered: Count
+    acked: Count
+    oldest_unacked_ms: Count
+
+
 class TopicFigures(msgspec.Struct):
-    """What there is of a topic."""
+    """What there is of a topic, and how many messages came since the broker was started."""
 
     topic: str
     partitions: Count
@@ -88,7 +96,8 @@ class TopicFigures(msgspec.Struct):
     bytes: Count
     delayed: Count
     dead_letters: Count
-    groups: dict[str, GroupFigures]
+    groups: dict[str, GroupActivityFigures]
+    published: Count
 
 
 class TopicOut(msgspec.Struct):
@@ -149,19 +158,21 @@ class LaneOut(msgspec.Struct):
 
 
 class HeldOut(msgspec.Struct):
-    """A message that somebody has, until `deadline`, in unix microseconds."""
+    """A message that `owner` has, if known, until `deadline`, in unix microseconds."""
 
     partition: Count
     priority: Lane
     offset: Count
     attempt: Count
     deadline: int
+    owner: str | None
 
 
 class UnfinishedOut(msgspec.Struct):
     """A message that somebody has until `time`, or that is due again at `time`, in unix microseconds.
 
-    One with no attempt yet waits for the earlier ones of its key.
+    One with no attempt yet waits for the earlier ones of its key. `owner` is who received it: its agent,
+    its address and the id of its key; null for what nobody has, or had before the broker was restarted.
     """
 
     partition: Count
@@ -170,6 +181,7 @@ class UnfinishedOut(msgspec.Struct):
     attempt: Count
     state: Literal["in_flight", "retrying"]
     time: int
+    owner: str | None
 
 
 class DeliveryList(msgspec.Struct):
@@ -265,6 +277,19 @@ class ScheduledList(msgspec.Struct):
     scheduled: list[ScheduledOut]
 
 
+class TimelineOut(msgspec.Struct):
+    """How many messages are due in each of some equal spans from `start` to `end`, and how many `later`.
+
+    Times are unix microseconds. What is due already counts for the first span; where it is not known
+    exactly when messages are due, they are spread evenly.
+    """
+
+    start: int
+    end: int
+    counts: list[Count]
+    later: Count
+
+
 class OriginOut(msgspec.Struct):
     """Where a message was before it was given up."""
 
@@ -287,9 +312,26 @@ class DeadLetterOut(MessageOut, kw_only=True):
 
 
 class DeadLetterList(msgspec.Struct):
-    """Dead letters, the oldest of each partition first."""
+    """Dead letters, the oldest of each partition first. `next` is the `after` to go on with, if any."""
 
     messages: list[DeadLetterOut]
+    next: str | None
+
+
+class ReasonOut(msgspec.Struct):
+    """So many messages of a topic were given up by a group for the same reason."""
+
+    reason: str
+    topic: str
+    group: str
+    messages: Count
+
+
+class ReasonList(msgspec.Struct):
+    """Why messages were given up, the most frequent first. `next` is the `after` to go on with, if any."""
+
+    reasons: list[ReasonOut]
+    next: str | None
 
 
 class DeadLetterFilter(msgspec.Struct, forbid_unknown_fields=True):
@@ -301,6 +343,35 @@ class DeadLetterFilter(msgspec.Struct, forbid_unknown_fields=True):
     reason: str | None = None
     group: str | None = None
     ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
+
+
+class EditIn(msgspec.Struct, forbid_unknown_fields=True):
+    """What goes back in place of a dead letter. It has a `value` or a `value_base64`."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        **exactly_one("value", "value_base64"),
+        "allOf": [at_most_one("key", "key_base64")],
+        "examples": [{"value": "mended", "key": "k1", "headers": {"a": "1"}}],
+    }
+
+    value: str | UnsetType = UNSET
+    value_base64: bytes | UnsetType = UNSET
+    key: str | UnsetType | None = UNSET
+    key_base64: bytes | UnsetType | None = UNSET
+    headers: dict[str, str | Base64] | None = None
+
+
+class RedriveIn(DeadLetterFilter, forbid_unknown_fields=True):
+    """Which dead letters: all of them, unless this says otherwise; and what goes back in place of some.
+
+    With `edits` and without `ids` only those that are edited go back.
+    """
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        "examples": [{"reason": "timeout", "limit": 100}, {"edits": {"0-1-25": {"value": "mended"}}}]
+    }
+
+    edits: Annotated[dict[str, EditIn], Meta(max_length=1000)] | None = None
 
 
 class Moved(msgspec.Struct):
@@ -315,13 +386,33 @@ class Discarded(msgspec.Struct):
     discarded: Count
 
 
+class ProblemOut(msgspec.Struct):
+    """A part of the queue that does not work, and why; null stands for all of them."""
+
+    message: str
+    topic: str | None
+    partition: Count | None
+    priority: Lane | None
+    group: str | None
+
+
 class Stats(msgspec.Struct):
-    """Everything the queue can count."""
+    """Everything the queue can count, and what does not work."""
 
     topics: dict[str, TopicFigures]
     messages: Count
     bytes: Count
     free_bytes: Count
+    problems: list[ProblemOut]
+
+
+class KeyOut(msgspec.Struct):
+    """What a key allows. A scope includes those before it: read, write, admin. The topic `>` is all."""
+
+    is_required: bool
+    id: str | None
+    scope: Literal["read", "write", "admin"]
+    topics: list[str]
 
 
 class CompactedOut(msgspec.Struct):

@@ -65,11 +65,17 @@ def check_message(
         message.dedup_id,
         storage,
     )
-    if message.dedup_id is not None and not 0 < len(message.dedup_id.encode()) <= _DEDUP_ID_BYTES_MAX:
-        raise InvalidRequest(f"dedup_id has 1 to {_DEDUP_ID_BYTES_MAX} bytes")
+    if message.dedup_id is not None:
+        check_dedup_id(message.dedup_id)
     check_partition(message.partition, settings)
     assert rest is not None
     return Incoming(value, rest, lane, message.partition, due)
+
+
+def check_dedup_id(dedup_id: str) -> None:
+    """Raise InvalidRequest for one that is empty or too long."""
+    if not 0 < len(dedup_id.encode()) <= _DEDUP_ID_BYTES_MAX:
+        raise InvalidRequest(f"dedup_id has 1 to {_DEDUP_ID_BYTES_MAX} bytes")
 
 
 def check_partition(partition: object, settings: TopicSettings) -> None:

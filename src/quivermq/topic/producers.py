@@ -8,6 +8,7 @@ even for that, the oldest go sooner. `known_since_us` tells how far back it reac
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from quivermq.errors import Conflict
@@ -48,6 +49,9 @@ class InLane:
     def add(self, batch: Batch) -> None:
         if batch not in self.batches:
             self.batches.append(batch)
+            # One that was not written along is found in its lane, after later ones that were.
+            if len(self.batches) > 1 and self.batches[-2].base_offset > batch.base_offset:
+                self.batches.sort(key=attrgetter("base_offset"))
             # A list takes less than a deque, and nearly all producers have just a few.
             del self.batches[:-BATCHES_MAX]
 

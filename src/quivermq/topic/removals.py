@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from quivermq.errors import DiskFull, InvalidFrame
+from quivermq.errors import DiskRefused, InvalidFrame
 from quivermq.log import DataDirectory
 from quivermq.topic.offsets import OffsetSet, offsets_of, runs
 from quivermq.topic.records import pack, unpack
@@ -102,7 +102,7 @@ class Removals(Removed):
             self.apply(record)
         try:
             self._note(record)
-        except DiskFull as error:
+        except DiskRefused as error:
             logger.warning("%s is not written: %s", self._name, error)
 
     def give_up(self, move: Move) -> None:

@@ -11,15 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from quivermq.clock import Clock
-from quivermq.errors import Conflict, DiskFull, InvalidFrame
+from quivermq.errors import Conflict, Corruption, DiskRefused, InvalidFrame
 from quivermq.frame import Column, Frame, Header
 from quivermq.log import DataDirectory, Log
+from quivermq.topic.hashed_ids import hashed_id, is_hashed
 from quivermq.topic.producers import Batch, Producers
 from quivermq.topic.records import pack, unpack
 from quivermq.topic.state_log import StateLog, parts
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
 logger = logging.getLogger(__name__)
+
+# The message of an id was not here but in another queue.
+ELSEWHERE = -1
 
 _ID, _SCHEDULED, _FORGOTTEN, _BATCH, _CHECKPOINT, _BEGUN, _FIRST, _KNOWN_SINCE = range(1, 9)
 
@@ -35,7 +39,8 @@ Lanes = dict[tuple[int, int], Log]
 class Sighting(NamedTuple):
     """Where the first message of an id is, or is to come, and when it was seen.
 
-    One that is delayed will come to `floor` or behind it: before that are older ones of its id.
+    One that is delayed will come to `floor` or behind it: before that are older ones of its id. The offset
+    of one that is in no lane here is ELSEWHERE.
     """
 
     time: int
@@ -73,6 +78,8 @@ class Seen:
         self._clock = clock
         self._log: StateLog | None = None
         self._ids: OrderedDict[str, Sighting] = OrderedDict()
+        # How many of them are only known by their hash.
+        self._hashed = 0
         # The ids of messages that are delayed.
         self._scheduled: set[str] = set()
         self._has_lost = False
@@ -80,6 +87,8 @@ class Seen:
         # Whether the log was written by a release that told no times of producers.
         self._is_untimed = False
         self._checkpoint: dict[tuple[int, int], int] = {}
+        # Where a lane is damaged, from here on nobody knows what came to it: to be looked at once mended.
+        self._unread: dict[tuple[int, int], int] = {}
         if directory.disk.is_directory(directory.path / name):
             self._recover()
 
@@ -89,6 +98,8 @@ class Seen:
         """The first message of that id, if it came in after `oldest_us`."""
         self._forget_older(oldest_us)
         seen = self._ids.get(dedup_id)
+        if seen is None and self._hashed:
+            seen = self._ids.get(hashed_id(dedup_id))
         return seen if seen is not None and seen.time >= oldest_us else None
 
     def ends(self) -> dict[tuple[int, int], int]:
@@ -99,6 +110,23 @@ class Seen:
         """Remember where the message of an id is."""
         self._add(dedup_id, sighting)
         self._write(_packed(dedup_id, sighting))
+
+    def adopt_ids(self, sightings: Sequence[tuple[str, Sighting]]) -> None:
+        """Remember, durably, ids that another queue knew. One that is known here already stays as it is.
+
+        They are in no frame, so there must be room for them in the log. Raises DiskFull.
+        """
+        with self.lock:
+            self.prepare()
+            assert self._log is not None
+            log, end = self._log, 0
+            new = [(dedup_id, seen) for dedup_id, seen in sightings if dedup_id not in self._ids]
+            for record in parts(_packed(dedup_id, seen) for dedup_id, seen in new):
+                end = log.append(record)
+            for dedup_id, seen in new:
+                self._add(dedup_id, seen)
+            self._keep_short()
+        log.sync(end or None)
 
     def forget_scheduled(self, scheduled_id: str) -> None:
         """A delayed message was cancelled: its id may come again."""
@@ -194,7 +222,7 @@ class Seen:
         """Make sure that a crash from here on loses nothing that is noted: called before the append."""
         if self._log is None:
             log = StateLog(self._directory, self._name)
-            self._checkpoint = self.ends()
+            self._checkpoint = self._known_ends()
             log.sync(log.append(self._packed_checkpoint()))
             self._log = log
 
@@ -203,7 +231,7 @@ class Seen:
         if self._log is None:
             return
         with self.lock:
-            ends = self.ends()
+            ends = self._known_ends()
             grown = sum(end - self._checkpoint.get(lane, 0) for lane, end in ends.items())
             if grown >= _CHECKPOINT_MESSAGES:
                 self._checkpoint = ends
@@ -221,7 +249,7 @@ class Seen:
         assert self._log is not None
         try:
             self._log.append(record)
-        except DiskFull as error:
+        except DiskRefused as error:
             logger.warning("%s is not written along: %s", self._name, error)
             self._has_lost = True
             return
@@ -256,13 +284,30 @@ class Seen:
     def _look_at(self, partition: int, lane: int, log: Log) -> None:
         # A power loss may have taken the end: then the checkpoint is about messages that are gone.
         start = max(min(self._checkpoint.get((partition, lane), 0), log.end), log.start)
-        for frame in log.frames(start) if start < log.end else ():
+        for frame in self._readable_frames(partition, lane, start):
             header = frame.header
             if header.producer_id and header.producer_epoch != TRANSFER_EPOCH:
                 self._apply(_packed_batch(partition, lane, header, header.base_offset, header.append_time))
             if header.columns & Column.DEDUP_ID:
                 self._look_into(partition, lane, frame)
-        self._checkpoint[partition, lane] = log.end
+        self._checkpoint[partition, lane] = self._unread.get((partition, lane), log.end)
+
+    def _readable_frames(self, partition: int, lane: int, start: int) -> Iterator[Frame]:
+        """The frames of a lane from an offset on, up to one that is damaged.
+
+        Whoever reads that one is told. It must not keep the other lanes from being served.
+        """
+        log = self._lanes()[partition, lane]
+        try:
+            if start < log.end:
+                yield from log.frames(start)
+        except Corruption as damage:
+            logger.error("ids and producers are not known in full: %s", damage)
+            self._unread[partition, lane] = max(start, damage.offsets[0])
+
+    def _known_ends(self) -> dict[tuple[int, int], int]:
+        """How far every lane is known."""
+        return {lane: self._unread.get(lane, end) for lane, end in self.ends().items()}
 
     def _look_into(self, partition: int, lane: int, frame: Frame) -> None:
         header = frame.header
@@ -282,7 +327,7 @@ class Seen:
 
     def _keep_short(self) -> None:
         if self._log is not None and self._log.wants_snapshot:
-            self._checkpoint = self.ends()
+            self._checkpoint = self._known_ends()
             # In memory it knows everything, also what a full disk kept from being written along.
             self._log.try_snapshot(parts(self._snapshot()))
 
@@ -337,6 +382,7 @@ class Seen:
     def _add(self, dedup_id: str, sighting: Sighting) -> None:
         self._drop(dedup_id)
         self._ids[dedup_id] = sighting
+        self._hashed += is_hashed(dedup_id)
         if sighting.offset is None:
             self._scheduled.add(dedup_id)
         while len(self._ids) > IDS_MAX:
@@ -344,7 +390,8 @@ class Seen:
             self._drop(next(iter(self._ids)))
 
     def _drop(self, dedup_id: str) -> None:
-        self._ids.pop(dedup_id, None)
+        if self._ids.pop(dedup_id, None) is not None:
+            self._hashed -= is_hashed(dedup_id)
         self._scheduled.discard(dedup_id)
 
     def _forget_older(self, oldest_us: int) -> None:

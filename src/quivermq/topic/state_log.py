@@ -32,7 +32,7 @@ class StateLog:
         self.name = name
         self._directory = directory
         self._settings = _settings(directory.settings)
-        self.log: Log = directory.log(name, self._settings)
+        self.log: Log = directory.log(name, self._settings, is_state=True)
         self._grown_bytes = 0
         self._snapshot_bytes = 0
 

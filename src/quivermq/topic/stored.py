@@ -1,7 +1,8 @@
 """`topic.json`: what a topic's directory says about the topic itself.
 
 Only settings that differ from the defaults are written, so that the file says what somebody decided.
-People read this file and some edit it, so everything in it is checked, and an error names the file.
+People read this file and some edit it, so everything in it is checked, and an error names the file. It
+has a checksum, which whoever edits it takes out.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 
 from quivermq.disk import Disk, read_file, replace_file
 from quivermq.errors import StorageFailed
+from quivermq.sealed import open_seal, sealed
 from quivermq.settings.setting import INT64_MAX
 from quivermq.topic.settings import TopicSettings
 
@@ -53,7 +55,7 @@ def load_topic(disk: Disk, path: Path) -> StoredTopic | None:
 def store_topic(disk: Disk, path: Path, stored: StoredTopic) -> None:
     """Make the directory say this, durably: afterwards it does, before that it says what it said.
 
-    Makes the directory, if need be. Raises DiskFull, FsyncFailed and StorageFailed.
+    Makes the directory, if need be. Raises DiskRefused, FsyncFailed and StorageFailed.
     """
     defaults = TopicSettings().to_json()
     document = {
@@ -65,7 +67,7 @@ def store_topic(disk: Disk, path: Path, stored: StoredTopic) -> None:
         },
     }
     disk.make_directory(path)
-    replace_file(disk, path / FILE_NAME, json.dumps(document, indent=2).encode() + b"\n")
+    replace_file(disk, path / FILE_NAME, sealed(document))
 
 
 def _parse(data: bytes, path: Path) -> dict[str, Any]:
@@ -80,7 +82,11 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
     version = document.get("version")
     if type(version) is int and version != _VERSION:
         raise _mangled(path, f"this release knows version {_VERSION}, not {version}")
-    if set(document) != set(_KEYS) or type(version) is not int:
+    try:
+        open_seal(document, _KEYS)
+    except ValueError as error:
+        raise _mangled(path, str(error)) from error
+    if type(version) is not int:
         raise _mangled(path, f"it must have exactly {', '.join(_KEYS)}")
     created_us = document["created_us"]
     if type(created_us) is not int or not 0 <= created_us <= INT64_MAX:

@@ -1,25 +1,31 @@
 """A topic: its partitions and lanes, and the way of a message into one of them."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
 from quivermq.clock import SteadyClock
 from quivermq.disk import Buffer
+from quivermq.errors import StorageFailed
 from quivermq.frame import Column, Frame, Record, with_expiry
 from quivermq.log import DataDirectory, Log
 from quivermq.log.limits import check_durability
 from quivermq.settings import Durability, StorageSettings
+from quivermq.topic.adopted_ids import AdoptedId, adopted_sightings
 from quivermq.topic.delay import Delayed, DelayStore
+from quivermq.topic.delay.lost import LostDelays
 from quivermq.topic.draft import Draft
 from quivermq.topic.incoming import Incoming, Message, message_bytes
 from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.partition import LANES, Partition, lane_number
 from quivermq.topic.put import FirstFrame, ProducerState, Put, Puts
 from quivermq.topic.routing import Router
-from quivermq.topic.seen import Lanes, Seen, Sighting
+from quivermq.topic.seen import ELSEWHERE, Lanes, Seen, Sighting
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.splitting import FrameLimits, split
+
+logger = logging.getLogger(__name__)
 
 NORMAL = LANES.index("normal")
 
@@ -52,12 +58,18 @@ class Topic:
         So everybody who knows something of the lanes' ends, the groups too, has to be open already.
         """
         name = f"topics/{self.name}/delayed"
-        self.delays = DelayStore(self._directory, name, self._storage, self._lane_log)
-        if self.settings.dedup_window_ms:
-            self.seen.restore_scheduled(
-                (dedup_id, Sighting(put_at, partition, lane, None, scheduled_id))
-                for dedup_id, put_at, partition, lane, scheduled_id in self.delays.dedup_ids()
-            )
+        self.delays: DelayStore | LostDelays
+        try:
+            self.delays = DelayStore(self._directory, name, self._storage, self._lane_log)
+            if self.settings.dedup_window_ms:
+                self.seen.restore_scheduled(
+                    (dedup_id, Sighting(put_at, partition, lane, None, scheduled_id))
+                    for dedup_id, put_at, partition, lane, scheduled_id in self.delays.dedup_ids()
+                )
+        except StorageFailed as error:
+            # What waits is lost until it is repaired; what is in the lanes is not.
+            logger.error("delayed messages of %s do not come: %s", self.name, error)
+            self.delays = LostDelays(error)
 
     def release(self, now_us: int) -> int:
         """Append the delayed messages that are due, and return how many."""
@@ -113,7 +125,7 @@ class Topic:
     # The way in.
 
     def put(self, message: Message, durability: Durability | None = None) -> Put:
-        """Store one message. Raises InvalidRequest, DiskFull, StorageFailed."""
+        """Store one message. Raises InvalidRequest, DiskRefused, StorageFailed."""
         return self.put_many([message], durability)[0]
 
     def append_plain(self, value: bytes, durability: Durability | None) -> tuple[int, int]:
@@ -214,6 +226,13 @@ class Topic:
         ]
         return ProducerState(begun.epoch, found, begun.known_since_us)
 
+    def adopt_ids(self, adopted: Sequence[AdoptedId]) -> int:
+        """Take over deduplication ids of another queue, and return how many of them still hold."""
+        sightings = adopted_sightings(adopted, self.settings, self.partitions, self._clock)
+        if sightings:
+            self.seen.adopt_ids(sightings)
+        return len(sightings)
+
     def is_known(self, message: bytes | Message) -> bool:
         """Whether a message would be a duplicate now."""
         if not isinstance(message, Message) or message.dedup_id is None:
@@ -309,7 +328,8 @@ class Topic:
                 self.seen.note_id(dedup_id, sighting)
 
     def _seen_put(self, seen: Sighting) -> Put:
-        return Put(self.name, seen.partition, LANES[seen.lane], seen.offset, True, seen.scheduled_id)
+        offset = None if seen.offset == ELSEWHERE else seen.offset
+        return Put(self.name, seen.partition, LANES[seen.lane], offset, True, seen.scheduled_id)
 
     def sync(self, puts: Sequence[Put]) -> None:
         """Wait for messages, and for those that they repeat, to be on stable storage."""

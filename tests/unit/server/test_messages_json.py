@@ -125,3 +125,9 @@ def test_bytes_that_are_no_text_go_as_base64() -> None:
     assert (out.value_base64, out.key_base64) == (b"\xff", b"\xfe")
     assert msgspec.to_builtins(out.headers) == {"a": {"base64": base64.b64encode(b"\xfd").decode()}}
     assert (out.expires_at, out.dedup_id) == (9, "x")
+
+
+def test_what_is_null_is_not_given() -> None:
+    assert decoded({"value": "v", "key": None, "key_base64": "aw=="}).key == b"k"
+    assert decoded({"value": "v", "key": "k", "key_base64": None}).key == b"k"
+    assert decoded({"value": "v", "key": None, "key_base64": None}).key is None

@@ -13,6 +13,7 @@ from support.site import Site
 import quivermq
 from quivermq.frame import Frame
 from quivermq.server import polling, queues
+from quivermq.server.access import ApiKey
 from quivermq.server.app import App
 from quivermq.server.http import Request, Response
 from quivermq.server.routes import operations, publish, receive, settle
@@ -539,3 +540,24 @@ def test_what_is_only_looked_at_is_admitted_like_what_is_read(site: Site) -> Non
     request = Request("HEAD", "/healthz")
     app = App(site.broker, [*operations.ROUTES])
     assert app.admit(request) is None
+
+
+def test_what_is_in_flight_says_who_has_it(site: Site) -> None:
+    put(site, "a", "b", lease_ms=1000)
+    agent = {"User-Agent": "worker (blue:17)"}
+    [message] = site.post(f"{GROUP}/receive", {}, agent)["messages"]
+    received(site)
+    hosted = site.engine.hosted("orders")
+    cursor = hosted.groups["billing"].cursors[0]
+    owners = [lease.owner for _, _, lease in cursor.in_flight(9)]
+    assert owners == ["worker (blue:17)", None]
+    site.post(f"{GROUP}/extend", {"receipts": [message["receipt"]], "lease_ms": 5000})
+    assert [lease.owner for _, _, lease in cursor.in_flight(9)] == owners
+
+
+def test_an_owner_is_an_agent_an_address_and_a_key() -> None:
+    request = Request("POST", GROUP, headers={"user-agent": "curl/8"}, client="10.0.0.5")
+    assert receive.owner_of(request) == "curl/8, 10.0.0.5"
+    request.key = ApiKey("k-1", "read", (">",))
+    assert receive.owner_of(request) == "curl/8, 10.0.0.5, key k-1"
+    assert receive.owner_of(Request("POST", GROUP)) is None

@@ -42,6 +42,7 @@ def test_only_what_is_not_a_default_is_written() -> None:
         "created_us": 1_700_000_000_000_000,
         "deleted": True,
         "settings": {"partitions": 3, "attempts_max": None, "priority_weights": [3, 2, 1]},
+        "checksum": "crc32c:b82e3070",
     }
     assert text.endswith("}\n")
     store_topic(disk, PATH, OLD)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakSet
@@ -21,12 +21,14 @@ from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
 from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
+from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo, open_engine
 from quivermq.engine.stats import EngineStats
 from quivermq.errors import InvalidRequest
 from quivermq.log import Replaced, Report
 from quivermq.settings import CodecName, Durability, Settings
+from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.incoming import seconds_us
 from quivermq.topic.put import ProducerState
 
@@ -108,6 +110,33 @@ class AsyncConnection:
         sent, as far back as producers are remembered. The topic is created when it is new.
         """
         return cast(ProducerState, await self.source.call("begin_producer", topic, producer_id))
+
+    async def adopt(
+        self,
+        topic: str,
+        group: str,
+        progress: Progress,
+        *,
+        partition: int = 0,
+        priority: str = "normal",
+        expected: Progress | None = None,
+    ) -> bool:
+        """Let a group go on where another queue was, from which the messages of a lane were imported.
+
+        With a position, only where the group has never been, or still is exactly where `expected` says it
+        was put before; False tells that it is elsewhere. Without one, only attempts are taken over, of
+        messages that the group has not had. Raises TopicNotFound, InvalidRequest, OffsetOutOfRange.
+        """
+        arguments = {"partition": partition, "priority": priority, "expected": expected}
+        return cast(bool, await self.source.call("adopt", topic, group, progress, **arguments))
+
+    async def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
+        """Remember deduplication ids that another queue knew, each until it would have expired there.
+
+        None for longer than the topic's `dedup_window_ms`. Returns how many still hold. Raises
+        TopicNotFound, InvalidRequest, OffsetOutOfRange.
+        """
+        return cast(int, await self.source.call("adopt_ids", topic, adopted))
 
     async def replace_segment(
         self,

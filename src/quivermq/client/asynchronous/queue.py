@@ -10,10 +10,11 @@ from quivermq.client.core.queue import Filter
 from quivermq.client.core.words import told
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.engine.looking import StoredMessage
+from quivermq.engine.reasons import DeadLetterReason
 from quivermq.engine.stats import QueueStats
 from quivermq.errors import Closing, LeaseExpired, Unreachable
 from quivermq.settings import Durability
-from quivermq.topic.delay import Scheduled
+from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.incoming import Message, Moment, check_number
 from quivermq.topic.put import Put
 
@@ -238,10 +239,17 @@ class AsyncQueue:
         )
 
     async def read(
-        self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
+        self,
+        partition: int = 0,
+        start: int | None = None,
+        limit: int = 100,
+        *,
+        priority: str = "normal",
+        key: bytes | None = None,
+        text: bytes | None = None,
     ) -> list[StoredMessage]:
         """Messages of one lane from an offset on, by default the earliest, for looking only."""
-        found = await self._call("read", partition, start, limit, priority=priority)
+        found = await self._call("read", partition, start, limit, priority=priority, key=key, text=text)
         return cast(list[StoredMessage], found)
 
     async def peek(self, limit: int = 1) -> list[StoredMessage]:
@@ -258,29 +266,40 @@ class AsyncQueue:
         """The messages of this topic that were given up, by whichever group."""
         return cast(list[DeadLetter], await self._call("dead_letters", limit))
 
+    async def dead_letter_reasons(self) -> list[DeadLetterReason]:
+        """How many messages of this topic were given up for which reason, the most frequent first."""
+        return cast(list[DeadLetterReason], await self._call("dead_letter_reasons"))
+
     async def redrive(
         self,
         filter: Filter | None = None,  # noqa: A002 - The contract's word.
         limit: int | None = None,
         ids: Collection[str] | None = None,
+        edits: Mapping[str, Message] | None = None,
     ) -> int:
         """Send dead letters back to where they came from: all, or those of these ids that the filter wants.
 
-        Returns how many.
+        Where `edits` has a message for an id, that one goes back in its place; without `ids`, only those
+        move. Returns how many.
         """
-        return cast(int, await self._call("redrive", filter, limit, ids))
+        return cast(int, await self._call("redrive", filter, limit, ids, edits))
 
     async def discard(
         self,
         filter: Filter | None = None,  # noqa: A002 - As in redrive.
         limit: int | None = None,
+        ids: Collection[str] | None = None,
     ) -> int:
         """Take dead letters out for good, and return how many."""
-        return cast(int, await self._call("discard", filter, limit))
+        return cast(int, await self._call("discard", filter, limit, ids))
 
     async def scheduled(self, limit: int | None = None) -> list[Scheduled]:
         """The delayed messages that wait, the next one first."""
         return cast(list[Scheduled], await self._call("scheduled", limit))
+
+    async def timeline(self, until: Moment | None = None, bins: int = 60) -> Timeline:
+        """How many delayed messages are due when, in equal spans from now on, by default up to the last."""
+        return cast(Timeline, await self._call("timeline", until, bins))
 
     async def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""

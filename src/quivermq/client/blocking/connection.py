@@ -1,7 +1,7 @@
 """What `quivermq.connect` returns: the embedded queue's methods, over the wire."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
@@ -19,11 +19,13 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
 from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
 from quivermq.client.producing.producer import RemoteProducer
+from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo
 from quivermq.engine.stats import EngineStats
 from quivermq.log import Replaced, Report
 from quivermq.settings import CodecName, Durability
+from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.incoming import seconds_us
 from quivermq.topic.put import ProducerState
 
@@ -117,6 +119,35 @@ class Connection:
         sent, as far back as producers are remembered. The topic is created when it is new.
         """
         return self.shell.run(self.calls.begin_producer(topic, producer_id))
+
+    def adopt(
+        self,
+        topic: str,
+        group: str,
+        progress: Progress,
+        *,
+        partition: int = 0,
+        priority: str = "normal",
+        expected: Progress | None = None,
+    ) -> bool:
+        """Let a group go on where another queue was, from which the messages of a lane were imported.
+
+        With a position, only where the group has never been, or still is exactly where `expected` says it
+        was put before; False tells that it is elsewhere. Without one, only attempts are taken over, of
+        messages that the group has not had. Raises TopicNotFound, InvalidRequest, OffsetOutOfRange.
+        """
+        flow = self.calls.adopt(
+            topic, group, progress, partition=partition, priority=priority, expected=expected
+        )
+        return self.shell.run(flow)
+
+    def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
+        """Remember deduplication ids that another queue knew, each until it would have expired there.
+
+        None for longer than the topic's `dedup_window_ms`. Returns how many still hold. Raises
+        TopicNotFound, InvalidRequest, OffsetOutOfRange.
+        """
+        return self.shell.run(self.calls.adopt_ids(topic, adopted))
 
     def replace_segment(
         self,

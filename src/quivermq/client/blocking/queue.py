@@ -12,10 +12,11 @@ from quivermq.client.core.words import told
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.engine.looking import StoredMessage
+from quivermq.engine.reasons import DeadLetterReason
 from quivermq.engine.stats import QueueStats
 from quivermq.errors import Closing, LeaseExpired, Unreachable
 from quivermq.settings import Durability
-from quivermq.topic.delay import Scheduled
+from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.incoming import Message, Moment, check_number
 from quivermq.topic.put import Put
 
@@ -218,10 +219,20 @@ class RemoteQueue:
         self._run(flow)
 
     def read(
-        self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
+        self,
+        partition: int = 0,
+        start: int | None = None,
+        limit: int = 100,
+        *,
+        priority: str = "normal",
+        key: bytes | None = None,
+        text: bytes | None = None,
     ) -> list[StoredMessage]:
-        """Messages of one lane from an offset on, by default the earliest, for looking only."""
-        return self._run(self._calls.read(partition, start, limit, priority=priority))
+        """Messages of one lane from an offset on, by default the earliest, for looking only.
+
+        With `key` or `text` only those that have it, as `Queue.read` has it.
+        """
+        return self._run(self._calls.read(partition, start, limit, priority=priority, key=key, text=text))
 
     def peek(self, limit: int = 1) -> list[StoredMessage]:
         """The next messages that nobody in the group has had, without taking them."""
@@ -237,29 +248,40 @@ class RemoteQueue:
         """The messages of this topic that were given up, by whichever group."""
         return self._run(self._calls.dead_letters(limit))
 
+    def dead_letter_reasons(self) -> list[DeadLetterReason]:
+        """How many messages of this topic were given up for which reason, the most frequent first."""
+        return self._run(self._calls.dead_letter_reasons())
+
     def redrive(
         self,
         filter: Filter | None = None,  # noqa: A002 - The contract's word.
         limit: int | None = None,
         ids: Collection[str] | None = None,
+        edits: Mapping[str, Message] | None = None,
     ) -> int:
         """Send dead letters back to where they came from: all, or those of these ids that the filter wants.
 
-        Returns how many.
+        Where `edits` has a message for an id, that one goes back in its place; without `ids`, only those
+        move. Returns how many.
         """
-        return self._run(self._calls.redrive(filter, limit, ids))
+        return self._run(self._calls.redrive(filter, limit, ids, edits))
 
     def discard(
         self,
         filter: Filter | None = None,  # noqa: A002 - As in redrive.
         limit: int | None = None,
+        ids: Collection[str] | None = None,
     ) -> int:
         """Take dead letters out for good, and return how many."""
-        return self._run(self._calls.discard(filter, limit))
+        return self._run(self._calls.discard(filter, limit, ids))
 
     def scheduled(self, limit: int | None = None) -> list[Scheduled]:
         """The delayed messages that wait, the next one first."""
         return self._run(self._calls.scheduled(limit))
+
+    def timeline(self, until: Moment | None = None, bins: int = 60) -> Timeline:
+        """How many delayed messages are due when, in equal spans from now on, by default up to the last."""
+        return self._run(self._calls.timeline(until, bins))
 
     def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""

@@ -1,11 +1,16 @@
-"""Where the broker is, taken from a URL."""
+"""Where the broker is, taken from a URL, and what every request to it says."""
 
+import os
+import re
+import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from quivermq.errors import InvalidRequest
 
 _PORT = 7070
+# A host may be called anything, and a header may not.
+_UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,15 @@ class Address:
 
 def common_headers(address: Address, key: object) -> str:
     """The header lines of every request. Raises InvalidRequest for a key that cannot be one."""
-    lines = f"Host: {address.authority}\r\nUser-Agent: quivermq\r\n"
+    lines = f"Host: {address.authority}\r\nUser-Agent: quivermq ({_process()})\r\n"
     if key is None:
         return lines
     # The key itself is never shown, not even when it is wrong.
     if not isinstance(key, str) or not key.isascii() or not key.isprintable() or " " in key or not key:
         raise InvalidRequest("a key is a text without spaces, as `quiver key create` printed it")
     return f"{lines}Authorization: Bearer {key}\r\n"
+
+
+def _process() -> str:
+    """Which process this is, for whoever looks at what is in flight and wants to know who has it."""
+    return f"{_UNUSUAL.sub('_', socket.gethostname())[:64]}:{os.getpid()}"

@@ -17,16 +17,21 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import (
     decoded,
     encoded,
+    message_json,
     milliseconds,
     path_of,
     queue_stats_of,
     scheduled_of,
     stored_message_of,
+    wanted_query,
 )
 from quivermq.delivery.dead_letters import DeadLetter, dead_letter
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import parse_receipt
-from quivermq.engine.looking import StoredMessage
+from quivermq.engine.archived import EVERYTHING
+from quivermq.engine.editing import Edits, check_edits
+from quivermq.engine.looking import StoredMessage, check_timeline, wanted_of
+from quivermq.engine.reasons import DeadLetterReason, merged
 from quivermq.engine.stats import QueueStats
 from quivermq.errors import (
     GroupNotFound,
@@ -40,9 +45,9 @@ from quivermq.errors import (
     Unavailable,
     Unreachable,
 )
-from quivermq.frame import OFFSET_MAX, Record
+from quivermq.frame import OFFSET_MAX, Record, Wanted
 from quivermq.settings import Durability
-from quivermq.topic.delay import Scheduled
+from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.incoming import (
     Message,
     Moment,
@@ -366,7 +371,14 @@ class QueueCalls:
         yield from self._topics.ask("POST", f"{self._group_path}/seek", wish, is_repeatable=True)
 
     def read(
-        self, partition: int = 0, start: int | None = None, limit: int = 100, *, priority: str = "normal"
+        self,
+        partition: int = 0,
+        start: int | None = None,
+        limit: int = 100,
+        *,
+        priority: str = "normal",
+        key: bytes | None = None,
+        text: bytes | None = None,
     ) -> Flow[list[StoredMessage]]:
         self._check_single("read")
         lane_number(priority)
@@ -374,18 +386,26 @@ class QueueCalls:
         check_number("limit", limit, 0, MANY_MAX)
         if start is not None:
             check_number("start", start, 0, OFFSET_MAX)
-        return (yield from self._read(self.topic, partition, start, limit, priority))
+        wanted = wanted_of(key, text)
+        return (yield from self._read(self.topic, partition, start, limit, priority, wanted))
 
     def _read(
-        self, topic: str, partition: int, start: int | None, limit: int, priority: str
+        self,
+        topic: str,
+        partition: int,
+        start: int | None,
+        limit: int,
+        priority: str,
+        wanted: Wanted = EVERYTHING,
     ) -> Flow[list[StoredMessage]]:
         found: list[StoredMessage] = []
+        sought = wanted_query(wanted)
         path = path_of("topics", topic, "partitions", partition, "messages")
         offset = "earliest" if start is None else str(start)
         while True:
             # Even a look at nothing says whether the topic and the offset are there.
-            wanted = min(max(1, limit - len(found)), MANY_MAX)
-            query = {"offset": offset, "limit": str(wanted), "priority": priority}
+            count = min(max(1, limit - len(found)), MANY_MAX)
+            query = {"offset": offset, "limit": str(count), "priority": priority, **sought}
             try:
                 told = decoded((yield from self._topics.ask("GET", path, query=query)).body)
             except NotFound as error:
@@ -396,7 +416,9 @@ class QueueCalls:
                 # To HTTP a partition is a part of the path; here it is an argument.
                 raise InvalidRequest(str(error)) from None
             found += map(stored_message_of, told["messages"])
-            if len(found) >= limit or not told["messages"] or told["next"] >= told["end"]:
+            # Whoever looks for something may have to go on where nothing was found.
+            is_over = not (told["messages"] or wanted)
+            if len(found) >= limit or is_over or told["next"] >= told["end"]:
                 return found[:limit]
             offset = str(told["next"])
 
@@ -479,14 +501,43 @@ class QueueCalls:
         stored = yield from self._read(graves, partition, None, limit, priority)
         return [dead_letter(Record(*message[3:]), partition, lane, fallback) for message in stored]
 
+    def dead_letter_reasons(self) -> Flow[list[DeadLetterReason]]:
+        self._check_single("ask for the dead letters of")
+        found: list[DeadLetterReason] = []
+        query: dict[str, str] = {}
+        while True:
+            try:
+                answer = yield from self._topics.ask(
+                    "GET", f"{self._path}/dead-letters/reasons", query=query
+                )
+            except TopicNotFound:
+                return []
+            told = decoded(answer.body)
+            found += [DeadLetterReason(**reason) for reason in told["reasons"]]
+            if told["next"] is None:
+                return merged(found)
+            query["after"] = told["next"]
+
     def redrive(
-        self, wanted: Filter | None = None, limit: int | None = None, ids: Collection[str] | None = None
+        self,
+        wanted: Filter | None = None,
+        limit: int | None = None,
+        ids: Collection[str] | None = None,
+        edits: Edits | None = None,
     ) -> Flow[int]:
         check_ids(ids)
-        return (yield from self._move("redrive", "moved", wanted, limit, ids))
+        check_edits(edits)
+        chosen = list(edits) if edits is not None and ids is None else ids
+        return (yield from self._move("redrive", "moved", wanted, limit, chosen, edits or {}))
 
-    def discard(self, wanted: Filter | None = None, limit: int | None = None) -> Flow[int]:
-        return (yield from self._move("discard", "discarded", wanted, limit))
+    def discard(
+        self,
+        wanted: Filter | None = None,
+        limit: int | None = None,
+        ids: Collection[str] | None = None,
+    ) -> Flow[int]:
+        check_ids(ids)
+        return (yield from self._move("discard", "discarded", wanted, limit, ids, {}))
 
     def _move(
         self,
@@ -494,7 +545,8 @@ class QueueCalls:
         count: str,
         wanted: Filter | None,
         limit: int | None,
-        ids: Collection[str] | None = None,
+        ids: Collection[str] | None,
+        edits: Edits,
     ) -> Flow[int]:
         check_limit(limit)
         self._check_single("ask for the dead letters of")
@@ -511,8 +563,7 @@ class QueueCalls:
                 letter.id for letter in letters if (named is None or letter.id in named) and wanted(letter)
             ]
         if ids is not None:
-            each = list(dict.fromkeys(ids))
-            wishes = [{"ids": each[start : start + _IDS_MAX]} for start in range(0, len(each), _IDS_MAX)]
+            wishes = _wishes(ids, edits)
         total = 0
         for wish in wishes:
             if limit is not None:
@@ -540,6 +591,17 @@ class QueueCalls:
             return []
         return list(map(scheduled_of, told))
 
+    def timeline(self, until: Moment | None = None, bins: int = 60) -> Flow[Timeline]:
+        end_us = check_timeline(until, bins)
+        self._check_single("ask for the delayed messages of")
+        query = {"bins": str(bins)} | ({} if end_us is None else {"until": str(end_us)})
+        try:
+            answer = yield from self._topics.ask("GET", f"{self._path}/scheduled/timeline", query=query)
+        except TopicNotFound:
+            now_us = self._topics.clock.now_us()
+            return Timeline(now_us, max(now_us + bins, end_us or 0), [0] * bins, 0)
+        return Timeline(**decoded(answer.body))
+
     def cancel(self, scheduled_id: str) -> Flow[bool]:
         self._check_single("cancel in")
         if not scheduled_id or type(scheduled_id) is not str:
@@ -558,6 +620,16 @@ def _story(reason: str | None, error: str | None) -> dict[str, Any]:
         if not isinstance(told, str):
             raise InvalidRequest(f"a reason and an error are texts, not a {type(told).__name__}")
     return story
+
+
+def _wishes(ids: Iterable[str], edits: Edits) -> list[dict[str, Any]]:
+    """What to ask for, call by call. What is edited goes alone, because it may be large."""
+    each = list(dict.fromkeys(ids))
+    plain = [name for name in each if name not in edits]
+    wishes: list[dict[str, Any]] = [
+        {"ids": plain[start : start + _IDS_MAX]} for start in range(0, len(plain), _IDS_MAX)
+    ]
+    return wishes + [{"edits": {name: message_json(edits[name])}} for name in each if name in edits]
 
 
 def _place_of(message: Mapping[str, Any]) -> str:

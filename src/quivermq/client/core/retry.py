@@ -8,7 +8,7 @@ from quivermq.client.core.call import Answer, Broken, Call, Flow, Outcome, Pause
 from quivermq.client.core.failure import failure_of
 from quivermq.errors import (
     Closing,
-    DiskFull,
+    DiskRefused,
     Overloaded,
     QuiverError,
     RateLimited,
@@ -42,7 +42,7 @@ class Retry:
         """Whether the same call may be made again without doing anything twice."""
         if isinstance(outcome, Broken):
             return call.is_repeatable or not outcome.was_sent
-        if isinstance(error, Overloaded | DiskFull):
+        if isinstance(error, Overloaded | DiskRefused):
             return self.is_patient
         # The broker said that it did nothing; whatever stands before it cannot know.
         if isinstance(error, RateLimited | Closing):

@@ -1,27 +1,31 @@
 """The calls of a connection as a whole: its topics, their groups, and what there is."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quivermq.client.core.call import FRAME, Answer, Call, Flow
 from quivermq.client.core.retry import Retry, asked
 from quivermq.client.core.wire import (
+    adopted_id_json,
     compacted_of,
     decoded,
     encoded,
     engine_stats_of,
     path_of,
     producer_state_of,
+    progress_json,
     report_of,
     topic_stats_of,
 )
 from quivermq.clock import Clock, SystemClock
+from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo
 from quivermq.engine.stats import EngineStats, TopicStats
 from quivermq.errors import GroupNotFound, InvalidRequest, TopicNotFound
 from quivermq.log import Replaced, Report
+from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.incoming import check_number
 from quivermq.topic.names import check_group_name, check_topic_name
 from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState
@@ -118,6 +122,35 @@ class TopicCalls:
         path = path_of("topics", topic, "producers", producer_id)
         answer = yield from self.ask("POST", path, is_repeatable=True)
         return producer_state_of(decoded(answer.body))
+
+    def adopt(
+        self,
+        topic: str,
+        group: str,
+        progress: Progress,
+        *,
+        partition: int = 0,
+        priority: str = "normal",
+        expected: Progress | None = None,
+    ) -> Flow[bool]:
+        check_topic_name(topic)
+        check_group_name(group)
+        body = {"progress": progress_json(progress), "partition": partition, "priority": priority}
+        if expected is not None:
+            body["expected"] = progress_json(expected)
+        path = path_of("topics", topic, "groups", group, "adopt")
+        answer = yield from self.ask("POST", path, body)
+        is_adopted: bool = decoded(answer.body)["adopted"]
+        return is_adopted
+
+    def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> Flow[int]:
+        check_topic_name(topic)
+        ids = [adopted_id_json(each) for each in adopted]
+        path = path_of("topics", topic, "dedup_ids")
+        # An id that is known already stays as it is.
+        answer = yield from self.ask("POST", path, {"ids": ids}, is_repeatable=True)
+        count: int = decoded(answer.body)["adopted"]
+        return count
 
     def replace_segment(
         self,

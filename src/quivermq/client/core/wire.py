@@ -3,18 +3,22 @@
 import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
+from dataclasses import asdict
 from math import ceil
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from quivermq.clock import SteadyClock, SystemClock
+from quivermq.delivery.adoption import Progress
 from quivermq.engine import Compacted
 from quivermq.engine.looking import StoredMessage
 from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
 from quivermq.errors import QuiverError
+from quivermq.frame import Wanted
 from quivermq.log.verify import Finding, Report
 from quivermq.settings import StorageSettings
+from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.incoming import Incoming, Message, check_message, moment_us
 from quivermq.topic.put import FirstFrame, ProducerState, Put
@@ -51,6 +55,17 @@ def decoded(body: bytes) -> Any:
 # In.
 
 
+def progress_json(progress: Progress) -> dict[str, Any]:
+    """How far a group came."""
+    tried = [{"start": run.start, "end": run.end, "attempts": run.attempts} for run in progress.tried]
+    return {"tried": tried} | ({} if progress.position is None else {"position": progress.position})
+
+
+def adopted_id_json(adopted: AdoptedId) -> dict[str, Any]:
+    """A deduplication id that another queue knew."""
+    return {name: value for name, value in asdict(adopted).items() if value is not None}
+
+
 def checked(message: Message) -> Incoming:
     """Raise InvalidRequest for a message that could not be put anywhere."""
     return check_message(message, _ANY_TOPIC, _WIDEST, _CLOCK)
@@ -75,6 +90,16 @@ def message_json(message: Message) -> dict[str, Any]:
         document["deliver_at"] = moment_us("deliver_at", message.deliver_at)
     plain = {"timestamp": timestamp, "dedup_id": dedup_id, "partition": message.partition}
     return document | {name: value for name, value in plain.items() if value is not None}
+
+
+def wanted_query(wanted: Wanted) -> dict[str, str]:
+    """What to look for, as parameters of a call."""
+    query: dict[str, str] = {}
+    if wanted.key is not None:
+        query["key_base64"] = _base64(wanted.key)
+    if wanted.text:
+        query["text_base64"] = _base64(wanted.text)
+    return query
 
 
 def milliseconds(seconds: float) -> int:

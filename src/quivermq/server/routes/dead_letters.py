@@ -1,19 +1,28 @@
 """Messages that wait to be due, and messages that were given up."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.engine import Engine
 from quivermq.engine.dead_letters import each_dead_letter
 from quivermq.engine.hosted import Hosted
+from quivermq.engine.looking import BINS_MAX
+from quivermq.engine.reasons import BEFORE_ALL, count_reasons
 from quivermq.errors import NotFound
 from quivermq.server.access import may_see
-from quivermq.server.answers import ANSWER_BYTES, within
+from quivermq.server.answers import ANSWER_BYTES, FIELDS_BYTES, Patience, within
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response, json_response
-from quivermq.server.messages_json import content_fields
-from quivermq.server.query import PLACE_PATTERN, Place, number_of, number_parameter, place_after
+from quivermq.server.messages_json import content_fields, content_from
+from quivermq.server.query import (
+    PLACE_PATTERN,
+    Place,
+    number_given,
+    number_of,
+    number_parameter,
+    place_after,
+)
 from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import (
     DeadLetterFilter,
@@ -22,10 +31,15 @@ from quivermq.server.shapes import (
     Discarded,
     Moved,
     OriginOut,
+    ReasonList,
+    ReasonOut,
+    RedriveIn,
     ScheduledList,
     ScheduledOut,
+    TimelineOut,
 )
 from quivermq.topic.delay import Scheduled
+from quivermq.topic.incoming import Message
 from quivermq.topic.names import dead_letter_name, is_dead_letter_topic
 from quivermq.topic.partition import LANES
 
@@ -35,6 +49,18 @@ _SCHEDULED_PATTERN = f"^{_INT63}-(0|[1-9a-f][0-9a-f]{{0,7}})-{_INT63}$"
 _AFTER_DOC = "The `id` of the last one you have: those behind it."
 _AFTER = Parameter("after", {"type": "string", "pattern": PLACE_PATTERN}, _AFTER_DOC)
 _AFTER_SCHEDULED = Parameter("after", {"type": "string", "pattern": _SCHEDULED_PATTERN}, _AFTER_DOC)
+_AFTER_COUNTED = Parameter(
+    "after", {"type": "string", "pattern": PLACE_PATTERN}, "`next` of the answer before."
+)
+_REASON = Parameter("reason", {"type": "string"}, "Only those that were given up for this reason.")
+_GROUP = Parameter("group", {"type": "string"}, "Only those that this group gave up.")
+_UNTIL = number_parameter(
+    "until",
+    "Where the timeline ends, in unix microseconds; by default with the last one.",
+    10**14,
+    2**62 - 1,
+)
+_BINS = number_parameter("bins", "Into how many equal spans.", 1, BINS_MAX, default=60)
 _LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=100)
 
 
@@ -52,6 +78,14 @@ async def list_scheduled(broker: Broker, request: Request) -> Response:
     return json_response(await broker.run(look))
 
 
+async def show_timeline(broker: Broker, request: Request) -> Response:
+    """How many delayed messages are due when."""
+    topic = broker.engine.hosted(request.params["topic"]).name
+    until, bins = number_given(request, _UNTIL), number_of(request, _BINS)
+    found = await broker.run(broker.engine.queue(topic).timeline, until, bins)
+    return json_response(TimelineOut(*found))
+
+
 async def cancel_scheduled(broker: Broker, request: Request) -> Response:
     """Call a delayed message off."""
     hosted = broker.engine.hosted(request.params["topic"])
@@ -65,26 +99,49 @@ async def cancel_scheduled(broker: Broker, request: Request) -> Response:
 
 async def list_dead_letters(broker: Broker, request: Request) -> Response:
     """The messages of a topic that were given up, by whichever group."""
-    limit, after = number_of(request, _LIMIT), place_after(request)
+    limit, after = number_of(request, _LIMIT), place_after(request) or BEFORE_ALL
+    reason, group = request.query.get("reason"), request.query.get("group")
     graves = _graves(broker.engine, request.params["topic"])
 
     def look() -> DeadLetterList:
-        letters: Iterable[DeadLetter] = [] if graves is None else each_dead_letter(graves)
-        if after is not None:
-            letters = (letter for letter in letters if _place_of(letter) > after)
-        name = "" if graves is None else graves.name
-        shown = within(letters, limit, lambda letter: len(letter.value))
-        return DeadLetterList([_dead_letter_out(letter, name) for letter in shown])
+        if graves is None:
+            return DeadLetterList([], None)
+        patience, shown, size = Patience(broker.engine.clock), list[DeadLetterOut](), 0
+        for letter in each_dead_letter(graves, after):
+            if reason in (None, letter.reason) and group in (None, letter.group):
+                shown.append(_dead_letter_out(letter, graves.name))
+                size += len(letter.value) + FIELDS_BYTES
+            if len(shown) >= limit or size >= ANSWER_BYTES or patience.is_over(len(letter.value)):
+                return DeadLetterList(shown, letter.id)
+        return DeadLetterList(shown, None)
 
     return json_response(await broker.run(look))
 
 
-async def redrive(broker: Broker, request: Request, body: DeadLetterFilter) -> Response:
-    """Send dead letters back to where they came from."""
+async def list_reasons(broker: Broker, request: Request) -> Response:
+    """Why messages of a topic were given up, and how many for which reason."""
+    after = place_after(request) or BEFORE_ALL
+    graves = _graves(broker.engine, request.params["topic"])
+
+    def look() -> ReasonList:
+        if graves is None:
+            return ReasonList([], None)
+        found = count_reasons(graves, after, Patience(broker.engine.clock).is_over)
+        reasons = [ReasonOut(*reason) for reason in found.reasons]
+        return ReasonList(reasons, None if found.next is None else "-".join(map(str, found.next)))
+
+    return json_response(await broker.run(look))
+
+
+async def redrive(broker: Broker, request: Request, body: RedriveIn) -> Response:
+    """Send dead letters back to where they came from, as they were or edited."""
     topic = request.params["topic"]
     _graves(broker.engine, topic)
+    edits = None
+    if body.edits is not None:
+        edits = {name: Message(*content_from(given)) for name, given in body.edits.items()}
     send_back = partial(
-        broker.engine.queue(topic).redrive, _wanted(request, body), body.limit, ids=body.ids
+        broker.engine.queue(topic).redrive, _wanted(request, body), body.limit, ids=body.ids, edits=edits
     )
     moved = await broker.run(send_back)
     return json_response(Moved(moved))
@@ -94,7 +151,8 @@ async def discard(broker: Broker, request: Request, body: DeadLetterFilter) -> R
     """Take dead letters out for good."""
     topic = request.params["topic"]
     _graves(broker.engine, topic)
-    discarded = await broker.run(broker.engine.queue(topic).discard, _wanted(request, body), body.limit)
+    take_out = partial(broker.engine.queue(topic).discard, _wanted(request, body), body.limit, ids=body.ids)
+    discarded = await broker.run(take_out)
     return json_response(Discarded(discarded))
 
 
@@ -109,14 +167,12 @@ def _graves(engine: Engine, topic: str) -> Hosted | None:
 
 
 def _wanted(request: Request, body: DeadLetterFilter) -> Callable[[DeadLetter], bool]:
-    """What the body asks for, all of it at once."""
-    ids = None if body.ids is None else frozenset(body.ids)
+    """What the body asks for, all of it at once, but for the ids."""
 
     def is_wanted(letter: DeadLetter) -> bool:
         return (
             (body.reason is None or letter.reason == body.reason)
             and (body.group is None or letter.group == body.group)
-            and (ids is None or letter.id in ids)
             # A message that was put there by hand may claim to be from anywhere.
             and may_see(request, letter.topic)
         )
@@ -176,6 +232,17 @@ ROUTES: list[Route] = [
         errors=(404,),
     ),
     Route(
+        "GET",
+        "/v1/topics/{topic}/scheduled/timeline",
+        show_timeline,
+        summary="Count the delayed messages by when they are due",
+        scope="read",
+        tag="delayed messages",
+        query=(_UNTIL, _BINS),
+        returns={200: TimelineOut},
+        errors=(404,),
+    ),
+    Route(
         "DELETE",
         "/v1/topics/{topic}/scheduled/{id}",
         cancel_scheduled,
@@ -192,8 +259,19 @@ ROUTES: list[Route] = [
         summary="List the dead letters of a topic",
         scope="read",
         tag="dead letters",
-        query=(_LIMIT, _AFTER),
+        query=(_LIMIT, _AFTER, _REASON, _GROUP),
         returns={200: DeadLetterList},
+        errors=(404,),
+    ),
+    Route(
+        "GET",
+        "/v1/topics/{topic}/dead-letters/reasons",
+        list_reasons,
+        summary="Count the dead letters of a topic by reason",
+        scope="read",
+        tag="dead letters",
+        query=(_AFTER_COUNTED,),
+        returns={200: ReasonList},
         errors=(404,),
     ),
     Route(
@@ -203,7 +281,7 @@ ROUTES: list[Route] = [
         summary="Send dead letters back to where they came from",
         scope="write",
         tag="dead letters",
-        body=DeadLetterFilter,
+        body=RedriveIn,
         is_body_optional=True,
         returns={200: Moved},
         errors=(404, 507),

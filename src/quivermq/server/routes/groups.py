@@ -50,17 +50,34 @@ def _group_out(engine: Engine, request: Request) -> GroupOut:
     check_group_name(name)
     hosted = engine.hosted(request.params["topic"])
     stats = engine.queue_stats(hosted, name)
-    group = hosted.groups.get(name)
-    if group is None:
+    group, members = hosted.groups.get(name), members_of(engine, hosted.name, name)
+    # Members that read the topic, and have not committed anything yet, have all of it before them.
+    if group is None and not members:
         raise _not_found(hosted.name, name)
     return GroupOut(
         **asdict(stats),
         backlog=stats.backlog,
         lag=stats.pending,
-        partitions=_lanes_out(hosted, group),
-        deliveries=_held_out(group),
-        members=members_of(engine, hosted.name, name),
+        partitions=_untouched_lanes(hosted) if group is None else _lanes_out(hosted, group),
+        deliveries=[] if group is None else _held_out(group),
+        members=members,
     )
+
+
+def _untouched_lanes(hosted: Hosted) -> list[LaneOut]:
+    return [
+        LaneOut(
+            partition=partition,
+            priority=LANES[lane],
+            position=log.start,
+            start=log.start,
+            end=log.end,
+            lag=hosted.topic.partitions[partition].removals.lanes[lane].missing_between(log.start, log.end),
+            in_flight=0,
+            retrying=0,
+        )
+        for (partition, lane), log in hosted.topic.lanes().items()
+    ]
 
 
 def _lanes_out(hosted: Hosted, group: Group) -> list[LaneOut]:
@@ -94,6 +111,7 @@ def _held_out(group: Group) -> list[HeldOut]:
             offset=offset,
             attempt=lease.attempt,
             deadline=lease.deadline,
+            owner=lease.owner,
         )
         for cursor in group.cursors
         for lane, offset, lease in cursor.in_flight(_HELD_MAX)

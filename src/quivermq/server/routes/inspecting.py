@@ -10,6 +10,7 @@ from quivermq.log.contents import contents
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.query import PLACE_PATTERN, Place, number_of, number_parameter, place_after
+from quivermq.server.routes.members import members_of
 from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import DeliveryList, SegmentList, SegmentOut, UnfinishedOut
 from quivermq.topic.names import check_group_name
@@ -32,7 +33,9 @@ async def list_deliveries(broker: Broker, request: Request) -> Response:
 
     def look() -> DeliveryList:
         now_us = broker.engine.clock.now_us()
-        return DeliveryList(list(islice(_unfinished(hosted, group, now_us, after, limit), limit)))
+        is_read = bool(members_of(broker.engine, hosted.name, group))
+        found = _unfinished(hosted, group, now_us, after, limit, is_read=is_read)
+        return DeliveryList(list(islice(found, limit)))
 
     return json_response(await broker.run(look))
 
@@ -49,9 +52,12 @@ async def list_segments(broker: Broker, request: Request) -> Response:
 
 
 def _unfinished(
-    hosted: Hosted, name: str, now_us: int, after: Place, limit: int
+    hosted: Hosted, name: str, now_us: int, after: Place, limit: int, *, is_read: bool
 ) -> Iterator[UnfinishedOut]:
+    """What a group has; nothing where only its members, if it has some, have read so far."""
     group = hosted.groups.get(name)
+    if group is None and is_read:
+        return
     if group is None:
         raise GroupNotFound(
             f"{hosted.name} has no group {name}: it comes to be with the first receive or seek"
@@ -62,14 +68,15 @@ def _unfinished(
             if place < after[:2]:
                 continue
             behind = after[2] if place == after[:2] else -1
-            for offset, attempt, is_in_flight, time_us in cursor.unfinished(lane, now_us, behind, limit):
+            for found in cursor.unfinished(lane, now_us, behind, limit):
                 yield UnfinishedOut(
                     partition=cursor.partition,
                     priority=priority,
-                    offset=offset,
-                    attempt=attempt,
-                    state="in_flight" if is_in_flight else "retrying",
-                    time=time_us,
+                    offset=found.offset,
+                    attempt=found.attempt,
+                    state="in_flight" if found.is_in_flight else "retrying",
+                    time=found.time_us,
+                    owner=found.owner if found.is_in_flight else None,
                 )
 
 

@@ -6,16 +6,17 @@ from typing import Any
 import msgspec
 
 from quivermq.engine import Engine
-from quivermq.errors import DiskFull, InvalidRequest, Unavailable
+from quivermq.errors import InvalidRequest, Unavailable
 from quivermq.server import events, prometheus
-from quivermq.server.access import ApiKey, may_see
+from quivermq.server.access import ALL_TOPICS, ApiKey, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.docs_page import DOCS_PAGE, DOCS_POLICY
-from quivermq.server.events import Events, stats_of
+from quivermq.server.events import Events
+from quivermq.server.figures import look, told, why_not_ready
 from quivermq.server.http import JSON, Request, Response, Stream, json_response
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routing import Parameter, Route
-from quivermq.server.shapes import CompactedOut, Health, ReportOut, Stats
+from quivermq.server.shapes import CompactedOut, Health, KeyOut, ReportOut, Stats
 from quivermq.topic.names import Pattern
 
 HTML = "text/html; charset=utf-8"
@@ -36,8 +37,16 @@ _ARCHIVED = Parameter(
 
 async def stats(broker: Broker, request: Request) -> Response:
     """What there is, and how far every group has come."""
-    found = await broker.run(broker.engine.stats)
-    return json_response(stats_of(found, lambda topic: may_see(request, topic)))
+    figures = await broker.run(look, broker)
+    return json_response(told(figures, lambda topic: may_see(request, topic)))
+
+
+def who(_: Broker, request: Request) -> Response:
+    """What the key that was sent allows. Where no key is asked for, everything is allowed."""
+    key = request.key
+    if key is None:
+        return json_response(KeyOut(False, None, "admin", [ALL_TOPICS]))
+    return json_response(KeyOut(True, key.id, key.scope, list(key.topics)))
 
 
 def listen(broker: Broker, request: Request) -> Response:
@@ -85,16 +94,9 @@ def health(_: Broker, __: Request) -> Response:
 
 def readiness(broker: Broker, _: Request) -> Response:
     """Whether messages are taken."""
-    if broker.is_draining:
-        raise Unavailable("the broker is stopping")
-    if broker.failure is not None:
-        raise Unavailable("the disk failed to keep messages: see the log, then start the broker again")
     broker.engine.check_open()
-    try:
-        broker.engine.check_space()
-    except DiskFull:
-        # Anybody may ask this, and nobody needs to know the paths of this machine for it.
-        raise Unavailable("the disk is full: free some room") from None
+    if (reason := why_not_ready(broker)) is not None:
+        raise Unavailable(reason)
     return json_response(Health())
 
 
@@ -154,6 +156,16 @@ ROUTES: list[Route] = [
         scope="read",
         tag="operations",
         returns={200: Stats},
+        checks_topics=True,
+    ),
+    Route(
+        "GET",
+        "/v1/key",
+        who,
+        summary="What the key allows",
+        scope="read",
+        tag="operations",
+        returns={200: KeyOut},
         checks_topics=True,
     ),
     Route(

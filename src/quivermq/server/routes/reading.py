@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.looking import StoredMessage, unseen
 from quivermq.errors import InvalidRequest, TopicNotFound
-from quivermq.frame import OFFSET_MAX
+from quivermq.frame import OFFSET_MAX, Wanted
 from quivermq.group.bell import Waiter, leave
 from quivermq.server.answers import within
 from quivermq.server.broker import Broker
@@ -18,6 +18,8 @@ from quivermq.server.polling import Polls
 from quivermq.server.query import (
     PLACE_PATTERN,
     PRIORITY,
+    bytes_given,
+    bytes_parameters,
     choice_of,
     number_given,
     number_of,
@@ -57,6 +59,10 @@ _LIMIT = number_parameter("limit", "How many messages; fewer when they are large
 _WAIT = number_parameter(
     "wait_ms", "How long to wait for more at the end of the log.", 0, _DAY_MS, default=0
 )
+_KEY = bytes_parameters("key", "Only messages with this key.")
+_TEXT = bytes_parameters(
+    "text", "Only messages that have this in their value, their key or a header, as it is written."
+)
 _PEEK_LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=1)
 
 _PEEK_AFTER = Parameter(
@@ -73,17 +79,20 @@ async def read_log(broker: Broker, request: Request) -> Response:
     priority = LANE_NUMBERS[choice_of(request, PRIORITY)]
     lane = Lane(hosted.topic.partitions[number], priority, broker.engine)
     limit, wait_ms = number_of(request, _LIMIT), number_of(request, _WAIT)
+    wanted = _wanted(request)
     offset = await _offset(broker, request, lane)
     if wait_ms and offset == lane.end:
         seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
         await _wait_for_more(broker, hosted, lane, offset, seconds)
     if request.accepts(FRAME):
+        if wanted:
+            raise InvalidRequest("frames come whole: a key or a text is for messages in JSON")
         frames = await broker.run(read_frames, lane, offset, limit)
         start = await _told_start(broker, lane)
         places = {"Quiver-Next": frames.next, "Quiver-Start": start, "Quiver-End": lane.end}
         headers = {name: str(place) for name, place in places.items()}
         return Response(200, b"".join(frames.buffers), FRAME, headers)
-    page = await broker.run(read_messages, lane, offset, limit)
+    page = await broker.run(read_messages, lane, offset, limit, wanted)
     start = await _told_start(broker, lane)
     return json_response(MessagePage(page.messages, page.next, start, lane.end))
 
@@ -105,6 +114,14 @@ async def peek(broker: Broker, request: Request) -> Response:
         return MessageList([record_to_json(m, m.topic, m.partition, m.priority) for m in found])
 
     return json_response(await broker.run(look))
+
+
+def _wanted(request: Request) -> Wanted:
+    """What is looked for. Raises InvalidRequest."""
+    key, text = bytes_given(request, "key"), bytes_given(request, "text")
+    if text == b"":
+        raise InvalidRequest("text is what to look for: leave it out to see every message")
+    return Wanted(key, text)
 
 
 async def _offset(broker: Broker, request: Request, lane: Lane) -> int:
@@ -157,7 +174,7 @@ ROUTES: list[Route] = [
         summary="Read a part of the log",
         scope="read",
         tag="messages",
-        query=(_OFFSET, _TIMESTAMP, _LIMIT, PRIORITY, _WAIT),
+        query=(_OFFSET, _TIMESTAMP, _LIMIT, PRIORITY, _WAIT, *_KEY, *_TEXT),
         returns={200: (MessagePage, FRAME)},
         errors=(404, 416),
     ),

@@ -28,6 +28,7 @@ _RECEIVE_MAX = 10_000
 # An answer is made in memory, so that large messages come a few at a time.
 _RECEIVE_BYTES = 8 * 1024 * 1024
 _MS_MAX = 365 * 24 * 3600 * 1000
+_AGENT_MAX = 120
 
 
 class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,16 +54,27 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
     """Hand out messages. What is there is answered at once, where that needs no disk."""
     queue = queue_of(broker, request)
     lease = None if body.lease_ms is None else body.lease_ms / 1000
-    is_packed = request.accepts(DELIVERY)
+    is_packed, owner = request.accepts(DELIVERY), owner_of(request)
 
     def take() -> list[Taken]:
-        return queue.take(_affordable(broker, queue, body.max), lease=lease, pop=body.pop, whole=is_packed)
+        count = _affordable(broker, queue, body.max)
+        taken = queue.take(count, lease=lease, pop=body.pop, whole=is_packed)
+        for batch in taken:
+            batch.lease.owner = owner
+        return taken
 
     if not may_wait(broker, queue):
         found = take()
         if found or not body.wait_ms:
             return _response(broker, found, is_packed=is_packed)
     return _receive(broker, queue, take, body.wait_ms, is_packed=is_packed)
+
+
+def owner_of(request: Request) -> str | None:
+    """Who asks, in words for people: the name of its program, its address, the id of its key."""
+    agent = request.headers.get("user-agent", "")[:_AGENT_MAX]
+    key = "" if request.key is None else f"key {request.key.id}"
+    return ", ".join(filter(None, (agent, request.client, key))) or None
 
 
 async def _receive(

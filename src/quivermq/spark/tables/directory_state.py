@@ -44,7 +44,7 @@ class DirectoryState:
     def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
         for lane, _, state in self._lanes(topic, group):
             for each in unfinished(state, self._clock.now_us()):
-                yield delivery_row(lane, group, *each)
+                yield delivery_row(lane, group, each.offset, each.attempt, each.is_in_flight, each.time_us)
 
     def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
         for lane, bounds in self._place.lanes(topic).items():

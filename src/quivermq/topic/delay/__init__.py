@@ -7,11 +7,13 @@
 - `agenda`: the ranks that come next, in memory.
 - `journal`: what was released and cancelled, and what is on its way to a lane.
 - `waiting`: the buckets and the agenda, and how far each epoch is released.
+- `timeline`: how much is due when.
 - `release`: taking messages to their lanes.
 - `store`: all of it together.
 """
 
 from quivermq.topic.delay.message import Delayed, Scheduled
 from quivermq.topic.delay.store import DelayStore
+from quivermq.topic.delay.timeline import Timeline
 
-__all__ = ["DelayStore", "Delayed", "Scheduled"]
+__all__ = ["DelayStore", "Delayed", "Scheduled", "Timeline"]

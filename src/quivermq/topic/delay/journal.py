@@ -134,8 +134,8 @@ class Journal:
         """Write down that buckets go: what is left of them after a crash is nothing that waits."""
         return self._append(pack(_REMOVED, 0, [next_serial, *serials]))
 
-    def sync(self, end: int) -> None:
-        """Return once every record before `end` survives power loss."""
+    def sync(self, end: int | None = None) -> None:
+        """Return once every record before `end` survives power loss; without it, all of them."""
         self._opened().sync(end)
 
     @property

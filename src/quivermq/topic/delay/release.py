@@ -72,7 +72,7 @@ def finish(
 ) -> None:
     """Append what is not in its lane yet, and add it to `released`.
 
-    Raises DiskFull or StorageFailed; then the intent is not finished, and after `locate` this can be
+    Raises DiskRefused or StorageFailed; then the intent is not finished, and after `locate` this can be
     called again.
     """
     missing = [target for target in intent.targets if target.offsets is None]

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from operator import lt
 
-from quivermq.errors import Closing, DiskFull, InvalidRequest, NotFound, QuiverError
+from quivermq.errors import Closing, DiskRefused, InvalidRequest, NotFound, QuiverError
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.delay.batch import batches
@@ -33,6 +33,7 @@ from quivermq.topic.delay.message import (
 )
 from quivermq.topic.delay.reading import DedupId, Source, dedup_ids, fetch
 from quivermq.topic.delay.release import Released, finish, lanes_of, locate
+from quivermq.topic.delay.timeline import Timeline, count_by_time
 from quivermq.topic.delay.waiting import Waiting, look
 from quivermq.topic.transfer import new_transfer
 
@@ -82,7 +83,7 @@ class DelayStore:
         """Let messages wait, and return their ids once they are as durable as asked for.
 
         None for one that is due already, by the time of the last release: it belongs into its lane now.
-        Raises DiskFull, and then none of them waits, or StorageFailed.
+        Raises DiskRefused, and then none of them waits, or StorageFailed.
         """
         with self._lock:
             self._check_open()
@@ -107,7 +108,7 @@ class DelayStore:
                 if self.next_due is not None and self.next_due <= now_us:
                     self._release(now_us, released)
                 # On a full disk it can wait.
-                with suppress(DiskFull):
+                with suppress(DiskRefused):
                     self._tidy(now_us)
             except QuiverError:
                 if not released:
@@ -138,6 +139,24 @@ class DelayStore:
         found = _fetch_there(ranks, {source.serial: source.log for source in sources}, bytes_max)
         with self._lock:
             return [message.scheduled() for message in found if self._waiting.waits(message.rank)]
+
+    def timeline(self, now_us: int, end_us: int | None, bins: int) -> Timeline:
+        """How many messages are due when, in equal spans from now to an end, by default that of the last.
+
+        Nothing is read for it: what is due in some hours is counted, what is due later estimated.
+        """
+        with self._lock:
+            self._check_open()
+            ranks, spans = self._waiting.agenda.heap.copy(), self._waiting.spans()
+            loaded_to = self._waiting.agenda.loaded_to
+        if end_us is None:
+            last = due_of(max(ranks)) + 1 if ranks else now_us
+            is_all_known = loaded_to >= RANK_END
+            end_us = last if is_all_known else max((span.end_us for span in spans), default=last)
+        end_us = max(end_us, now_us + bins)
+        edges = [now_us + (end_us - now_us) * place // bins for place in range(bins + 1)]
+        *counts, later = count_by_time(ranks, due_of(loaded_to), spans, edges)
+        return Timeline(now_us, end_us, counts, later)
 
     def cancel(self, id: str) -> bool:  # noqa: A002 - That is what it is called everywhere.
         """Let a message never come. False when there is none that waits under this id."""
@@ -237,6 +256,9 @@ class DelayStore:
     def _release(self, now_us: int, released: list[Released]) -> None:
         unfinished = self._unfinished()
         if unfinished is not None:
+            if self._is_durable:
+                # Its own sync may have failed: without the intent, its messages would come again.
+                self._journal.sync()
             locate([unfinished], self._lane)
             finish(unfinished, self._lane, self._messages_of, released, is_durable=self._is_durable)
         while ranks := self._due(now_us):

@@ -26,6 +26,7 @@ from quivermq.topic.delay.message import (
     stored_key,
 )
 from quivermq.topic.delay.reading import Source, due_at, fetch, gather, survey
+from quivermq.topic.delay.timeline import Span
 from quivermq.topic.partition import LANE_NUMBERS
 
 # Only what is due by then is looked for on disk.
@@ -115,9 +116,10 @@ class Waiting:
                 places.sort(key=lambda place: messages[place].due)
                 written.append(self._write(serial, [messages[place] for place in places]))
         except BaseException:
-            # The caller will come again with all of them.
+            # The caller will come again with all of them. In place, because a full disk has no room for
+            # anything else, and nobody maps what waits.
             for part in written:
-                part.log.truncate(part.base)
+                part.log.truncate(part.base, in_place=True)
             raise
         ranks: list[int | None] = [None] * len(messages)
         for (serial, places), part in zip(groups.items(), written, strict=True):
@@ -220,6 +222,14 @@ class Waiting:
 
     def sources(self) -> list[Source]:
         return [self.source(bucket) for bucket in self.buckets if bucket.pending]
+
+    def spans(self) -> list[Span]:
+        """How much waits in each bucket."""
+        return [
+            Span(bucket.serial, bucket.start_us, bucket.end_us, bucket.pending, bucket.cancelled)
+            for bucket in self.buckets
+            if bucket.pending
+        ]
 
     def messages_of(self, intent: Intent) -> list[Stored]:
         """The messages that an intent is about, as far as they are still there."""

@@ -90,18 +90,19 @@ def test_a_dead_letter_tells_where_it_was_and_why_it_is_here(site: Site) -> None
 
 
 def test_dead_letters_are_listed_up_to_a_limit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert get(site, f"{ORDERS}/dead-letters") == {"messages": []}
+    assert get(site, f"{ORDERS}/dead-letters") == {"messages": [], "next": None}
     for value in (b"1", b"2", b"3"):
         give_up(site, value, "r")
     assert len(get(site, f"{ORDERS}/dead-letters?limit=2")["messages"]) == 2
-    monkeypatch.setattr(answers, "ANSWER_BYTES", 10)
-    assert len(get(site, f"{ORDERS}/dead-letters")["messages"]) == 1
+    monkeypatch.setattr(dead_letters, "ANSWER_BYTES", 10)
+    page = get(site, f"{ORDERS}/dead-letters")
+    assert (len(page["messages"]), page["next"]) == (1, page["messages"][0]["id"])
 
 
 def test_dead_letters_go_back(site: Site) -> None:
     give_up(site, b"1", "r")
     assert told(site.ask("POST", f"{ORDERS}/redrive")) == {"moved": 1}
-    assert get(site, f"{ORDERS}/dead-letters") == {"messages": []}
+    assert get(site, f"{ORDERS}/dead-letters") == {"messages": [], "next": None}
     message = site.engine.queue("orders").get()
     assert message is not None
     assert (message.value, message.headers) == (b"1", {"a": b"1"})
@@ -145,7 +146,14 @@ def test_a_wrong_filter_moves_nothing(site: Site, call: str, body: object) -> No
 
 @pytest.mark.parametrize(
     ("method", "call"),
-    [("GET", "scheduled"), ("GET", "dead-letters"), ("POST", "redrive"), ("POST", "discard")],
+    [
+        ("GET", "scheduled"),
+        ("GET", "scheduled/timeline"),
+        ("GET", "dead-letters"),
+        ("GET", "dead-letters/reasons"),
+        ("POST", "redrive"),
+        ("POST", "discard"),
+    ],
 )
 def test_topics_that_are_not_there(site: Site, method: str, call: str) -> None:
     for name in ("none", "none.dlq"):
@@ -192,3 +200,76 @@ def test_a_list_of_dead_letters_goes_on_after_an_id(site: Site, limit: int) -> N
 @pytest.mark.parametrize("after", ["", "x", "0-9", "1--1", "0-1-x", "9" * 50])
 def test_a_list_after_nothing_is_refused(site: Site, path: str, after: str) -> None:
     assert status_and_code(site, "GET", f"{ORDERS}/{path}?after={after}") == (400, "invalid_request")
+
+
+def test_dead_letters_are_listed_by_reason_and_group(site: Site) -> None:
+    give_up(site, b"1", "odd")
+    give_up(site, b"2", "even")
+    give_up(site, b"3", "odd", group="billing")
+
+    def found(query: str) -> list[str]:
+        return [letter["value"] for letter in get(site, f"{ORDERS}/dead-letters?{query}")["messages"]]
+
+    assert found("reason=odd") == ["1", "3"]
+    assert found("reason=odd&group=billing") == ["3"]
+    assert found("group=default") == ["1", "2"]
+    assert found("reason=") == []
+    assert get(site, f"{ORDERS}/dead-letters/reasons") == {
+        "reasons": [
+            {"reason": "odd", "topic": "orders", "group": "default", "messages": 1},
+            {"reason": "even", "topic": "orders", "group": "default", "messages": 1},
+            {"reason": "odd", "topic": "orders", "group": "billing", "messages": 1},
+        ],
+        "next": None,
+    }
+
+
+def test_a_list_that_was_cut_short_says_where_it_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        give_up(site, b"%d" % number, f"reason {number}")
+    monkeypatch.setattr(answers, "_SEARCHED_BYTES", 1)
+    page = get(site, f"{ORDERS}/dead-letters?reason=reason+2")
+    assert page == {"messages": [], "next": "0-1-0"}
+    page = get(site, f"{ORDERS}/dead-letters?reason=reason+2&after=0-1-1")
+    assert ([letter["value"] for letter in page["messages"]], page["next"]) == (["2"], "0-1-2")
+    assert get(site, f"{ORDERS}/dead-letters?after=0-1-2") == {"messages": [], "next": None}
+    counted = get(site, f"{ORDERS}/dead-letters/reasons?after=0-1-0")
+    assert [reason["reason"] for reason in counted["reasons"]] == ["reason 1"]
+    assert counted["next"] == "0-1-1"
+
+
+def test_a_dead_letter_goes_back_edited(site: Site) -> None:
+    give_up(site, b"1", "r")
+    give_up(site, b"2", "r")
+    edit = {"value_base64": "/w==", "key": "k2", "headers": {"b": {"base64": "/w=="}}}
+    assert site.post(f"{ORDERS}/redrive", {"edits": {"0-1-0": edit}}) == {"moved": 1}
+    message = site.engine.queue("orders").get()
+    assert message is not None
+    assert (message.value, message.key, message.headers) == (b"\xff", b"k2", {"b": b"\xff"})
+    assert [letter["value"] for letter in get(site, f"{ORDERS}/dead-letters")["messages"]] == ["2"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [{}, {"value": "a", "value_base64": "YQ=="}, {"value": "a", "delay_ms": 5}, {"value": 5}, "text"],
+)
+def test_a_wrong_edit_moves_nothing(site: Site, edit: object) -> None:
+    give_up(site, b"1", "r")
+    body = {"edits": {"0-1-0": edit}}
+    assert refused(site, "POST", f"{ORDERS}/redrive", body)[:2] == (400, "invalid_request")
+    assert len(get(site, f"{ORDERS}/dead-letters")["messages"]) == 1
+
+
+def test_a_timeline_counts_what_is_due_when(site: Site) -> None:
+    queue = site.engine.queue("orders")
+    for delay in (5, 15, 15, 500):
+        queue.put(b"x", delay=delay)
+    until = START_US + 30 * SECOND
+    shown = get(site, f"{ORDERS}/scheduled/timeline?until={until}&bins=3")
+    assert shown == {"start": START_US, "end": until, "counts": [1, 2, 0], "later": 1}
+    assert sum(get(site, f"{ORDERS}/scheduled/timeline")["counts"]) == 4
+    for query in ("bins=0", "bins=1001", "until=5", "until=x"):
+        path = f"{ORDERS}/scheduled/timeline?{query}"
+        assert status_and_code(site, "GET", path) == (400, "invalid_request")

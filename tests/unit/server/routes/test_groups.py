@@ -41,6 +41,7 @@ def test_a_group_shows_what_it_has_and_what_is_left(site: Site) -> None:
             "offset": held.offset,
             "attempt": 1,
             "deadline": START_US + SECOND,
+            "owner": None,
         }
     ]
     lanes = {(lane["partition"], lane["priority"]): lane for lane in shown["partitions"]}
@@ -111,3 +112,15 @@ def test_a_group_is_forgotten(site: Site) -> None:
     assert site.engine.groups("orders") == []
     assert status_and_code(site, "DELETE", BILLING) == (404, "group_not_found")
     assert status_and_code(site, "DELETE", "/v1/topics/none/groups/x") == (404, "topic_not_found")
+
+
+def test_a_group_whose_members_have_not_committed_yet_has_everything_before_it(site: Site) -> None:
+    queue = site.engine.queue("orders")
+    for partition in (0, 1, 1):
+        queue.put(b"x", partition=partition)
+    joined = site.engine.members.join("readers", ["orders"])
+    site.engine.members.sync("readers", joined.member_id, joined.generation, frozenset())
+    shown = get(site, "/v1/topics/orders/groups/readers")
+    assert (shown["lag"], shown["deliveries"], len(shown["members"])) == (3, [], 1)
+    lanes = [(lane["partition"], lane["position"], lane["lag"]) for lane in shown["partitions"]]
+    assert lanes == [(0, 0, 1), (1, 0, 2)]

@@ -29,7 +29,7 @@ def test_deliveries_are_those_in_flight_and_those_that_wait(site: Site) -> None:
     assert first is not None
     assert second is not None
     second.nack(delay=30)
-    place = {"partition": 1, "priority": "normal", "attempt": 1}
+    place = {"partition": 1, "priority": "normal", "attempt": 1, "owner": None}
     assert get(site, DELIVERIES)["deliveries"] == [
         {**place, "offset": 0, "state": "in_flight", "time": START_US + SECOND},
         {**place, "offset": 1, "state": "retrying", "time": START_US + 30 * SECOND},
@@ -99,3 +99,9 @@ def test_an_empty_segment_has_no_times(site: Site) -> None:
     empty = [s for s in shown if s["base_offset"] == s["end_offset"]]
     assert [(s["first_timestamp"], s["last_timestamp"]) for s in empty] == [(None, None)] * len(empty)
     assert [s["partition"] for s in shown if s not in empty] == [1]
+
+
+def test_a_group_that_only_has_members_has_been_given_nothing(site: Site) -> None:
+    joined = site.engine.members.join("billing", ["orders"])
+    site.engine.members.sync("billing", joined.member_id, joined.generation, frozenset())
+    assert get(site, DELIVERIES) == {"deliveries": []}

@@ -28,7 +28,19 @@ def with_key(path: str, *topics: str) -> Request:
 def test_stats_are_those_of_the_engine(site: Site) -> None:
     site.engine.queue("orders").put(b"x")
     site.engine.queue("orders", "billing").get()
-    assert get(site, "/v1/stats") == site.engine.stats().as_dict()
+    found = get(site, "/v1/stats")
+    assert found.pop("problems") == []
+    topic = found["topics"]["orders"]
+    assert topic.pop("published") == 1
+    billing = topic["groups"]["billing"]
+    assert [billing.pop(name) for name in ("delivered", "acked", "oldest_unacked_ms")] == [1, 0, 0]
+    assert found == site.engine.stats().as_dict()
+
+
+def test_who_asks_is_told_what_the_key_allows(site: Site) -> None:
+    assert get(site, "/v1/key") == {"is_required": False, "id": None, "scope": "admin", "topics": [">"]}
+    shown = told(operations.who(site.broker, with_key("/v1/key", "orders", "events.*")))
+    assert shown == {"is_required": True, "id": "k", "scope": "read", "topics": ["orders", "events.*"]}
 
 
 def test_a_key_counts_only_its_own_topics(site: Site) -> None:

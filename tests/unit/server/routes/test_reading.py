@@ -312,3 +312,29 @@ def test_a_frame_without_what_was_taken_out_is_still_of_its_producer(site: Site)
         (7, 2, 2**32 - 1),
         (7, 2, 1),
     ]
+
+
+def test_messages_are_found_by_key_and_text(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(site, b"tea", b"coffee", key=b"drinks")
+    put(site, b"bread", key=b"food")
+    put(site, b"\xfftea", key=b"\xfe")
+    assert values(get(site, f"{LOG}?key=drinks")) == ["tea", "coffee"]
+    assert values(get(site, f"{LOG}?key=drinks&text=off")) == ["coffee"]
+    assert [message["offset"] for message in get(site, f"{LOG}?text=tea")["messages"]] == [0, 3]
+    assert get(site, f"{LOG}?key_base64=/g==")["messages"][0]["offset"] == 3
+    assert get(site, f"{LOG}?text_base64=/3Rl")["messages"][0]["offset"] == 3
+    assert get(site, f"{LOG}?text=nothing") == {"messages": [], "next": 4, "start": 0, "end": 4}
+    monkeypatch.setattr(answers, "_SEARCHED_BYTES", 1)
+    assert get(site, f"{LOG}?text=nothing")["next"] == 1
+    assert get(site, f"{LOG}?text=bread&offset=2")["next"] == 3
+
+
+@pytest.mark.parametrize("query", ["text=", "key=a&key_base64=YQ==", "key_base64=%25", "text_base64=a"])
+def test_a_search_that_makes_no_sense_is_refused(site: Site, query: str) -> None:
+    assert status_and_code(site, "GET", f"{LOG}?{query}") == (400, "invalid_request")
+
+
+def test_frames_are_not_searched(site: Site) -> None:
+    put(site, b"tea")
+    response = site.ask("GET", f"{LOG}?text=tea", headers=AS_FRAMES)
+    assert response.status == 400

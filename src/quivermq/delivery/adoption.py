@@ -1,0 +1,101 @@
+"""Going on where another queue was, from which messages were imported: positions, attempts made there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from quivermq.delivery import journal
+from quivermq.delivery.lease import Lease
+from quivermq.delivery.retry import Retry
+from quivermq.delivery.state import LaneState
+from quivermq.errors import InvalidRequest, OffsetOutOfRange
+from quivermq.frame import OFFSET_MAX, Record
+from quivermq.log import Log
+from quivermq.topic.incoming import check_number
+from quivermq.topic.offsets import merged
+
+ATTEMPTS_MAX = 2**31 - 1
+RUNS_MAX = 20_000
+"""It is one record of the journal, so that a crash leaves all of it or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Messages that follow each other, of which each was delivered so often, and is not finished."""
+
+    start: int
+    end: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a group came in a lane.
+
+    With a position, what lies before it is finished but for what was `tried`, also no times. Without one,
+    only the attempts of messages are told that nobody in the group has had here.
+    """
+
+    position: int | None = None
+    tried: Sequence[Tried] = ()
+
+
+def check_progress(progress: Progress, log: Log | None) -> None:
+    """Raise InvalidRequest or OffsetOutOfRange unless it is about messages that are there."""
+    start, end = (log.start, log.end) if log is not None else (0, 0)
+    if progress.position is not None:
+        check_number("position", progress.position, 0, OFFSET_MAX)
+        if not start <= progress.position <= end:
+            raise OffsetOutOfRange(progress.position, start=start, end=end)
+    if len(progress.tried) > RUNS_MAX:
+        raise InvalidRequest(
+            f"at most {RUNS_MAX} runs of messages are adopted at once: these are too scattered"
+        )
+    before = start
+    for run in progress.tried:
+        check_number("attempts", run.attempts, 0, ATTEMPTS_MAX)
+        check_number("start", run.start, 0, OFFSET_MAX)
+        check_number("end", run.end, run.start + 1, OFFSET_MAX)
+        if run.start < before or run.end > end:
+            raise OffsetOutOfRange(run.start if run.start < before else run.end, start=before, end=end)
+        before = run.end
+
+
+def is_there(state: LaneState, expected: Progress | None) -> bool:
+    """Whether the group is exactly where it was put; with None, whether it has never been anywhere."""
+    if state.leases:
+        return False
+    waiting = {offset: retry.attempt for offset, retry in state.retries.items()}
+    if expected is None:
+        return not state.has_position and not waiting
+    told = {offset: run.attempts for run in expected.tried for offset in range(run.start, run.end)}
+    # What was never tried and lies behind the position is told by nothing.
+    behind = {offset: n for offset, n in state.tried.items() if offset >= state.next}
+    return state.next == (expected.position or 0) and {**behind, **waiting} == told
+
+
+def adopted_record(lane: int, state: LaneState, progress: Progress, now_us: int) -> bytes:
+    """The changes of a journal that bring the progress about; none when there is nothing to change."""
+    position = state.next if progress.position is None else progress.position
+    changes = [] if progress.position is None else [journal.sought(lane, position)]
+    waiting: dict[int, list[tuple[int, int]]] = {}
+    tried: dict[int, list[tuple[int, int]]] = {}
+    for run in progress.tried:
+        if run.start < position and progress.position is not None:
+            waiting.setdefault(run.attempts, []).append((run.start, min(run.end, position)))
+        if run.end > position and run.attempts:
+            tried.setdefault(run.attempts, []).append((max(run.start, position), run.end))
+    # They are due at once: how long the other queue would have waited is not known.
+    changes += [journal.waiting(lane, Retry(n, now_us), merged(each)) for n, each in waiting.items()]
+    changes += [journal.tried(lane, n, merged(each)) for n, each in tried.items()]
+    return b"".join(changes)
+
+
+def leased_by_attempt(
+    records: list[Record], tried: Mapping[int, int], deadline: int
+) -> list[tuple[Lease, list[Record]]]:
+    """Messages that nobody had here, in order, each with the number of its attempt."""
+    if not tried:
+        return [(Lease(1, deadline), records)]
+    by_attempts = groupby(records, key=lambda record: tried.get(record.offset, 0))
+    return [(Lease(attempts + 1, deadline), list(each)) for attempts, each in by_attempts]

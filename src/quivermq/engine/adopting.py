@@ -1,0 +1,46 @@
+"""Taking over what another queue knows of messages that were imported from it.
+
+Messages come in as any others do. What their queue knew besides is told here afterwards: how far its groups
+had come, how often a message was delivered, which deduplication ids it still remembered.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quivermq.delivery.adoption import Progress
+from quivermq.errors import InvalidRequest
+from quivermq.topic.adopted_ids import AdoptedId
+from quivermq.topic.incoming import check_partition
+from quivermq.topic.names import check_group_name
+from quivermq.topic.partition import lane_number
+
+if TYPE_CHECKING:
+    from quivermq.engine.engine import Engine
+
+
+def adopt_progress(
+    engine: "Engine",
+    topic: str,
+    group: str,
+    progress: Progress,
+    *,
+    partition: int,
+    priority: str,
+    expected: Progress | None,
+) -> bool:
+    """Let a group go on from there; False when it has been elsewhere meanwhile.
+
+    Raises TopicNotFound, InvalidRequest, OffsetOutOfRange.
+    """
+    check_group_name(group)
+    hosted = engine.hosted(topic)
+    if partition is None:
+        raise InvalidRequest("progress is that of one partition: say which")
+    check_partition(partition, hosted.settings)
+    lane = lane_number(priority)
+    return hosted.group(group).cursors[partition].adopt(lane, progress, expected)
+
+
+def adopt_ids(engine: "Engine", topic: str, adopted: Sequence[AdoptedId]) -> int:
+    """Remember deduplication ids; returns how many still hold. Raises TopicNotFound, InvalidRequest."""
+    return engine.hosted(topic).topic.adopt_ids(adopted)

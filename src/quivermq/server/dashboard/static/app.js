@@ -1,0 +1,272 @@
+// The frame around all pages: navigation, which page is shown, whether the broker is there, and who we are.
+
+import { access } from "./access.js";
+import { apiFor, call, gate, isGone, path, session } from "./api.js";
+import { fill, h, set, setText } from "./dom.js";
+import { time } from "./format.js";
+import { installKeys } from "./keys.js";
+import { live } from "./live.js";
+import { loginView } from "./login.js";
+import { problem } from "./notice.js";
+import { openSearch } from "./search.js";
+import { find, link, PAGES } from "./site.js";
+import { failed } from "./toast.js";
+
+const STATE_WORDS = {
+  connecting: "Connecting", live: "Live", reconnecting: "Reconnecting", offline: "Offline", paused: "Paused",
+};
+const THEME_WORDS = { system: "Theme: auto", light: "Theme: light", dark: "Theme: dark" };
+
+let leave = null;
+let shownRoute = null;
+let parts = null;
+
+function start() {
+  installKeys(PAGES);
+  // Not by its address, which says which page is shown.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  });
+  gate.addEventListener("unauthenticated", () => showLogin());
+  live.addEventListener("state", showState);
+  window.addEventListener("hashchange", () => route());
+  enter();
+  prepare();
+}
+
+/** Ask who we are, then show what was asked for. */
+async function enter() {
+  drawFrame();
+  route();
+  live.start();
+  try {
+    Object.assign(access, await call("GET", path("key")));
+    showIdentity();
+    // What a key may do decides which buttons there are.
+    if (access.is_required) route({ again: true });
+  } catch {
+    // 401 shows the login by itself. Anything else, every page will say for itself.
+  }
+}
+
+function drawFrame() {
+  const links = PAGES.filter(({ nav }) => nav).map(({ route: to, nav, key }) =>
+    h("a", { href: `#/${to}`, dataset: { route: to }, "aria-keyshortcuts": `g ${key}` }, nav));
+  parts = {
+    links,
+    state: h("span", { class: "state", role: "status" }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "state-word" })),
+    identity: h("span", { class: "identity" }),
+    away: h("div", { class: "away", role: "alert", hidden: true }),
+    main: h("main", { id: "main", tabindex: "-1" }),
+  };
+  const theme = h("button", { type: "button", class: "quiet", onclick: nextTheme }, THEME_WORDS[window.quiverTheme.get()]);
+  fill(
+    document.getElementById("app"),
+    h(
+      "header", { class: "bar" },
+      h("a", { class: "brand", href: "#/overview" }, logo(), "Quiver"),
+      h("nav", { "aria-label": "Pages" }, links),
+      h(
+        "div", { class: "bar-end" },
+        parts.state,
+        h("button", { type: "button", class: "quiet search-button", "aria-keyshortcuts": "/ Control+K", onclick: () => openSearch(PAGES) }, "Search ", h("kbd", {}, "/")),
+        theme,
+        parts.identity,
+      ),
+    ),
+    parts.away,
+    parts.main,
+  );
+  showState();
+  showIdentity();
+}
+
+function logo() {
+  // A picture of our own, so `src` is safe to set; `h` refuses it for everybody else.
+  const image = h("img", { alt: "", width: 22, height: 22 });
+  image.setAttribute("src", "/dashboard/icon.svg");
+  return image;
+}
+
+function nextTheme(event) {
+  setText(event.currentTarget, THEME_WORDS[window.quiverTheme.next()]);
+}
+
+// Which page.
+
+async function route({ again = false } = {}) {
+  // Nothing is shown to whoever has to log in first; what was asked for is shown afterwards.
+  if (!parts) return;
+  const found = find(location.hash);
+  leave?.();
+  const abort = new AbortController();
+  leave = () => abort.abort();
+  if (!found) {
+    showMissing();
+    return;
+  }
+  const { page, params, query } = found;
+  const title = page.title.replace(/\{(\w+)\}/g, (_, name) => params[name]);
+  document.title = `${title} · Quiver`;
+  for (const each of parts.links) {
+    set(each, { "aria-current": each.dataset.route === (page.within || page.route) ? "page" : null });
+  }
+  const isFirst = shownRoute === null;
+  if (!again) closeDialogs();
+  const isOther = shownRoute !== location.hash;
+  shownRoute = location.hash;
+  const content = h("div", { class: "page" }, h("h1", { tabindex: "-1" }, title));
+  fill(parts.main, content);
+  if (isOther && !again && !isFirst) {
+    scrollTo(0, 0);
+    // From here the keyboard goes on, and whoever listens instead of looking hears the new page.
+    if (document.activeElement === document.body || document.activeElement?.closest?.("nav, main")) parts.main.focus({ preventScroll: true });
+  }
+  const context = contextFor(abort, content, params, query);
+  try {
+    const module = await moduleOf(page);
+    if (!abort.signal.aborted) await module.render(context);
+  } catch (error) {
+    if (!abort.signal.aborted && !isGone(error)) content.append(problem(error));
+  }
+}
+
+function moduleOf(page) {
+  return import(`./pages/${page.module}.js`);
+}
+
+/** Have every page at hand before it is asked for: then also those open while the broker is slow or away. */
+async function prepare() {
+  for (const page of PAGES) await moduleOf(page).catch(() => undefined);
+}
+
+/** What a page has in hand. Everything that it begins ends when it is left. */
+function contextFor(abort, content, params, query) {
+  const { signal } = abort;
+  return {
+    params,
+    query,
+    signal,
+    content,
+    api: apiFor(signal),
+    /** Add to the page. */
+    add: (...children) => content.append(...children.flat().filter(Boolean)),
+    /** Put these in the place of everything below the heading. */
+    show: (...children) => fill(content, content.firstChild, children),
+    /** Put something in the place of the heading's line, as buttons beside it. */
+    head(...children) {
+      const heading = content.querySelector("h1");
+      const line = h("div", { class: "page-head" }, heading, h("div", { class: "page-actions" }, children));
+      content.prepend(line);
+    },
+    /** Call with `stats` events, and at once when there was one. */
+    onStats(listener) {
+      let restUntil = 0;
+      const draw = (data) => {
+        const start = performance.now();
+        if (start < restUntil || document.hidden) return;
+        listener(data);
+        // A page with thousands of topics moves less often, and never takes more than a tenth of the time.
+        const end = performance.now();
+        restUntil = end + (end - start) * 9;
+      };
+      live.addEventListener("stats", ({ detail }) => draw(detail), { signal });
+      if (live.latest) draw(live.latest);
+    },
+    /** Call when a topic was created, altered or deleted: {topic, change}. */
+    onTopic(listener) {
+      live.addEventListener("topic", ({ detail }) => listener(detail), { signal });
+    },
+    /** Call again and again; the next time only once the one before has ended. */
+    every(ms, act) {
+      let timer = 0;
+      const go = async () => {
+        if (!document.hidden) await act();
+        if (!signal.aborted) timer = setTimeout(go, ms);
+      };
+      timer = setTimeout(go, ms);
+      signal.addEventListener("abort", () => clearTimeout(timer));
+    },
+    /** Do something that may fail: what goes wrong is said in words. Returns what it returns, or undefined. */
+    async attempt(act) {
+      try {
+        return await act();
+      } catch (error) {
+        if (!isGone(error)) failed(error);
+        return undefined;
+      }
+    },
+    /** Get something for a part of the page; while it fails, the part says why and offers another try. */
+    async load(target, act) {
+      fill(target, h("p", { class: "loading" }, "Loading…"));
+      try {
+        const shown = await act();
+        if (!signal.aborted) fill(target, shown);
+      } catch (error) {
+        if (!isGone(error) && !signal.aborted) {
+          fill(target, problem(error, () => this.load(target, act)));
+        }
+      }
+    },
+    go: (...segments) => {
+      location.hash = link(...segments);
+    },
+    reload: () => route({ again: true }),
+  };
+}
+
+function showMissing() {
+  document.title = "Not found · Quiver";
+  fill(parts.main, h("div", { class: "page" }, h("h1", {}, "There is no such page"), h("p", {}, h("a", { href: "#/overview" }, "Go to the overview"))));
+}
+
+// Whether the broker is there, and who we are.
+
+function showState() {
+  if (!parts) return;
+  set(parts.state, { "data-state": live.state, title: live.reason });
+  setText(parts.state.querySelector(".state-word"), STATE_WORDS[live.state]);
+  const isAway = live.state === "reconnecting" || live.state === "offline";
+  set(parts.away, { hidden: !isAway });
+  const since = live.latest ? ` What you see is from ${time(live.latest.time)}.` : "";
+  setText(parts.away, isAway ? `No connection. ${live.reason}${since}` : "");
+}
+
+function closeDialogs() {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+}
+
+function showIdentity() {
+  if (!access.is_required) {
+    fill(parts.identity);
+    return;
+  }
+  const topics = access.topics.includes(">") ? "all topics" : access.topics.join(", ");
+  fill(
+    parts.identity,
+    h("span", { class: "tag", title: `Key ${access.id}, scope ${access.scope}, for ${topics}` }, access.scope),
+    h("button", { type: "button", class: "quiet", onclick: logout }, "Log out"),
+  );
+}
+
+function showLogin() {
+  if (document.querySelector(".login")) return;
+  leave?.();
+  live.stop();
+  live.history.breakOff();
+  closeDialogs();
+  document.title = "Log in · Quiver";
+  parts = null;
+  const words = session.key ? "The broker does not know this key any more." : "";
+  session.key = "";
+  fill(document.getElementById("app"), loginView({ words, onDone: enter }));
+  document.querySelector(".login input").focus();
+}
+
+function logout() {
+  session.key = "";
+  showLogin();
+}
+
+start();

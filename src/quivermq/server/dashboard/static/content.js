@@ -1,0 +1,172 @@
+// What is in a message, as text, JSON or bytes. Nothing here makes an element: it is all text in the end.
+
+const SHOWN_BYTES = 256 * 1024;
+const PREVIEW_CHARACTERS = 300;
+const PREVIEW_BYTES = 24;
+const HEX_COLUMNS = 16;
+const INDENT = "  ";
+
+const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+const encoder = new TextEncoder();
+
+/** The bytes of base64, or null when it is none. */
+export function fromBase64(text) {
+  try {
+    return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  } catch {
+    return null;
+  }
+}
+
+/** Bytes as base64. */
+export function toBase64(bytes) {
+  let text = "";
+  for (let start = 0; start < bytes.length; start += 0x8000) {
+    text += String.fromCharCode(...bytes.subarray(start, start + 0x8000));
+  }
+  return btoa(text);
+}
+
+/**
+ * A field of a message, `value` or `key`, as the broker tells it: {text, bytes}, text being null for what is no
+ * text. null when the message has none.
+ */
+export function fieldOf(message, name) {
+  if (typeof message[name] === "string") return { text: message[name], bytes: encoder.encode(message[name]) };
+  const base64 = message[`${name}_base64`];
+  return typeof base64 === "string" ? { text: null, bytes: fromBase64(base64) || new Uint8Array() } : null;
+}
+
+/** The headers of a message: [{name, text, bytes}], as `fieldOf` has them. */
+export function headersOf(message) {
+  return Object.entries(message.headers || {}).map(([name, content]) => {
+    const told = typeof content === "string" ? { value: content } : { value_base64: content.base64 };
+    return { name, ...fieldOf(told, "value") };
+  });
+}
+
+/** Whether a text is one for people: a few characters that nobody can see are allowed. */
+function isReadable(text) {
+  const start = text.slice(0, PREVIEW_CHARACTERS);
+  return (start.match(UNSEEN) || []).length * 10 <= start.length;
+}
+
+/** One line that tells what a field holds: {text, isBinary}. */
+export function preview(field) {
+  if (field === null) return { text: "", isBinary: false };
+  if (field.text === null || !isReadable(field.text)) {
+    const more = field.bytes.length > PREVIEW_BYTES ? " …" : "";
+    return { text: hexOf(field.bytes.subarray(0, PREVIEW_BYTES)) + more, isBinary: true };
+  }
+  const cut = field.text.slice(0, PREVIEW_CHARACTERS);
+  const line = visible(cut).replace(/\s+/g, " ");
+  return { text: field.text.length > cut.length ? `${line}…` : line, isBinary: false };
+}
+
+/**
+ * Characters that nobody sees, or that change the direction of what follows, as something that can be seen: what
+ * is shown has to look like what it is.
+ */
+export function visible(text) {
+  return text.replace(UNSEEN, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** Why a text is not JSON, or "" when it is. */
+export function whyNotJson(text) {
+  try {
+    JSON.parse(text);
+    return "";
+  } catch (error) {
+    return error.message;
+  }
+}
+
+/**
+ * JSON with a line for each member; null for what is no JSON. The text itself is broken into lines, and not what a
+ * parser made of it: so numbers keep all their digits, and no member is lost that is there twice.
+ */
+export function prettyJson(text) {
+  if (whyNotJson(text)) return null;
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g) || [];
+  let depth = 0;
+  let out = "";
+  const newLine = () => `\n${INDENT.repeat(depth)}`;
+  tokens.forEach((token, index) => {
+    if (token === "{" || token === "[") {
+      const isEmpty = tokens[index + 1] === (token === "{" ? "}" : "]");
+      depth += 1;
+      out += isEmpty ? token : token + newLine();
+    } else if (token === "}" || token === "]") {
+      depth -= 1;
+      const isEmpty = tokens[index - 1] === (token === "}" ? "{" : "[");
+      out += isEmpty ? token : newLine() + token;
+    } else if (token === ",") {
+      out += `,${newLine()}`;
+    } else {
+      out += token === ":" ? ": " : token;
+    }
+  });
+  return out;
+}
+
+/** Bytes in lines of sixteen, with their positions and what of them is ASCII. */
+export function hexDump(bytes) {
+  const lines = [];
+  for (let start = 0; start < bytes.length; start += HEX_COLUMNS) {
+    const line = bytes.subarray(start, start + HEX_COLUMNS);
+    const letters = Array.from(line, (byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
+    lines.push(`${start.toString(16).padStart(6, "0")}  ${hexOf(line).padEnd(HEX_COLUMNS * 3 - 1)}  ${letters}`);
+  }
+  return lines.join("\n");
+}
+
+function hexOf(bytes) {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+}
+
+/** In which forms a field can be shown, the best one first. */
+export function formsOf(field) {
+  if (field.text === null) return ["hex"];
+  const isStructured = /^\s*[[{]/.test(field.text) && field.text.length <= 4 * SHOWN_BYTES && !whyNotJson(field.text);
+  if (isStructured) return ["json", "text", "hex"];
+  return isReadable(field.text) ? ["text", "hex"] : ["hex", "text"];
+}
+
+/** A field in one of its forms, cut where it would be too much for a page: {text, isCut}. */
+export function inForm(field, form) {
+  if (form === "hex") {
+    const shown = field.bytes.subarray(0, SHOWN_BYTES / 4);
+    return { text: hexDump(shown), isCut: shown.length < field.bytes.length };
+  }
+  const whole = form === "json" ? prettyJson(field.text) : field.text;
+  return { text: visible(whole.slice(0, SHOWN_BYTES)), isCut: whole.length > SHOWN_BYTES };
+}
+
+/** A field for people to copy: its text, or base64. */
+export function copyOf(field) {
+  return field.text ?? toBase64(field.bytes);
+}
+
+/** What to send to publish the same once more. */
+export function asBody(message) {
+  const body = {};
+  for (const name of ["value", "value_base64", "key", "key_base64"]) {
+    if (message[name] !== undefined) body[name] = message[name];
+  }
+  if (Object.keys(message.headers || {}).length) body.headers = message.headers;
+  if (message.priority && message.priority !== "normal") body.priority = message.priority;
+  return body;
+}
+
+/** A command for a shell that publishes the same once more. The key is left to a variable. */
+export function asCurl(topic, message, origin, needsKey) {
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const lines = [
+    `curl ${quoted(`${origin}/v1/topics/${encodeURIComponent(topic)}/messages`)}`,
+    `-H ${quoted("Content-Type: application/json")}`,
+    needsKey ? '-H "Authorization: Bearer $QUIVER_KEY"' : null,
+    `--data-binary ${quoted(JSON.stringify(asBody(message)))}`,
+  ];
+  return lines.filter(Boolean).join(" \\\n  ");
+}

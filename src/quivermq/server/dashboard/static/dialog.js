@@ -1,0 +1,89 @@
+// Dialogs: the browser's own, so that focus stays inside, Escape closes, and focus goes back afterwards.
+
+import { fill, freshId, h } from "./dom.js";
+
+/**
+ * Open a dialog. `body` is a node or a list; `actions` are buttons at its foot.
+ * Returns {element, close(value), closed: Promise of value}.
+ */
+export function openDialog({ title, body, actions = [], wide = false, onclose }) {
+  const opener = document.activeElement;
+  const titleId = freshId("dialog");
+  const heading = h("h2", { id: titleId }, title);
+  const dismiss = h("button", { type: "button", class: "quiet dialog-close", "aria-label": "Close" }, "×");
+  const element = h(
+    "dialog", { "aria-labelledby": titleId, class: wide ? "wide" : "" },
+    h("header", { class: "dialog-head" }, heading, dismiss),
+    h("div", { class: "dialog-body" }, body),
+    actions.length ? h("footer", { class: "dialog-foot" }, actions) : null,
+  );
+  let result;
+  const close = (value) => {
+    result = value;
+    element.close();
+  };
+  dismiss.addEventListener("click", () => close());
+  // A press beside the dialog closes it, unless it began inside: then somebody selects text.
+  element.addEventListener("mousedown", (event) => {
+    if (event.target === element && isBeside(element, event)) close();
+  });
+  const closed = new Promise((resolve) => {
+    element.addEventListener("close", () => {
+      element.remove();
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+      onclose?.(result);
+      resolve(result);
+    });
+  });
+  document.body.append(element);
+  element.showModal();
+  // The first thing to fill in, rather than the button that closes.
+  element.querySelector("[autofocus], .dialog-body input, .dialog-body select, .dialog-body textarea, .dialog-foot .primary")?.focus();
+  return { element, close, closed, setBody: (...children) => fill(element.querySelector(".dialog-body"), children) };
+}
+
+/** Ask before something is done. Resolves to true or false. */
+export async function confirm({ title, text, action, danger = false }) {
+  const cancel = h("button", { type: "button" }, "Cancel");
+  const go = h("button", { type: "button", class: danger ? "danger" : "primary" }, action);
+  const dialog = openDialog({ title, body: paragraphs(text), actions: [cancel, go] });
+  cancel.addEventListener("click", () => dialog.close(false));
+  go.addEventListener("click", () => dialog.close(true));
+  go.focus();
+  return (await dialog.closed) === true;
+}
+
+/** Ask for a word to be typed before something is done that cannot be undone. Resolves to true or false. */
+export async function confirmTyped({ title, text, word, action }) {
+  const id = freshId("typed");
+  const input = h("input", { id, type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
+  const cancel = h("button", { type: "button" }, "Cancel");
+  const go = h("button", { type: "submit", class: "danger", disabled: true }, action);
+  const formId = freshId("form");
+  go.setAttribute("form", formId);
+  const form = h(
+    "form", { id: formId },
+    paragraphs(text),
+    h("label", { for: id }, "Type ", h("code", {}, word), " to confirm"),
+    input,
+  );
+  const dialog = openDialog({ title, body: form, actions: [cancel, go] });
+  input.addEventListener("input", () => {
+    go.disabled = input.value !== word;
+  });
+  cancel.addEventListener("click", () => dialog.close(false));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (input.value === word) dialog.close(true);
+  });
+  return (await dialog.closed) === true;
+}
+
+function paragraphs(text) {
+  return (Array.isArray(text) ? text : [text]).map((part) => (part instanceof Node ? part : h("p", {}, part)));
+}
+
+function isBeside(element, event) {
+  const box = element.getBoundingClientRect();
+  return event.clientX < box.left || event.clientX > box.right || event.clientY < box.top || event.clientY > box.bottom;
+}

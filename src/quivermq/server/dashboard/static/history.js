@@ -1,0 +1,133 @@
+// What the event stream told in the last minutes: totals for the plots, and rates of every topic and group.
+// Rates are differences of counters, so a look that was missed costs precision and nothing else.
+
+const KEPT = 600;
+const KEPT_OF_TOPIC = 60;
+// Rates in tables are means over this time: calm enough to read, quick enough to be true.
+const MEAN_MS = 5000;
+// Those in plots are means over less, so that a line is a line and a moment can be seen.
+const PLOT_MEAN_MS = 3000;
+
+const COUNTERS = ["published", "delivered", "acked"];
+const GAUGES = ["backlog", "lag", "in_flight", "retrying", "delayed", "dead_letters", "messages", "bytes"];
+
+export class History {
+  constructor() {
+    this.latest = null;
+    /** Oldest first: {t, published, delivered, acked (a second, or null), backlog, lag, in_flight, …}. */
+    this.points = [];
+    // The last totals, oldest first.
+    this._totals = [];
+    this._topics = new Map();
+  }
+
+  /** Take in one `stats` event. */
+  push(data) {
+    const t = data.time / 1000;
+    const totals = { t, ...totalsOf(data) };
+    this._totals.push(totals);
+    while (this._totals.length > 2 && t - this._totals[0].t > PLOT_MEAN_MS) this._totals.shift();
+    const point = { t, ...ratesBetween(this._totals[0], totals) };
+    for (const name of [...GAUGES, "oldest_unacked_ms"]) point[name] = totals[name];
+    point.free_bytes = data.free_bytes;
+    this.points.push(point);
+    if (this.points.length > KEPT) this.points.shift();
+    this._keepTopics(t, data.topics);
+    this.latest = data;
+  }
+
+  /** A gap: the broker was away, so the next difference means nothing. */
+  breakOff() {
+    this._totals = [];
+    this._topics.clear();
+  }
+
+  /** {published, delivered, acked} of a topic, a second; null where nothing is known yet. */
+  topicRates(topic) {
+    return this._rates(topic, (figures) => figures);
+  }
+
+  /** {delivered, acked} of a group, a second. */
+  groupRates(topic, group) {
+    return this._rates(topic, (figures) => figures.groups[group]);
+  }
+
+  /** Rates of a topic in the last minute, as points of a plot: {t, published, delivered, acked}. */
+  topicPoints(topic) {
+    const looks = this._topics.get(topic) || [];
+    let first = 0;
+    return looks.slice(1).map((look, index) => {
+      while (first < index && look.t - looks[first].t > PLOT_MEAN_MS) first += 1;
+      return { t: look.t, ...ratesBetween(looks[first], look) };
+    });
+  }
+
+  /** The same as bare numbers, for small plots. */
+  topicSeries(topic, name = "published") {
+    return this.topicPoints(topic).map((point) => point[name] ?? 0);
+  }
+
+  _rates(topic, pick) {
+    const looks = this._topics.get(topic) || [];
+    const last = looks.at(-1);
+    const first = looks.findLast((look) => last.t - look.t >= MEAN_MS) || looks[0];
+    const [from, to] = [first && pick(first), last && pick(last)];
+    return ratesBetween({ ...from, t: first?.t }, { ...to, t: last?.t });
+  }
+
+  _keepTopics(t, topics) {
+    for (const known of this._topics.keys()) {
+      if (!(known in topics)) this._topics.delete(known);
+    }
+    for (const [name, topic] of Object.entries(topics)) {
+      const looks = this._topics.get(name) || [];
+      looks.push(lookOf(t, topic));
+      if (looks.length > KEPT_OF_TOPIC) looks.shift();
+      this._topics.set(name, looks);
+    }
+  }
+}
+
+/** What all topics and groups have together. */
+export function totalsOf(data) {
+  const totals = Object.fromEntries([...COUNTERS, ...GAUGES, "oldest_unacked_ms"].map((name) => [name, 0]));
+  for (const topic of Object.values(data.topics)) {
+    totals.published += topic.published;
+    totals.messages += topic.messages;
+    totals.bytes += topic.bytes;
+    totals.delayed += topic.delayed;
+    totals.dead_letters += topic.dead_letters;
+    for (const group of Object.values(topic.groups)) {
+      totals.delivered += group.delivered;
+      totals.acked += group.acked;
+      totals.backlog += group.backlog;
+      totals.lag += group.pending;
+      totals.in_flight += group.in_flight;
+      totals.retrying += group.retrying;
+      totals.oldest_unacked_ms = Math.max(totals.oldest_unacked_ms, group.oldest_unacked_ms);
+    }
+  }
+  return totals;
+}
+
+function lookOf(t, topic) {
+  const groups = {};
+  let [delivered, acked] = [0, 0];
+  for (const [name, group] of Object.entries(topic.groups)) {
+    groups[name] = { delivered: group.delivered, acked: group.acked };
+    delivered += group.delivered;
+    acked += group.acked;
+  }
+  return { t, published: topic.published, delivered, acked, groups };
+}
+
+/** What was counted a second between two looks; null where nobody knows. */
+function ratesBetween(from, to) {
+  return Object.fromEntries(COUNTERS.map((name) => [name, perSecond(from[name], to[name], to.t - from.t)]));
+}
+
+/** A counter that is smaller than before began anew: nobody knows the rate then. */
+function perSecond(from, to, ms) {
+  if (typeof from !== "number" || typeof to !== "number" || !(ms > 0) || to < from) return null;
+  return ((to - from) * 1000) / ms;
+}

@@ -1,0 +1,112 @@
+// One message in full: its place, its value in several forms, its headers, and ways to take it elsewhere. What
+// is in a message is only ever text here.
+
+import { access } from "./access.js";
+import { copyButton } from "./clipboard.js";
+import { asCurl, copyOf, fieldOf, formsOf, headersOf, inForm, preview, visible } from "./content.js";
+import { fill, freshId, h } from "./dom.js";
+import * as format from "./format.js";
+
+const FORM_WORDS = { json: "JSON", text: "Text", hex: "Hex" };
+
+// Which form was chosen last: who looks at hex wants to see the next message in hex as well.
+let lastForm = null;
+
+/** A preview of a value or a key for a table: a node. */
+export function previewCell(message, name) {
+  const { text, isBinary } = preview(fieldOf(message, name));
+  return h("span", { class: ["preview mono", isBinary && "quiet-text"], title: isBinary ? "Bytes that are no text, in hexadecimal" : undefined }, text);
+}
+
+/** How many bytes the value of a message has. */
+export function sizeOf(message) {
+  return fieldOf(message, "value")?.bytes.length ?? 0;
+}
+
+/**
+ * Everything about a message. `facts` are [name, text or node] that come first; `topic` is where publishing it
+ * again would put it.
+ */
+export function messageView(message, { topic, facts = [] }) {
+  const value = fieldOf(message, "value");
+  const key = fieldOf(message, "key");
+  const headers = headersOf(message);
+  return [
+    factList([
+      ...facts,
+      ["Time", message.timestamp === undefined ? null : timeText(message.timestamp)],
+      ["Key", key === null ? null : keyNode(key)],
+      ["Size", format.bytes(value.bytes.length)],
+      ["Expires", message.expires_at ? timeText(message.expires_at) : null],
+      ["Deduplication id", message.dedup_id ? visible(message.dedup_id) : null],
+    ]),
+    valueView(value, "Value"),
+    headersView(headers),
+    h(
+      "div", { class: "row", role: "group", "aria-label": "Copy" },
+      copyButton("Copy value", "the value", () => copyOf(value)),
+      key ? copyButton("Copy key", "the key", () => copyOf(key)) : null,
+      copyButton("Copy as curl", "a command that publishes the same message", () => asCurl(topic, message, location.origin, access.is_required)),
+    ),
+  ];
+}
+
+/** Names and what they stand for; without what is null. */
+export function factList(facts) {
+  return h("dl", { class: "facts" }, facts.filter(([, told]) => told !== null && told !== undefined).map(([name, told]) => [h("dt", {}, name), h("dd", {}, told)]));
+}
+
+/** A moment, and how far away it is. */
+export function timeText(us) {
+  return [format.time(us), h("span", { class: "quiet-text" }, ` (${format.ago(us)})`)];
+}
+
+/** A text of unknown origin as it is written, such as an error with its trace. */
+export function rawText(text, label) {
+  return h("pre", { class: "raw", tabindex: "0", "aria-label": label }, visible(text));
+}
+
+function keyNode(key) {
+  const { text, isBinary } = preview(key);
+  return h("span", { class: "mono" }, text || h("span", { class: "quiet-text" }, "(empty)"), isBinary ? h("span", { class: "quiet-text" }, " (bytes)") : null);
+}
+
+function valueView(value, label) {
+  const forms = formsOf(value);
+  const chosen = forms.includes(lastForm) ? lastForm : forms[0];
+  const shown = h("pre", { class: "raw", tabindex: "0", "aria-label": label });
+  const note = h("p", { class: "help", hidden: true }, "Only the beginning is shown. Copying takes all of it.");
+  const draw = (form) => {
+    const { text, isCut } = inForm(value, form);
+    fill(shown, text);
+    shown.dataset.form = form;
+    note.hidden = !isCut;
+  };
+  const name = freshId("form");
+  const choices = forms.map((form) => {
+    const input = h("input", {
+      type: "radio", name, value: form, checked: form === chosen, class: "unseen",
+      onchange: () => {
+        lastForm = form;
+        draw(form);
+      },
+    });
+    return h("label", { class: "choice" }, input, h("span", {}, FORM_WORDS[form]));
+  });
+  draw(chosen);
+  const isEmpty = value.bytes.length === 0;
+  return h(
+    "section", { class: "section" },
+    h("div", { class: "section-head" }, h("h3", {}, label), isEmpty ? null : h("div", { class: "choices", role: "radiogroup", "aria-label": "Show the value as" }, choices)),
+    isEmpty ? h("p", { class: "quiet-text" }, "Empty.") : [shown, note],
+  );
+}
+
+function headersView(headers) {
+  if (!headers.length) return null;
+  const rows = headers.map((header) => {
+    const { text, isBinary } = preview(header);
+    return [h("dt", { class: "mono" }, visible(header.name)), h("dd", { class: "mono" }, text, isBinary ? h("span", { class: "quiet-text" }, " (bytes)") : null)];
+  });
+  return h("section", { class: "section" }, h("h3", {}, `Headers (${headers.length})`), h("dl", { class: "facts headers" }, rows));
+}

@@ -1,0 +1,80 @@
+// Publishing one message by hand.
+
+import { isGone, path } from "../api.js";
+import { openDialog } from "../dialog.js";
+import { freshId, h, setText } from "../dom.js";
+import * as format from "../format.js";
+import { contentFields, field, select } from "../message_form.js";
+import { done } from "../toast.js";
+
+const UNITS = [["1000", "seconds"], ["60000", "minutes"], ["3600000", "hours"], ["86400000", "days"]];
+const PRIORITIES = [["high", "High"], ["normal", "Normal"], ["low", "Low"]];
+
+/** Ask for a message and publish it. Resolves to what the broker answered, or undefined when nothing was published. */
+export async function publishDialog(ctx, topic, partitions, message = { value: "" }) {
+  const content = contentFields(message);
+  const priority = select(PRIORITIES, message.priority || "normal");
+  const partition = select([["", "By its key, or in turn"], ...Array.from({ length: partitions }, (_, number) => [number, String(number)])], "");
+  const delay = durationField("Deliver after", "Delivered at once when empty.");
+  const ttl = durationField("Expires after", "Never delivered after that. As the topic is set when empty.");
+  const dedupId = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
+  const error = h("p", { class: "error", role: "alert" });
+  const formId = freshId("publish");
+  const form = h(
+    "form", { id: formId, novalidate: true },
+    content.elements,
+    h("div", { class: "fields" }, field("Priority", priority), field("Partition", partition), delay.element, ttl.element,
+      field("Deduplication id", dedupId, "A second message with the same id is not stored.")),
+    error,
+  );
+  const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
+  const send = h("button", { type: "submit", class: "primary", form: formId }, "Publish");
+  const dialog = openDialog({ title: `Publish to ${topic}`, body: form, actions: [cancel, send], wide: true });
+  form.querySelector("textarea").focus();
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    setText(error, "");
+    try {
+      const body = { ...content.read(), priority: priority.value, ...delay.read("delay_ms"), ...ttl.read("ttl_ms") };
+      if (partition.value !== "") body.partition = Number(partition.value);
+      if (dedupId.value) body.dedup_id = dedupId.value;
+      send.disabled = true;
+      const put = await ctx.api.post(path("topics", topic, "messages"), { body });
+      dialog.close(put);
+      done(wordsFor(put));
+    } catch (failure) {
+      if (isGone(failure)) return;
+      setText(error, failure.message);
+      send.disabled = false;
+    }
+  });
+  return dialog.closed;
+}
+
+function wordsFor({ partition, offset, duplicate, scheduled_id: scheduledId }) {
+  if (duplicate) return "This deduplication id was there before: nothing new was stored.";
+  if (scheduledId) return "Published. It waits among the delayed messages until it is due.";
+  return `Published to partition ${partition} at offset ${format.count(offset)}.`;
+}
+
+/** A number and its unit. */
+function durationField(label, help) {
+  const number = h("input", { type: "number", min: "0", step: "any", inputmode: "decimal" });
+  const unit = select(UNITS, "1000", { "aria-label": `${label}: unit` });
+  const element = field(label, number, help);
+  const joined = h("div", { class: "joined" });
+  number.replaceWith(joined);
+  joined.append(number, unit);
+  return {
+    element,
+    read(name) {
+      if (number.value === "" && !number.validity.badInput) return {};
+      const ms = Math.round(Number(number.value) * Number(unit.value));
+      if (!Number.isFinite(ms) || ms <= 0 || number.validity.badInput) {
+        number.focus();
+        throw new Error(`${label}: give a number above zero, or leave it empty.`);
+      }
+      return { [name]: ms };
+    },
+  };
+}

@@ -1,0 +1,48 @@
+// Which pages there are, and how they are addressed.
+
+// The first that fits is taken. `{name}` is one part of the address and may hold anything.
+export const PAGES = [
+  { route: "overview", module: "overview", title: "Overview", nav: "Overview", key: "o" },
+  { route: "topics", module: "topics", title: "Topics", nav: "Topics", key: "t" },
+  { route: "topics/{topic}", module: "topic", title: "{topic}", within: "topics" },
+  { route: "messages", module: "messages", title: "Messages", nav: "Messages", key: "m" },
+  { route: "messages/{topic}", module: "messages", title: "Messages of {topic}", within: "messages" },
+  { route: "groups", module: "groups", title: "Groups", nav: "Groups", key: "g" },
+  { route: "groups/{topic}/{group}", module: "group", title: "{group} of {topic}", within: "groups" },
+  { route: "dead-letters", module: "dead_letters", title: "Dead letters", nav: "Dead letters", key: "d" },
+  { route: "dead-letters/{topic}", module: "dead_letters", title: "Dead letters of {topic}", within: "dead-letters" },
+  { route: "delayed", module: "delayed", title: "Delayed", nav: "Delayed", key: "l" },
+  { route: "delayed/{topic}", module: "delayed", title: "Delayed messages of {topic}", within: "delayed" },
+];
+
+/** The page of an address: {page, params, query}. */
+export function find(hash) {
+  const [address, search = ""] = hash.replace(/^#\/?/, "").split("?");
+  const asked = (address || "overview").split("/").filter(Boolean).map(decoded);
+  for (const page of PAGES) {
+    const wanted = page.route.split("/");
+    if (wanted.length !== asked.length) continue;
+    const params = {};
+    const fits = wanted.every((part, index) => {
+      if (!part.startsWith("{")) return part === asked[index];
+      params[part.slice(1, -1)] = asked[index];
+      return true;
+    });
+    if (fits) return { page, params, query: Object.fromEntries(new URLSearchParams(search)) };
+  }
+  return null;
+}
+
+/** `link("topics", name)` → "#/topics/…", whatever is in the name. */
+export function link(...segments) {
+  return `#/${segments.map(encodeURIComponent).join("/")}`;
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    // Somebody wrote the address by hand.
+    return part;
+  }
+}

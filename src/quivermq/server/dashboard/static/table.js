@@ -1,0 +1,215 @@
+// Tables that sort, filter and stay put: rows are known by their key, so that an update neither moves the
+// focus nor undoes a selection.
+
+import { fill, h, set } from "./dom.js";
+
+/**
+ * columns: [{id, title, value(row), cell(row)?, kind?, sort?, hint?, minor?, mark?}]
+ *   value  what is sorted and searched by: a number or a text
+ *   cell   what is shown: a node, a text or a list of these; by default the value
+ *   kind   "num" (right-aligned, digits of one width), "text" (default), "wide", "tight"
+ *   mark   a text that is another one when nodes of `cell` have to be drawn again
+ *   sort   "asc" (default) or "desc": the first direction; false: not sortable
+ * key(row): a text that is the row's own. sorted: {id, down}. caption: for screen readers.
+ * empty: what to say without rows. select: true for a column of checkboxes; onselect(keys).
+ * onopen(row): Enter or a click beside links and buttons.
+ * compact: stay a table on a phone, without the columns that are `minor`; others become cards there.
+ */
+export function table({ columns, key, caption, sorted, empty = "Nothing here.", select = false, onselect, onopen, compact = false, limit = 200 }) {
+  let rows = [];
+  let isKnown = false;
+  let needle = "";
+  let order = sorted || { id: columns[0].id, down: columns[0].sort === "desc" };
+  const known = new Map();
+  const chosen = new Set();
+
+  const heads = new Map();
+  const all = select ? h("input", { type: "checkbox", "aria-label": "Select all rows" }) : null;
+  const headRow = h("tr", {}, select ? h("th", { class: "pick", scope: "col" }, all) : null);
+  for (const column of columns) headRow.append(headOf(column));
+  const body = h("tbody");
+  const notice = h("p", { class: "empty", hidden: true });
+  const element = h(
+    "div", { class: compact ? "table-wrap compact" : "table-wrap" },
+    h("table", {}, caption ? h("caption", { class: "unseen" }, caption) : null, h("thead", {}, headRow), body),
+    notice,
+  );
+  body.addEventListener("keydown", onKey);
+  if (onopen) body.addEventListener("click", onClick);
+  all?.addEventListener("change", () => choose(shown().map(key), all.checked));
+
+  function headOf(column) {
+    const { id, title, hint } = column;
+    const props = { scope: "col", class: classOf(column), title: hint };
+    const head = h("th", props);
+    heads.set(id, head);
+    if (column.sort === false) return fill(head, title);
+    return fill(head, h("button", { type: "button", class: "sort", onclick: () => sortBy(column) }, title));
+  }
+
+  function sortBy(column) {
+    const down = order.id === column.id ? !order.down : column.sort === "desc";
+    order = { id: column.id, down };
+    draw();
+  }
+
+  function shown() {
+    const words = needle.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = words.length ? rows.filter((row) => matches(row, words)) : [...rows];
+    const column = columns.find(({ id }) => id === order.id);
+    if (!column || column.sort === false) return found;
+    const sign = order.down ? -1 : 1;
+    return found.sort((a, b) => sign * compare(column.value(a), column.value(b)) || compare(key(a), key(b)));
+  }
+
+  function matches(row, words) {
+    const text = columns.map((column) => (column.value ? column.value(row) : "")).join(" ").toLowerCase();
+    return words.every((word) => text.includes(word));
+  }
+
+  function draw() {
+    for (const column of columns) {
+      if (column.sort === false) continue;
+      const direction = order.id !== column.id ? null : order.down ? "descending" : "ascending";
+      set(heads.get(column.id), { "aria-sort": direction });
+    }
+    const visible = shown();
+    const drawn = visible.slice(0, limit).map(rowOf);
+    const present = new Set(rows.map(key));
+    for (const name of [...known.keys()].filter((name) => !present.has(name))) known.delete(name);
+    for (const name of [...chosen].filter((name) => !present.has(name))) chosen.delete(name);
+    place(drawn);
+    const hiddenRows = visible.length - drawn.length;
+    const words = !visible.length ? (rows.length ? "Nothing matches the filter." : isKnown ? empty : "Loading…") : `${hiddenRows} more: filter to see them.`;
+    notice.hidden = visible.length > 0 && hiddenRows === 0;
+    fill(notice, words);
+    drawChosen();
+  }
+
+  /** Move only what is not in its place: moving an element takes the focus from it. */
+  function place(wanted) {
+    const staying = new Set(wanted);
+    for (const row of [...body.children]) if (!staying.has(row)) row.remove();
+    wanted.forEach((row, index) => {
+      if (body.children[index] !== row) body.insertBefore(row, body.children[index] || null);
+    });
+  }
+
+  function rowOf(row) {
+    const name = key(row);
+    let line = known.get(name);
+    if (!line) {
+      const element = h("tr", { dataset: { key: name } }, select ? h("td", { class: "pick" }, checkbox(name, row)) : null);
+      const cells = columns.map((column) => h("td", { class: classOf(column), dataset: { label: column.title } }));
+      element.append(...cells);
+      line = { element, cells, told: [] };
+      known.set(name, line);
+    }
+    line.row = row;
+    columns.forEach((column, index) => {
+      const content = column.cell ? column.cell(row) : column.value(row);
+      if (content instanceof Node || Array.isArray(content)) {
+        // A cell with nodes is drawn again when what it stands for has changed.
+        const mark = column.mark ? column.mark(row) : undefined;
+        if (mark !== undefined && line.told[index] === mark) return;
+        if (line.cells[index].contains(document.activeElement) && mark === undefined && line.told[index] === "nodes") return;
+        line.told[index] = mark === undefined ? "nodes" : mark;
+        fill(line.cells[index], content);
+      } else if (line.told[index] !== content) {
+        line.told[index] = content;
+        fill(line.cells[index], content);
+      }
+    });
+    return line.element;
+  }
+
+  function checkbox(name) {
+    return h("input", {
+      type: "checkbox", "aria-label": `Select ${name}`,
+      onchange: (event) => choose([name], event.target.checked),
+    });
+  }
+
+  function choose(names, is) {
+    for (const name of names) {
+      if (is) chosen.add(name);
+      else chosen.delete(name);
+    }
+    drawChosen();
+    onselect?.([...chosen]);
+  }
+
+  function drawChosen() {
+    if (!select) return;
+    for (const [name, line] of known) {
+      line.element.classList.toggle("chosen", chosen.has(name));
+      line.element.querySelector(".pick input").checked = chosen.has(name);
+    }
+    all.checked = rows.length > 0 && chosen.size === rows.length;
+    all.indeterminate = chosen.size > 0 && chosen.size < rows.length;
+  }
+
+  function onKey(event) {
+    const line = event.target.closest("tr");
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      const other = event.key === "ArrowDown" ? line.nextElementSibling : line.previousElementSibling;
+      const cell = event.target.closest("td");
+      const target = other && (other.children[cell.cellIndex]?.querySelector(FOCUSABLE) || other.querySelector(FOCUSABLE));
+      if (target) {
+        event.preventDefault();
+        target.focus();
+      }
+    } else if (event.key === "Enter" && onopen && event.target === line) {
+      onopen(known.get(line.dataset.key).row);
+    }
+  }
+
+  function onClick(event) {
+    if (event.target.closest("a, button, input, select, label, summary") || String(getSelection())) return;
+    const line = event.target.closest("tr");
+    if (line) onopen(known.get(line.dataset.key).row);
+  }
+
+  draw();
+  return {
+    element,
+    update(next) {
+      rows = next;
+      isKnown = true;
+      draw();
+    },
+    filter(text) {
+      needle = text;
+      draw();
+    },
+    get selected() {
+      return [...chosen];
+    },
+    clearSelection() {
+      choose([...chosen], false);
+    },
+    get rows() {
+      return rows;
+    },
+  };
+}
+
+const FOCUSABLE = "a[href], button, input, select, [tabindex='0']";
+
+/** A field that filters a table while one types. */
+export function filterField(target, label = "Filter") {
+  return h("input", {
+    type: "search", class: "filter", placeholder: label, "aria-label": label,
+    oninput: (event) => target.filter(event.target.value),
+  });
+}
+
+function classOf({ kind = "text", minor = false }) {
+  return minor ? `${kind} minor` : kind;
+}
+
+function compare(a, b) {
+  const [left, right] = [a ?? -Infinity, b ?? -Infinity];
+  if (typeof left === "number" && typeof right === "number") return left - right;
+  return String(left).localeCompare(String(right), "en", { numeric: true });
+}

@@ -1,0 +1,75 @@
+"""Delayed messages: when they are due, and calling them off."""
+
+import re
+
+from dashboard.strange import IMAGE
+from dashboard.visits import Visiting
+from playwright.sync_api import Locator, Page, expect
+from support.broker import Served
+
+import quivermq
+
+HOUR = 3600
+
+
+def rows(page: Page) -> Locator:
+    return page.locator("main tbody tr")
+
+
+def test_a_timeline_and_a_list(broker: Served, visit: Visiting) -> None:
+    delays = [60, 120, HOUR + 60, 20 * HOUR, 40 * 24 * HOUR]
+    queue = broker.engine.queue("orders")
+    queue.put_many([quivermq.Message(b"in %d" % delay, delay=delay) for delay in delays])
+    broker.engine.queue("mails").put(b"x", delay=30 * HOUR)
+    page = visit(broker).open("delayed")
+    expect(rows(page)).to_have_count(2)
+    expect(rows(page).first).to_contain_text("orders")
+    chart = page.locator("figure")
+    expect(chart).to_contain_text("6 messages")
+    page.get_by_label("How far the timeline reaches").select_option("Next 24 hours")
+    expect(chart).to_contain_text("4 messages here, 2 later")
+    page.get_by_role("link", name="orders").click()
+    expect(rows(page)).to_have_count(5)
+    expect(rows(page).first).to_contain_text("in 60")
+    expect(rows(page).first).to_contain_text(re.compile(r"in \d+ s|in 1 min"))
+    page.get_by_label("How far the timeline reaches").select_option("Next hour")
+    expect(chart).to_contain_text("2 messages here, 3 later")
+    # With the keyboard: to the last span of the hour, and on from there.
+    bars = page.get_by_role("slider")
+    bars.focus()
+    bars.press("End")
+    expect(chart).to_contain_text("0 messages")
+    bars.press("Enter")
+    expect(rows(page)).to_have_count(3)
+    expect(rows(page).first).to_contain_text("in 3660")
+    page.get_by_role("button", name="Back to the next one").click()
+    expect(rows(page)).to_have_count(5)
+
+
+def test_one_is_cancelled(broker: Served, visit: Visiting) -> None:
+    queue = broker.engine.queue("orders")
+    queue.put(b"first", delay=HOUR)
+    queue.put(IMAGE.encode(), key=IMAGE.encode(), delay=2 * HOUR)
+    late = queue.put(b"third", delay=3 * HOUR)
+    seen = visit(broker)
+    seen.expect_status(404)
+    page = seen.open("delayed/orders")
+    expect(rows(page)).to_have_count(3)
+    rows(page).first.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the message").click()
+    expect(page.get_by_text("Cancelled.")).to_be_visible()
+    expect(rows(page)).to_have_count(2)
+    rows(page).first.locator("button.linklike").click()
+    panel = page.locator("aside.drawer")
+    expect(panel.locator("pre")).to_have_text(IMAGE)
+    assert page.locator("img[src=x]").count() == 0
+    panel.get_by_role("button", name="Cancel this message").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the message").click()
+    expect(rows(page)).to_have_count(1)
+    assert [waiting.value for waiting in queue.scheduled()] == [b"third"]
+    rows(page).first.get_by_role("button", name="Cancel").click()
+    assert late.scheduled_id is not None
+    assert queue.cancel(late.scheduled_id)
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the message").click()
+    expect(page.get_by_text("does not wait any more")).to_be_visible()
+    expect(page.get_by_text("No delayed messages here.")).to_be_visible()
