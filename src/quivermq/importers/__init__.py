@@ -1,0 +1,12 @@
+"""The directories of other queues, read and brought into topics.
+
+`import_queue` is the way in. A reader for each kind tells what is in a directory, in the words of `model`;
+the side that writes knows none of them.
+"""
+
+from quivermq.importers.importing import import_queue
+from quivermq.importers.kinds import KINDS
+from quivermq.importers.model import Finding
+from quivermq.importers.summary import ImportSummary, TopicSummary
+
+__all__ = ["KINDS", "Finding", "ImportSummary", "TopicSummary", "import_queue"]

@@ -1,0 +1,101 @@
+"""Items as the frames they become."""
+
+from collections.abc import Sequence
+
+from quivermq.delivery.dead_letters import STORY_BYTES, STORY_NAMES, STORY_PREFIX
+from quivermq.frame import Codec, Frame, Producer, encode
+from quivermq.importers.marks import STREAM, import_headers
+from quivermq.importers.model import Death, Item
+from quivermq.topic.incoming import Message, message_bytes
+
+_REASON_BYTES_MAX = 256
+_ERROR_BYTES_MAX = 4096
+# What the headers of an import take, but for reasons and other long texts.
+_MARKS_BYTES = 128
+# Less than every other time to live, and more than none.
+_NO_TIME_S = 0.000_001
+
+
+def item_bytes(item: Item) -> int:
+    """About how much room an item takes in a frame."""
+    size = len(item.value) + len(item.id) + _MARKS_BYTES
+    if item.headers or item.key or item.dead:
+        size += message_bytes(b"", item.key, item.headers) + (STORY_BYTES if item.dead else 0)
+    return size
+
+
+def stored_bytes(item: Item) -> int:
+    """How large an item is as a message, which is what a topic limits, without the story of its end."""
+    headers = import_headers(item, is_unique=False)
+    size = sum(len(name.encode()) + len(content) for name, content in headers.items())
+    return size + len(item.value) + len(item.key or b"")
+
+
+def frame_of(
+    items: Sequence[Item], topic: str, codec: Codec, producer: Producer, *, is_unique: bool
+) -> Frame:
+    """One frame of the messages of one lane; `topic` is what dead letters are those of."""
+    headers = [import_headers(item, is_unique=is_unique) for item in items]
+    timestamps = [item.timestamp_us for item in items]
+    expires_at = [item.expires_at_us for item in items]
+    if items[0].dead is not None:
+        # As when we give up a message ourselves: the time is that of its end, and it expires no more.
+        for place, item in enumerate(items):
+            assert item.dead is not None, "dead letters and others go to different topics"
+            headers[place].update(_story(item, item.dead, topic))
+            timestamps[place] = item.timestamp_us if item.dead.time_us is None else item.dead.time_us
+        expires_at = []
+    return encode(
+        [item.value for item in items],
+        timestamp=timestamps,
+        keys=[item.key for item in items],
+        headers=headers,
+        expires_at=expires_at or None,
+        codec=codec,
+        producer=producer,
+    )
+
+
+def delayed_message(item: Item, partition: int, stream: str) -> Message:
+    """An item that waits until it is due."""
+    assert item.deliver_at_us is not None, "only what is delayed comes here"
+    ttl = None
+    if item.expires_at_us is not None:
+        ttl = max((item.expires_at_us - item.deliver_at_us) / 1_000_000, _NO_TIME_S)
+    return Message(
+        item.value,
+        key=item.key,
+        headers={**import_headers(item, is_unique=False), STREAM: stream.encode()},
+        priority=item.level,
+        ttl=ttl,
+        deliver_at=item.deliver_at_us,
+        # A call that got no answer is made again, and must not put it twice.
+        dedup_id=f"{stream}/{item.identity}",
+        timestamp=item.timestamp_us,
+        partition=partition,
+    )
+
+
+def _story(item: Item, death: Death, topic: str) -> dict[str, bytes]:
+    """What our own dead letters tell, as far as the source knows it."""
+    told = (
+        topic,
+        death.partition or 0,
+        item.level,
+        death.offset,
+        item.timestamp_us,
+        death.attempts or 0,
+        _cut(death.reason or "imported", _REASON_BYTES_MAX),
+        _cut(death.error or "", _ERROR_BYTES_MAX),
+        death.group or "",
+        item.timestamp_us if death.time_us is None else death.time_us,
+    )
+    return {
+        STORY_PREFIX + name: str(each).encode(errors="backslashreplace")
+        for name, each in zip(STORY_NAMES, told, strict=True)
+        if each is not None
+    }
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    return text.encode(errors="backslashreplace")[:bytes_max].decode(errors="ignore")

@@ -1,0 +1,221 @@
+"""The directory of a FluxMQ broker, of one of its queues, or of the segments of one.
+
+A queue is `queues/<name>/segments/<base offset>.seg`; a name may have slashes. The dead letters of a queue
+are in another one, `$dlq/<name>` unless `config/queues.json` names it, and each says where it came from.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from quivermq.disk import Disk
+from quivermq.errors import InvalidRequest, StorageFailed
+from quivermq.importers.files import json_object
+from quivermq.importers.fluxmq_batches import LAYOUT
+from quivermq.importers.fluxmq_groups import read_groups
+from quivermq.importers.fluxmq_items import Translator
+from quivermq.importers.fluxmq_queue import SUFFIX, records_in, segments_of
+from quivermq.importers.model import Findings, Item, SeenId, SourceGroup, text_identity
+from quivermq.importers.segment_files import (
+    SegmentFile,
+    segment_files,
+    total_bytes,
+    witnesses_of,
+)
+
+KIND = "fluxmq"
+
+_PARTS = {"queues", "groups", "config"}
+_DEAD_PREFIX = "$dlq/"
+_DEPTH_MAX = 16
+
+
+def looks_like(path: Path, disk: Disk) -> bool:
+    """Whether a directory may be one of FluxMQ."""
+    try:
+        directories = (path, path / "segments", *dict(_queue_directories(disk, path / "queues")).values())
+        return any(segment_files(disk, each, SUFFIX) for each in directories) or len(directories) > 2
+    except StorageFailed:
+        return False
+
+
+def open_source(path: Path, disk: Disk) -> "FluxSource":
+    """The queues in a directory. Raises InvalidRequest when it is not one of FluxMQ."""
+    if disk.is_directory(path / "queues"):
+        return FluxSource(path, disk, dict(_queue_directories(disk, path / "queues")))
+    if disk.is_directory(path / "segments") or segment_files(disk, path, SUFFIX):
+        return FluxSource(path, disk, {path.name: path}, has_names=False)
+    raise InvalidRequest(
+        f"{path} is no directory of FluxMQ: it has no queues/, no segments/ and no files such as"
+        " 00000000000000000000.seg"
+    )
+
+
+def _queue_directories(
+    disk: Disk, parent: Path, prefix: str = "", depth: int = _DEPTH_MAX
+) -> Iterator[tuple[str, Path]]:
+    """The queues below a directory. They nest where their names have slashes, as those of dead letters."""
+    for name in disk.names(parent) if depth else ():
+        path = parent / name
+        if disk.is_directory(path):
+            if disk.is_directory(path / "segments"):
+                yield prefix + name, path
+            # The parts of a queue are not queues.
+            if name not in ("segments", "consumers"):
+                yield from _queue_directories(disk, path, f"{prefix}{name}/", depth - 1)
+
+
+class _Letters(NamedTuple):
+    """A queue that holds dead letters of others."""
+
+    name: str
+    path: Path
+    owners: Sequence[str]
+    """Those of which it has any. To the first one belongs what does not say."""
+    is_shared: bool
+    """Whether it has messages of its own as well: then only what says so is a dead letter."""
+
+    def owner(self, origin: str | None) -> str | None:
+        """To which queue a record belongs that says it comes from `origin`; None for this one."""
+        if origin in self.owners:
+            return origin
+        return None if self.is_shared else self.owners[0]
+
+
+class FluxSource:
+    """The queues of one directory."""
+
+    kind = KIND
+
+    def __init__(
+        self, path: Path, disk: Disk, queues: Mapping[str, Path], *, has_names: bool = True
+    ) -> None:
+        self.path = path
+        self.has_names = has_names
+        self.findings = Findings()
+        self._disk = disk
+        letters = _letter_queues(disk, queues, self._named_letter_queues())
+        own = {
+            name: path for name, path in queues.items() if name not in letters or letters[name].is_shared
+        }
+        names = set(own).union(*(queue.owners for queue in letters.values()))
+        self.topics = [
+            FluxTopic(self, disk, name, own.get(name), letters.values()) for name in sorted(names)
+        ]
+        for name in disk.names(path) if disk.is_directory(path / "queues") else ():
+            if name not in _PARTS:
+                self.findings.add(path / name, None, "it is not imported", is_damage=False)
+
+    def close(self) -> None:
+        """Nothing is kept open between two calls."""
+
+    def _named_letter_queues(self) -> dict[str, str]:
+        """By queue, the one that the settings name for its dead letters."""
+        path = self.path / "config" / "queues.json"
+        if not self._disk.exists(path):
+            return {}
+        document = json_object(self._disk, path, self.findings, "where dead letters are kept is")
+        problem = "the settings of the queues, as retention and retries, are not imported"
+        self.findings.add(path, None, problem, is_damage=False)
+        configs = (document or {}).get("configs")
+        named = {}
+        for config in configs if isinstance(configs, list) else ():
+            letters = config.get("DLQConfig") if isinstance(config, dict) else None
+            topic = letters.get("Topic") if isinstance(letters, dict) else None
+            if isinstance(topic, str) and topic and topic != config.get("Name"):
+                named[str(config.get("Name"))] = topic
+        return named
+
+
+def _letter_queues(disk: Disk, queues: Mapping[str, Path], named: Mapping[str, str]) -> dict[str, _Letters]:
+    owners: dict[str, list[str]] = {
+        name: [name.removeprefix(_DEAD_PREFIX)] for name in queues if name.startswith(_DEAD_PREFIX)
+    }
+    for owner, name in sorted(named.items()):
+        if name in queues and owner not in owners.setdefault(name, []):
+            owners[name].append(owner)
+    found = {}
+    for name in sorted(owners):
+        is_shared = not name.startswith(_DEAD_PREFIX) and not _begins_with_letter(disk, queues[name])
+        found[name] = _Letters(name, queues[name], owners[name], is_shared)
+    return found
+
+
+def _begins_with_letter(disk: Disk, queue: Path) -> bool:
+    """Whether the first message of a queue is a dead letter: then all are taken for some."""
+    translator = Translator(Findings())
+    for stored, record in records_in(disk, queue, Findings()):
+        return translator.dead_letter(record, stored.path, stored.position)[0] is not None
+    return False
+
+
+class FluxTopic:
+    """A queue with its dead letters. `path` is None for one of which nothing else is left."""
+
+    partitions = 1
+    seen_ids: Sequence[SeenId] = ()
+
+    def __init__(
+        self, source: FluxSource, disk: Disk, name: str, path: Path | None, letters: Iterable[_Letters]
+    ) -> None:
+        self.name = name
+        self._findings = source.findings
+        self._told_groups = source.path / "groups"
+        self._disk = disk
+        self._path = path
+        self._letters = [queue for queue in letters if name in queue.owners]
+        self._shared = next((queue for queue in letters if queue.name == name), None)
+        self._groups: list[SourceGroup] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(total_bytes(self._disk, self._files(path)) for path in self._paths().values())
+
+    @property
+    def witnesses(self) -> Sequence[str]:
+        found: list[str] = []
+        for name, path in self._paths().items():
+            found += witnesses_of(self._disk, self._files(path), LAYOUT.header_bytes, name)
+        return found
+
+    @property
+    def groups(self) -> Sequence[SourceGroup]:
+        if self._groups is None:
+            self._groups = self._read_groups()
+        return self._groups
+
+    def items(self) -> Iterator[Item]:
+        self._groups = self._read_groups()
+        if self._path is None:
+            return
+        translator = Translator(self._findings)
+        for stored, record in records_in(self._disk, self._path, self._findings):
+            if self._shared is not None:
+                origin, _ = translator.dead_letter(record, stored.path, stored.position)
+                if self._shared.owner(origin) is not None:
+                    continue
+            yield translator.item(record, stored.path, stored.position)
+
+    def dead_letters(self) -> Iterator[Item]:
+        translator = Translator(self._findings)
+        for queue in self._letters:
+            for stored, record in records_in(self._disk, queue.path, self._findings):
+                origin, item = translator.dead_letter(record, stored.path, stored.position)
+                if queue.owner(origin) == self.name:
+                    if queue.name != _DEAD_PREFIX + self.name:
+                        # Others lie in another queue, and have the same offsets.
+                        item.identity = text_identity(f"{queue.name}\n{record.offset}")
+                    yield item
+
+    def _read_groups(self) -> list[SourceGroup]:
+        if self._path is None:
+            return []
+        return read_groups(self._disk, self._path, self.name, self._told_groups, self._findings)
+
+    def _paths(self) -> dict[str, Path]:
+        """The queue itself, under no name because copies may be called otherwise, and its dead letters."""
+        own = {} if self._path is None else {"": self._path}
+        return own | {queue.name: queue.path for queue in self._letters}
+
+    def _files(self, queue: Path) -> list[SegmentFile]:
+        return segment_files(self._disk, segments_of(self._disk, queue), SUFFIX)

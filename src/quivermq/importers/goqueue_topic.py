@@ -1,0 +1,176 @@
+"""A topic of GoQueue: its partitions, what waits in it, how far its groups are, and its dead letters."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quivermq.disk import Disk
+from quivermq.importers.goqueue_delays import NO_DELAYS, Delays, Place, read_delays
+from quivermq.importers.goqueue_items import Translator
+from quivermq.importers.goqueue_letters import open_letter
+from quivermq.importers.goqueue_records import COMMIT, LAYOUT, Record, record_of
+from quivermq.importers.model import Death, Findings, Item, Position, SeenId, SourceGroup, text_identity
+from quivermq.importers.segment_files import segment_files, told_segment_files, total_bytes, witnesses_of
+from quivermq.importers.segments import Stored, whole_records
+
+SUFFIX = ".log"
+# What tells nothing that the segments do not tell.
+_BESIDE = (".index", ".timeindex")
+LETTERS_SUFFIX = ".dlq"
+
+Partitions = Mapping[int, Path]
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicState:
+    """What a broker knows of a topic beside its messages."""
+
+    delays: Path | None = None
+    """Where its delays are kept."""
+    positions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """By group and partition, the next offset."""
+    aborted: Collection[Place] = ()
+    unended: Collection[Place] = ()
+    is_known: bool = False
+    """Whether it is known which messages are aborted."""
+
+
+class GoTopic:
+    """Its partitions by number, and those of the topics that hold its dead letters, by name."""
+
+    seen_ids: Sequence[SeenId] = ()
+
+    def __init__(
+        self,
+        name: str,
+        disk: Disk,
+        findings: Findings,
+        partitions: Partitions,
+        letters: Mapping[str, Partitions],
+        state: TopicState,
+    ) -> None:
+        self.name = name
+        self._disk = disk
+        self._findings = findings
+        self._partitions = partitions
+        self._letters = letters
+        self._state = state
+        self._delays: Delays | None = None
+
+    @property
+    def partitions(self) -> int:
+        return max((number for _, number in self._paths()), default=0) + 1
+
+    @property
+    def size_bytes(self) -> int:
+        paths = self._paths().values()
+        return sum(total_bytes(self._disk, segment_files(self._disk, path, SUFFIX)) for path in paths)
+
+    @property
+    def witnesses(self) -> Sequence[str]:
+        found: list[str] = []
+        for place, path in self._paths().items():
+            files = segment_files(self._disk, path, SUFFIX)
+            found += witnesses_of(self._disk, files, LAYOUT.header_bytes, *place)
+        return found
+
+    @property
+    def groups(self) -> Sequence[SourceGroup]:
+        if self._delays is None:
+            self._delays = self._read_delays()
+        groups = []
+        for name, told in sorted(self._state.positions.items()):
+            positions = {
+                number: Position(offset, self._waiting(number, offset))
+                for number, offset in sorted(told.items())
+                if number in self._partitions
+            }
+            groups.append(SourceGroup(name, positions))
+        return groups
+
+    def items(self) -> Iterator[Item]:
+        self._delays = self._read_delays()
+        missing = set(self._delays.due_us)
+        hidden = 0
+        for number, path in self._partitions.items():
+            translator = Translator(number, self._findings)
+            for stored, record in self._messages(path):
+                place = (number, record.offset)
+                missing.discard(place)
+                if place in self._state.aborted or place in self._state.unended:
+                    hidden += place in self._state.unended
+                    continue
+                item = translator.item(stored, record)
+                if item is not None:
+                    item.deliver_at_us = self._delays.due_us.get(place)
+                    item.is_consumed = place in self._delays.done
+                    yield item
+        self._tell_hidden(hidden, missing)
+
+    def dead_letters(self) -> Iterator[Item]:
+        for name, partitions in self._letters.items():
+            for number, path in partitions.items():
+                translator = Translator(number, self._findings)
+                for stored, record in self._messages(path):
+                    item = translator.item(stored, record)
+                    if item is None:
+                        continue
+                    self._open(item, stored)
+                    if name != self.name + LETTERS_SUFFIX:
+                        # Others lie in another topic, and have the same offsets.
+                        item.identity = text_identity(f"{name}\n{record.offset}")
+                    yield item
+
+    def _paths(self) -> dict[tuple[str, int], Path]:
+        """All directories. The topic itself is under no name, because a copy may be called otherwise."""
+        named = {"": self._partitions, **self._letters}
+        return {(name, number): path for name, paths in named.items() for number, path in paths.items()}
+
+    def _messages(self, directory: Path) -> Iterator[tuple[Stored, Record]]:
+        files = told_segment_files(self._disk, directory, SUFFIX, _BESIDE, self._findings)
+        for stored, _ in whole_records(self._disk, files, LAYOUT, self._findings):
+            record = record_of(stored)
+            if record.is_control:
+                self._tell_abort(stored, record)
+            else:
+                yield stored, record
+
+    def _open(self, item: Item, stored: Stored) -> None:
+        try:
+            open_letter(item)
+        except ValueError as error:
+            problem = f"offset {item.identity} is kept as it is: it is no dead letter of GoQueue, {error}"
+            self._findings.add(stored.path, stored.position, problem, is_damage=False)
+            item.dead = Death()
+
+    def _read_delays(self) -> Delays:
+        path = self._state.delays
+        return NO_DELAYS if path is None else read_delays(self._disk, path, self._findings)
+
+    def _waiting(self, partition: int, end: int) -> dict[int, int]:
+        """What waits before an offset: a group passed over it, and has not had it."""
+        assert self._delays is not None
+        places = sorted(self._delays.due_us)
+        return {offset: 0 for number, offset in places if number == partition and offset < end}
+
+    def _tell_abort(self, stored: Stored, record: Record) -> None:
+        if record.flags & COMMIT or self._state.is_known:
+            return
+        problem = (
+            f"the transaction {record.transaction!r:.80} was aborted; which messages are its own is not"
+            " known here, and they are imported"
+        )
+        self._findings.add(stored.path, stored.position, problem, is_damage=False)
+
+    def _tell_hidden(self, hidden: int, missing: set[Place]) -> None:
+        paths = list(self._partitions.values())
+        if hidden:
+            problem = f"of transactions that were not ended, messages are left out: {hidden}"
+            self._findings.add(paths[0].parent, None, problem, is_damage=False)
+        if missing and self._state.delays is not None:
+            partition, offset = min(missing)
+            problem = (
+                f"messages wait in it that are in no log: {len(missing)}, the first is offset {offset} of"
+                f" partition {partition}"
+            )
+            self._findings.add(self._state.delays, None, problem)

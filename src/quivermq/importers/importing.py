@@ -1,0 +1,109 @@
+"""Importing a directory of another queue: what `quivermq.importers.import_queue` does, step by step."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from quivermq.client import Connection
+from quivermq.clock import Clock, SystemClock
+from quivermq.disk import Disk, SystemDisk
+from quivermq.engine import Engine
+from quivermq.errors import InvalidRequest, StorageFailed
+from quivermq.importers.kinds import open_source
+from quivermq.importers.model import Finding, Source
+from quivermq.importers.naming import chosen_topics
+from quivermq.importers.summary import ImportSummary
+from quivermq.importers.target import NoTarget, target_of
+from quivermq.importers.topic_import import Options, TopicImport
+from quivermq.topic.names import check_group_name
+
+
+def import_queue(
+    kind: str,
+    directory: str | os.PathLike[str],
+    queue: Engine | Connection | None,
+    *,
+    topic: str | None = None,
+    source_topics: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+    groups: Sequence[str] = ("default",),
+    all: bool = False,  # noqa: A002 - As the option of the command is called.
+    strict: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> ImportSummary:
+    """Bring the messages of another queue, and what it knows of them, into topics of this one.
+
+    `kind` is ledgerq, tinymq, fluxmq or goqueue. One topic of the source gets the name `topic`; several get
+    it as a prefix, or keep their own names. `names` says for single ones what they are called here, and
+    `source_topics` which of them to take. Attempts of a source without groups count for `groups`.
+
+    Consumed and expired messages are left out unless `all`. What is damaged is left out and told in the
+    findings; with `strict` it raises StorageFailed instead, before anything is written. What an earlier
+    call imported is not added again. A `dry_run` writes nothing, and needs no queue. `progress` is told how
+    many bytes of how many are done. Raises InvalidRequest, NotFound, Conflict, and what `put_frame` raises.
+    """
+    disk = disk or SystemDisk()
+    for group in groups:
+        check_group_name(group)
+    if queue is None and not dry_run:
+        raise InvalidRequest("an import needs a queue to go to: only a dry run does without")
+    target = NoTarget() if queue is None else target_of(queue)
+    source = open_source(kind, Path(directory), disk)
+    try:
+        chosen = chosen_topics(source, topic, source_topics, names or {})
+        total = sum(each.size_bytes for _, each in chosen) * (2 if strict else 1)
+        meter = _Meter(total, progress)
+        options = Options(tuple(groups), all, dry_run, meter.add, clock or SystemClock())
+        imports = [TopicImport(source, each, name, target, options) for name, each in chosen]
+        if strict:
+            _check(source, imports)
+        summary = ImportSummary(kind, source.path, dry_run, [each.run() for each in imports])
+        summary.take_findings(source.findings)
+        meter.finish()
+        return summary
+    finally:
+        source.close()
+
+
+class _Meter:
+    """Adds up what is done. What a source has superseded is never seen, so the end comes with a jump."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
+        self._total = total
+        self._progress = progress
+        self._done = 0
+
+    def add(self, done: int) -> None:
+        self._done = min(self._done + done, self._total)
+        self._progress(self._done, self._total)
+
+    def finish(self) -> None:
+        self._progress(self._total, self._total)
+
+
+def _check(source: Source, imports: list[TopicImport]) -> None:
+    """Read everything once. Raises StorageFailed when something of it could not be imported."""
+    for each in imports:
+        each.check()
+    if source.findings.damages:
+        raise _refusal(source)
+    source.findings.clear()
+
+
+def _refusal(source: Source) -> StorageFailed:
+    first = next(finding for finding in source.findings.kept if finding.is_damage)
+    count = source.findings.damages
+    more = f", and {count - 1} more" if count > 1 else ""
+    return StorageFailed(
+        f"{told(first)}{more}: nothing was imported. Without strict, everything that is whole is imported",
+        path=first.path,
+    )
+
+
+def told(finding: Finding) -> str:
+    """A finding as one line."""
+    place = "" if finding.position is None else f" at byte {finding.position}"
+    return f"{finding.path}{place}: {finding.problem}"

@@ -1,0 +1,241 @@
+"""A LedgerQ segment, walked from entry to entry. Behind damage the next whole entry is looked for.
+
+Entries have no mark, so first the length of the damaged one is believed, and where that leads nowhere every
+place is tried at which the first bytes make sense.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from crc32c import crc32c
+
+from quivermq.disk import Disk, File
+from quivermq.errors import StorageFailed
+from quivermq.importers.files import first_bytes
+from quivermq.importers.ledgerq_entries import (
+    CHECKPOINT,
+    DATA,
+    HEAD,
+    KNOWN_FLAGS,
+    LENGTH_MAX,
+    LENGTH_MIN,
+    TRAILER_BYTES,
+    Entry,
+    Unreadable,
+    is_whole,
+    parse,
+)
+from quivermq.importers.model import Findings
+
+HEADER_BYTES = 64
+MAGIC = 0x4C445151
+_HEADER = Struct("<IHHQqQQ20xI")
+_VERSION = 1
+
+_WINDOW_BYTES = 1024 * 1024
+# A file that was made to keep us busy has a length everywhere that has to be summed up.
+_SEARCH_BYTES_MAX = 4 * 1024**3
+_LOOK_BYTES = 4096
+# A length below LENGTH_MAX, a type, flags, an id, and a moment after 1970.
+_LIKE_AN_ENTRY = re.compile(rb"(?s)(?=.{3}[\x00-\x03][\x01-\x03][\x00-\x1f].{15}[\x00-\x7f])")
+
+
+def entries(disk: Disk, path: Path, findings: Findings) -> Iterator[Entry]:
+    """The whole entries of a segment, in order. Everything else becomes a finding."""
+    try:
+        file = disk.open(path)
+    except (FileNotFoundError, StorageFailed) as error:
+        findings.add(path, None, f"it cannot be read: {error}")
+        return
+    try:
+        walk = _Walk(file, findings)
+        if walk.has_header():
+            yield from walk.entries()
+    except StorageFailed as error:
+        findings.add(path, None, f"the rest of it cannot be read: {error}")
+    finally:
+        file.close()
+
+
+def is_segment(disk: Disk, path: Path) -> bool:
+    """Whether a file begins as a segment does."""
+    return first_bytes(disk, path, 4) == MAGIC.to_bytes(4, "little")
+
+
+def has_flag(disk: Disk, path: Path, flag: int) -> bool:
+    """Whether an entry of a segment has a flag, without a look at more than is needed to tell."""
+    try:
+        file = disk.open(path)
+    except (FileNotFoundError, StorageFailed):
+        return False
+    try:
+        return _Walk(file, Findings(0)).has_flag(flag)
+    except StorageFailed:
+        # Whoever reads the entries is told of it.
+        return False
+    finally:
+        file.close()
+
+
+class _Walk:
+    """One way through one file, as long as it was when it was opened. Never mapped: somebody may cut it."""
+
+    def __init__(self, file: File, findings: Findings) -> None:
+        self._file = file
+        self._path = file.path
+        self._findings = findings
+        self._size = file.size()
+        self._data = b""
+        self._start = 0
+        self._search_left_bytes = _SEARCH_BYTES_MAX
+
+    def has_header(self) -> bool:
+        """Whether the file is one of ours to read. A damaged header is told, and does no harm."""
+        header = self._file.read(0, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            problem = f"a segment begins with {HEADER_BYTES} bytes, and the file has {len(header)}"
+            self._findings.add(self._path, 0, problem, length=len(header))
+            return False
+        magic, version, *_, crc = _HEADER.unpack(header)
+        if crc != crc32c(header[:-4]):
+            # What the entries need is in themselves.
+            self._findings.add(
+                self._path, 0, "the checksum of the header does not match", length=HEADER_BYTES
+            )
+        elif magic != MAGIC:
+            self._findings.add(self._path, 0, "it does not begin as a segment does", length=self._size)
+            return False
+        elif version != _VERSION:
+            self._findings.add(self._path, 0, f"its version {version} is not known", length=self._size)
+            return False
+        return True
+
+    def entries(self, position: int = HEADER_BYTES) -> Iterator[Entry]:
+        """The whole ones from a position on."""
+        while position < self._size:
+            try:
+                length = self._whole_length(position)
+            except Unreadable as error:
+                position = self._behind_damage(position, str(error))
+                continue
+            try:
+                yield parse(self._data, position - self._start, position)
+            except Unreadable as error:
+                self._findings.add(self._path, position, str(error), length=length + TRAILER_BYTES)
+            position += length + TRAILER_BYTES
+
+    def has_flag(self, flag: int) -> bool:
+        """Whether an entry has it, believing lengths as long as they lead from one entry to the next."""
+        position, size, unpack = HEADER_BYTES, self._size, HEAD.unpack_from
+        while position + HEAD.size <= size:
+            index = self._hold(position, HEAD.size)
+            data = self._data
+            end = len(data) - HEAD.size
+            while index <= end:
+                length, kind, flags, _, _ = unpack(data, index)
+                if length < LENGTH_MIN or not DATA <= kind <= CHECKPOINT or flags & ~KNOWN_FLAGS:
+                    return any(entry.flags & flag for entry in self.entries(self._start + index))
+                if flags & flag:
+                    return True
+                index += length + TRAILER_BYTES
+            position = self._start + index
+        return False
+
+    def _whole_length(self, position: int) -> int:
+        """The length of the entry there, which is then in memory. Raises Unreadable unless it is whole."""
+        left = self._size - position
+        if left < HEAD.size:
+            raise Unreadable(f"the file ends inside of an entry, of which there are {left} bytes")
+        index = self._hold(position, HEAD.size)
+        length, kind = HEAD.unpack_from(self._data, index)[:2]
+        if length < LENGTH_MIN or not DATA <= kind <= CHECKPOINT:
+            raise Unreadable("there is no entry here")
+        if length > left:
+            raise Unreadable(f"an entry has {length} bytes, and the file ends after {left} of them")
+        if length > LENGTH_MAX:
+            raise Unreadable(f"an entry has {length} bytes, the limit is {LENGTH_MAX}")
+        index = self._hold(position, length)
+        if not is_whole(self._data, index, length):
+            raise Unreadable(
+                f"the checksum of entry {HEAD.unpack_from(self._data, index)[3]} does not match"
+            )
+        return int(length)
+
+    def _hold(self, position: int, length: int) -> int:
+        """Have these bytes in `_data`, and return where there. Raises Unreadable when they are gone."""
+        index = position - self._start
+        if index < 0 or index + length > len(self._data):
+            self._data = self._file.read(position, min(max(length, _WINDOW_BYTES), self._size - position))
+            self._start, index = position, 0
+            if len(self._data) < length:
+                raise Unreadable("the file was cut while it was read")
+        return index
+
+    def _behind_damage(self, position: int, problem: str) -> int:
+        """Where to go on behind what is not whole, which is told."""
+        found = self._where_it_ends(position)
+        if found is None:
+            found = self._search(position + 1)
+        if self._search_left_bytes < 0:
+            problem += "; the search for what is whole behind it was given up"
+        end = self._size if found is None else found
+        if self._is_zero(position, end):
+            problem = f"there are {end - position} zeros"
+        self._findings.add(self._path, position, problem, length=end - position)
+        return end
+
+    def _where_it_ends(self, position: int) -> int | None:
+        """The end of the damaged entry, if another one or the end of the file is there."""
+        if self._size - position < 4:
+            return None
+        index = self._hold(position, 4)
+        length = int.from_bytes(self._data[index : index + 4], "little")
+        end = position + length + TRAILER_BYTES
+        if length < LENGTH_MIN or end > self._size:
+            return None
+        return end if end == self._size or self._is_entry(end) else None
+
+    def _is_entry(self, position: int) -> bool:
+        try:
+            self._whole_length(position)
+        except Unreadable:
+            return False
+        return True
+
+    def _search(self, position: int) -> int | None:
+        """The first place from `position` on at which a whole entry begins."""
+        while position + HEAD.size <= self._size:
+            start = position
+            data = self._file.read(start, _WINDOW_BYTES)
+            for match in _LIKE_AN_ENTRY.finditer(data):
+                found = start + match.start()
+                if self._is_likely(found) and self._is_entry(found):
+                    return found
+                if self._search_left_bytes < 0:
+                    return None
+            # The next window begins with what was too short to tell.
+            position = start + max(1, len(data) - HEAD.size + 1)
+        return None
+
+    def _is_likely(self, position: int) -> bool:
+        """Whether an entry there would end inside of the file, with the zeros that belong behind it."""
+        head = self._file.read(position, HEAD.size)
+        if len(head) < HEAD.size:
+            return False
+        length, _, _, number, _ = HEAD.unpack(head)
+        end = position + length
+        if not number or not LENGTH_MIN <= length <= LENGTH_MAX or end > self._size:
+            return False
+        # To look at a place at all takes as long as to sum up some bytes.
+        self._search_left_bytes -= max(length, _LOOK_BYTES)
+        return not any(self._file.read(end, min(TRAILER_BYTES, self._size - end)))
+
+    def _is_zero(self, position: int, end: int) -> bool:
+        while position < end:
+            data = self._file.read(position, min(_WINDOW_BYTES, end - position))
+            if not data or data.count(0) < len(data):
+                return False
+            position += len(data)
+        return True

@@ -1,0 +1,219 @@
+"""What every foreign queue is told in, so that the side that writes knows none of them.
+
+A reader is a module with `open_source(path) -> Source`. It yields what is whole, in order, and notes a
+finding for everything that is not. It opens files for reading only, and holds one entry at a time.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+Level = Literal["high", "normal", "low"]
+
+
+def text_identity(text: str) -> int:
+    """The number that stands for a textual id."""
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest(), "little")
+
+
+def witness(*parts: object) -> str:
+    """A short text that stands for these parts, and practically for no others."""
+    return blake2b(repr(parts).encode(), digest_size=12).hexdigest()
+
+
+@dataclass(slots=True, kw_only=True)
+class Item:
+    """One message of a source, decompressed, with what its queue knows of it.
+
+    Times are unix microseconds. A reader fills in what there is; the defaults mean that there is nothing.
+    """
+
+    identity: int
+    """Unique among the live items, and among the dead letters, of one partition of a source topic, and the
+    same in every run, also when the source has grown: an offset or a numeric id, or `text_identity(id)`.
+    It has at most 128 bits."""
+    id: str
+    """The same for people, such as the digits of the offset; kept in the header quiver-import-id."""
+    value: bytes
+    key: bytes | None = None
+    headers: Mapping[str, bytes] | None = None
+    timestamp_us: int
+    partition: int = 0
+    level: Level = "normal"
+    """Its priority here. Where the source has more levels than three, `priority` tells its own."""
+    priority: str | None = None
+    """The source's own name of a priority that `level` does not tell; kept in quiver-import-priority."""
+    expires_at_us: int | None = None
+    deliver_at_us: int | None = None
+    """Only of a message that the source has not delivered yet; it may be in the past."""
+    attempts: int = 0
+    """How often it was handed out, or given back, without being finished; the next delivery is one more."""
+    reason: str | None = None
+    """Why it failed the last time."""
+    is_consumed: bool = False
+    """Finished by the queue itself, so left out unless everything is asked for. What a named group has
+    finished is told by its `Position`."""
+    dead: "Death | None" = None
+    """Set for a dead letter."""
+    size_bytes: int = 0
+    """About how much of the source it takes, for the progress bar."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Death:
+    """What a source tells of a dead letter besides the message itself. None where it does not say."""
+
+    original_id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    """Where it lay in its topic, in the numbers of the source."""
+    attempts: int | None = None
+    reason: str | None = None
+    """Short, such as the source's own word; "imported" is written where there is none."""
+    error: str | None = None
+    group: str | None = None
+    time_us: int | None = None
+
+
+class SeenId(NamedTuple):
+    """A deduplication id that the source still remembers, also of a message that is consumed or gone."""
+
+    dedup_id: str
+    """As a producer gives it; or, where the source keeps only its hash, `sha256:` and 64 hex digits."""
+    expires_at_us: int
+    identity: int | None = None
+    """The item that had it, in partition 0; None when it is not known."""
+
+
+class Finding(NamedTuple):
+    """Something in a source that could not be imported, or not as it is."""
+
+    path: Path
+    position: int | None
+    """The byte in the file; None when it is about the whole of it."""
+    problem: str
+    """A sentence without a full stop, such as `the checksum of entry 5 does not match`."""
+    length: int | None = None
+    """How many bytes are concerned, where that is known."""
+    is_damage: bool = True
+    """False for what only has to be known: it does not stop a strict import."""
+
+
+class Findings:
+    """What was found so far: the first ones in full, and how many there are."""
+
+    def __init__(self, kept_max: int = 10_000) -> None:
+        self.kept: list[Finding] = []
+        self.count = 0
+        self.damages = 0
+        """How many of them are damage."""
+        self._kept_max = kept_max
+
+    def add(
+        self,
+        path: Path,
+        position: int | None,
+        problem: str,
+        *,
+        length: int | None = None,
+        is_damage: bool = True,
+    ) -> None:
+        self.count += 1
+        self.damages += is_damage
+        # A hostile file may have more of them than there is memory.
+        if len(self.kept) < self._kept_max:
+            self.kept.append(Finding(path, position, problem, length, is_damage))
+
+    def clear(self) -> None:
+        """Begin anew, before everything is read again."""
+        self.kept.clear()
+        self.count = self.damages = 0
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a group has come in a partition."""
+
+    next: int
+    """Everything with an identity below it is finished, but for what `unfinished` names."""
+    unfinished: Mapping[int, int] = field(default_factory=dict)
+    """Identities below `next` that were delivered and are not finished: how often each was delivered."""
+
+
+@dataclass(slots=True)
+class SourceGroup:
+    """A group of consumers; a partition that it does not name is untouched by it."""
+
+    name: str
+    positions: dict[int, Position]
+
+
+class SourceTopic(Protocol):
+    """A queue or topic of a source, with its dead letters."""
+
+    @property
+    def witnesses(self) -> Sequence[str]:
+        """Short texts by which the topic is known again, wherever its directory is moved or copied to.
+
+        Any one of them is enough: for each segment file what never changes in it, such as the base offset
+        and a hash of the first record. Empty where identities are unique everywhere, as random ids are.
+        """
+        ...
+
+    @property
+    def name(self) -> str:
+        """What the source calls it."""
+        ...
+
+    @property
+    def partitions(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much there is to read, for the progress bar."""
+        ...
+
+    @property
+    def groups(self) -> Sequence[SourceGroup]:
+        """Known at the latest when the items have been read."""
+        ...
+
+    @property
+    def seen_ids(self) -> Sequence[SeenId]: ...
+
+    def items(self) -> Iterator[Item]:
+        """The messages in the order in which they are to be delivered; inside a partition that is their
+        own. Identities ascend inside a partition unless the source numbers nothing. Consumed and expired
+        ones are among them, marked. May be called again, and then reports findings again."""
+        ...
+
+    def dead_letters(self) -> Iterator[Item]:
+        """The dead letters of this topic, each with `dead`."""
+        ...
+
+
+class Source(Protocol):
+    """An opened directory. Its findings grow while items are read."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def topics(self) -> Sequence[SourceTopic]:
+        """Sorted by name. A topic that only holds the dead letters of another is not among them."""
+        ...
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the source itself says what its topics are called; if not, the user has to."""
+        ...
+
+    @property
+    def findings(self) -> Findings: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,249 @@
+"""Records that stand behind each other in files, each with a mark, a length and a CRC32C of its own.
+
+Whole ones come out in the order of their offsets. Behind damage the next whole one is looked for: where the
+damaged one says that it ends, and otherwise by the mark. What lies between is told as one finding.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from crc32c import crc32c
+
+from quivermq.disk import Disk, File
+from quivermq.errors import StorageFailed
+from quivermq.importers.model import Findings
+from quivermq.importers.segment_files import SegmentFile
+from quivermq.importers.window import Window
+
+_CRC_START, _CRC_END = 4, 8
+# A file made to keep us busy has a mark everywhere, each with a length that has to be summed up. To look at
+# a mark at all takes as long as to sum up some bytes.
+_SEARCH_BYTES_MAX = 4 * 1024**3
+_SEARCH_BYTES_MIN = 4096
+
+
+class Head(NamedTuple):
+    """What the header of a record says."""
+
+    size_bytes: int
+    """All of it, with the header."""
+    offset: int
+    """The first offset it holds, and the one behind the last."""
+    end: int
+
+
+class Unreadable(Exception):
+    """Why there is no whole record at a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the records of a format look."""
+
+    noun: str
+    mark: bytes
+    """What a record begins with."""
+    header_bytes: int
+    byteorder: Literal["little", "big"]
+    parse: Callable[[bytes], Head]
+    """The head out of the header's bytes. Raises Unreadable."""
+    size_bytes_max: int
+    offsets_max: int
+    """How many offsets a record can hold."""
+
+
+class Stored(NamedTuple):
+    """A whole record: its checksum is right."""
+
+    path: Path
+    position: int
+    head: Head
+    data: bytes
+
+
+def whole_records(
+    disk: Disk, files: Sequence[SegmentFile], layout: Layout, findings: Findings
+) -> Iterator[tuple[Stored, int]]:
+    """The whole records of files in order, each with the first of its offsets that was not there before.
+
+    Everything else, and every hole in the offsets, becomes a finding.
+    """
+    expected: int | None = None
+    for segment in files:
+        try:
+            file = disk.open(segment.path)
+        except (FileNotFoundError, StorageFailed) as error:
+            findings.add(segment.path, None, f"it cannot be read: {error}")
+            continue
+        try:
+            scan = _Scan(file, layout, findings, segment.base, expected)
+            yield from scan.records()
+            expected = scan.expected
+        finally:
+            file.close()
+
+
+class _Scan:
+    """One walk over one file."""
+
+    def __init__(
+        self, file: File, layout: Layout, findings: Findings, base: int, expected: int | None
+    ) -> None:
+        self._path = file.path
+        self._window = Window(file, findings)
+        self._layout = layout
+        self._findings = findings
+        self._base = base
+        self._search_left_bytes = _SEARCH_BYTES_MAX
+        # The first and the last of offsets that were there before, and where that began.
+        self._again: tuple[int, int, int] | None = None
+        self.expected = base if expected is None else expected
+        """The offset that should come next."""
+
+    def records(self) -> Iterator[tuple[Stored, int]]:
+        position = 0
+        while position < self._window.size:
+            stored = self._next_at(position)
+            if stored is None:
+                break
+            position = stored.position + stored.head.size_bytes
+            first = max(stored.head.offset, self.expected)
+            if stored.head.offset < first:
+                self._count_again(stored.position, stored.head.offset, min(first, stored.head.end))
+            if first < stored.head.end:
+                self._tell_again()
+                self.expected = stored.head.end
+                yield stored, first
+        self._tell_again()
+        if self.expected < self._base:
+            # Nothing in it is whole, but its name tells what came before.
+            self._findings.add(self._path, None, f"{_offsets(self.expected, self._base)} missing")
+            self.expected = self._base
+
+    def _next_at(self, position: int) -> Stored | None:
+        """The whole record there, or the next one behind; None when there is none."""
+        try:
+            stored = self._whole_at(position)
+        except Unreadable as error:
+            return self._behind_damage(position, str(error))
+        self._tell_hole(stored)
+        return stored
+
+    def _head_at(self, position: int) -> Head:
+        layout = self._layout
+        header = self._window.read(position, layout.header_bytes)
+        if len(header) < layout.header_bytes:
+            raise Unreadable(f"the file ends inside of the header of a {layout.noun}")
+        head = layout.parse(header)
+        if head.size_bytes > self._window.size - position:
+            raise Unreadable(
+                f"a {layout.noun} has {head.size_bytes} bytes, and the file ends behind"
+                f" {self._window.size - position}"
+            )
+        if head.size_bytes > layout.size_bytes_max:
+            raise Unreadable(
+                f"a {layout.noun} has {head.size_bytes} bytes, the limit is {layout.size_bytes_max}"
+            )
+        return head
+
+    def _whole_at(self, position: int) -> Stored:
+        head = self._head_at(position)
+        data = self._window.read(position, head.size_bytes)
+        if len(data) < head.size_bytes:
+            raise Unreadable("the file was cut while it was read")
+        told = int.from_bytes(data[_CRC_START:_CRC_END], self._layout.byteorder)
+        if crc32c(memoryview(data)[_CRC_END:]) != told:
+            raise Unreadable(f"the checksum of a {self._layout.noun} does not match")
+        return Stored(self._path, position, head, data)
+
+    def _behind_damage(self, position: int, problem: str) -> Stored | None:
+        """The next whole record, told what is lost before it."""
+        stored = self._where_it_ends(position)
+        if stored is None and not self._is_last(position):
+            stored = self._search(position + 1, self._follows(position)) or self._search(
+                position + 1, lambda _position, _head: True
+            )
+        end = self._window.size if stored is None else stored.position
+        lost = ""
+        if stored is not None:
+            lost = lost_offsets(self.expected, stored.head.offset)
+            self.expected = max(self.expected, stored.head.offset)
+        elif self._search_left_bytes < 0:
+            lost = "; the search for what is whole behind it was given up"
+        self._findings.add(self._path, position, problem + lost, length=end - position)
+        return stored
+
+    def _where_it_ends(self, position: int) -> Stored | None:
+        """The record behind the damaged one, if its length is right and only its contents are not.
+
+        Asked first, because a message may hold what looks like a record.
+        """
+        try:
+            end = position + self._head_at(position).size_bytes
+            stored = self._whole_at(end)
+        except Unreadable:
+            return None
+        return stored if self._follows(position)(end, stored.head) else None
+
+    def _is_last(self, position: int) -> bool:
+        try:
+            return position + self._head_at(position).size_bytes == self._window.size
+        except Unreadable:
+            return False
+
+    def _follows(self, position: int) -> Callable[[int, Head], bool]:
+        """Whether a record is one of those that come next, by how many the bytes between could hold."""
+        layout, lowest = self._layout, self.expected
+        highest = max(self.expected, self._base)
+
+        def is_near(candidate: int, head: Head) -> bool:
+            held = (candidate - position) // layout.header_bytes + 1
+            return lowest <= head.offset <= highest + held * layout.offsets_max
+
+        return is_near
+
+    def _search(self, position: int, is_wanted: Callable[[int, Head], bool]) -> Stored | None:
+        while (found := self._window.find(self._layout.mark, position)) is not None:
+            position = found + 1
+            self._search_left_bytes -= _SEARCH_BYTES_MIN
+            if self._search_left_bytes < 0:
+                return None
+            try:
+                head = self._head_at(found)
+                if is_wanted(found, head):
+                    self._search_left_bytes -= head.size_bytes
+                    return self._whole_at(found)
+            except Unreadable:
+                continue
+        return None
+
+    def _tell_hole(self, stored: Stored) -> None:
+        if stored.head.offset > self.expected:
+            hole = _offsets(self.expected, stored.head.offset)
+            self._findings.add(self._path, stored.position, f"{hole} missing in front of this place")
+
+    def _count_again(self, position: int, first: int, end: int) -> None:
+        if self._again is None:
+            self._again = (position, first, end)
+        else:
+            position, first, _ = self._again
+            self._again = (position, first, end)
+
+    def _tell_again(self) -> None:
+        if self._again is not None:
+            position, first, end = self._again
+            problem = f"{_offsets(first, end)} here again; the first ones were taken"
+            self._findings.add(self._path, position, problem)
+            self._again = None
+
+
+def lost_offsets(start: int, end: int) -> str:
+    """The end of a sentence that tells which offsets are lost, if any."""
+    return f"; {_offsets(start, end)} lost" if start < end else ""
+
+
+def _offsets(start: int, end: int) -> str:
+    """A half-open range for a sentence."""
+    return f"offset {start} is" if end == start + 1 else f"offsets {start} to {end - 1} are"

@@ -1,0 +1,295 @@
+"""Bringing one stream of items into a topic: in chunks, each of them once, whatever dies in between.
+
+The frames of a stream carry an id that every run of the import has. A run first takes the next epoch: from
+then on nobody adds what an earlier run, which may still go on, sends. Then it looks for what the ledger
+does not know yet, and leaves out what is there.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from quivermq.clock import Clock
+from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
+from quivermq.errors import Conflict, InvalidRequest
+from quivermq.frame import Column, Frame, Producer, codec_named, has_removed
+from quivermq.importers.encoding import delayed_message, frame_of, item_bytes
+from quivermq.importers.identities import Identities
+from quivermq.importers.ledger import Ledger
+from quivermq.importers.marks import STREAM, identity_of, number_of
+from quivermq.importers.model import Item
+from quivermq.importers.target import Lane, Target, View
+from quivermq.settings import StorageSettings
+from quivermq.topic.incoming import Message
+from quivermq.topic.splitting import FrameLimits, split
+
+# A chunk of small messages of one lane is one frame.
+_CHUNK_MESSAGES = 10_000
+_CHUNK_BYTES = 16 * 1024 * 1024
+
+
+class Place(NamedTuple):
+    """Where an item is now."""
+
+    lane: Lane
+    offset: int
+
+
+class Run(NamedTuple):
+    """Items that lie behind each other."""
+
+    lane: Lane
+    first: int
+    items: list[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKey:
+    """One partition of a source topic, or of its dead letters, in one topic here."""
+
+    import_id: str
+    is_dead: bool
+    partition: int
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.import_id}/{'dead' if self.is_dead else 'live'}/{self.partition}"
+
+    @property
+    def producer_id(self) -> int:
+        return number_of(str(self), self.topic)
+
+
+class StreamWriter:
+    """Takes items in order, and knows those that are there already."""
+
+    def __init__(
+        self,
+        key: StreamKey,
+        view: View,
+        target: Target,
+        ledger: Ledger,
+        *,
+        origin: str,
+        groups: Sequence[str],
+        clock: Clock,
+        refuse: Callable[[Item, str], None],
+        is_unique: bool,
+        wanted: frozenset[int] = frozenset(),
+    ) -> None:
+        self.key = key
+        self._name = str(key)
+        self._view = view
+        self._target = target
+        self._ledger = ledger
+        self._origin = origin
+        self._groups = groups
+        self._clock = clock
+        self._refuse = refuse
+        self._is_unique = is_unique
+        self._wanted = wanted
+        self.places: dict[int, Place] = {}
+        """Where the wanted ones are."""
+        self._codec = codec_named(view.settings.codec)
+        self._limits = FrameLimits.of(StorageSettings())
+        self._sequences: dict[Lane, int] = {}
+        self._chunk: list[Item] = []
+        self._chunk_bytes = 0
+        # Items that an earlier run put and did not note, and those of them that were met again.
+        self._found: dict[int, Place | None] = {}
+        self._met: list[tuple[Item, Place | None]] = []
+        state = target.begin(key.topic, key.producer_id)
+        self._epoch = state.epoch
+        self._state = ledger.state(self._name, view.created_us)
+        self._is_begun = False
+        if self._state.is_open:
+            if not state.epoch:
+                raise self._unknown("so many others have written to it since that this one was forgotten")
+            self._look_behind({Lane(p, priority): first for p, priority, first in state.batches})
+
+    def has(self, item: Item) -> bool:
+        """Whether an earlier run imported it."""
+        if item.identity in self._state.done:
+            return True
+        if self._found and item.identity in self._found:
+            self._met.append((item, self._found.pop(item.identity)))
+            return True
+        return False
+
+    def add(self, item: Item) -> None:
+        """Import it with the next chunk."""
+        self._chunk.append(item)
+        self._chunk_bytes += len(item.value)
+        if len(self._chunk) >= _CHUNK_MESSAGES or self._chunk_bytes >= _CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was added, and note it."""
+        if not self._chunk and not self._met:
+            return
+        if not self._is_begun:
+            self._ledger.note_begun(self._name, self._view.created_us)
+            self._is_begun = True
+        now_us = self._clock.now_us()
+        delayed = [item for item in self._chunk if (item.deliver_at_us or 0) > now_us]
+        if delayed:
+            runs = self._put([item for item in self._chunk if (item.deliver_at_us or 0) <= now_us])
+            delayed = self._delay(delayed)
+        else:
+            runs = self._put(self._chunk)
+        runs += [Run(place.lane, place.offset, [item]) for item, place in self._met if place is not None]
+        self._count(runs)
+        if self._wanted:
+            self._note_places(runs)
+        self._note_done(runs, [*delayed, *(item for item, place in self._met if place is None)])
+        self._chunk, self._met, self._chunk_bytes = [], [], 0
+
+    def _note_places(self, runs: list[Run]) -> None:
+        for lane, first, items in runs:
+            for offset, item in enumerate(items, first):
+                if item.identity in self._wanted:
+                    self.places[item.identity] = Place(lane, offset)
+
+    def _note_done(self, runs: list[Run], delayed: list[Item]) -> None:
+        done = Identities()
+        for item in delayed:
+            done.add(item.identity)
+        ends: dict[Lane, int] = {}
+        for lane, first, items in runs:
+            ends[lane] = max(ends.get(lane, 0), first + len(items))
+            for item in items:
+                done.add(item.identity)
+        self._ledger.note_done(self._name, self._view.created_us, done, ends)
+
+    def finish(self) -> None:
+        """Everything was added."""
+        self.flush()
+        if self._is_begun or self._state.is_open:
+            self._ledger.note_ended(self._name, self._view.created_us)
+
+    def lane_of(self, item: Item) -> Lane:
+        """Where an item goes. A topic with fewer partitions than the source takes several into one."""
+        priority = "normal" if item.dead is not None else item.level
+        return Lane(item.partition % self._view.settings.partitions, priority)
+
+    def _put(self, items: Iterable[Item]) -> list[Run]:
+        by_lane: dict[Lane, list[Item]] = {}
+        for item in items:
+            by_lane.setdefault(self.lane_of(item), []).append(item)
+        runs: list[Run] = []
+        for lane, members in by_lane.items():
+            for part in split(members, item_bytes, self._limits):
+                try:
+                    runs.append(self._put_frame(lane, part))
+                except InvalidRequest:
+                    # Of one that cannot be stored, the others must not suffer.
+                    if storable := [item for item in part if self._is_storable(item)]:
+                        runs.append(self._put_frame(lane, storable))
+        return runs
+
+    def _put_frame(self, lane: Lane, items: list[Item]) -> Run:
+        frame = self._encoded(items, self._sequences.get(lane, 0))
+        first = self._target.put_frame(self.key.topic, frame, lane)
+        self._sequences[lane] = self._sequences.get(lane, 0) + len(items)
+        return Run(lane, first, items)
+
+    def _encoded(self, items: list[Item], sequence: int) -> bytes:
+        producer = Producer(self.key.producer_id, self._epoch, sequence)
+        return bytes(frame_of(items, self._origin, self._codec, producer, is_unique=self._is_unique))
+
+    def _is_storable(self, item: Item) -> bool:
+        try:
+            self._encoded([item], 0)
+        except InvalidRequest as error:
+            self._refuse(item, str(error))
+            return False
+        return True
+
+    def _delay(self, items: list[Item]) -> list[Item]:
+        """Let items wait until they are due, and return those that do."""
+        self._ledger.note_delaying(self._name, self._view.created_us)
+        try:
+            self._target.put_delayed(self.key.topic, [self._delayed(item) for item in items])
+        except InvalidRequest:
+            return [item for item in items if self._is_delayable(item)]
+        return items
+
+    def _delayed(self, item: Item) -> Message:
+        return delayed_message(item, self.lane_of(item).partition, self._name)
+
+    def _is_delayable(self, item: Item) -> bool:
+        try:
+            self._target.put_delayed(self.key.topic, [self._delayed(item)])
+        except InvalidRequest as error:
+            self._refuse(item, str(error))
+            return False
+        return True
+
+    def _count(self, runs: list[Run]) -> None:
+        """Let the attempts that the source made count."""
+        tried: dict[Lane, list[tuple[int, int]]] = {}
+        for lane, first, items in runs:
+            for offset, item in enumerate(items, first):
+                if item.attempts:
+                    tried.setdefault(lane, []).append((offset, item.attempts))
+        for lane, each in tried.items():
+            told: list[Tried] = []
+            for offset, attempts in sorted(each):
+                extend_runs(told, offset, attempts)
+            for start in range(0, len(told), RUNS_MAX):
+                for group in self._groups:
+                    progress = Progress(None, told[start : start + RUNS_MAX])
+                    self._target.adopt(self.key.topic, group, lane, progress, None)
+
+    # What an earlier run left.
+
+    def _look_behind(self, firsts: dict[Lane, int]) -> None:
+        """Find what is in the topic and not in the ledger. Raises Conflict where nobody can tell."""
+        is_delaying = self._state.is_delaying
+        for lane, offsets in self._view.lanes.items():
+            if lane not in firsts and not is_delaying:
+                continue
+            start = max(firsts.get(lane, offsets.start), self._state.ends.get(lane, 0))
+            if start < offsets.start:
+                raise self._unknown(f"retention has removed some of it since, up to offset {offsets.start}")
+            if is_delaying:
+                # What was delayed may be due by now, and anywhere.
+                start = offsets.start
+            for frame in self._target.frames(self.key.topic, lane, start, offsets.stop):
+                self._look_into(frame, lane)
+        if is_delaying:
+            for scheduled in self._target.scheduled(self.key.topic):
+                self._take_in(scheduled.headers, None, is_own=False)
+
+    def _look_into(self, frame: Frame, lane: Lane) -> None:
+        header = frame.header
+        is_own = header.producer_id == self.key.producer_id
+        if frame.is_control or not (is_own or self._may_hold_delayed(frame)):
+            return
+        if is_own and has_removed(frame):
+            raise self._unknown("compaction has taken some of it out since")
+        for offset, headers in enumerate(frame.headers(), header.base_offset):
+            self._take_in(headers, Place(lane, offset), is_own=is_own)
+
+    def _may_hold_delayed(self, frame: Frame) -> bool:
+        return self._state.is_delaying and bool(frame.header.columns & Column.HEADERS)
+
+    def _take_in(self, headers: dict[str, bytes], place: Place | None, *, is_own: bool) -> None:
+        identity = identity_of(headers)
+        is_mine = is_own or headers.get(STREAM) == self._name.encode()
+        if identity is not None and is_mine and identity not in self._state.done:
+            self._found[identity] = place
+
+    def _unknown(self, why: str) -> Conflict:
+        return Conflict(
+            f"an earlier import into {self.key.topic} was interrupted, and {why}: nobody can tell what is"
+            " missing. Import into another topic, or delete this one and import again"
+        )
+
+
+def extend_runs(runs: list[Tried], offset: int, attempts: int) -> None:
+    """Add one message to runs of messages that were tried equally often; offsets come in order."""
+    if runs and runs[-1].end == offset and runs[-1].attempts == attempts:
+        runs[-1] = Tried(runs[-1].start, offset + 1, attempts)
+    else:
+        runs.append(Tried(offset, offset + 1, attempts))
