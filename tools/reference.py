@@ -4,10 +4,13 @@ The tests compare the pages with what this module makes of the code, so none of 
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from reference_calls import calls_page
+from reference_names import names_page
+from reference_tables import table
 from typer.main import get_command
 
 from quivermq import errors
@@ -58,14 +61,14 @@ In the environment `{example}` is `{variable_of(example)}`.
 A size is a number of bytes or a number with `KiB`, `MiB` or `GiB`. A limit that may be left out is
 switched off with `none`.
 
-{_table(header, rows)}
+{table(header, rows)}
 ## Settings of a topic
 
 They are the keyword arguments of `create_topic` and `alter_topic`, and are kept in the `topic.json` of the
 topic. A default that names another setting is the value which that had when the topic was made; to
 change it later leaves the topic as it is.
 
-{_table(header, topic_rows)}"""
+{table(header, topic_rows)}"""
 
 
 def errors_page() -> str:
@@ -91,7 +94,7 @@ status and `{{"error": {{"code", "message", "retryable"}}}}`; the command line p
 the same JSON with `--json`, on standard error and exits with the exit code. 0 is success, 130 an
 interrupt.
 
-{_table(header, rows)}"""
+{table(header, rows)}"""
 
 
 def cli_page() -> str:
@@ -115,8 +118,10 @@ and so does an output that is closed before its end.
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/calls.md": calls_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/errors.md": errors_page,
+    "docs/reference/names.md": names_page,
     "docs/reference/settings.md": settings_page,
 }
 
@@ -143,7 +148,7 @@ def _section(name: str, command: Any) -> str:
     if not options:
         return section
     rows = ((_words(option), _kind(option), option.help or "") for option in options)
-    return f"{section}\n{_table(('option', 'is', 'what it does'), rows)}"
+    return f"{section}\n{table(('option', 'is', 'what it does'), rows)}"
 
 
 def _words(option: Any) -> str:
@@ -169,11 +174,6 @@ def _allowed(setting: Setting) -> str:
         f"≥ {setting.lowest}" if setting.highest == INT64_MAX else f"{setting.lowest} … {setting.highest}"
     )
     return f"{bounds}, `none`" if setting.optional else bounds
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from quivermq.errors import DirectoryLocked, DiskFull, FsyncFailed, StorageFailed
+from quivermq.errors import DirectoryLocked, DiskFull, DiskRefused, FsyncFailed, StorageFailed
 
 # Bytes in memory; a memoryview must have items of one byte, so that its length is its size.
 Buffer = bytes | bytearray | memoryview
@@ -37,6 +37,12 @@ _PRIVATE_MODE = 0o600
 _PROGRAM_MODE = 0o755
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Refused before anything was done, and no longer once somebody has seen to it.
+_ADVICE = {
+    errno.EROFS: "mount it for writing, then retry",
+    errno.EMFILE: "close some, or raise the limit (`ulimit -n`), then retry",
+    errno.ENFILE: "close some, or raise the system's limit, then retry",
+}
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
@@ -52,7 +58,7 @@ class File(Protocol):
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers behind the end, in order, and return how many bytes that were.
 
-        Raises DiskFull or StorageFailed, and may then have written a part: the caller, who knows
+        Raises DiskRefused or StorageFailed, and may then have written a part: the caller, who knows
         where the end was, cuts it off with `truncate`.
         """
         ...
@@ -74,7 +80,7 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Cut the file to `size` bytes. Raises StorageFailed."""
         ...
 
     def sync(self) -> None:
@@ -220,6 +226,7 @@ class SystemFile:
             os.ftruncate(self._descriptor, size)
             os.lseek(self._descriptor, 0, os.SEEK_END)
         except OSError as error:
+            # Never a refusal that may end: what was to be cut off is still there.
             raise StorageFailed(
                 f"cannot cut {self.path} to {size} bytes: {error.strerror}", path=self.path
             ) from error
@@ -370,12 +377,14 @@ class SystemDisk:
     def sync_directory(self, directory: Path) -> None:
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        except OSError as error:
+            raise _refusal(error, directory) or _sync_error(error, directory) from error
+        try:
+            os.fsync(descriptor)
         except OSError as error:
             raise _sync_error(error, directory) from error
+        finally:
+            os.close(descriptor)
 
     def lock(self, path: Path) -> SystemLock:
         return SystemLock(path)
@@ -476,15 +485,23 @@ def _mode(path: Path) -> int | None:
         raise _failure("look at", path, error) from error
 
 
-def _failure(act: str, path: Path, error: OSError) -> StorageFailed:
-    return StorageFailed(f"cannot {act} {path}: {error.strerror}", path=path)
+def _failure(act: str, path: Path, error: OSError) -> DiskRefused | StorageFailed:
+    return _refusal(error, path) or StorageFailed(f"cannot {act} {path}: {error.strerror}", path=path)
+
+
+def _refusal(error: OSError, path: Path) -> DiskRefused | None:
+    """The error for what may succeed later; None when it will not."""
+    advice = _ADVICE.get(error.errno or 0)
+    if advice is None:
+        return None
+    return DiskRefused(f"{path} cannot be used now: {error.strerror}; {advice}", path=path)
 
 
 def _sync_error(error: OSError, path: Path) -> FsyncFailed:
     return FsyncFailed(f"cannot sync {path}: {error.strerror}", path=path)
 
 
-def _write_error(error: OSError, path: Path, needed_bytes: int) -> DiskFull | StorageFailed:
+def _write_error(error: OSError, path: Path, needed_bytes: int) -> DiskRefused | StorageFailed:
     if error.errno in _NO_SPACE:
         return DiskFull(path, needed_bytes=needed_bytes)
-    return StorageFailed(f"cannot write {path}: {error.strerror}", path=path)
+    return _failure("write", path, error)

@@ -1,103 +1,115 @@
-"""Everything a newcomer copies runs: the examples, and the Python of the README and the docs."""
+"""Everything a newcomer copies works: the examples, and every block of the README and the docs.
 
-import os
+A page is run from its top in one empty directory, as by somebody who tries it; `support.pages` says how its
+blocks are meant. Pages that need Spark are run in tests/spark.
+"""
+
+import json
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.broker import serving
+import yaml  # type: ignore[import-untyped]
+from support.pages import (
+    PAGES,
+    ROOT,
+    Block,
+    WarmServers,
+    blocks_of,
+    needs_spark,
+    page_name,
+    prose_of,
+    run_page,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-_PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_SHELL_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Where examples expect a broker.
-_BROKER = "http://127.0.0.1:7070"
-
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def blocks_of(kind: "re.Pattern[str]") -> list[Any]:
-    """Every block of a kind, named by its page and number."""
-    return [
-        pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
-        for page in PAGES
-        for number, block in enumerate(kind.findall(page.read_text()))
-    ]
-
-
-BLOCKS = blocks_of(_PYTHON_BLOCK)
-# What talks to a broker; other commands, of make and pip, are for people.
-SHELL_BLOCKS = [block for block in blocks_of(_SHELL_BLOCK) if _BROKER in block.values[0]]
+BLOCKS = {page: blocks_of(page) for page in PAGES}
+WITHOUT_SPARK = [
+    page
+    for page, blocks in BLOCKS.items()
+    if any(block.runs for block in blocks) and not needs_spark(blocks)
+]
+DATA = [
+    pytest.param(block, id=block.place)
+    for blocks in BLOCKS.values()
+    for block in blocks
+    if block.language in ("json", "toml", "yaml") and block.mark != "not run"
+]
+# What a page may ask for beside what the project brings.
+TOOLS = ("curl", "jq", "openssl")
+_READERS: dict[str, Any] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker that all pages share, as they would the one of `make run`."""
-    with serving(tmp_path_factory.mktemp("broker")) as served:
-        yield served.url
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServers]:
+    with WarmServers(tmp_path_factory.mktemp("warm")) as servers:
+        servers.start("plain")
+        yield servers
 
 
-def run(source: str, directory: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", source],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.mark.parametrize("page", WITHOUT_SPARK, ids=page_name)
+def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, warm: WarmServers) -> None:
+    for tool in TOOLS:
+        if any(f"{tool} " in block.text for block in BLOCKS[page]) and shutil.which(tool) is None:
+            pytest.skip(f"there is no {tool}")
+    done = run_page(BLOCKS[page], directory=tmp_path / "here", scratch=tmp_path / "scratch", warm=warm)
+    assert not done.failure, done.failure
+    assert done.printed
 
 
-def test_the_readme_has_an_example() -> None:
-    assert any("README" in str(block.id) for block in BLOCKS)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("```python\nraise SystemExit(3)\n```\n", "page.md:1 ended with 3"),
+        ("```python\nprint(1)\n```\n\n<!-- output -->\n\n```text\n2\n```\n", "and printed\n1"),
+        ("```sh\ntrue\n```\n\n```sh\nquiver put --data data\n```\n", "page.md:5 ended with 2"),
+        ("```sh\nfalse | cat\n```\n", "page.md:1 ended with 1"),
+        ("```console\n$ echo one\none\n$ echo two\nthree\n```\n", "and printed\ntwo"),
+        ("```sh\nmake nonsense\n```\n", "nonsense"),
+        ("```sh\npip install 'quivermq[nonsense]'\n```\n", "page.md:1 ended with 1"),
+        ("```sh\nquiver serve --data data --nonsense\n```\n", "--nonsense"),
+    ],
+)
+def test_a_page_that_is_wrong_is_noticed(text: str, said: str, tmp_path: Path, warm: WarmServers) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    done = run_page(blocks_of(page), directory=tmp_path / "here", scratch=tmp_path / "scratch", warm=warm)
+    assert said in done.failure
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_of_the_docs_runs(block: str, tmp_path: Path, broker: str) -> None:
-    run(block.replace(_BROKER, broker), tmp_path)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_block_runs_or_says_why_it_does_not(page: Path) -> None:
+    forgotten = [f"{block.place} {block.language}" for block in BLOCKS[page] if not block.is_accounted_for]
+    assert not forgotten
 
 
-@pytest.mark.parametrize("block", SHELL_BLOCKS)
-def test_the_commands_of_the_docs_run(block: str, tmp_path: Path, broker: str) -> None:
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.replace(_BROKER, broker)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert '"error":' not in done.stdout
+@pytest.mark.parametrize("block", DATA)
+def test_a_block_of_data_can_be_read(block: Block) -> None:
+    assert _READERS[block.language](block.text)
 
 
-def test_the_readme_shows_curl_and_the_command_line() -> None:
-    shown = "".join(block.values[0] for block in SHELL_BLOCKS if "README" in str(block.id))
-    assert "curl" in shown
-    assert "quiver put" in shown
+def test_the_readme_shows_python_curl_and_the_command_line() -> None:
+    shown = "".join(block.text for block in BLOCKS[ROOT / "README.md"] if block.runs)
+    for word in ("import quivermq", "curl", "quiver put"):
+        assert word in shown
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_runs(path: Path, tmp_path: Path) -> None:
-    assert run(path.read_text(), tmp_path), "an example shows something"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", path], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout, "an example shows something"
 
 
-def test_the_readmes_example_shows_what_was_appended(tmp_path: Path) -> None:
-    block = _PYTHON_BLOCK.findall((ROOT / "README.md").read_text())[0]
-    assert run(block, tmp_path).splitlines() == [
-        "0 b'customer-1' b'hello'",
-        "1 None b'many'",
-        "2 None b'at'",
-        "3 None b'once'",
-    ]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose_of(page))
     missing = [link for link in links if not (page.parent / link).exists()]
     assert not missing

@@ -25,7 +25,7 @@ def test_what_does_not_fit_is_refused_and_what_comes_later_is_not(scenario: Scen
         start, ledger = scenario.prepared()
         disk = start.after_kill()
         witness = Witness(disk, ledger, scenario.settings)
-        witness.tolerates_full_disk = True
+        witness.tolerates_refusals = True
         disk.fill_after(room_bytes)
         scenario.run(witness)
         refused = witness.refused

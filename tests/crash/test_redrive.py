@@ -130,6 +130,25 @@ def test_a_crash_beside_snapshots(model: Model, monkeypatch: pytest.MonkeyPatch)
 
 
 @both_models
+def test_an_edited_dead_letter_is_in_one_place_in_one_of_its_forms(model: Model) -> None:
+    def run(disk: FaultyDisk, acknowledged: list[int]) -> None:
+        queue = Life(disk).queue()
+        [name] = [letter.id for letter in queue.dead_letters() if letter.value == b"low"]
+        edit = quivermq.Message(b"mended", key=b"k", headers={"h": b"mended"})
+        acknowledged.append(queue.redrive(edits={name: edit}))
+
+    judged = Judged()
+    for disk, acknowledged in every_crash(run, model=model, seeds=seeds(1), start=prepared()):
+        if judged.is_new(disk, sum(acknowledged)):
+            with life_to_judge(disk) as life:
+                there = b"low" in dead(life)
+                back = [message.value for message in life.queue().read(1, priority="low")][1:]
+                assert back == ([] if there else [b"mended"])
+                assert not (there and acknowledged)
+    assert len(judged) > 3
+
+
+@both_models
 def test_what_was_discarded_stays_away(model: Model) -> None:
     def run(disk: FaultyDisk, acknowledged: list[int]) -> None:
         acknowledged.append(Life(disk).queue().discard(lambda letter: letter.value == b"low"))

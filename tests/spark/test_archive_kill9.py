@@ -1,14 +1,12 @@
 """kill -9 of the archiver's driver and of its tasks: nothing is lost, and nothing is there twice."""
 
-import os
-import signal
-import subprocess
-import sys
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 from pyspark.sql import SparkSession
+from support.spark_deaths import Death
+from support.spark_lives import Lives, Work
 
 import quivermq
 from quivermq.archive import Archive, LanePlace
@@ -16,31 +14,22 @@ from quivermq.archive.reading import ArchivedTopic
 from quivermq.log import follow
 from quivermq.spark import archive
 
-TESTS = Path(__file__).parents[1]
-
-# The first manifest of a topic says that there is one, the second one counts its first files.
-# In the last run the files are those of the run before, which has counted them and given them no names.
-DEATHS = ["worker", "before:manifest:2", "after:manifest:2", "after:file:1"]
+MANIFEST, TABLE = "*/_quiver/orders.json", "*/topic=orders/*.parquet"
 
 
-def add(data: Path, first: int, behind: int) -> None:
+def add(data: Path, numbers: range) -> None:
     with quivermq.open(data) as mq:
         if not mq.topics():
             mq.create_topic("orders", partitions=2)
-        mq.queue("orders").put_many(
-            [quivermq.Message(b"%d" % n, partition=n % 2) for n in range(first, behind)]
-        )
+        mq.queue("orders").put_many([quivermq.Message(b"%d" % n, partition=n % 2) for n in numbers])
 
 
-def archiver(data: Path, when: str) -> int:
-    done = subprocess.run(
-        [sys.executable, "-m", "support.doomed_archiver", str(data), when],
-        cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-        capture_output=True,
-        timeout=200,
-    )
-    return done.returncode
+def add_small_files(data: Path, numbers: range, spark: SparkSession) -> None:
+    """So many for each lane that they are worth to become one."""
+    for first in range(numbers.start, numbers.stop, len(numbers) // 10):
+        add(data, range(first, first + len(numbers) // 10))
+    summary = archive(data, age=0, file_bytes=200, rewrite=False, spark=spark)
+    assert summary.topics[0].files > 16
 
 
 def archived(data: Path) -> ArchivedTopic | None:
@@ -49,18 +38,22 @@ def archived(data: Path) -> ArchivedTopic | None:
     return None if manifest is None else store.topic("orders", manifest.created_us)
 
 
-def check_nothing_twice(data: Path) -> None:
-    """Whoever goes by the manifest has the log up to some offset; others have no more than that."""
-    topic, seen = archived(data), set[bytes]()
+def check_nothing_twice(data: Path) -> int:
+    """Whoever goes by the manifest has the log up to some offset; others have no more than that.
+
+    Returns how many messages the manifest has.
+    """
+    topic, seen = archived(data), Counter[bytes]()
     for partition in (0, 1):
         place = LanePlace(partition, "normal")
         found = [] if topic is None else [r.value for r in topic.records(place, 0, topic.lane(place).end)]
         log = follow(data, f"topics/orders/p{partition}/normal")
         assert found == [record.value for record in log.records(limit=len(found))]
-        seen |= set(found)
-    plain = [value for file in files(data) for value in pq.read_table(file)["value"].to_pylist()]
-    assert len(plain) == len(set(plain))
-    assert set(plain) <= seen
+        seen += Counter(found)
+    plain = Counter(value for file in files(data) for value in pq.read_table(file)["value"].to_pylist())
+    assert max(plain.values(), default=1) == 1
+    assert plain <= seen
+    return seen.total()
 
 
 def files(data: Path) -> list[Path]:
@@ -68,21 +61,41 @@ def files(data: Path) -> list[Path]:
     return [path for path in (data / "archive").rglob("*.parquet") if "_quiver" not in path.parts]
 
 
-# Each death takes a Spark of its own.
-@pytest.mark.timeout(900)
 def test_killed_at_every_stage_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    for number, when in enumerate(DEATHS):
-        add(data, number * 100, number * 100 + 100)
-        status = archiver(data, when)
-        # A task takes its job with it, and the driver tells of it.
-        assert status == (1 if when == "worker" else -signal.SIGKILL), when
-        check_nothing_twice(data)
-    summary = archive(str(data), age=0, spark=spark)
-    assert summary.problems == ()
-    values = sorted(
-        row.value for row in spark.read.parquet(str(data / "archive")).select("value").collect()
-    )
-    assert values == sorted(b"%d" % n for n in range(100 * len(DEATHS)))
+    data, lives = tmp_path / "data", Lives(tmp_path / "lives")
+    work: Work = ("archive", {"path": str(data), "age": 0})
+    add(data, range(100))
+    # The first manifest of a topic says that there is one, the second one counts its first files.
+    lives.die(work, at=Death("rename", "before", MANIFEST, 2))
+    assert check_nothing_twice(data) == 0
+    lives.die(work, at=Death("rename", "after", MANIFEST, 2))
+    assert check_nothing_twice(data) == 100
+    # The files are those of the run before, which has counted them and given them no names.
+    lives.die(work, at=Death("rename", "after", TABLE), master=None)
+    assert check_nothing_twice(data) == 100
+    assert len(files(data)) == 1
+
+    add_small_files(data, range(100, 400), spark)
+    before = set(files(data))
+    # Nothing is new, so the first manifest of a run is that of the large files.
+    lives.die(work, at=Death("rename", "before", MANIFEST))
+    assert check_nothing_twice(data) == 400
+    assert set(files(data)) == before
+    lives.die(work, at=Death("rename", "after", MANIFEST))
+    assert check_nothing_twice(data) == 400
+    assert set(files(data)) == before
+    lives.die(work, at=Death("remove", "after", TABLE), master=None)
+    assert check_nothing_twice(data) == 400
+    assert len(before - set(files(data))) == 1
+
+    add_small_files(data, range(400, 700), spark)
+    assert len(files(data)) < len(before) + 20
+    add(data, range(700, 800))
+    # Now only tasks die, each when its file is whole or half of it is, and are run again.
+    staged = Death("sync_directory", "after", "*/_quiver/staging/*", victim="worker")
+    lives.live(work, deaths=[staged, Death("open", "after", TABLE, 5, victim="worker")])
+    assert check_nothing_twice(data) == 800
+    assert len(files(data)) < 10
+    values = [row.value for row in spark.read.parquet(str(data / "archive")).select("value").collect()]
+    assert sorted(values) == sorted(b"%d" % n for n in range(800))
     assert not list((data / "archive" / "_quiver" / "staging").iterdir())
-    check_nothing_twice(data)

@@ -1,4 +1,4 @@
-"""A cluster of two workers reads from a broker and writes to it while one of its executors is killed."""
+"""A cluster of two workers, whose executors are killed while they read, write and archive."""
 
 import os
 import signal
@@ -6,43 +6,58 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from support.broker import serving
 from support.spark_cluster import cluster
-from support.spark_lives import Driver
+from support.spark_deaths import Death
+from support.spark_doors import Doors
+from support.spark_lives import Lives, Work
 
 import quivermq
 
 PARTITIONS, ROWS = 4, 2000
+VALUES = [b"%d" % (row // 2) for row in range(ROWS)]
+TABLE = "*/topic=out/*.parquet"
 
 
-def test_a_cluster_moves_messages_from_topic_to_topic(tmp_path: Path) -> None:
-    with serving(tmp_path / "data") as broker, cluster(tmp_path / "cluster", workers=2) as running:
+def stored(mq: Any) -> Counter[bytes]:
+    return Counter(m.value for p in range(PARTITIONS) for m in mq.queue("out").read(p, limit=ROWS * 2))
+
+
+def copy(server: str, checkpoint: Path, /, **sink: str) -> Work:
+    source = {"server": server, "subscribe": "in", "startingOffsets": "earliest"}
+    sink = {"topic": "out", "batchMessages": "50", **sink}
+    return "write_stream", {"source": source, "sink": sink, "checkpoint": str(checkpoint)}
+
+
+def test_executors_die_and_nothing_is_lost_or_comes_twice(tmp_path: Path) -> None:
+    data = tmp_path / "copy"
+    with quivermq.open(data) as mq:
+        mq.create_topic("out", partitions=PARTITIONS)
+    with cluster(tmp_path / "cluster", workers=2) as running, serving(tmp_path / "data") as broker:
         mq = broker.engine
         mq.create_topic("in", partitions=PARTITIONS)
         mq.create_topic("out", partitions=PARTITIONS)
-        values = [b"%d" % (row // 2) for row in range(ROWS)]
-        mq.queue("in").put_many([quivermq.Message(value, key=value) for value in values])
-
-        killed: list[int] = []
-        hosted = mq.hosted("out")
-        put_frame = hosted.put_frame
-
-        def put_and_kill(*args: Any) -> Any:
-            result = put_frame(*args)
-            if not killed:
-                # The frame is stored, and whoever sent it will perhaps never know.
-                killed.append(running.executors(worker=0)[0])
-                os.kill(killed[0], signal.SIGKILL)
-            return result
-
-        setattr(hosted, "put_frame", put_and_kill)  # noqa: B010 - mypy takes no assignment to a method.
-        life = Driver(tmp_path / "driver", files=1, server=broker.url, topic="out", batchMessages="50")
-        source = {"server": broker.url, "subscribe": "in", "startingOffsets": "earliest"}
-        assert life.live(master=running.master, source=source) == 0
-        assert killed
-        found = Counter(
-            message.value
-            for partition in range(PARTITIONS)
-            for message in mq.queue("out").read(partition, limit=ROWS * 2)
-        )
-        assert found == Counter(values)
+        mq.queue("in").put_many([quivermq.Message(value, key=value) for value in VALUES])
+        with Doors(mq, lambda: os.kill(running.executors()[0], signal.SIGKILL)) as doors:
+            # The frame is stored, and whoever sent it will perhaps never know.
+            door = doors.open("POST /v1/topics/out/messages", "after", 1)
+            small: Work = ("archive", {"path": str(data), "age": 0, "file_bytes": 500})
+            large: Work = ("archive", {"path": str(data), "age": 0})
+            Lives(tmp_path / "lives", master=running.master).live(
+                copy(broker.url, tmp_path / "first", server=door.url),
+                copy(broker.url, tmp_path / "second", path=str(data)),
+                small,
+                large,
+                deaths=[
+                    Death("sync_directory", "after", "*/spark/*/0", victim="executor"),
+                    Death("open", "after", TABLE, 5, victim="executor"),
+                ],
+            )
+            assert door.is_reached
+        assert stored(mq) == Counter(VALUES)
+    with quivermq.open(data) as copied:
+        assert stored(copied) == Counter(VALUES)
+    files = [path for path in (data / "archive").rglob("*.parquet") if "_quiver" not in path.parts]
+    assert len(files) == PARTITIONS
+    assert Counter(v for path in files for v in pq.read_table(path)["value"].to_pylist()) == Counter(VALUES)

@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,9 @@ from pyspark.sql import SparkSession
 from support.archives import archive_queue
 from support.broker import serving
 from support.command_inside import quiver
+from support.spark_deaths import Death
+from support.spark_doors import Doors
+from support.spark_lives import Lives, Work
 
 import quivermq
 from quivermq import Message, Settings, StorageSettings
@@ -261,27 +262,11 @@ def test_topics_are_chosen_and_mistakes_told(spark: SparkSession, tmp_path: Path
     assert not (tmp_path / "nowhere").exists()
 
 
-DOOMED = """
-import os, signal, sys
-from quivermq.spark import compact, session
-from quivermq.spark.jobs import compact_rewrite
-
-apply, calls = compact_rewrite.apply, []
-
-def apply_and_die(*arguments):
-    apply(*arguments)
-    calls.append(arguments)
-    if len(calls) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-compact_rewrite.apply = apply_and_die
-compact(**{sys.argv[1]: sys.argv[2]}, spark=session("local[1]"))
-"""
+REPLACE = r"PUT /v1/topics/state/partitions/\d/segments/\d+"
 
 
-def doomed(where: str, value: str) -> "subprocess.Popen[bytes]":
-    """The job in a process of its own, which kills itself when it has put the second piece in place."""
-    return subprocess.Popen([sys.executable, "-c", DOOMED, where, value])
+def job(*place: str | Path) -> Work:
+    return "quiver", {"words": ["pipeline", "compact", *map(str, place)]}
 
 
 def test_a_job_that_was_killed_is_done_by_the_next_one(
@@ -293,8 +278,11 @@ def test_a_job_that_was_killed_is_done_by_the_next_one(
         fill(queue, 300, rng)
         before = everything(queue)
     active = active_bases(path)
-    assert doomed("path", str(path)).wait(120) == -9
-    # Two segments are done, the others wait in the directory of the job.
+    # The second segment has just been put in place.
+    Lives(tmp_path / "lives").die(
+        job("--data", path), at=Death("rename", "after", f"*/topics/{TOPIC}/*.log", 2)
+    )
+    # The others wait in the directory of the job.
     assert any((path / "pipelines" / "compact" / TOPIC).iterdir())
     with quivermq.open(path, OS) as mq:
         between = everything(mq.queue(TOPIC))
@@ -312,30 +300,25 @@ def test_a_job_that_was_killed_is_done_by_the_next_one(
 
 
 def test_a_job_that_was_killed_beside_a_broker(
-    spark: SparkSession, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
-    with serving(tmp_path / "data", settings=OS) as broker, quivermq.connect(broker.url) as mq:
+    lives = Lives(tmp_path / "lives")
+    with (
+        serving(tmp_path / "data", settings=OS) as broker,
+        Doors(broker.engine, lives.kill) as doors,
+        quivermq.connect(broker.url) as mq,
+    ):
         queue = create(mq)
         fill(queue, 300, rng)
         before = everything(queue)
         active = active_bases(tmp_path / "data")
-        process = doomed("server", broker.url)
-        replace, calls = broker.engine.replace_segment, []
-
-        def replace_and_kill(*arguments: Any, **named: Any) -> Any:
-            done = replace(*arguments, **named)
-            calls.append(arguments)
-            if len(calls) == 2:
-                # The segment is replaced, and nobody is told.
-                process.kill()
-            return done
-
-        monkeypatch.setattr(broker.engine, "replace_segment", replace_and_kill)
-        assert process.wait(120) == -9
+        # The segment is replaced, and nobody is told.
+        door = doors.open(REPLACE, "after", 2)
+        lives.die(job("--server", door.url))
+        assert door.is_reached
         # What its executors still had in hand may go on for a moment: then the next run finds it changed.
         while any(t.busy or t.replaced for t in compact(server=broker.url, spark=spark).topics):
             pass
-        assert len(calls) > 2
         expected = {lane: compacted_model(found, active[lane]) for lane, found in before.items()}
         assert everything(queue) == expected
         assert mq.verify().is_sound

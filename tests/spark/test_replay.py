@@ -1,8 +1,5 @@
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -121,34 +118,6 @@ def test_what_is_wrong_is_told(spark: SparkSession, data: Path) -> None:
         InvalidRequest, match="mine is the id of a replay that was asked for something else"
     ):
         replay(["orders"], "out", path=str(data), id="mine", end=2, spark=spark)
-
-
-_KILLED = """
-import os, signal, sys
-from quivermq.spark import replay, session
-
-def kill(description, done, total=None):
-    if done >= 100:
-        os.killpg(0, signal.SIGKILL)
-
-replay(["many"], "out", path=sys.argv[1], rate=20, progress=kill, spark=session("local[1]"))
-"""
-
-
-def test_what_was_killed_goes_on_and_nothing_comes_twice(spark: SparkSession, data: Path) -> None:
-    with quivermq.open(data) as mq:
-        mq.create_topic("many", partitions=2)
-        mq.queue("many").put_many([b'{"n": %d}' % number for number in range(250)])
-    command = [sys.executable, "-c", _KILLED, str(data)]
-    # It ends when all processes that it has started are gone, because they hold the pipe as well.
-    killed = subprocess.run(command, start_new_session=True, capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert 100 <= len(stored(data, "out")) < 250
-
-    # It had a rate, so one task wrote: the batch that was interrupted is not cut into others.
-    done = replay(["many"], "out", path=str(data), spark=spark)
-    assert 0 < done.read <= 150
-    assert numbers(data, "out") == list(range(250))
 
 
 def test_what_came_after_the_plan_and_another_rate_change_nothing(spark: SparkSession, data: Path) -> None:

@@ -1,26 +1,35 @@
 """A driver that is killed with -9 between any two steps of a streaming write, and started again."""
 
-import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.broker import Served, serving
-from support.spark_lives import Driver
+from support.broker import serving
+from support.spark_deaths import Death
+from support.spark_doors import Doors
+from support.spark_lives import Lives, Work
 
 import quivermq
 
 FILES, ROWS = 4, 120
-KILLED = -signal.SIGKILL
+
+BEGIN = r"POST /v1/topics/out/producers/\d+"
+PUT = "POST /v1/topics/out/messages"
 
 
-def driver(directory: Path, **sink: str) -> Driver:
-    """Of two batches, each with two tasks, each with some frames."""
-    made = Driver(directory, files=2, topic="out", batchMessages="20", **sink)
-    for name in range(FILES):
-        made.add_file(f"{name}.txt", [f"{name} {row // 2}" for row in range(ROWS)])
-    return made
+def stream(directory: Path, sink: dict[str, str], **given: Any) -> Work:
+    """Two batches, each with two tasks, each with some frames."""
+    texts = directory / "in"
+    if not texts.exists():
+        texts.mkdir()
+        for name in range(FILES):
+            (texts / f"{name}.txt").write_text("\n".join(f"{name} {row // 2}" for row in range(ROWS)))
+    return "write_stream", {
+        "source": {"input": str(texts), "files": "2"},
+        "sink": {"topic": "out", "batchMessages": "20", **sink},
+        "checkpoint": str(directory / "checkpoint"),
+        **given,
+    }
 
 
 EVERYTHING = Counter(b"%d %d" % (name, row // 2) for name in range(FILES) for row in range(ROWS))
@@ -31,55 +40,17 @@ def stored(mq: quivermq.Engine) -> Counter[bytes]:
     return Counter(m.value for p in partitions for m in mq.queue("out").read(p, limit=100_000))
 
 
-class Steps:
-    """Counts the calls of a broker, and lets somebody know before or after one of them."""
-
-    def __init__(self, broker: Served) -> None:
-        self._engine = broker.engine
-        self._wanted: tuple[str, str, int] | None = None
-        self._count = 0
-        self._act: Callable[[], None] = lambda: None
-        hosted = broker.engine.hosted_or_new("out")
-        self._watch(broker.engine, "begin_producer")
-        self._watch(hosted, "put_frame")
-
-    def tell(self, act: Callable[[], None], name: str, when: str, number: int) -> None:
-        self._act, self._wanted, self._count = act, (name, when, number), 0
-
-    def _watch(self, owner: Any, name: str) -> None:
-        original = getattr(owner, name)
-
-        def call(*args: Any) -> Any:
-            if self._wanted is not None and self._wanted[0] == name:
-                self._count += 1
-            is_meant = self._wanted is not None and self._wanted[::2] == (name, self._count)
-            if is_meant and self._wanted is not None and self._wanted[1] == "before":
-                self._act()
-            result = original(*args)
-            if is_meant and self._wanted is not None and self._wanted[1] == "after":
-                self._act()
-            return result
-
-        setattr(owner, name, call)
-
-
 def test_a_driver_that_writes_to_a_broker(tmp_path: Path) -> None:
-    with serving(tmp_path / "data") as broker:
+    lives = Lives(tmp_path / "lives")
+    with serving(tmp_path / "data") as broker, Doors(broker.engine, lives.kill) as doors:
         broker.engine.create_topic("out", partitions=2)
-        steps = Steps(broker)
-        life = driver(tmp_path / "driver", server=broker.url)
-        deaths = [
-            ("begin_producer", "after", 1),
-            ("put_frame", "after", 1),
-            ("put_frame", "before", 3),
-        ]
-        for death in deaths:
-            steps.tell(life.kill, *death)
-            assert life.live() == KILLED, death
-        steps.tell(lambda: None, "", "", 0)
+        for death in [(BEGIN, "after", 1), (PUT, "after", 1), (PUT, "before", 3)]:
+            door = doors.open(*death)
+            lives.die(stream(tmp_path, {"server": door.url}))
+            assert door.is_reached, death
         # A task that fails in the middle is run again, and has its rows in another order then.
         failed = tmp_path / "failed"
-        assert life.live(fails_once=str(failed)) == 0
+        lives.live(stream(tmp_path, {"server": broker.url}, fails_once=str(failed)))
         assert failed.exists()
         assert stored(broker.engine) == EVERYTHING
 
@@ -88,18 +59,17 @@ def test_a_driver_that_writes_to_a_directory(tmp_path: Path) -> None:
     path = tmp_path / "data"
     with quivermq.open(path) as mq:
         mq.create_topic("out", partitions=2)
-    life = driver(tmp_path / "driver", path=str(path))
-    lane = "p1/normal/00000000000000000000.log"
-    deaths = [
-        "sync_directory after 0",  # The rows of a task are staged, and nobody knows of them.
-        "rename after 0.json",  # The batch is committed, and nothing of it is in its topic.
-        f"append after {lane}",
-        "rename before applied",
-        "rename after applied",  # Everything is done, and Spark does not know.
-    ]
-    for death in deaths:
-        assert life.live(death) == KILLED, death
-    assert life.live() == 0
+    lives, work = Lives(tmp_path / "lives"), stream(tmp_path, {"path": str(path)})
+    # The rows of a task are staged, and nobody knows of them.
+    lives.die(work, at=Death("sync_directory", "after", "*/spark/*/0"))
+    # The batch is committed, and nothing of it is in its topic.
+    lives.die(work, at=Death("rename", "after", "*/0.json"))
+    lives.die(work, at=Death("append", "after", "*/out/p1/normal/*.log"))
+    # Everything is done, and Spark does not know.
+    lives.die(work, at=Death("rename", "after", "*/applied"))
+    # Now a worker dies as the driver did at first, and its task is run again.
+    lives.live(work, deaths=[Death("sync_directory", "after", "*/spark/*/1", victim="worker")])
+    lives.wait_for_orphans()
     with quivermq.open(path) as mq:
         assert stored(mq) == EVERYTHING
     [query] = (path / "spark").iterdir()

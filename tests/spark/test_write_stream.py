@@ -36,7 +36,7 @@ def run(rows: DataFrame, checkpoint: Path, **options: Any) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    query.awaitTermination()
 
 
 def stored(mq: quivermq.Engine) -> Counter[bytes]:
@@ -94,4 +94,4 @@ def test_a_stream_only_appends(spark: SparkSession, tmp_path: Path) -> None:
     writer = counts.writeStream.format("quiver").outputMode("complete").option("topic", "out")
     writer = writer.option("path", str(tmp_path / "data")).trigger(availableNow=True)
     with pytest.raises(Exception, match="a log only grows"):
-        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(60)
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()

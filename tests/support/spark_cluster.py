@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 
 from quivermq.spark.java import use_java
-from support.spark_driver import QUICK_START
+from support.spark_classes import QUICK_START
 
 _SPARK_HOME = Path(pyspark.__file__).parent
 _DEPLOY = "org.apache.spark.deploy"
@@ -37,12 +37,13 @@ class Cluster:
             self._start("worker.Worker", *arguments, until="Successfully registered with master")
         )
 
-    def executors(self, worker: int) -> list[int]:
-        """The process ids of the executors that a worker has started."""
+    def executors(self) -> list[int]:
+        """The process ids of the executors that the workers have started, and that still run."""
         # A worker starts nothing else.
-        task = Path(f"/proc/{self.workers[worker].pid}/task")
-        children = [(thread / "children").read_text().split() for thread in task.iterdir()]
-        return [int(pid) for of_thread in children for pid in of_thread]
+        threads = [
+            thread for worker in self.workers for thread in Path(f"/proc/{worker.pid}/task").iterdir()
+        ]
+        return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
 
     def stop(self) -> None:
         for process in reversed(self._processes):

@@ -1,103 +1,82 @@
-"""Lives of a driver of Spark, each in its own process, which ends by itself or is killed at some step."""
+"""Lives of a program that uses Spark, each a process of its own: it ends by itself, or is killed."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from support import spark_driver
-from support.spark_driver import GROUP_VARIABLE
+from support.spark_classes import python_path, quick_start
+from support.spark_deaths import DEATHS, HELD, LIFE_VARIABLE, Death, kill_driver, marker
 
-_PATIENCE_S = 180
+_PATIENCE_S = 300
+# Python itself imports this when it starts.
+_CUSTOMIZE = "from support.spark_deaths import begin_life\n\nbegin_life()\n"
 
-# Found by every Python that Spark starts: it lets the driver, and then itself, die at a step of the disk.
-_CUSTOMIZE = f"""
-import os, signal
-wanted = os.environ.get("QUIVER_TEST_DIES_AT")
-if wanted:
-    from quivermq.disk import SystemDisk, SystemFile
-    call, when, ending = wanted.split(" ")
+KILLED = -signal.SIGKILL
 
-    def die():
-        os.killpg(int(os.environ["{GROUP_VARIABLE}"]), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def dying(method, path_of):
-        def step(self, *args):
-            is_meant = str(path_of(self, *args)).endswith(ending)
-            if is_meant and when == "before":
-                die()
-            result = method(self, *args)
-            if is_meant and when == "after":
-                die()
-            return result
-        return step
-
-    if call == "append":
-        SystemFile.append = dying(SystemFile.append, lambda file, *_: file.path)
-    else:
-        setattr(SystemDisk, call, dying(getattr(SystemDisk, call), lambda disk, *paths: paths[-1]))
-"""
+Work = tuple[str, dict[str, Any]]
 
 
-class Driver:
-    """One query over the files of a directory, in as many lives as it takes."""
+class Lives:
+    """One program, in as many lives as it takes."""
 
-    def __init__(self, directory: Path, *, files: int, **sink: str) -> None:
-        self.input = directory / "in"
-        self.input.mkdir(parents=True)
+    def __init__(self, directory: Path, *, master: str | None = "local[2,4]") -> None:
+        """Without a master it is left to the work to start Spark, which perhaps does not come to that."""
+        self._directory = directory
         self._custom = directory / "custom"
-        self._custom.mkdir()
+        self._custom.mkdir(parents=True)
         (self._custom / "sitecustomize.py").write_text(_CUSTOMIZE)
-        self._given: dict[str, Any] = {
-            "input": str(self.input),
-            "checkpoint": str(directory / "checkpoint"),
-            "files": files,
-            "sink": sink,
-            "master": "local[2,4]",
-        }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._master = master
+        self._lives: list[Path] = []
 
-    def add_file(self, name: str, lines: list[str]) -> None:
-        (self.input / name).write_text("\n".join(lines))
+    def die(self, *work: Work, at: Death | None = None, master: str | None = "") -> None:
+        """Be killed: at a step, or by somebody who calls `kill`."""
+        code, errors = self._live(work, [] if at is None else [at], master)
+        assert code == KILLED, f"{at}: ended with {code}: {errors}"
 
-    def live(self, dies_at: str = "", **given: Any) -> int:
-        """Run until it ends, and return how: 0, or minus the signal that killed it.
-
-        `dies_at` is a call of the disk, `before` or `after`, and how the path ends that it is about.
-        """
-        self.start(dies_at, **given)
-        assert self._process is not None
-        try:
-            _, errors = self._process.communicate(timeout=_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise
-        if self._process.returncode not in (0, -signal.SIGKILL):
-            raise AssertionError(errors.decode(errors="replace")[-4000:])
-        return self._process.returncode
-
-    def start(self, dies_at: str = "", **given: Any) -> None:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self._custom),
-            "PYSPARK_PYTHON": sys.executable,
-            "QUIVER_TEST_DIES_AT": dies_at,
-        }
-        command = [sys.executable, spark_driver.__file__, json.dumps({**self._given, **given})]
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            # A group of its own, with the Java that it starts.
-            start_new_session=True,
-        )
+    def live(self, *work: Work, deaths: Sequence[Death] = ()) -> None:
+        """Come to the end, whoever else dies on the way."""
+        code, errors = self._live(work, deaths, "")
+        assert code == 0, f"ended with {code}: {errors}"
 
     def kill(self) -> None:
-        """Kill the driver and its Java, from whichever thread, if it lives."""
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill the driver that lives now and its Java, from whichever thread."""
+        kill_driver(self._lives[-1])
+
+    def wait_for_orphans(self) -> None:
+        """Return when no Python of any life is left: some come to the end of what they do."""
+        for life in self._lives:
+            with (life / HELD).open() as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+
+    def _live(self, work: Sequence[Work], deaths: Sequence[Death], master: str | None) -> tuple[int, str]:
+        life = self._directory / f"life-{len(self._lives)}"
+        life.mkdir()
+        (life / DEATHS).write_text(json.dumps(deaths))
+        self._lives.append(life)
+        shared = {"PYTHONPATH": python_path(self._custom), LIFE_VARIABLE: str(life)}
+        # Executors of a cluster inherit nothing.
+        conf = {f"spark.executorEnv.{name}": value for name, value in shared.items()}
+        conf |= {f"spark.{each}.extraJavaOptions": quick_start() for each in ("driver", "executor")}
+        given = {"master": self._master if master == "" else master, "conf": conf, "work": work}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "support.spark_program", json.dumps(given)],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **shared},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            # Its Java has the pipe as well, so both have ended then.
+            _, errors = process.communicate(timeout=_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            kill_driver(life)
+            raise
+        for number, death in enumerate(deaths):
+            assert marker(life, number).exists(), f"nobody came to {death}"
+        return process.returncode, errors.decode(errors="replace")[-8000:]

@@ -20,6 +20,7 @@ EXAMPLES: dict[str, QuiverError] = {
     "LeaseExpired": errors.LeaseExpired(receipts=["t:0:1:7:ab"]),
     "Overloaded": errors.Overloaded("t", setting="backlog_messages_max", limit=1),
     "DirectoryLocked": errors.DirectoryLocked(Path("data"), pid=42),
+    "DiskRefused": errors.DiskRefused("it is read-only", path=Path("data/0.log")),
     "DiskFull": errors.DiskFull(Path("data/0.log"), needed_bytes=100),
     "StorageFailed": errors.StorageFailed("cannot read", path=Path("data/0.log")),
     "Corruption": errors.Corruption(

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 from quivermq.archive.places import LanePlace, manifest_path
 from quivermq.disk import Disk, read_file, replace_file
 from quivermq.errors import StorageFailed
+from quivermq.sealed import open_seal, sealed
 
 _VERSION = 1
+_NAMES = ("version", "topic", "created_us", "generation", "lanes", "dropped")
 _BYTES_MAX = 1024 * 1024 * 1024
 _PRIORITIES = ("high", "normal", "low")
 
@@ -175,6 +177,7 @@ def parse_manifest(data: bytes, archive: Path, topic: str) -> Manifest:
                 " use the release that wrote it, or a newer one",
                 path=path,
             )
+        open_seal(document, _NAMES)
         return _from_json(document, topic)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StorageFailed(f"{path} cannot be understood: {error!r}", path=path) from error
@@ -183,7 +186,7 @@ def parse_manifest(data: bytes, archive: Path, topic: str) -> Manifest:
 def store_manifest(disk: Disk, archive: Path, manifest: Manifest) -> None:
     """Replace the manifest, durably: what it says counts from now on."""
     path = manifest_path(archive, manifest.topic)
-    replace_file(disk, path, json.dumps(_to_json(manifest), indent=1).encode() + b"\n")
+    replace_file(disk, path, sealed(_to_json(manifest), indent=1))
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:

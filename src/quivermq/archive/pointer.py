@@ -5,6 +5,7 @@ from pathlib import Path
 
 from quivermq.disk import Disk, read_file, replace_file
 from quivermq.errors import StorageFailed
+from quivermq.sealed import open_seal, sealed
 
 FILE_NAME = "archive.json"
 DEFAULT_NAME = "archive"
@@ -22,6 +23,7 @@ def load_pointer(disk: Disk, data: Path) -> Path | None:
             raise StorageFailed(
                 f"{path} has version {document['version']!r}, this release knows {_VERSION}", path=path
             )
+        open_seal(document, ("version", "directory"))
         directory = document["directory"]
         if directory is not None and not isinstance(directory, str):
             raise TypeError(f"{directory!r} is not a path")
@@ -45,4 +47,4 @@ def store_pointer(disk: Disk, data: Path, directory: Path | None) -> None:
     if directory is not None and directory.is_relative_to(data):
         told = str(directory.relative_to(data))
     document = {"version": _VERSION, "directory": told}
-    replace_file(disk, data / FILE_NAME, json.dumps(document).encode() + b"\n")
+    replace_file(disk, data / FILE_NAME, sealed(document, indent=None))

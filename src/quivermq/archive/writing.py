@@ -36,8 +36,8 @@ def write_piece(
 ) -> list[ArchivedFile]:
     """Stage the messages of a range, durably, and say what became of it.
 
-    `frames` are all that the range has, in order. Raises what they raise, DiskFull and StorageFailed; what
-    was staged by then does not count and is swept away by a later run.
+    `frames` are all that the range has, in order. Raises what they raise, DiskRefused and StorageFailed;
+    what was staged by then does not count and is swept away by a later run.
     """
     output = _Days(disk, job, piece, removed)
     try:

@@ -13,7 +13,14 @@ from typing import Self
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk, real_path, remove_tree
-from quivermq.errors import Closing, DiskFull, InvalidName, InvalidRequest, NotFound, QuiverError
+from quivermq.errors import (
+    Closing,
+    DiskRefused,
+    InvalidName,
+    InvalidRequest,
+    NotFound,
+    QuiverError,
+)
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
@@ -67,8 +74,10 @@ class DataDirectory:
         self._is_closed = False
         self._pid = os.getpid()
 
-    def log(self, name: str, settings: StorageSettings | None = None) -> Log:
+    def log(self, name: str, settings: StorageSettings | None = None, *, is_state: bool = False) -> Log:
         """The log of that name, created when it is new; `settings` are its own, if it has any.
+
+        One of which every record `is_state` does not open when some are missing.
 
         Raises InvalidName, InvalidRequest inside of another data directory, and Closing after `close`.
         """
@@ -87,6 +96,7 @@ class DataDirectory:
                     clock=self._clock,
                     scheduler=self._scheduler,
                     sync_time=self._sync_time,
+                    is_state=is_state,
                 )
             return self._logs[name]
 
@@ -114,7 +124,7 @@ class DataDirectory:
             return
         with self._opening:
             failures = [failure for log in self._logs.values() if (failure := _close(log))]
-            self._is_closed = not any(isinstance(failure, DiskFull) for failure in failures)
+            self._is_closed = not any(isinstance(failure, DiskRefused) for failure in failures)
         if self._is_closed:
             self._scheduler.close()
             self._lock.release()

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, SystemDisk
-from quivermq.errors import Closing, Conflict, DiskFull, NotFound, QuiverError, StorageFailed
+from quivermq.errors import Closing, Conflict, Corruption, DiskRefused, NotFound, QuiverError, StorageFailed
 from quivermq.frame import (
     ANONYMOUS,
     Codec,
@@ -65,8 +65,10 @@ class Log(LogReader):
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
         sync_time: Histogram | None = None,
+        is_state: bool = False,
     ) -> None:
         super().__init__(disk or SystemDisk(), Path(directory), settings)
+        self._is_state = is_state
         self._clock = clock or SystemClock()
         self._scheduler = scheduler or Flusher(self._clock)
         self._owns_scheduler = scheduler is None
@@ -79,6 +81,11 @@ class Log(LogReader):
         self._buffer = Gathered()
         self._flush_is_scheduled = False
         self._sync_is_scheduled = False
+        # A segment went whose name may come back after a power loss.
+        self._owes_directory_sync = False
+        # A truncation was refused in the middle, perhaps before the log ends where it should.
+        self._is_half_cut = False
+        self._owed_end: int | None = None
         self._retired: list[SegmentWriter] = []
         self._failure: QuiverError | None = None
         self._is_closed = False
@@ -98,6 +105,9 @@ class Log(LogReader):
             for damage in tail.damages:
                 self._fence(segments[-1].corruption(damage))
             if tail.end_offset < tail.marked_offset:
+                if self._is_state:
+                    writer.abandon()
+                    raise _missing_end(segments[-1], tail)
                 self._keep_lost_offsets(writer, tail)
                 return self._open()
         self._segments = tuple(segments)
@@ -128,6 +138,11 @@ class Log(LogReader):
         return self._is_closed
 
     @property
+    def failure(self) -> QuiverError | None:
+        """Why nothing can be appended any more, until the log is opened again."""
+        return self._failure
+
+    @property
     def synced_end(self) -> int:
         """Everything before this offset survives power loss."""
         return self._synced_end
@@ -145,7 +160,7 @@ class Log(LogReader):
     ) -> int:
         """Append one message and return its offset, once it is as durable as asked for.
 
-        Raises InvalidRequest or DiskFull: the message is then not in the log. Raises StorageFailed: the
+        Raises InvalidRequest or DiskRefused: the message is then not in the log. Raises StorageFailed: the
         disk failed, the log is fenced, and only opening it again tells whether the message is there.
         """
         settings = self.settings
@@ -229,6 +244,9 @@ class Log(LogReader):
         return self._append_frame(frame, durability)
 
     def _prepare(self) -> None:
+        if self._is_half_cut:
+            # Nobody knows what there is: an answer would leave messages out.
+            self._check_usable()
         if self._buffer.values and self._failure is None:
             self.flush()
 
@@ -285,7 +303,7 @@ class Log(LogReader):
         with self._lock:
             self._check_usable()
             # On a full disk nothing makes room but this: what has to wait for room waits.
-            with suppress(DiskFull):
+            with suppress(DiskRefused):
                 self._flush_buffer()
                 active = self._writer.segment
                 is_finished = active.base_offset < active.end_offset <= finished
@@ -294,24 +312,44 @@ class Log(LogReader):
         self._sync()
         segments = self._segments[: removable(self._segments, now_us, floor, finished, self.settings)]
         for segment in segments:
-            # Hidden first: a reader must not be sent to a file that is about to go.
-            with self._lock:
-                self._segments = self._segments[1:]
-            remove_segment(self.disk, self.directory, segment.base_offset)
+            self._remove_first(segment)
         return segments
 
-    def truncate(self, end: int) -> None:
+    def _remove_first(self, segment: Segment) -> None:
+        if self._owes_directory_sync:
+            self.disk.sync_directory(self.directory)
+            self._owes_directory_sync = False
+        # Hidden first: a reader must not be sent to a file that is about to go.
+        with self._lock:
+            self._segments = self._segments[1:]
+        try:
+            remove_segment(self.disk, self.directory, segment.base_offset)
+        except DiskRefused:
+            # Segments must not vanish in another order than this one.
+            if self.disk.exists(segment.path):
+                with self._lock:
+                    self._segments = (segment, *self._segments)
+            else:
+                self._owes_directory_sync = True
+            raise
+
+    def truncate(self, end: int, *, in_place: bool = False) -> None:
         """Remove every message from offset `end` on. A frame that `end` cuts through is divided.
 
-        Raises DiskFull when there is no room for the part that stays: the log then ends somewhere
+        Raises DiskRefused when there is no room for the part that stays: the log then ends somewhere
         behind `end`, and can be used as before.
+
+        With `in_place` nothing needs room, because the last segment is not copied: for frames that nobody
+        can have mapped, and an `end` that divides none. Should the disk refuse even that, everything is
+        refused until it is done, which is tried again and again.
         """
         with self._sync_lock, self._lock:
             self._check_usable()
             self._flush_buffer()
             self._check_range(end)
             cut = find_cut(self._segments, end)
-            refusal: DiskFull | None = None
+            self._owed_end = end if in_place else None
+            refusal: DiskRefused | None = None
             try:
                 self._close_writers()
                 # Whatever happens now, nothing behind it is promised any more, and nobody is sent to a
@@ -319,17 +357,43 @@ class Log(LogReader):
                 self._next_offset = self._synced_end = end
                 self._segments = tuple(s for s in self._segments if s.end_offset <= end)
                 try:
-                    make_cut(cut)
-                except DiskFull as error:
+                    make_cut(cut, in_place=in_place)
+                except DiskRefused as error:
+                    if in_place:
+                        raise
                     refusal = error
-                self._damage = None
-                self._writer = self._open()
-                self._next_offset = self._synced_end = self._writer.segment.end_offset
+                self._go_on_behind_cut()
             except QuiverError as error:
                 self._failure = error
+                if isinstance(error, DiskRefused):
+                    self._is_half_cut = True
+                    self._scheduler.schedule(_RETRY_S, self._finish_cut_due)
                 raise
             if refusal is not None:
                 raise refusal
+
+    def _go_on_behind_cut(self) -> None:
+        self._damage = None
+        self._writer = self._open()
+        self._next_offset = self._synced_end = self._writer.segment.end_offset
+
+    def _finish_cut_due(self) -> None:
+        """Make a truncation whole that the disk refused in the middle."""
+        with self._sync_lock, self._lock:
+            if not self._is_half_cut or self._is_closed:
+                return
+            try:
+                if self._owed_end is not None:
+                    segments, _ = recover_directory(self.disk, self.directory, self.settings)
+                    make_cut(find_cut(segments, self._owed_end), in_place=True)
+                self._go_on_behind_cut()
+            except DiskRefused:
+                self._scheduler.schedule(_RETRY_S, self._finish_cut_due)
+                raise
+            except QuiverError as error:
+                self._failure = error
+                raise
+            self._is_half_cut, self._failure = False, None
 
     def replace(self, base_offset: int, frames: Buffer, *, expected: str) -> Replaced:
         """Put other frames in the place of those of a sealed segment that take the same offsets.
@@ -555,7 +619,7 @@ class Log(LogReader):
         if self._failure is None:
             try:
                 self.flush()
-            except DiskFull:
+            except DiskRefused:
                 # Nobody may append again and so ask for another attempt.
                 self._flush_is_scheduled = True
                 self._scheduler.schedule(_RETRY_S, self._flush_due)
@@ -595,6 +659,16 @@ class Log(LogReader):
         for writer in (*self._retired, self._writer):
             writer.close()
         self._retired.clear()
+
+
+def _missing_end(segment: Segment, tail: Tail) -> Corruption:
+    """Without its end, the records of some state would bring about another one: that is for a repair."""
+    return Corruption(
+        "the file is shorter than it was when last synced",
+        path=segment.path,
+        position=tail.end,
+        offsets=(tail.end_offset, tail.marked_offset),
+    )
 
 
 _open_logs: "weakref.WeakSet[Log]" = weakref.WeakSet()

@@ -56,6 +56,11 @@ class LogReader:
         """The segments, oldest first."""
         return self._segments
 
+    @property
+    def damage(self) -> Corruption | None:
+        """What was found to be wrong with the bytes: nothing behind it is served."""
+        return self._damage
+
     def frames(self, start: int | None = None, *, mapped: bool = False) -> Iterator[Frame]:
         """The frames from the one that holds `start` up to the end there is when it gets there.
 

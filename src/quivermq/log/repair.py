@@ -5,6 +5,7 @@ A crash at any moment leaves the old segment or the new one, and repairing again
 """
 
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,8 +81,11 @@ def _mend(done: Repair, seen: Survey, now_us: int) -> None:
 def _replace(done: Repair, segment: Segment, ranges: list[Damage], now_us: int) -> None:
     disk = segment.disk
     temporary = segment.path.with_suffix(".tmp")
-    source, copy = disk.open(segment.path), disk.create(temporary)
-    try:
+    with ExitStack() as files:
+        source = disk.open(segment.path)
+        files.callback(source.close)
+        copy = disk.create(temporary)
+        files.callback(copy.close)
         position = 0
         for damage in ranges:
             copy_range(source, copy, position, damage.position)
@@ -89,9 +93,6 @@ def _replace(done: Repair, segment: Segment, ranges: list[Damage], now_us: int) 
             position = damage.end
         copy_range(source, copy, position, segment.end)
         copy.sync()
-    finally:
-        source.close()
-        copy.close()
     # The old index describes the old file; without one, the new file is judged by itself.
     _remove_index(segment)
     disk.rename(temporary, segment.path)

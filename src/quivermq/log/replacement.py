@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quivermq.disk import Buffer, Disk
-from quivermq.errors import Conflict, DiskFull, InvalidFrame, InvalidRequest, QuiverError
+from quivermq.errors import Conflict, DiskRefused, InvalidFrame, InvalidRequest, QuiverError
 from quivermq.frame import Frame, Header, is_bound, parse_header, stamp_of
 from quivermq.frame.compaction import is_compacted_run
 from quivermq.segment import Damage, Index, Segment, copy_range, index_path, write_index
@@ -244,7 +244,7 @@ def put_in_place(copy: Copy, lock: threading.Lock, show: Callable[[Segment], Non
     disk.sync_directory(directory)
     try:
         write_index(disk, directory, copy.index)
-    except DiskFull as error:
+    except DiskRefused as error:
         # Whoever needs it builds it, in memory, each time that the log is opened.
         logger.warning("%s has no index on disk: %s", segment.path, error)
 

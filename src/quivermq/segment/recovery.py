@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quivermq.disk import Disk, File
-from quivermq.errors import DiskFull
+from quivermq.errors import DiskRefused
 from quivermq.segment.index import Index
 from quivermq.segment.names import index_path, log_path
 from quivermq.segment.quarantine import COPY_BYTES, set_aside
@@ -181,7 +181,7 @@ def _write_index(disk: Disk, directory: Path, tail: Tail) -> None:
         return
     try:
         write_index(disk, directory, tail.index)
-    except DiskFull as error:
+    except DiskRefused as error:
         if not tail.marked:
             raise
         logger.warning("left the index of offset %d as it was: %s", tail.index.base_offset, error)
@@ -196,7 +196,7 @@ def write_index(disk: Disk, directory: Path, index: Index) -> None:
     try:
         file.append([index.encode()])
         file.sync()
-    except DiskFull:
+    except DiskRefused:
         disk.remove(temporary)
         raise
     finally:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from quivermq.disk import Buffer, Disk, File
-from quivermq.errors import DiskFull, OffsetOutOfRange, StorageFailed
+from quivermq.errors import DiskRefused, OffsetOutOfRange, StorageFailed
 from quivermq.frame import OFFSET_MAX, Frame, encode_value
 from quivermq.segment.index import Index
 from quivermq.segment.names import index_path
@@ -55,12 +55,12 @@ class SegmentWriter:
         # On a full disk this is tried again and again, so nothing may stay open. No log may stay at all:
         # the segment before it may go on growing, and would then seem to end where this one begins.
         with ExitStack() as on_failure:
+            on_failure.callback(_remove, disk, segment.path)
             index_file = disk.create(index_path(directory, base_offset))
             on_failure.callback(index_file.close)
             index_file.append([index.encode()])
             index_file.sync()
             log_file = disk.create(segment.path)
-            on_failure.callback(_remove, disk, segment.path)
             on_failure.callback(log_file.close)
             disk.sync_directory(directory)
             on_failure.pop_all()
@@ -76,13 +76,19 @@ class SegmentWriter:
     @classmethod
     def resume(cls, segment: Segment, tail: Tail) -> "SegmentWriter":
         """Go on behind the end of a segment that was recovered."""
-        path = index_path(segment.directory, segment.base_offset)
+        disk, path = segment.disk, index_path(segment.directory, segment.base_offset)
+        first_append_time = segment.first_append_time()
+        with ExitStack() as on_failure:
+            log_file = disk.open(segment.path, writable=True)
+            on_failure.callback(log_file.close)
+            index_file = None if tail.index_is_old else disk.open(path, writable=True)
+            on_failure.pop_all()
         return cls(
             segment,
             tail.index,
-            segment.disk.open(segment.path, writable=True),
-            None if tail.index_is_old else segment.disk.open(path, writable=True),
-            first_append_time=segment.first_append_time(),
+            log_file,
+            index_file,
+            first_append_time=first_append_time,
             synced=tail.end,
         )
 
@@ -94,7 +100,7 @@ class SegmentWriter:
     def append(self, frames: Sequence[Frame], append_time: int) -> None:
         """Stamp frames and write them behind the end: all of them, or on an error none.
 
-        Raises DiskFull, after which the next append may succeed, or StorageFailed, after which none
+        Raises DiskRefused, after which the next append may succeed, or StorageFailed, after which none
         will.
         """
         segment = self.segment
@@ -194,7 +200,7 @@ class SegmentWriter:
             return
         try:
             self._index_file.append([entries])
-        except (DiskFull, StorageFailed) as error:
+        except (DiskRefused, StorageFailed) as error:
             # The log is what counts, and it is safe: the index is made anew at the next opening.
             logger.warning("stopped writing the index of %s: %s", self.segment.path, error)
             self._give_up_index()
@@ -210,7 +216,14 @@ class SegmentWriter:
 
 
 def _remove(disk: Disk, path: Path) -> None:
-    # Whatever went wrong before is what the caller has to know.
-    with suppress(StorageFailed):
-        disk.remove(path)
-        disk.sync_directory(path.parent)
+    """Take away the log of a segment that did not come to be, for good."""
+    if not disk.exists(path):
+        return
+    try:
+        # Whatever the disk failed at before is what the caller has to know.
+        with suppress(StorageFailed):
+            disk.remove(path)
+            disk.sync_directory(path.parent)
+    except DiskRefused as error:
+        # It may come back after a power loss: nothing may be appended to the segment before it.
+        raise StorageFailed(f"{path} cannot be taken away again: {error}", path=path) from error

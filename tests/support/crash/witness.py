@@ -1,10 +1,10 @@
 """A log that does its work under supervision: every promise it makes goes into a ledger."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from quivermq.errors import DiskFull
+from quivermq.errors import DiskRefused
 from quivermq.frame import Frame
 from quivermq.log import DataDirectory
 from quivermq.settings import Durability, StorageSettings
@@ -36,7 +36,7 @@ class Witness:
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
         self.refused = 0
-        self.tolerates_full_disk = False
+        self.tolerates_refusals = False
         self.data = DataDirectory(DATA, settings, disk=disk, clock=self.clock, scheduler=self.scheduler)
         self.log = self.data.log(LOG.name)
         self._held: list[Frame] = []
@@ -96,12 +96,23 @@ class Witness:
         with self._tolerating():
             try:
                 self.log.truncate(end)
-            except DiskFull:
-                # What was refused may have been done in part.
+            except DiskRefused:
+                # What was refused may have been done in part, and the rest is done by itself.
+                while self._is_refusing():
+                    self.clock.advance(1.1)
+                    with suppress(DiskRefused):
+                        self.scheduler.run_due()
                 assert self.log.end >= end
                 self.ledger.truncated(self.log.end)
                 raise
             self.ledger.truncated(end)
+
+    def _is_refusing(self) -> bool:
+        try:
+            self.log.find_time(0)
+        except DiskRefused:
+            return True
+        return False
 
     def hold(self) -> None:
         """Map everything that can be read now, and never let go of it."""
@@ -118,7 +129,7 @@ class Witness:
         with self._tolerating():
             try:
                 yield offset, messages
-            except DiskFull:
+            except DiskRefused:
                 self.ledger.refuse(offset)
                 raise
 
@@ -126,9 +137,9 @@ class Witness:
     def _tolerating(self) -> Iterator[None]:
         try:
             yield
-        except DiskFull:
+        except DiskRefused:
             self.refused += 1
-            if not self.tolerates_full_disk:
+            if not self.tolerates_refusals:
                 raise
         # The log's own word for it: whatever lies before must survive.
         self.ledger.promise(self.log.synced_end, "fsync")

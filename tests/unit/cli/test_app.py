@@ -22,8 +22,10 @@ COMMANDS = """
 bench
 compact
 dlq, dlq discard, dlq list, dlq redrive
+export
 get
 group, group delete, group list, group reset, group seek, group show
+import
 key, key create, key list, key revoke
 pipeline, pipeline archive, pipeline audit, pipeline compact
 pipeline redrive, pipeline replay, pipeline report, pipeline run, pipeline sql

@@ -7,7 +7,7 @@ without the earlier ones of the same name: then no file has two names, and a ren
 from dataclasses import dataclass, field
 from random import Random
 
-from support.faulty_disk.inode import Inode, Keep
+from quivermq.chaos.faulty_disk.inode import Inode, Keep
 
 
 @dataclass(slots=True, eq=False)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from quivermq.chaos.faulty_disk.device import Device
+from quivermq.chaos.faulty_disk.inode import Inode, Resize, Write
 from quivermq.disk import Buffer
 from quivermq.errors import DiskFull, FsyncFailed, StorageFailed
-from support.faulty_disk.device import Device
-from support.faulty_disk.inode import Inode, Resize, Write
 
 
 class FaultyFile:
@@ -35,9 +35,11 @@ class FaultyFile:
         with self._device.step("append", self.path) as step:
             self._check_writable()
             fits = min(len(data), self._device.room_bytes())
-            written = step.part_of(fits)
+            written = step.part_of(fits) if not self._device.fails(step) else step.rng.randint(0, fits)
             self._inode.change(Write(self._end, data[:written]))
             self._end += written
+            if self._device.fails(step):
+                raise StorageFailed(f"cannot write {self.path}: Input/output error", path=self.path)
             if fits < len(data):
                 raise DiskFull(self.path, needed_bytes=len(data))
         return len(data)

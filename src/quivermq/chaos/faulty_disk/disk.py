@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from quivermq.chaos.faulty_disk.device import Device
+from quivermq.chaos.faulty_disk.file import FaultyFile, FaultyLock
+from quivermq.chaos.faulty_disk.inode import Inode, Keep, Resize, Write
+from quivermq.chaos.faulty_disk.names import Directory, NameHistory, Node
 from quivermq.errors import DirectoryLocked, DiskFull, FsyncFailed, StorageFailed
-from support.faulty_disk.device import Device
-from support.faulty_disk.file import FaultyFile, FaultyLock
-from support.faulty_disk.inode import Inode, Keep, Resize, Write
-from support.faulty_disk.names import Directory, NameHistory, Node
 
 
 class FaultyDisk(Device):
@@ -39,6 +39,7 @@ class FaultyDisk(Device):
 
     def open(self, path: Path, *, writable: bool = False) -> FaultyFile:
         with self.alive():
+            self.check_taken("open", path)
             return FaultyFile(self, self._inode(path), path, writable=writable)
 
     def names(self, directory: Path) -> list[str]:
@@ -168,13 +169,18 @@ class FaultyDisk(Device):
             root = self.root.copy(twins)
             return self._restarted(root, self.names_history.copy(twins), "after a kill")
 
-    def after_power_loss(self, seed: int = 0, *, keep: Keep = "random") -> "FaultyDisk":
-        """The disk as the next boot finds it: what was synced, and of the rest what `keep` says."""
+    def after_power_loss(
+        self, seed: int = 0, *, keep: Keep = "random", names: Keep | None = None
+    ) -> "FaultyDisk":
+        """The disk as the next boot finds it: what was synced, and of the rest what `keep` says.
+
+        `names` says it for names alone, if they fare otherwise than bytes.
+        """
         with self.guard:
             rng = Random(f"{seed} {self.steps}")
-            found = self.names_history.after_power_loss(keep, rng)
+            found = self.names_history.after_power_loss(names or keep, rng)
             root = _after_power_loss(self.root, found, keep, rng)
-            told = f"after a power loss that kept {keep}, seed {seed}"
+            told = f"after a power loss that kept {keep} (names: {names or keep}), seed {seed}"
             return self._restarted(root, NameHistory(), told)
 
     def write_to(self, real_directory: Path) -> None:

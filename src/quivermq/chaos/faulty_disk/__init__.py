@@ -11,11 +11,11 @@ What it models, from the bottom up:
 It is harsher than any one file system, but not harsher than what `quivermq.disk` promises.
 """
 
-from support.faulty_disk.crashes import every_crash
-from support.faulty_disk.device import CutMap, PowerCut, Step
-from support.faulty_disk.disk import FaultyDisk
-from support.faulty_disk.file import FaultyFile, FaultyLock
-from support.faulty_disk.inode import SECTOR_BYTES, Keep
+from quivermq.chaos.faulty_disk.crashes import every_crash
+from quivermq.chaos.faulty_disk.device import CutMap, PowerCut, Step
+from quivermq.chaos.faulty_disk.disk import FaultyDisk
+from quivermq.chaos.faulty_disk.file import FaultyFile, FaultyLock
+from quivermq.chaos.faulty_disk.inode import SECTOR_BYTES, Keep
 
 __all__ = [
     "SECTOR_BYTES",

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Literal, TypeVar
 
-from support.faulty_disk.device import PowerCut
-from support.faulty_disk.disk import FaultyDisk
-from support.faulty_disk.inode import Keep
+from quivermq.chaos.faulty_disk.device import PowerCut
+from quivermq.chaos.faulty_disk.disk import FaultyDisk
+from quivermq.chaos.faulty_disk.inode import Keep
 
 T = TypeVar("T")
 Scenario = Callable[[FaultyDisk, list[T]], None]

@@ -11,8 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from support.faulty_disk.inode import Inode, Keep
-from support.faulty_disk.names import Directory, NameHistory, Node
+from quivermq.chaos.faulty_disk.inode import Inode, Keep
+from quivermq.chaos.faulty_disk.names import Directory, NameHistory, Node
+from quivermq.errors import DiskRefused, FsyncFailed, StorageFailed
 
 
 class PowerCut(BaseException):
@@ -104,6 +105,9 @@ class Device:
         self._dead = False
         self._capacity_bytes: int | None = None
         self._sync_faults: list[_SyncFault] = []
+        self._refused: frozenset[str] = frozenset()
+        self._refused_steps: range | None = None
+        self._failing_step: int | None = None
         self._maps: list[tuple[weakref.ref[_Mapped], Inode, Path]] = []
 
     @property
@@ -145,6 +149,27 @@ class Device:
         with self.guard:
             self._capacity_bytes = None if room_bytes is None else self._used_bytes() + room_bytes
 
+    def refuse(self, *operations: str, at: range | None = None) -> None:
+        """Let operations be refused, without any effect, from now on or at those steps alone.
+
+        That is what a read-only disk does, and one file too many. Without operations: no more.
+        """
+        self._refused, self._refused_steps = frozenset(operations), at
+
+    def fail_at(self, step: int) -> None:
+        """Let the disk fail with an input/output error at that step: an append after a part of it."""
+        self._failing_step = step
+
+    def fails(self, step: Step) -> bool:
+        """Whether this is the step at which the disk is to fail."""
+        return step.number == self._failing_step
+
+    def check_taken(self, operation: str, path: Path, number: int | None = None) -> None:
+        """Raise DiskRefused if this is refused; something that is no step has no number."""
+        is_now = self._refused_steps is None or number is None or number in self._refused_steps
+        if operation in self._refused and is_now:
+            raise DiskRefused(f"{path} cannot be used now: as it was ordered", path=path)
+
     @contextmanager
     def alive(self) -> Iterator[None]:
         """Hold the guard, in a process that lives."""
@@ -165,6 +190,9 @@ class Device:
             step = Step(number, operation, path, share, self.seed)
             self.history.append(step)
             try:
+                self.check_taken(operation, path, number)
+                if self.fails(step) and operation != "append":
+                    raise _input_output_error(operation, path)
                 yield step
             finally:
                 if self._dead:
@@ -209,6 +237,12 @@ class Device:
 
     def _used_bytes(self) -> int:
         return _live_bytes(self.root)
+
+
+def _input_output_error(operation: str, path: Path) -> StorageFailed:
+    message = f"cannot {operation} {path}: Input/output error"
+    kind = FsyncFailed if operation.startswith("sync") else StorageFailed
+    return kind(message, path=path)
 
 
 def _live_bytes(node: Node) -> int:

@@ -1,0 +1,1 @@
+"""What is broken, one file for each kind of fault."""

@@ -1,0 +1,213 @@
+"""A load that uses every feature of a queue, one step after the other, and tells each before and after.
+
+It runs against a directory or a broker, which have the same methods. It tells words and plain data:
+
+    try step …              before a step
+    did step … result       after it
+    refused                 the disk did not take the step, and nothing of it happened
+    failed                  the disk failed at it: it may have happened or not
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Any
+
+from quivermq.chaos.numbered import NUMBERS_PER_LIFE, number_in, options_of, value_of
+from quivermq.client import Connection
+from quivermq.engine import Engine
+from quivermq.errors import DiskRefused, LeaseExpired, StorageFailed
+from quivermq.frame import Producer, encode
+from quivermq.topic.incoming import Message
+
+TOPIC = "work"
+GROUPS = ("billing", "audit")
+PARTITIONS = 2
+ATTEMPTS_MAX = 4
+SETTINGS: dict[str, Any] = {
+    "partitions": PARTITIONS,
+    "attempts_max": ATTEMPTS_MAX,
+    "segment_messages": 100,
+    "dedup_window_ms": 24 * 3600 * 1000,
+}
+# A life alters the topic between these two.
+SEGMENT_MESSAGES = (100, 60)
+
+_PRODUCER_ID = 7
+# Neither delayed nor deduplicated, which a frame of a producer cannot be.
+_FRAME_STEP, _FRAME_PLACE = 15, 4
+
+Tell = Callable[..., None]
+
+
+@dataclass
+class Errand:
+    """What a life is sent to do besides its work: finish what an earlier one was stopped at."""
+
+    life: int
+    retries: list[int] = field(default_factory=list)
+    """Messages that were put, but not acknowledged, and can be put again without harm."""
+    receipts: list[tuple[str, str]] = field(default_factory=list)
+    """Groups, and what they have in hand."""
+    sequence: int = 0
+    """The number of the producer's next message."""
+    frame: list[int] = field(default_factory=list)
+    """The messages of a frame that was sent and not acknowledged; it is sent again."""
+
+
+def prepare(engine: Engine | Connection, settings: dict[str, Any]) -> None:
+    """Make the topic, unless an earlier life has."""
+    if TOPIC not in engine.topics():
+        engine.create_topic(TOPIC, **{**SETTINGS, **settings})
+
+
+class Worker:
+    """One life of the load."""
+
+    def __init__(self, engine: Engine | Connection, errand: Errand, tell: Tell) -> None:
+        self._engine = engine
+        self._queues = {group: engine.queue(TOPIC, group=group) for group in GROUPS}
+        self._errand = errand
+        self._tell = tell
+        self._rng = Random(errand.life)
+        self._number = errand.life * NUMBERS_PER_LIFE
+        self._sequence = errand.sequence
+        self._in_hand = [(group, receipt) for group, receipt in errand.receipts]
+        self._unsent = errand.frame
+
+    def run(self, steps: int | None = None, between: Callable[[], None] = lambda: None) -> None:
+        """Work until somebody stops it, or for so many steps, and do something between each two."""
+        for number in self._errand.retries:
+            self._try(partial(self._put, [number]))
+        work = (
+            [self._put_one] * 4
+            + [self._put_some, self._send_frame] * 2
+            + [self._get] * 8
+            + [self._settle] * 8
+            + [self._pop, self._redrive, self._compact, self._cancel, self._alter]
+        )
+        for _ in count() if steps is None else range(steps):
+            self._try(self._send_frame if self._unsent else self._rng.choice(work))
+            between()
+
+    def _try(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except DiskRefused:
+            self._tell("refused")
+        except StorageFailed:
+            self._tell("failed")
+
+    def _put_one(self) -> None:
+        self._put([self._new_number()])
+
+    def _put_some(self) -> None:
+        self._put([self._new_number() for _ in range(self._rng.randint(2, 8))])
+
+    def _new_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _put(self, numbers: list[int]) -> None:
+        queue = self._queues[GROUPS[0]]
+        self._tell("try", "put", numbers)
+        if len(numbers) == 1:
+            puts = [queue.put(value_of(numbers[0]), **options_of(numbers[0]))]
+        else:
+            puts = list(queue.put_many([Message(value_of(n), **options_of(n)) for n in numbers]))
+        self._tell("did", "put", numbers, [[put.partition, put.priority, put.offset] for put in puts])
+
+    def _send_frame(self) -> None:
+        """Send a frame as a producer that repeats what was not acknowledged."""
+        if not self._unsent:
+            first = self._number - self._number % _FRAME_STEP + _FRAME_STEP + _FRAME_PLACE
+            self._unsent = [first + place * _FRAME_STEP for place in range(self._rng.randint(1, 6))]
+            self._number = self._unsent[-1]
+        numbers = self._unsent
+        producer = Producer(_PRODUCER_ID, 0, self._sequence)
+        frame = encode([value_of(number) for number in numbers], timestamp=1, producer=producer)
+        self._tell("try", "send", numbers)
+        put = self._queues[GROUPS[0]].put_frame(bytes(frame), partition=0)
+        self._sequence += len(numbers)
+        self._unsent = []
+        self._tell("did", "send", numbers, put.offset)
+
+    def _get(self) -> None:
+        group, wanted = self._rng.choice(GROUPS), self._rng.choice((1, 1, 5))
+        # Some leases are so short that nobody can keep them.
+        lease = self._rng.choice((60, 60, 0.003))
+        self._tell("try", "get", group)
+        if wanted == 1:
+            delivery = self._queues[group].get(lease=lease)
+            taken = [] if delivery is None else [delivery]
+        else:
+            taken = self._queues[group].get_many(wanted, lease=lease)
+        self._tell("did", "get", group, [delivery_facts(delivery) for delivery in taken])
+        self._in_hand += [(group, delivery.receipt) for delivery in taken]
+
+    def _pop(self) -> None:
+        group = self._rng.choice(GROUPS)
+        self._tell("try", "pop", group)
+        delivery = self._queues[group].pop()
+        self._tell("did", "pop", group, [delivery_facts(delivery)] if delivery else [])
+
+    def _settle(self) -> None:
+        if not self._in_hand:
+            return
+        place = self._rng.randrange(len(self._in_hand))
+        group, receipt = self._in_hand[place]
+        step = self._rng.choice(("ack",) * 6 + ("nack",) * 5 + ("reject", "extend"))
+        self._tell("try", step, group, receipt)
+        try:
+            self._settle_as(step, group, receipt)
+        except LeaseExpired:
+            step = "lose"
+        except StorageFailed:
+            del self._in_hand[place]
+            raise
+        self._tell("did", step, group, receipt)
+        if step != "extend":
+            del self._in_hand[place]
+
+    def _settle_as(self, step: str, group: str, receipt: str) -> None:
+        queue = self._queues[group]
+        match step:
+            case "ack":
+                queue.ack(receipt)
+            case "nack":
+                queue.nack(receipt, delay=self._rng.choice((0, 0.002)))
+            case "reject":
+                queue.reject(receipt)
+            case "extend":
+                queue.extend(receipt, 60)
+
+    def _redrive(self) -> None:
+        limit = self._rng.choice((None, 1, 3))
+        self._tell("try", "redrive")
+        self._tell("did", "redrive", self._queues[GROUPS[0]].redrive(limit=limit))
+
+    def _compact(self) -> None:
+        self._tell("try", "compact")
+        self._engine.compact()
+        self._tell("did", "compact")
+
+    def _cancel(self) -> None:
+        queue = self._queues[GROUPS[0]]
+        for scheduled in queue.scheduled(1):
+            number = number_in(scheduled.value)
+            self._tell("try", "cancel", number)
+            self._tell("did", "cancel", number, queue.cancel(scheduled.id))
+
+    def _alter(self) -> None:
+        messages = self._rng.choice(SEGMENT_MESSAGES)
+        self._tell("try", "alter", messages)
+        self._engine.alter_topic(TOPIC, segment_messages=messages)
+        self._tell("did", "alter", messages)
+
+
+def delivery_facts(delivery: Any) -> list[Any]:
+    """Partition, priority, offset, attempt, receipt and number of a delivery."""
+    place = [delivery.partition, delivery.priority, delivery.offset]
+    return [*place, delivery.attempt, delivery.receipt, number_in(delivery.value)]
