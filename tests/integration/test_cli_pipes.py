@@ -100,6 +100,16 @@ def test_a_reader_that_goes_ends_a_command_that_waits(data: Path) -> None:
         process.stdin.close()
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_only_half_arrived_is_not_acked(data: Path, unbuffered: str) -> None:
+    with quivermq.open(data) as mq:
+        mq.queue("numbers").put(b"x" * 1_000_000)
+    # The pipe takes 64 KiB, then its reader goes.
+    done = shell(f"PYTHONUNBUFFERED={unbuffered} quiver get numbers --all | head -c 10", data)
+    assert done.stdout == b"x" * 10
+    assert values(data) == [b"x" * 1_000_000]
+
+
 def test_lines_are_put_as_they_come(data: Path) -> None:
     with start(data, "put", "numbers") as process:
         assert process.stdin is not None

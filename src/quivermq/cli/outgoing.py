@@ -44,13 +44,21 @@ def writer(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], Non
     def write(messages: Iterable[Any]) -> None:
         if shape is Format.ndjson:
             lines = (_line(message_as_json(message, told)) for message in messages)
-            sys.stdout.buffer.write(b"".join(lines))
+            _write_all(b"".join(lines))
         else:
             end = _ENDS[shape]
-            sys.stdout.buffer.write(b"".join([message.value + end for message in messages]))
-        sys.stdout.buffer.flush()
+            _write_all(b"".join([message.value + end for message in messages]))
 
     return write
+
+
+def _write_all(data: bytes) -> None:
+    # Without a buffer, as with PYTHONUNBUFFERED, a write may take a part and say so. What is left out would be
+    # acked all the same.
+    rest = memoryview(data)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
+    sys.stdout.buffer.flush()
 
 
 def _line(document: dict[str, Any]) -> bytes:
