@@ -10,9 +10,13 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 FUZZER := .venv-fuzz/.installed
 BROWSER := .venv/.browser
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+
+FAULTS := tests/crash tests/integration
+USE := tests/acceptance tests/importers tests/dashboard
 
 .DEFAULT_GOAL := help
-.PHONY: help run examples pipeline test test-queue test-spark check check-format check-lint check-types check-layers \
+.PHONY: help run examples pipeline test test-queue test-faults test-use test-spark check check-format check-lint check-types check-layers \
 	bench fuzz format \
 	reference docs docs-serve lock clean
 
@@ -28,18 +32,25 @@ examples: $(INSTALLED) ## run the first examples: a queue, and the log below it
 pipeline: $(INSTALLED) ## run a pipeline on Spark: orders in, revenue out, a report to look at
 	$(BIN)/python examples/pipelines/first_pipeline.py
 
-test: $(INSTALLED) ## run the tests, or those of ARGS; those of Spark, which wait for Java a lot, beside the others
+test: $(INSTALLED) ## run the tests, or those of ARGS; much of their time is waiting, so three parts run at a time
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(MAKE) --no-print-directory --output-sync=target --jobs=2 test-spark test-queue
+	$(MAKE) --no-print-directory --output-sync=target --keep-going --jobs=3 test-spark test-queue test-faults test-use
 endif
 
-test-queue: $(INSTALLED) $(BROWSER) ## run the tests of everything but the pipeline
-	$(BIN)/python -m pytest -p no:cacheprovider --ignore=tests/spark
-
 test-spark: $(INSTALLED) ## run the tests of the pipeline
-	$(BIN)/python -m pytest -p no:cacheprovider tests/spark
+	$(PYTEST) tests/spark
+
+# All that is in none of the other parts, so that nothing is left out.
+test-queue: $(INSTALLED) ## run the tests of the queue and of its parts
+	$(PYTEST) $(addprefix --ignore=,tests/spark $(FAULTS) $(USE))
+
+test-faults: $(INSTALLED) ## run the tests with crashes, failing disks and real processes
+	$(PYTEST) $(FAULTS)
+
+test-use: $(INSTALLED) $(BROWSER) ## run the tests that use it as people do: examples, imports, the dashboard in a browser
+	$(PYTEST) $(USE)
 
 check: check-format check-lint check-types check-layers ## run every static check
 
