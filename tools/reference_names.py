@@ -116,7 +116,11 @@ def _described(name: str, value: Any) -> str:
         lines.append(_told(fields))
     if members := list(_members(value)):
         # A list and no table, because a signature may be longer than a column is wide.
-        lines.append("\n".join(f"- `{shown}`<br>\n  {doc}".removesuffix("<br>\n  ") for shown, doc in members))
+        lines.append(
+            "\n\n".join(
+                f"-   `{shown}`<br>\n    {doc}".removesuffix("<br>\n    ") for shown, doc in members
+            )
+        )
     return "\n\n".join(lines) + "\n"
 
 
@@ -163,10 +167,10 @@ def _members(kind: type) -> Iterator[tuple[str, str]]:
                 continue
             if isinstance(value, property):
                 seen.add(name)
-                yield _property(name, value), _doc(value).replace("\n", "\n  ")
+                yield _property(name, value), _indented(_doc(value))
             elif inspect.isfunction(value):
                 seen.add(name)
-                yield _signature(name, value), _doc(value).replace("\n", "\n  ")
+                yield _signature(name, value), _indented(_doc(value))
 
 
 def _property(name: str, value: property) -> str:
@@ -229,6 +233,11 @@ def _unquoted(annotation: str) -> str:
 
 def _doc(value: Any) -> str:
     return inspect.cleandoc(getattr(value, "__doc__", None) or "")
+
+
+def _indented(text: str) -> str:
+    """A text that goes on in an item of a list."""
+    return re.sub(r"\n(?=[^\n])", "\n    ", text)
 
 
 def _cell(text: str) -> str:

@@ -61,8 +61,8 @@ def files(data: Path) -> list[Path]:
     return [path for path in (data / "archive").rglob("*.parquet") if "_quiver" not in path.parts]
 
 
-def test_killed_at_every_stage_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
-    data, lives = tmp_path / "data", Lives(tmp_path / "lives")
+def test_killed_at_every_stage_and_run_again(lives: Lives, spark: SparkSession, tmp_path: Path) -> None:
+    data = tmp_path / "data"
     work: Work = ("archive", {"path": str(data), "age": 0})
     add(data, range(100))
     # The first manifest of a topic says that there is one, the second one counts its first files.
@@ -71,7 +71,7 @@ def test_killed_at_every_stage_and_run_again(spark: SparkSession, tmp_path: Path
     lives.die(work, at=Death("rename", "after", MANIFEST, 2))
     assert check_nothing_twice(data) == 100
     # The files are those of the run before, which has counted them and given them no names.
-    lives.die(work, at=Death("rename", "after", TABLE), master=None)
+    lives.die(work, at=Death("rename", "after", TABLE), is_spark_needed=False)
     assert check_nothing_twice(data) == 100
     assert len(files(data)) == 1
 
@@ -84,7 +84,7 @@ def test_killed_at_every_stage_and_run_again(spark: SparkSession, tmp_path: Path
     lives.die(work, at=Death("rename", "after", MANIFEST))
     assert check_nothing_twice(data) == 400
     assert set(files(data)) == before
-    lives.die(work, at=Death("remove", "after", TABLE), master=None)
+    lives.die(work, at=Death("remove", "after", TABLE), is_spark_needed=False)
     assert check_nothing_twice(data) == 400
     assert len(before - set(files(data))) == 1
 

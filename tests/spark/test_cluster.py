@@ -34,27 +34,31 @@ def test_executors_die_and_nothing_is_lost_or_comes_twice(tmp_path: Path) -> Non
     data = tmp_path / "copy"
     with quivermq.open(data) as mq:
         mq.create_topic("out", partitions=PARTITIONS)
-    with cluster(tmp_path / "cluster", workers=2) as running, serving(tmp_path / "data") as broker:
+    small: Work = ("archive", {"path": str(data), "age": 0, "file_bytes": 500})
+    large: Work = ("archive", {"path": str(data), "age": 0})
+    with (
+        cluster(tmp_path / "cluster", workers=2) as running,
+        serving(tmp_path / "data") as broker,
+        Doors(broker.engine, lambda: os.kill(running.executors()[0], signal.SIGKILL)) as doors,
+        Lives(tmp_path / "lives", master=running.master) as lives,
+    ):
         mq = broker.engine
         mq.create_topic("in", partitions=PARTITIONS)
         mq.create_topic("out", partitions=PARTITIONS)
         mq.queue("in").put_many([quivermq.Message(value, key=value) for value in VALUES])
-        with Doors(mq, lambda: os.kill(running.executors()[0], signal.SIGKILL)) as doors:
-            # The frame is stored, and whoever sent it will perhaps never know.
-            door = doors.open("POST /v1/topics/out/messages", "after", 1)
-            small: Work = ("archive", {"path": str(data), "age": 0, "file_bytes": 500})
-            large: Work = ("archive", {"path": str(data), "age": 0})
-            Lives(tmp_path / "lives", master=running.master).live(
-                copy(broker.url, tmp_path / "first", server=door.url),
-                copy(broker.url, tmp_path / "second", path=str(data)),
-                small,
-                large,
-                deaths=[
-                    Death("sync_directory", "after", "*/spark/*/0", victim="executor"),
-                    Death("open", "after", TABLE, 5, victim="executor"),
-                ],
-            )
-            assert door.is_reached
+        # The frame is stored, and whoever sent it will perhaps never know.
+        door = doors.open("POST /v1/topics/out/messages", "after", 1)
+        lives.live(
+            copy(broker.url, tmp_path / "first", server=door.url),
+            copy(broker.url, tmp_path / "second", path=str(data)),
+            small,
+            large,
+            deaths=[
+                Death("sync_directory", "after", "*/spark/*/0", victim="executor"),
+                Death("open", "after", TABLE, 5, victim="executor"),
+            ],
+        )
+        assert door.is_reached
         assert stored(mq) == Counter(VALUES)
     with quivermq.open(data) as copied:
         assert stored(copied) == Counter(VALUES)

@@ -270,7 +270,7 @@ def job(*place: str | Path) -> Work:
 
 
 def test_a_job_that_was_killed_is_done_by_the_next_one(
-    spark: SparkSession, tmp_path: Path, rng: random.Random
+    lives: Lives, spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
     path = tmp_path / "data"
     with quivermq.open(path, OS) as mq:
@@ -279,9 +279,7 @@ def test_a_job_that_was_killed_is_done_by_the_next_one(
         before = everything(queue)
     active = active_bases(path)
     # The second segment has just been put in place.
-    Lives(tmp_path / "lives").die(
-        job("--data", path), at=Death("rename", "after", f"*/topics/{TOPIC}/*.log", 2)
-    )
+    lives.die(job("--data", path), at=Death("rename", "after", f"*/topics/{TOPIC}/*.log", 2))
     # The others wait in the directory of the job.
     assert any((path / "pipelines" / "compact" / TOPIC).iterdir())
     with quivermq.open(path, OS) as mq:
@@ -300,9 +298,8 @@ def test_a_job_that_was_killed_is_done_by_the_next_one(
 
 
 def test_a_job_that_was_killed_beside_a_broker(
-    spark: SparkSession, tmp_path: Path, rng: random.Random
+    lives: Lives, spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
-    lives = Lives(tmp_path / "lives")
     with (
         serving(tmp_path / "data", settings=OS) as broker,
         Doors(broker.engine, lives.kill) as doors,
@@ -314,8 +311,7 @@ def test_a_job_that_was_killed_beside_a_broker(
         active = active_bases(tmp_path / "data")
         # The segment is replaced, and nobody is told.
         door = doors.open(REPLACE, "after", 2)
-        lives.die(job("--server", door.url))
-        assert door.is_reached
+        lives.die(job("--server", door.url), at=door)
         # What its executors still had in hand may go on for a moment: then the next run finds it changed.
         while any(t.busy or t.replaced for t in compact(server=broker.url, spark=spark).topics):
             pass

@@ -5,7 +5,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 from support.broker import serving
 from support.spark_deaths import Death
@@ -17,11 +16,6 @@ from quivermq.spark import redrive, replay, run
 from quivermq.spark.jobs.redrive import AUDIT_TOPIC
 
 LETTERS = 10
-
-
-@pytest.fixture
-def lives(tmp_path: Path) -> Lives:
-    return Lives(tmp_path / "lives")
 
 
 def pipeline(*words: str | Path) -> Work:
@@ -76,8 +70,7 @@ def test_redrive_over_a_broker(lives: Lives, spark: SparkSession, tmp_path: Path
         bury(broker.engine)
         # One batch is back, and the second as well, but nobody is told so.
         door = doors.open(r"POST /v1/topics/[^/]+/redrive", "after", 2)
-        lives.die(pipeline("redrive", "orders", "--batch", "3", "--server", door.url))
-        assert door.is_reached
+        lives.die(pipeline("redrive", "orders", "--batch", "3", "--server", door.url), at=door)
         check_each_is_in_one_place(broker.engine, lying=4)
         assert redrive(["orders"], server=broker.url, spark=spark).moved == 4
         check_each_is_in_one_place(broker.engine, lying=0)

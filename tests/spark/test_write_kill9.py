@@ -11,28 +11,29 @@ from support.spark_lives import Lives, Work
 
 import quivermq
 
-FILES, ROWS = 4, 120
+ROWS = 120
 
 BEGIN = r"POST /v1/topics/out/producers/\d+"
 PUT = "POST /v1/topics/out/messages"
 
 
 def stream(directory: Path, sink: dict[str, str], **given: Any) -> Work:
-    """Two batches, each with two tasks, each with some frames."""
-    texts = directory / "in"
-    if not texts.exists():
-        texts.mkdir()
-        for name in range(FILES):
-            (texts / f"{name}.txt").write_text("\n".join(f"{name} {row // 2}" for row in range(ROWS)))
+    """Batches of two files, which are two tasks, each with some frames."""
     return "write_stream", {
-        "source": {"input": str(texts), "files": "2"},
+        "source": {"input": str(directory / "in"), "files": "2"},
         "sink": {"topic": "out", "batchMessages": "20", **sink},
         "checkpoint": str(directory / "checkpoint"),
         **given,
     }
 
 
-EVERYTHING = Counter(b"%d %d" % (name, row // 2) for name in range(FILES) for row in range(ROWS))
+def add_batch(directory: Path, number: int) -> Counter[bytes]:
+    """Two more files for the stream. Returns what is in them."""
+    (directory / "in").mkdir(exist_ok=True)
+    lines = [[f"{number} {name} {row // 2}" for row in range(ROWS)] for name in range(2)]
+    for name, of_file in enumerate(lines):
+        (directory / "in" / f"{number}-{name}.txt").write_text("\n".join(of_file))
+    return Counter(line.encode() for of_file in lines for line in of_file)
 
 
 def stored(mq: quivermq.Engine) -> Counter[bytes]:
@@ -40,26 +41,28 @@ def stored(mq: quivermq.Engine) -> Counter[bytes]:
     return Counter(m.value for p in partitions for m in mq.queue("out").read(p, limit=100_000))
 
 
-def test_a_driver_that_writes_to_a_broker(tmp_path: Path) -> None:
-    lives = Lives(tmp_path / "lives")
+def test_a_driver_that_writes_to_a_broker(lives: Lives, tmp_path: Path) -> None:
+    everything = add_batch(tmp_path, 0)
     with serving(tmp_path / "data") as broker, Doors(broker.engine, lives.kill) as doors:
         broker.engine.create_topic("out", partitions=2)
-        for death in [(BEGIN, "after", 1), (PUT, "after", 1), (PUT, "before", 3)]:
+        deaths = [(BEGIN, "after", 1), (PUT, "after", 1), (PUT, "before", 3)]
+        for number, death in enumerate(deaths, 1):
             door = doors.open(*death)
-            lives.die(stream(tmp_path, {"server": door.url}))
-            assert door.is_reached, death
+            lives.die(stream(tmp_path, {"server": door.url}), at=door)
+            # Whoever is left of this life may write all that it had to: for the next one there is more.
+            everything += add_batch(tmp_path, number)
         # A task that fails in the middle is run again, and has its rows in another order then.
         failed = tmp_path / "failed"
         lives.live(stream(tmp_path, {"server": broker.url}, fails_once=str(failed)))
         assert failed.exists()
-        assert stored(broker.engine) == EVERYTHING
+        assert stored(broker.engine) == everything
 
 
-def test_a_driver_that_writes_to_a_directory(tmp_path: Path) -> None:
+def test_a_driver_that_writes_to_a_directory(lives: Lives, tmp_path: Path) -> None:
     path = tmp_path / "data"
     with quivermq.open(path) as mq:
         mq.create_topic("out", partitions=2)
-    lives, work = Lives(tmp_path / "lives"), stream(tmp_path, {"path": str(path)})
+    work, everything = stream(tmp_path, {"path": str(path)}), add_batch(tmp_path, 0)
     # The rows of a task are staged, and nobody knows of them.
     lives.die(work, at=Death("sync_directory", "after", "*/spark/*/0"))
     # The batch is committed, and nothing of it is in its topic.
@@ -68,9 +71,10 @@ def test_a_driver_that_writes_to_a_directory(tmp_path: Path) -> None:
     # Everything is done, and Spark does not know.
     lives.die(work, at=Death("rename", "after", "*/applied"))
     # Now a worker dies as the driver did at first, and its task is run again.
+    everything += add_batch(tmp_path, 1)
     lives.live(work, deaths=[Death("sync_directory", "after", "*/spark/*/1", victim="worker")])
     lives.wait_for_orphans()
     with quivermq.open(path) as mq:
-        assert stored(mq) == EVERYTHING
+        assert stored(mq) == everything
     [query] = (path / "spark").iterdir()
     assert [file.name for file in query.iterdir()] == ["applied"]

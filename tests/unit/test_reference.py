@@ -8,6 +8,7 @@ import quivermq
 import quivermq.aio
 import quivermq.spark
 from quivermq.server.routes import all_routes
+from quivermq.spark.options import NAMES
 
 
 @pytest.mark.parametrize("path", ["docs/reference/calls.md", "docs/reference/names.md"])
@@ -28,6 +29,11 @@ def test_every_call_is_on_the_page() -> None:
     page = reference.PAGES["docs/reference/calls.md"]()
     calls = {f"### `{route.method} {route.path}`\n" for route in all_routes() if route.tag != "dashboard"}
     assert not {call for call in calls if call not in page}
+
+
+def test_every_option_of_the_data_source_is_on_its_page() -> None:
+    page = (reference.ROOT / "docs/reference/spark.md").read_text(encoding="utf-8")
+    assert not {name for name in NAMES.values() if f"`{name}`" not in page}
 
 
 def test_what_is_left_out_exists() -> None:

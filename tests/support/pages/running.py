@@ -51,7 +51,8 @@ def run_page(blocks: list[Block], *, directory: Path, scratch: Path, warm: WarmS
         for step in steps
         if (scratch / f"{step.name}.out").exists()
     }
-    printed = {name: text.replace(f":{port}", f":{DOCUMENTED_PORT}") for name, text in printed.items()}
+    if port:
+        printed = {name: text.replace(f":{port}", f":{DOCUMENTED_PORT}") for name, text in printed.items()}
     return Outcome(steps, printed, _failure(steps, printed, code, scratch))
 
 

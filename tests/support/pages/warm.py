@@ -8,6 +8,7 @@ that hands over its arguments, its environment and its open files, and ends with
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,8 +33,9 @@ class WarmServers:
         # Isolated and without site-packages: the client needs none of them, and starts four times as fast.
         for name in ("quiver", "python", "python3", "pip"):
             self._add_program(name, f'exec {sys.executable} -IS {_CLIENT} {name} "$@"')
-        # The page's make is asked only whether it knows the target.
-        self._add_program("make", f'exec /usr/bin/env -u MAKEFLAGS {_make()} -C {ROOT} --dry-run "$@"')
+        # Make is asked only whether it knows the target, and must not join the one that runs the tests.
+        make = f'unset MAKEFLAGS MAKELEVEL; exec {shutil.which("make")} -C {ROOT} --dry-run "$@"'
+        self._add_program("make", make)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -76,7 +78,3 @@ class WarmServers:
         path = self.programs / name
         path.write_text(f"#!/bin/sh\n{command}\n")
         path.chmod(0o755)
-
-
-def _make() -> str:
-    return "/usr/bin/make"

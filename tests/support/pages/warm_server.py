@@ -45,7 +45,8 @@ def _end(*_: object) -> None:
 
 
 def _forked(connection: socket.socket) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody asks how they ended.
+    # Nobody asks how they ended, so none of them has to wait to be asked.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     if os.fork():
         return
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
