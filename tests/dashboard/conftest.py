@@ -1,7 +1,8 @@
 """A real Chromium in front of a real broker."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests; each has a context of its own, as if it were another user."""
+    """One browser for all tests."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.fail(
@@ -61,27 +62,37 @@ def broker(tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture
-def visit(browser: Browser) -> Iterator[Visiting]:
-    """Open the dashboard of a broker: `visit(served, phone=True, dark=True)` gives a Visit."""
-    contexts: list[BrowserContext] = []
-    visits: list[Visit] = []
+@pytest.fixture(scope="session")
+def context_for(browser: Browser) -> Callable[[bool, bool], BrowserContext]:
+    """A browser with a window of a phone or not, dark or not.
 
-    def begin(served: Served, *, phone: bool = False, dark: bool = False) -> Visit:
-        context = browser.new_context(
+    One serves for all tests, because making one takes longer than most of them: what a page keeps, it keeps
+    for its tab, or for its broker, and each test has brokers and tabs of its own.
+    """
+
+    @cache
+    def made(phone: bool, dark: bool) -> BrowserContext:
+        return browser.new_context(
             viewport=PHONE if phone else DESKTOP,  # type: ignore[arg-type]
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
             has_touch=phone,
         )
-        contexts.append(context)
-        visits.append(Visit(context, served))
+
+    return made
+
+
+@pytest.fixture
+def visit(context_for: Callable[[bool, bool], BrowserContext]) -> Iterator[Visiting]:
+    """Open the dashboard of a broker: `visit(served, phone=True, dark=True)` gives a Visit."""
+    visits: list[Visit] = []
+
+    def begin(served: Served, *, phone: bool = False, dark: bool = False) -> Visit:
+        visits.append(Visit(context_for(phone, dark), served))
         return visits[-1]
 
     yield begin
     for each in visits:
         each.page.close()
-    for context in contexts:
-        context.close()
     for each in visits:
         each.check()

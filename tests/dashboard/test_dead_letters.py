@@ -145,3 +145,46 @@ def test_nothing_in_a_dead_letter_becomes_markup(broker: Served, visit: Visiting
     expect(panel.get_by_label("Error")).to_contain_text(SCRIPT)
     assert page.locator("img[src=x], main script, aside script").count() == 0
     assert "hacked" not in page.title()
+
+
+def test_no_more_is_purged_than_was_asked_about(broker: Served, visit: Visiting) -> None:
+    kill(broker, b"a", b"b", reason="timeout")
+    page = visit(broker).open("dead-letters/orders")
+    page.get_by_role("button", name="Purge all").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("orders")
+    # Meanwhile another one is given up, which nobody has seen.
+    kill(broker, b"c", reason="timeout")
+    dialog.get_by_role("button", name="Purge 2").click()
+    expect(page.get_by_text("Purged 2 dead letters.")).to_be_visible()
+    assert left(broker) == [b"c"]
+
+
+def test_many_go_back_in_steps_also_where_some_are_gone(broker: Served, visit: Visiting) -> None:
+    page = visit(broker).open()
+    script = """async () => {
+        const { redriveAll } = await import("/dashboard/pages/dead_letters_calls.js");
+        const asked = [];
+        const api = { post: async (_, { body }) => {
+            asked.push(body.ids.length);
+            return { moved: body.ids.length - 1 };
+        } };
+        const ids = Array.from({ length: 4500 }, (_, offset) => `0-1-${offset}`);
+        return { moved: await redriveAll(api, "orders", { ids }, ids.length, () => {}), asked };
+    }"""
+    assert page.evaluate(script) == {"moved": 4497, "asked": [2000, 2000, 500]}
+
+
+def test_of_a_large_one_the_key_is_mended_and_the_value_kept(broker: Served, visit: Visiting) -> None:
+    large = b"x" * (1024 * 1024 + 1)
+    kill(broker, large, reason="timeout")
+    page = visit(broker).open("dead-letters/orders")
+    page.get_by_role("button", name="timeout").click()
+    page.get_by_role("button", name="Edit and redrive").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Its value has 1 MiB, more than can be edited here")
+    dialog.get_by_label("Key").fill("other")
+    dialog.get_by_role("button", name="Redrive").click()
+    expect(page.get_by_text("The edited message went back.")).to_be_visible()
+    (message,) = broker.engine.queue("orders", "billing").get_many(9)
+    assert (message.key, message.value == large, message.headers) == (b"other", True, {"h": b"1"})

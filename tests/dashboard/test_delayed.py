@@ -73,3 +73,13 @@ def test_one_is_cancelled(broker: Served, visit: Visiting) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Cancel the message").click()
     expect(page.get_by_text("does not wait any more")).to_be_visible()
     expect(page.get_by_text("No delayed messages here.")).to_be_visible()
+
+
+def test_large_ones_come_a_few_at_a_time(broker: Served, visit: Visiting) -> None:
+    queue = broker.engine.queue("orders")
+    queue.put_many([quivermq.Message(b"x" * 2_000_000, delay=HOUR + number) for number in range(6)])
+    page = visit(broker).open("delayed/orders")
+    expect(page.get_by_text("5 of 6 delayed")).to_be_visible()
+    page.get_by_role("button", name="Load more").click()
+    expect(rows(page)).to_have_count(6)
+    expect(page.get_by_role("button", name="Load more")).to_be_hidden()

@@ -167,3 +167,18 @@ def test_all_groups_and_deleting_one(broker: Served, visit: Visiting) -> None:
     queue.seek("earliest")
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_topic_may_be_called_like_something_that_every_object_has(
+    broker: Served, visit: Visiting
+) -> None:
+    broker.engine.create_topic("orders")
+    view = visit(broker)
+    view.expect_status(404)
+    page = view.open("groups/constructor/valueOf")
+    expect(page.get_by_role("alert").filter(has_text="constructor")).to_be_visible()
+    expect(page.locator(".state")).to_have_text("Live")
+    broker.engine.queue("constructor", "valueOf").put(b"x")
+    assert broker.engine.queue("constructor", "valueOf").get() is not None
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".tile", has_text="In flight")).to_contain_text("1")

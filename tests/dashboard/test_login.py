@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dashboard.visits import Visiting
-from playwright.sync_api import expect
+from dashboard.visits import Visit, Visiting
+from playwright.sync_api import Page, expect
 from support.broker import Served, serving
 
+from quivermq.server import keys
 from quivermq.server.keys import NewKey, create_key, revoke_key
 
 
@@ -27,6 +28,16 @@ def closed(tmp_path: Path, admin: NewKey, reader: NewKey) -> Iterator[Served]:
     with serving(tmp_path / "data") as served:
         served.engine.queue("orders").put(b"x")
         yield served
+
+
+def logged_in(view: Visit, route: str, key: NewKey) -> Page:
+    """A page of the dashboard, opened with a key."""
+    view.expect_status(401)
+    page = view.open(route)
+    page.get_by_label("API key").fill(key.text)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()
+    return page
 
 
 def test_a_key_opens_the_dashboard_and_a_wrong_one_does_not(
@@ -59,10 +70,7 @@ def test_a_key_that_may_only_read_sees_why_it_may_not_more(
     closed: Served, visit: Visiting, reader: NewKey
 ) -> None:
     view = visit(closed)
-    view.expect_status(401)
-    page = view.open("topics/orders")
-    page.get_by_label("API key").fill(reader.text)
-    page.get_by_role("button", name="Log in").click()
+    page = logged_in(view, "topics/orders", reader)
     expect(page.locator(".identity .tag")).to_have_text("read")
     delete = page.get_by_role("button", name="Delete")
     expect(delete).to_have_attribute("aria-disabled", "true")
@@ -73,16 +81,25 @@ def test_a_key_that_may_only_read_sees_why_it_may_not_more(
     view.shoot("read-only-key")
 
 
-def test_a_key_that_was_revoked_leads_to_the_login(
-    closed: Served, visit: Visiting, tmp_path: Path, admin: NewKey
+def test_who_comes_next_sees_nothing_of_who_was_there_before(
+    closed: Served, visit: Visiting, admin: NewKey
 ) -> None:
-    view = visit(closed)
-    view.expect_status(401)
-    page = view.open("topics/orders")
-    page.get_by_label("API key").fill(admin.text)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("button", name="Log out")).to_be_visible()
+    page = logged_in(visit(closed), "topics", admin)
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("API key")).to_be_focused()
+    kept = "import('/dashboard/live.js').then(({ live }) => [live.latest, live.history.points.length])"
+    assert page.evaluate(kept) == [None, 0]
+    assert page.evaluate("Object.keys(sessionStorage)") == []
+    assert admin.text not in page.content()
+
+
+def test_a_key_that_was_revoked_leads_to_the_login(
+    closed: Served, visit: Visiting, tmp_path: Path, admin: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "_CHECK_INTERVAL_S", 0.0)
+    page = logged_in(visit(closed), "topics/orders", admin)
     revoke_key(tmp_path / "data", admin.key.id)
-    # The page asks for the topic again and again, and is refused once the broker has noticed.
+    page.get_by_role("link", name="Messages").last.click()
     expect(page.get_by_role("alert")).to_have_text("The broker does not know this key any more.")
     expect(page.get_by_label("API key")).to_be_focused()

@@ -281,3 +281,25 @@ def test_trouble_is_said_in_words_and_tried_again(broker: Served, visit: Visitin
     expect(page.get_by_role("alert")).to_have_count(0)
     seen.open("messages/nowhere")
     expect(page.get_by_role("alert")).to_contain_text("there is no topic nowhere")
+
+
+def test_what_is_nested_deeply_and_has_very_many_headers_is_shown_too(
+    broker: Served, visit: Visiting
+) -> None:
+    headers = {f"h{number}": b"v" for number in range(1000)}
+    broker.engine.queue("orders").put(b"[" * 50_000 + b"]" * 50_000, headers=headers)
+    page = visit(broker).open("messages/orders")
+    page.get_by_role("button", name="Open offset 0").click()
+    panel = page.locator(".drawer")
+    expect(panel.get_by_label("Value", exact=True)).to_have_text(re.compile(r"^\[\s+\[\s+\["))
+    expect(panel).to_contain_text("Only the beginning is shown.")
+    expect(panel).to_contain_text("Headers (1000)")
+    expect(panel).to_contain_text("Only the first 200 are shown.")
+    panel.get_by_role("button", name="Publish again").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("800 headers more than can be shown")
+    dialog.get_by_label("Name of the header").first.fill("other")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(page.get_by_text("at offset 1.")).to_be_visible()
+    _, again = broker.engine.queue("orders").read(0, 0)
+    assert set(again.headers) == set(headers) - {"h0"} | {"other"}

@@ -1,18 +1,24 @@
 """What the scripts of the dashboard compute, asked in the browser that runs them."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from dashboard.visits import Visiting
-from playwright.sync_api import Error, Page, expect
-from support.broker import Served
+from dashboard.visits import Visit, Visiting
+from playwright.sync_api import BrowserContext, Error, Page
+from support.broker import Served, serving
 
 
-@pytest.fixture
-def page(broker: Served, visit: Visiting) -> Page:
-    page = visit(broker).open()
-    expect(page.locator(".state")).to_have_text("Live")
-    return page
+@pytest.fixture(scope="module")
+def page(
+    tmp_path_factory: pytest.TempPathFactory, context_for: Callable[[bool, bool], BrowserContext]
+) -> Iterator[Page]:
+    """One for all tests here: none of them changes anything."""
+    with serving(tmp_path_factory.mktemp("modules")) as served:
+        view = Visit(context_for(False, False), served)
+        yield view.open()
+        view.page.close()
+    view.check()
 
 
 def asked(page: Page, module: str, expression: str) -> Any:

@@ -87,10 +87,9 @@ def _occurrences(column: Binary, sought: bytes) -> Iterator[tuple[int, int]]:
         place = bisect_right(offsets, position) - 1
         if position + len(sought) <= offsets[place + 1]:
             yield place, position
-            position = data.find(sought, offsets[place + 1])
-        else:
-            # They only seem to be there, half in one string and half in the next.
-            position = data.find(sought, position + 1)
+        # Otherwise they only seem to be there, half in one string and half in the next, and what is left of
+        # the string is too short for them as well.
+        position = data.find(sought, offsets[place + 1])
 
 
 def _is_empty(offsets: Sequence[int], place: int) -> bool:

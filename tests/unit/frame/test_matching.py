@@ -1,9 +1,21 @@
 """Searching whole frames: the same messages are found as by a look at each."""
 
+from bisect import bisect_right
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quivermq.frame import REMOVED, Codec, Record, Wanted, encode, encode_control, encode_records
+from quivermq.frame import (
+    REMOVED,
+    Codec,
+    Record,
+    Wanted,
+    encode,
+    encode_control,
+    encode_records,
+    matching,
+)
 
 # Few letters, so that much is found, also over the ends of messages.
 TEXTS = st.binary(max_size=4).map(lambda raw: bytes(97 + byte % 2 for byte in raw))
@@ -50,3 +62,17 @@ def test_nothing_that_is_wanted_is_everything() -> None:
     assert not Wanted()
     assert not Wanted(text=b"")
     assert Wanted(key=b"")
+
+
+def test_what_only_seems_to_be_there_is_looked_at_once_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def counting(offsets: list[int], position: int) -> int:
+        looks.append(position)
+        return bisect_right(offsets, position)
+
+    monkeypatch.setattr(matching, "bisect_right", counting)
+    # The text begins at nearly every byte, and is inside of no message.
+    frame = encode([b"a" * 999] * 50, timestamp=5).stamped(0, 5)
+    assert Wanted(text=b"a" * 1000).records(frame) == []
+    assert len(looks) <= 50

@@ -110,7 +110,10 @@ async function route({ again = false } = {}) {
   const title = page.title.replace(/\{(\w+)\}/g, (_, name) => params[name]);
   document.title = `${title} · Quiver`;
   for (const each of parts.links) {
-    set(each, { "aria-current": each.dataset.route === (page.within || page.route) ? "page" : null });
+    const isHere = each.dataset.route === (page.within || page.route);
+    set(each, { "aria-current": isHere ? "page" : null });
+    // On a phone there is no room for all of them.
+    if (isHere) each.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   const isFirst = shownRoute === null;
   if (!again) closeDialogs();
@@ -254,7 +257,7 @@ function showLogin() {
   if (document.querySelector(".login")) return;
   leave?.();
   live.stop();
-  live.history.breakOff();
+  live.history.forget();
   closeDialogs();
   document.title = "Log in · Quiver";
   parts = null;

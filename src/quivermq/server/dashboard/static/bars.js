@@ -19,7 +19,7 @@ export function bars({ title, onchoose }) {
   const columns = s("g", { class: "columns-of-bars" });
   const drawing = s("svg", { class: "plot bars", role: onchoose ? "slider" : "img", tabindex: onchoose ? "0" : null, "aria-label": title }, grid, columns);
   const readout = h("output", { class: "quiet-text" });
-  const element = h("figure", { class: "card plot-card" }, h("figcaption", {}, h("h3", {}, title), readout), drawing);
+  const element = h("figure", { class: "card plot-card" }, h("figcaption", {}, h("h2", {}, title), readout), drawing);
   let width = WIDTH_AT_FIRST;
   let data = { start: 0, end: 1, counts: [] };
   let pointed = null;

@@ -5,6 +5,8 @@ const PREVIEW_CHARACTERS = 300;
 const PREVIEW_BYTES = 24;
 const HEX_COLUMNS = 16;
 const INDENT = "  ";
+// What is nested deeper is indented no further: each line of it would be as long as it is deep.
+const INDENTED_MAX = 40;
 
 const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
@@ -12,11 +14,16 @@ const encoder = new TextEncoder();
 
 /** The bytes of base64, or null when it is none. */
 export function fromBase64(text) {
+  let raw;
   try {
-    return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    raw = atob(text);
   } catch {
     return null;
   }
+  // A plain loop: a call for each byte would take seconds for a large message.
+  const bytes = new Uint8Array(raw.length);
+  for (let index = 0; index < raw.length; index += 1) bytes[index] = raw.charCodeAt(index);
+  return bytes;
 }
 
 /** Bytes as base64. */
@@ -84,15 +91,17 @@ export function whyNotJson(text) {
 
 /**
  * JSON with a line for each member; null for what is no JSON. The text itself is broken into lines, and not what a
- * parser made of it: so numbers keep all their digits, and no member is lost that is there twice.
+ * parser made of it: so numbers keep all their digits, and no member is lost that is there twice. It ends some time
+ * after so many characters.
  */
-export function prettyJson(text) {
+export function prettyJson(text, charactersMax = Infinity) {
   if (whyNotJson(text)) return null;
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g) || [];
   let depth = 0;
   let out = "";
-  const newLine = () => `\n${INDENT.repeat(depth)}`;
-  tokens.forEach((token, index) => {
+  const newLine = () => `\n${INDENT.repeat(Math.min(depth, INDENTED_MAX))}`;
+  for (let index = 0; index < tokens.length && out.length <= charactersMax; index += 1) {
+    const token = tokens[index];
     if (token === "{" || token === "[") {
       const isEmpty = tokens[index + 1] === (token === "{" ? "}" : "]");
       depth += 1;
@@ -106,7 +115,7 @@ export function prettyJson(text) {
     } else {
       out += token === ":" ? ": " : token;
     }
-  });
+  }
   return out;
 }
 
@@ -139,7 +148,7 @@ export function inForm(field, form) {
     const shown = field.bytes.subarray(0, SHOWN_BYTES / 4);
     return { text: hexDump(shown), isCut: shown.length < field.bytes.length };
   }
-  const whole = form === "json" ? prettyJson(field.text) : field.text;
+  const whole = form === "json" ? prettyJson(field.text, SHOWN_BYTES) : field.text;
   return { text: visible(whole.slice(0, SHOWN_BYTES)), isCut: whole.length > SHOWN_BYTES };
 }
 

@@ -1,6 +1,6 @@
 // Dialogs: the browser's own, so that focus stays inside, Escape closes, and focus goes back afterwards.
 
-import { fill, freshId, h } from "./dom.js";
+import { fill, freshId, h, setText } from "./dom.js";
 
 /**
  * Open a dialog. `body` is a node or a list; `actions` are buttons at its foot.
@@ -77,6 +77,30 @@ export async function confirmTyped({ title, text, word, action }) {
     if (input.value === word) dialog.close(true);
   });
   return (await dialog.closed) === true;
+}
+
+/** A dialog around a form. It closes with what `apply` returns, and says inside of it what went wrong. */
+export function formDialog({ title, action, form, fields, apply, wide = false, beside = null }) {
+  const words = h("p", { class: "error", role: "alert" });
+  const cancel = h("button", { type: "button" }, "Cancel");
+  const go = h("button", { type: "submit", class: "primary", form: form.id }, action);
+  const dialog = openDialog({ title, body: [form, words], actions: [beside, cancel, go].filter(Boolean), wide });
+  cancel.addEventListener("click", () => dialog.close());
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    setText(words, "");
+    try {
+      dialog.close((await apply()) ?? true);
+    } catch (error) {
+      setText(words, error.message);
+      // An error of the broker names the setting that it means.
+      if (error.fields?.key) fields?.refuse(error.fields.key, error.fields.reason || error.message);
+    } finally {
+      go.disabled = false;
+    }
+  });
+  return dialog;
 }
 
 function paragraphs(text) {

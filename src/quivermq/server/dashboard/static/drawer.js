@@ -70,3 +70,10 @@ export function markOpened(list, key) {
 export function openerOf(list, key) {
   return [...list.element.querySelectorAll("tbody tr")].find((row) => row.dataset.key === key)?.querySelector("button.linklike");
 }
+
+/** Buttons that go to the one before and the one behind of some rows: "message" is what they are. */
+export function stepButtons(what, rows, index, open) {
+  const step = (word, symbol, other) =>
+    h("button", { type: "button", class: "small", "aria-label": `${word} ${what}`, disabled: !other, onclick: () => open(other) }, symbol);
+  return [step("Previous", "↑", rows[index - 1]), step("Next", "↓", rows[index + 1])];
+}

@@ -42,6 +42,13 @@ export class History {
     this._topics.clear();
   }
 
+  /** Forget everything: whoever comes next may not be allowed to see it. */
+  forget() {
+    this.latest = null;
+    this.points = [];
+    this.breakOff();
+  }
+
   /** {published, delivered, acked} of a topic, a second; null where nothing is known yet. */
   topicRates(topic) {
     return this._rates(topic, (figures) => figures);

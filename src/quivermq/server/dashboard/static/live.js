@@ -87,6 +87,8 @@ class Live extends EventTarget {
 
   _take({ name, data }) {
     if (name === "stats") {
+      // What is looked up by a name must not find what every object has, such as `constructor`.
+      for (const named of [data.topics, ...Object.values(data.topics).map(({ groups }) => groups)]) Object.setPrototypeOf(named, null);
       this.history.push(data);
       this._failures = 0;
       this._say("live", "");

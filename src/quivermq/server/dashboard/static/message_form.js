@@ -4,6 +4,12 @@ import { fieldOf, fromBase64, headersOf, prettyJson, toBase64, whyNotJson } from
 import { freshId, h, set, setText } from "./dom.js";
 import * as format from "./format.js";
 
+// Further ones are kept as they are: nobody edits so many by hand, and the page would take seconds for them.
+const HEADERS_MAX = 200;
+
+// In a field of a page more than this takes seconds.
+const EDITED_BYTES_MAX = 1024 * 1024;
+
 const encoder = new TextEncoder();
 
 /** A label, what it is for, and a line of help. */
@@ -35,6 +41,16 @@ export function contentFields(message = { value: "" }) {
 
 function valueField(message) {
   const given = fieldOf(message, "value");
+  return given.bytes.length > EDITED_BYTES_MAX ? keptValue(message, given.bytes.length) : editedValue(given);
+}
+
+function keptValue({ value, value_base64: base64 }, size) {
+  const words = `Its value has ${format.bytes(size)}, more than can be edited here, and is kept as it is.`;
+  const element = h("div", { class: "field" }, h("p", { class: "help" }, words));
+  return { element, read: () => (value === undefined ? { value_base64: base64 } : { value }) };
+}
+
+function editedValue(given) {
   const isJson = given.text !== null && /^\s*[[{]/.test(given.text) && !whyNotJson(given.text);
   const kind = select([["text", "Text"], ["json", "JSON"], ["base64", "Base64"]], given.text === null ? "base64" : isJson ? "json" : "text", { "aria-label": "The value is given as" });
   const area = h("textarea", { rows: "8", spellcheck: "false", value: given.text ?? toBase64(given.bytes) });
@@ -120,11 +136,14 @@ function headerRows(message) {
     return nameInput;
   }
 
-  for (const header of headersOf(message)) addRow(header.name, header.text ?? "", header.text === null ? header.bytes : null);
+  const given = Object.entries(message.headers || {});
+  const kept = given.slice(HEADERS_MAX);
+  if (kept.length) list.before(h("p", { class: "help" }, `${format.many(kept.length, "header")} more than can be shown, kept as they are.`));
+  for (const header of headersOf({ headers: Object.fromEntries(given.slice(0, HEADERS_MAX)) })) addRow(header.name, header.text ?? "", header.text === null ? header.bytes : null);
   return {
     element,
     read() {
-      const headers = Object.create(null);
+      const headers = Object.assign(Object.create(null), Object.fromEntries(kept));
       for (const row of list.children) {
         const [name, value] = row.querySelectorAll("input");
         if (!name.value && !value.value) continue;

@@ -7,6 +7,7 @@ import { asCurl, copyOf, fieldOf, formsOf, headersOf, inForm, preview, visible }
 import { fill, freshId, h } from "./dom.js";
 import * as format from "./format.js";
 
+const HEADERS_SHOWN_MAX = 200;
 const FORM_WORDS = { json: "JSON", text: "Text", hex: "Hex" };
 
 // Which form was chosen last: who looks at hex wants to see the next message in hex as well.
@@ -104,9 +105,10 @@ function valueView(value, label) {
 
 function headersView(headers) {
   if (!headers.length) return null;
-  const rows = headers.map((header) => {
+  const rows = headers.slice(0, HEADERS_SHOWN_MAX).map((header) => {
     const { text, isBinary } = preview(header);
     return [h("dt", { class: "mono" }, visible(header.name)), h("dd", { class: "mono" }, text, isBinary ? h("span", { class: "quiet-text" }, " (bytes)") : null)];
   });
-  return h("section", { class: "section" }, h("h3", {}, `Headers (${headers.length})`), h("dl", { class: "facts headers" }, rows));
+  return h("section", { class: "section" }, h("h3", {}, `Headers (${headers.length})`), h("dl", { class: "facts headers" }, rows),
+    headers.length > rows.length ? h("p", { class: "help" }, `Only the first ${rows.length} are shown.`) : null);
 }

@@ -27,7 +27,7 @@ export function plot({ title, series, span = 300_000, unit = "", format = rateTe
   const moment = h("span", { class: "plot-moment" });
   const element = h(
     "figure", { class: "card plot-card" },
-    h("figcaption", {}, h("h3", {}, title, unit ? h("span", { class: "unit" }, ` ${unit}`) : null), moment, legend),
+    h("figcaption", {}, h("h2", {}, title, unit ? h("span", { class: "unit" }, ` ${unit}`) : null), moment, legend),
     drawing,
   );
   let points = [];
@@ -118,6 +118,18 @@ export function plot({ title, series, span = 300_000, unit = "", format = rateTe
       draw();
     },
   };
+}
+
+/** Messages a second, as the history has them. */
+export function ratePlot() {
+  return plot({
+    title: "Messages", unit: "a second",
+    series: [
+      { id: "published", title: "published", color: 1 },
+      { id: "delivered", title: "delivered", color: 2 },
+      { id: "acked", title: "acked", color: 3, dashed: true },
+    ],
+  });
 }
 
 /** A line without axes, for tables: `values` from the oldest to the newest. */

@@ -107,11 +107,11 @@ export function table({ columns, key, caption, sorted, empty = "Nothing here.", 
     }
     line.row = row;
     columns.forEach((column, index) => {
+      // A cell with nodes is drawn again when what it stands for has changed, and not even made before that.
+      const mark = column.mark ? column.mark(row) : undefined;
+      if (mark !== undefined && line.told[index] === mark) return;
       const content = column.cell ? column.cell(row) : column.value(row);
       if (content instanceof Node || Array.isArray(content)) {
-        // A cell with nodes is drawn again when what it stands for has changed.
-        const mark = column.mark ? column.mark(row) : undefined;
-        if (mark !== undefined && line.told[index] === mark) return;
         if (line.cells[index].contains(document.activeElement) && mark === undefined && line.told[index] === "nodes") return;
         line.told[index] = mark === undefined ? "nodes" : mark;
         fill(line.cells[index], content);
@@ -192,6 +192,16 @@ export function table({ columns, key, caption, sorted, empty = "Nothing here.", 
       return rows;
     },
   };
+}
+
+/** A column of a table that stays in the order of the broker, with a text in each cell. */
+export function textColumn(id, title, cell, kind) {
+  return { id, title, cell, kind, sort: false, value: () => "" };
+}
+
+/** The same with nodes, which are made once for each message. */
+export function nodeColumn(id, title, cell, kind) {
+  return { ...textColumn(id, title, cell, kind), mark: ({ timestamp }) => String(timestamp) };
 }
 
 const FOCUSABLE = "a[href], button, input, select, [tabindex='0']";

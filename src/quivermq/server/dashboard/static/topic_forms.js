@@ -1,7 +1,7 @@
 // What can be done to a topic: create, change, add partitions, delete. Each in a dialog of its own.
 
 import { path } from "./api.js";
-import { confirmTyped, openDialog } from "./dialog.js";
+import { confirmTyped, formDialog } from "./dialog.js";
 import { freshId, h, setText } from "./dom.js";
 import { count, many } from "./format.js";
 import { diffTable, settingsForm } from "./settings_form.js";
@@ -27,7 +27,7 @@ export async function createTopic(ctx) {
     ),
     h("details", {}, h("summary", {}, "Settings"), h("p", { class: "help" }, "What is left empty is as the broker has it."), fields.element),
   );
-  changing({ title: "New topic", action: "Create", form, fields, wide: true, async apply() {
+  formDialog({ title: "New topic", action: "Create", form, fields, wide: true, async apply() {
     const body = { name: name.value, partitions: Number(partitions.value), ...fields.changes() };
     await ctx.api.post(path("topics"), { body });
     done(`Created ${name.value}.`);
@@ -52,7 +52,7 @@ function editSettings(spec, settings, title, chosen) {
     const changed = form.querySelectorAll(".field.changed").length;
     setText(counter, changed ? many(changed, "change") : "Nothing changed yet");
   }
-  const dialog = changing({ title, action: "Review changes", form, fields, wide: true, beside: counter, async apply() {
+  const dialog = formDialog({ title, action: "Review changes", form, fields, wide: true, beside: counter, async apply() {
     const changes = fields.changes();
     if (!Object.keys(changes).length) throw new Error("Nothing was changed.");
     return changes;
@@ -74,7 +74,7 @@ async function reviewSettings(ctx, topic, spec, settings, changes, onDone) {
     diffTable(spec, settings, changes),
   );
   const back = h("button", { type: "button" }, "Back");
-  const dialog = changing({ title: "Review the changes", action: "Apply", form, wide: true, beside: back, async apply() {
+  const dialog = formDialog({ title: "Review the changes", action: "Apply", form, wide: true, beside: back, async apply() {
     await ctx.api.patch(path("topics", topic), { body: changes });
     done(`Changed ${many(Object.keys(changes).length, "setting")} of ${topic}.`);
     onDone?.();
@@ -96,7 +96,7 @@ export async function addPartitions(ctx, topic, present, onDone) {
     h("p", {}, "From then on keys go to other partitions than before: the messages of a key that are here already stay where they are, so the order inside a key does not hold across the change."),
     h("div", { class: "field" }, h("label", { for: id }, "Partitions in all"), input),
   );
-  changing({ title: `Add partitions to ${topic}`, action: "Add partitions", form, async apply() {
+  formDialog({ title: `Add partitions to ${topic}`, action: "Add partitions", form, async apply() {
     const partitions = Number(input.value);
     await ctx.api.patch(path("topics", topic), { body: { partitions } });
     done(`${topic} has ${many(partitions, "partition")} now.`);
@@ -116,28 +116,4 @@ export async function deleteTopic(ctx, { name, messages, groups }) {
     done(`Deleted ${name} with ${count(messages)} messages.`);
     ctx.go("topics");
   });
-}
-
-/** A dialog around a form. It closes with what `apply` returns, and says inside of it what went wrong. */
-function changing({ title, action, form, fields, apply, wide = false, beside = null }) {
-  const words = h("p", { class: "error", role: "alert" });
-  const cancel = h("button", { type: "button" }, "Cancel");
-  const go = h("button", { type: "submit", class: "primary", form: form.id }, action);
-  const dialog = openDialog({ title, body: [form, words], actions: [beside, cancel, go].filter(Boolean), wide });
-  cancel.addEventListener("click", () => dialog.close());
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    go.disabled = true;
-    setText(words, "");
-    try {
-      dialog.close((await apply()) ?? true);
-    } catch (error) {
-      setText(words, error.message);
-      // An error of the broker names the setting that it means.
-      if (error.fields?.key) fields?.refuse(error.fields.key, error.fields.reason || error.message);
-    } finally {
-      go.disabled = false;
-    }
-  });
-  return dialog;
 }

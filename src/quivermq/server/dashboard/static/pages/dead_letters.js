@@ -4,13 +4,13 @@ import { action } from "../access.js";
 import { isGone, path } from "../api.js";
 import { visible } from "../content.js";
 import { confirm, confirmTyped } from "../dialog.js";
-import { drawer, markOpened, openerOf } from "../drawer.js";
+import { drawer, markOpened, openerOf, stepButtons } from "../drawer.js";
 import { fill, h, set, setText } from "../dom.js";
 import * as format from "../format.js";
 import { messageView, previewCell, rawText, timeText } from "../message_view.js";
 import { problem } from "../notice.js";
 import { link } from "../site.js";
-import { table } from "../table.js";
+import { nodeColumn, table, textColumn } from "../table.js";
 import { done, note } from "../toast.js";
 import { linkTo, markOf, showAll } from "./dead_letters_all.js";
 import { countReasons, discardAll, redriveAll, SUFFIX } from "./dead_letters_calls.js";
@@ -174,7 +174,7 @@ class DeadLettersPage {
       text: [`Send ${format.many(count, "dead letter")} back to where they came from?`, "They become new messages there, and every group of the topic gets them, not only the one that gave them up."],
       action: `Redrive ${format.count(count)}`,
     });
-    if (isSure) await this.change(() => redriveAll(this.ctx.api, this.topic, this.filterFor(ids), count, (moved) => setText(this.status, `Redriven ${format.count(moved)} of ${format.count(count)}…`)), "Redriven");
+    if (isSure) await this.change(redriveAll, ids, count, "Redriven");
   }
 
   async purge(ids) {
@@ -185,17 +185,18 @@ class DeadLettersPage {
       word: this.topic,
       action: `Purge ${format.count(count)}`,
     });
-    if (isSure) await this.change(() => discardAll(this.ctx.api, this.topic, this.filterFor(ids)), "Purged");
+    if (isSure) await this.change(discardAll, ids, count, "Purged");
   }
 
   /** Do something with dead letters, say how many it were, and look again. */
-  async change(act, word) {
+  async change(act, ids, count, word) {
     this.isBusy = true;
     for (const button of this.actions.querySelectorAll("button")) button.disabled = true;
-    const count = await this.ctx.attempt(act);
+    const told = (changed) => setText(this.status, `${word} ${format.count(changed)} of ${format.count(count)}…`);
+    const changed = await this.ctx.attempt(() => act(this.ctx.api, this.topic, this.filterFor(ids), count, told));
     this.isBusy = false;
-    if (count === 0) note("Nothing moved: others were faster, or what they came from is gone.");
-    else if (count) done(`${word} ${format.many(count, "dead letter")}.`);
+    if (changed === 0) note("Nothing moved: others were faster, or what they came from is gone.");
+    else if (changed) done(`${word} ${format.many(changed, "dead letter")}.`);
     this.panel.close();
     this.list.clearSelection();
     await this.refresh();
@@ -204,11 +205,10 @@ class DeadLettersPage {
   open(letter) {
     markOpened(this.list, letter.id);
     const index = this.letters.findIndex(({ id }) => id === letter.id);
-    const step = (label, symbol, other) => h("button", { type: "button", class: "small", "aria-label": label, disabled: !other, onclick: () => this.open(other) }, symbol);
     const { origin } = letter;
     this.panel.open({
       title: visible(letter.reason) || "(no reason given)",
-      buttons: [step("Previous dead letter", "↑", this.letters[index - 1]), step("Next dead letter", "↓", this.letters[index + 1])],
+      buttons: stepButtons("dead letter", this.letters, index, (other) => this.open(other)),
       opener: () => openerOf(this.list, letter.id),
       content: [
         h("div", { class: "row" },
@@ -244,8 +244,6 @@ function emptyWithoutTopic(error) {
 }
 
 function letterTable(onopen, onselect) {
-  const plain = (id, title, cell, kind) => ({ id, title, cell, kind, sort: false, value: () => "" });
-  const made = (id, title, cell, kind) => ({ ...plain(id, title, cell, kind), mark: ({ id: own }) => own });
   const list = table({
     caption: "Dead letters",
     key: ({ id }) => id,
@@ -256,13 +254,13 @@ function letterTable(onopen, onselect) {
     onopen,
     limit: 2000,
     columns: [
-      made("reason", "Reason", (letter) => [h("button", { type: "button", class: "linklike", onclick: () => onopen(letter) }, h("span", { class: "preview reason" }, visible(letter.reason) || "(no reason given)"))], "text lead"),
-      plain("died", "Given up", ({ died_at: died }) => format.time(died), "tight moment"),
-      plain("group", "Group", ({ group }) => group, "tight"),
-      plain("attempts", "Attempts", ({ attempts }) => String(attempts), "num"),
-      made("key", "Key", (letter) => previewCell(letter, "key")),
-      made("value", "Value", (letter) => previewCell(letter, "value"), "wide"),
-      made("error", "Error", ({ error }) => h("span", { class: "preview mono" }, lastLine(error)), "wide"),
+      nodeColumn("reason", "Reason", (letter) => [h("button", { type: "button", class: "linklike", onclick: () => onopen(letter) }, h("span", { class: "preview reason" }, visible(letter.reason) || "(no reason given)"))], "text lead"),
+      textColumn("died", "Given up", ({ died_at: died }) => format.time(died), "tight moment"),
+      textColumn("group", "Group", ({ group }) => group, "tight"),
+      textColumn("attempts", "Attempts", ({ attempts }) => String(attempts), "num"),
+      nodeColumn("key", "Key", (letter) => previewCell(letter, "key")),
+      nodeColumn("value", "Value", (letter) => previewCell(letter, "value"), "wide"),
+      nodeColumn("error", "Error", ({ error }) => h("span", { class: "preview mono" }, lastLine(error)), "wide"),
     ],
   });
   list.element.classList.add("letters");

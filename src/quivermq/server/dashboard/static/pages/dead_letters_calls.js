@@ -4,7 +4,7 @@ import { path } from "../api.js";
 
 export const SUFFIX = ".dlq";
 
-const REDRIVEN_AT_ONCE = 2000;
+const AT_ONCE = 2000;
 const PATIENCE_MS = 60_000;
 
 /** Why messages of a topic were given up: [{reason, topic, group, messages}], the most frequent first. */
@@ -32,22 +32,27 @@ function withoutTopic(error) {
  * Send dead letters back, some at a time, and no more than there were at the beginning: what fails again would go
  * round in circles. Returns how many.
  */
-export async function redriveAll(api, topic, filter, count, told) {
-  let moved = 0;
-  while (moved < count) {
-    const ids = filter.ids?.slice(moved, moved + REDRIVEN_AT_ONCE);
-    const limit = Math.min(REDRIVEN_AT_ONCE, count - moved);
-    const body = ids ? { ids } : { ...filter, limit };
-    const answer = await api.post(path("topics", topic + SUFFIX, "redrive"), { body, timeoutMs: PATIENCE_MS });
-    moved += answer.moved;
-    told(moved);
-    if (ids ? moved >= filter.ids.length || ids.length === 0 || answer.moved < ids.length : answer.moved < limit) break;
-  }
-  return moved;
+export function redriveAll(api, topic, filter, count, told) {
+  return inSteps(filter, count, told, async (body) =>
+    (await api.post(path("topics", topic + SUFFIX, "redrive"), { body, timeoutMs: PATIENCE_MS })).moved);
 }
 
-/** Take dead letters out for good. Returns how many. */
-export async function discardAll(api, topic, filter) {
-  const answer = await api.post(path("topics", topic + SUFFIX, "discard"), { body: filter, timeoutMs: PATIENCE_MS });
-  return answer.discarded;
+/** Take dead letters out for good, no more of them than somebody was asked about. Returns how many. */
+export function discardAll(api, topic, filter, count, told) {
+  return inSteps(filter, count, told, async (body) =>
+    (await api.post(path("topics", topic + SUFFIX, "discard"), { body, timeoutMs: PATIENCE_MS })).discarded);
+}
+
+/** Do something to so many dead letters, some at a time, until that was all of them. Returns how many it were. */
+async function inSteps({ ids, ...filter }, count, told, act) {
+  let changed = 0;
+  for (let begun = 0; begun < count; begun += AT_ONCE) {
+    const limit = Math.min(AT_ONCE, count - begun);
+    const did = await act(ids ? { ids: ids.slice(begun, begun + limit) } : { ...filter, limit });
+    changed += did;
+    told(changed);
+    // Ids that are gone say nothing about those behind them; a filter that finds less finds nothing more.
+    if (!ids && did < limit) break;
+  }
+  return changed;
 }

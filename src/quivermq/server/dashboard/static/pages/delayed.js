@@ -4,18 +4,19 @@ import { action } from "../access.js";
 import { isGone, path } from "../api.js";
 import { bars } from "../bars.js";
 import { confirm } from "../dialog.js";
-import { drawer, markOpened, openerOf } from "../drawer.js";
+import { drawer, markOpened, openerOf, stepButtons } from "../drawer.js";
 import { fill, h, set, setText } from "../dom.js";
 import * as format from "../format.js";
 import { select } from "../message_form.js";
-import { messageView, previewCell, timeText } from "../message_view.js";
+import { messageView, previewCell, sizeOf, timeText } from "../message_view.js";
 import { problem } from "../notice.js";
 import { link } from "../site.js";
-import { filterField, table } from "../table.js";
+import { filterField, nodeColumn, table, textColumn } from "../table.js";
 import { done, note } from "../toast.js";
 import { forEach } from "./messages_reader.js";
 
 const PAGE = 100;
+const LARGE_BYTES = 4 * 1024 * 1024;
 const BINS = 60;
 const REFRESH_MS = 5000;
 const HOUR_MS = 3_600_000;
@@ -154,7 +155,9 @@ class DelayedPage {
       const { scheduled } = await this.ctx.api.get(this.where, { query: { limit: PAGE, after } });
       fill(this.trouble);
       this.messages = isMore ? [...this.messages, ...scheduled] : scheduled;
-      this.isAll = scheduled.length < PAGE;
+      // The broker cuts a page short when its messages are large.
+      const size = scheduled.reduce((sum, message) => sum + sizeOf(message), 0);
+      this.isAll = scheduled.length < PAGE && size < LARGE_BYTES;
       this.list.update(this.messages);
     } catch (error) {
       if (!isGone(error)) fill(this.trouble, problem(error, () => this.load({ isMore })));
@@ -176,10 +179,9 @@ class DelayedPage {
   open(message) {
     markOpened(this.list, message.id);
     const index = this.messages.findIndex(({ id }) => id === message.id);
-    const step = (label, symbol, other) => h("button", { type: "button", class: "small", "aria-label": label, disabled: !other, onclick: () => this.open(other) }, symbol);
     this.panel.open({
       title: `Due ${format.ago(message.deliver_at)}`,
-      buttons: [step("Previous message", "↑", this.messages[index - 1]), step("Next message", "↓", this.messages[index + 1])],
+      buttons: stepButtons("message", this.messages, index, (other) => this.open(other)),
       opener: () => openerOf(this.list, message.id),
       content: [
         h("div", { class: "row" }, action("Cancel this message", "write", () => this.cancel(message), { class: "small danger" })),
@@ -206,8 +208,6 @@ class DelayedPage {
 }
 
 function delayedTable(onopen, oncancel) {
-  const plain = (id, title, cell, kind) => ({ id, title, cell, kind, sort: false, value: () => "" });
-  const made = (id, title, cell, kind) => ({ ...plain(id, title, cell, kind), mark: ({ id: own }) => own });
   return table({
     caption: "Delayed messages",
     key: ({ id }) => id,
@@ -216,13 +216,13 @@ function delayedTable(onopen, oncancel) {
     onopen,
     limit: 2000,
     columns: [
-      made("due", "Due", (message) => [h("button", { type: "button", class: "linklike", onclick: () => onopen(message) }, format.time(message.deliver_at).slice(0, 19))], "tight moment"),
-      plain("left", "Left", ({ deliver_at: due }) => format.ago(due), "tight"),
-      plain("partition", "Partition", ({ partition }) => String(partition), "num minor"),
-      plain("priority", "Priority", ({ priority }) => priority, "tight minor"),
-      made("key", "Key", (message) => previewCell(message, "key")),
-      made("value", "Value", (message) => previewCell(message, "value"), "wide"),
-      made("cancel", "", (message) => [action("Cancel", "write", () => oncancel(message), { class: "small", "aria-label": `Cancel the message due ${format.time(message.deliver_at)}` })], "tight act"),
+      nodeColumn("due", "Due", (message) => [h("button", { type: "button", class: "linklike", onclick: () => onopen(message) }, format.time(message.deliver_at).slice(0, 19))], "tight moment"),
+      textColumn("left", "Left", ({ deliver_at: due }) => format.ago(due), "tight"),
+      textColumn("partition", "Partition", ({ partition }) => String(partition), "num minor"),
+      textColumn("priority", "Priority", ({ priority }) => priority, "tight minor"),
+      nodeColumn("key", "Key", (message) => previewCell(message, "key")),
+      nodeColumn("value", "Value", (message) => previewCell(message, "value"), "wide"),
+      nodeColumn("cancel", "Action", (message) => [action("Cancel", "write", () => oncancel(message), { class: "small", "aria-label": `Cancel the message due ${format.time(message.deliver_at)}` })], "tight act"),
     ],
   });
 }

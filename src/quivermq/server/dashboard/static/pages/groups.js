@@ -1,9 +1,10 @@
 // All groups of all topics: how far behind, what they have in hand, who is a member.
 
-import { path } from "../api.js";
-import { h } from "../dom.js";
+import { isGone, path } from "../api.js";
+import { fill, h } from "../dom.js";
 import * as format from "../format.js";
 import { live } from "../live.js";
+import { problem } from "../notice.js";
 import { link } from "../site.js";
 import { filterField, table } from "../table.js";
 
@@ -18,6 +19,7 @@ export async function render(ctx) {
     columns: COLUMNS,
     onopen: ({ topic, group }) => ctx.go("groups", topic, group),
   });
+  const trouble = h("div", {});
   const summary = h("p", { class: "quiet-text" });
   // By group: what only the coordinator of members knows.
   let known = new Map();
@@ -28,12 +30,18 @@ export async function render(ctx) {
     summary.textContent = rows.length ? `${format.many(new Set(rows.map(({ group }) => group)).size, "group")} in ${format.many(new Set(rows.map(({ topic }) => topic)).size, "topic")}` : "";
   };
   const look = async () => {
-    const told = await ctx.attempt(() => ctx.api.get(path("groups")));
-    if (told) known = new Map(told.groups.map((group) => [group.group, group]));
+    try {
+      const { groups } = await ctx.api.get(path("groups"));
+      known = new Map(groups.map((group) => [group.group, group]));
+      fill(trouble);
+    } catch (error) {
+      // In its place and not as a message that stays: it is asked again and again.
+      if (!isGone(error)) fill(trouble, problem(error, look));
+    }
     draw();
   };
   ctx.head(filterField(list, "Filter groups"));
-  ctx.add(list.element, summary);
+  ctx.add(trouble, list.element, summary);
   ctx.onStats(draw);
   await look();
   ctx.every(MEMBERS_MS, look);

@@ -2,20 +2,20 @@
 
 import { action } from "../access.js";
 import { isGone } from "../api.js";
-import { drawer, markOpened, openerOf } from "../drawer.js";
+import { drawer, markOpened, openerOf, stepButtons } from "../drawer.js";
 import { fill, h, set, setText } from "../dom.js";
 import * as format from "../format.js";
-import { messageView, previewCell, sizeOf } from "../message_view.js";
+import { messageView } from "../message_view.js";
 import { problem } from "../notice.js";
 import { link } from "../site.js";
 import { filterField, table } from "../table.js";
 import { lanesOf, LogReader, LogTail } from "./messages_reader.js";
 import { LogSearch } from "./messages_search.js";
+import { messageTable, placeOf, ROWS_MAX } from "./messages_table.js";
 import { remember, toolbar } from "./messages_toolbar.js";
 import { publishDialog } from "./publish.js";
 
 const TAIL_MS = 1000;
-const TAIL_ROWS_MAX = 300;
 
 export async function render(ctx) {
   if (!ctx.params.topic) {
@@ -221,7 +221,7 @@ class MessagesPage {
       const { messages, passed } = await tail.look();
       if (tail !== this.tail) return;
       fill(this.trouble);
-      this.tailRows = [...messages.reverse(), ...this.tailRows].slice(0, TAIL_ROWS_MAX);
+      this.tailRows = [...messages.reverse(), ...this.tailRows].slice(0, ROWS_MAX);
       tail.passed = (tail.passed || 0) + passed;
       tail.came = (tail.came || 0) + messages.length;
       this.draw(this.tailRows);
@@ -255,12 +255,10 @@ class MessagesPage {
     this.opened = message;
     markOpened(this.list, placeOf(message));
     const index = this.rows.findIndex((row) => placeOf(row) === placeOf(message));
-    const step = (label, symbol, other) =>
-      h("button", { type: "button", class: "small", "aria-label": label, disabled: !other, onclick: () => this.open(other) }, symbol);
     const { partition, priority, offset } = message;
     this.panel.open({
       title: `Offset ${format.count(offset)}`,
-      buttons: [step("Previous message", "↑", this.rows[index - 1]), step("Next message", "↓", this.rows[index + 1])],
+      buttons: stepButtons("message", this.rows, index, (other) => this.open(other)),
       opener: () => openerOf(this.list, placeOf(message)),
       content: [
         ...messageView(message, { topic: this.topic, facts: [["Topic", this.topic], ["Partition", String(partition)], ["Priority", priority], ["Offset", format.count(offset)]] }),
@@ -278,31 +276,4 @@ class MessagesPage {
 function crumbs(topic) {
   return h("nav", { class: "crumbs", "aria-label": `More about ${topic}` },
     h("a", { href: link("topics", topic) }, "Topic"), h("a", { href: link("dead-letters", topic) }, "Dead letters"), h("a", { href: link("delayed", topic) }, "Delayed"));
-}
-
-function placeOf({ partition, priority, offset }) {
-  return `${partition}-${priority}-${offset}`;
-}
-
-function messageTable(onopen) {
-  const plain = (id, title, cell, kind) => ({ id, title, cell, kind, sort: false, value: () => "" });
-  const made = (id, title, cell, kind) => ({ ...plain(id, title, cell, kind), mark: placeOf });
-  return table({
-    caption: "Messages",
-    key: placeOf,
-    empty: "No messages.",
-    sorted: { id: "offset" },
-    onopen,
-    limit: TAIL_ROWS_MAX,
-    columns: [
-      made("offset", "Offset", (message) => [h("button", { type: "button", class: "linklike", "aria-label": `Open offset ${format.count(message.offset)} of partition ${message.partition}, ${message.priority}`, onclick: () => onopen(message) }, format.count(message.offset))], "num"),
-      plain("partition", "Partition", ({ partition }) => String(partition), "num"),
-      made("priority", "Priority", ({ priority }) => [h("span", { class: ["tag", priority === "high" && "warn"] }, priority)], "tight"),
-      plain("time", "Time", ({ timestamp }) => format.time(timestamp), "tight moment"),
-      made("key", "Key", (message) => previewCell(message, "key")),
-      made("value", "Value", (message) => previewCell(message, "value"), "wide"),
-      plain("headers", "Headers", ({ headers }) => String(Object.keys(headers).length || ""), "num minor"),
-      plain("size", "Size", (message) => format.bytes(sizeOf(message)), "num minor"),
-    ],
-  });
 }

@@ -3,7 +3,7 @@
 import { fill, h } from "../dom.js";
 import * as format from "../format.js";
 import { live } from "../live.js";
-import { plot, sparkline } from "../plot.js";
+import { plot, ratePlot, sparkline } from "../plot.js";
 import { link } from "../site.js";
 import { table } from "../table.js";
 import { tiles } from "../tiles.js";
@@ -26,14 +26,7 @@ export function render(ctx) {
     { id: "stored", label: "Stored", hint: "Messages in all logs", href: "#/topics" },
     { id: "disk", label: "Disk free", hint: "Room on the disk of the broker" },
   ]);
-  const rates = plot({
-    title: "Messages", unit: "a second",
-    series: [
-      { id: "published", title: "published", color: 1 },
-      { id: "delivered", title: "delivered", color: 2 },
-      { id: "acked", title: "acked", color: 3, dashed: true },
-    ],
-  });
+  const rates = ratePlot();
   const waiting = plot({
     title: "Waiting", unit: "messages", format: format.short,
     series: [
@@ -190,7 +183,8 @@ function slowest() {
     columns: [
       {
         id: "group", title: "Group", value: (group) => `${group.group} ${group.topic}`, mark: (group) => group.group,
-        cell: (group) => [h("a", { href: link("groups", group.topic, group.group) }, group.group), h("span", { class: "quiet-text" }, " of ", group.topic)],
+        // Words stand beside the link, so its colour alone would not tell it apart.
+        cell: (group) => h("span", { class: "beside" }, h("a", { href: link("groups", group.topic, group.group) }, group.group), h("span", { class: "quiet-text" }, " of ", group.topic)),
       },
       { id: "lag", title: "Lag", kind: "num", sort: "desc", value: (group) => group.pending, cell: (group) => format.count(group.pending) },
       { id: "in_flight", title: "In flight", kind: "num", minor: true, sort: "desc", value: (group) => group.in_flight, cell: (group) => format.count(group.in_flight) },

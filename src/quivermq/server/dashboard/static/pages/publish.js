@@ -1,8 +1,8 @@
 // Publishing one message by hand.
 
-import { isGone, path } from "../api.js";
-import { openDialog } from "../dialog.js";
-import { freshId, h, setText } from "../dom.js";
+import { path } from "../api.js";
+import { formDialog } from "../dialog.js";
+import { freshId, h } from "../dom.js";
 import * as format from "../format.js";
 import { contentFields, field, select } from "../message_form.js";
 import { done } from "../toast.js";
@@ -18,36 +18,21 @@ export async function publishDialog(ctx, topic, partitions, message = { value: "
   const delay = durationField("Deliver after", "Delivered at once when empty.");
   const ttl = durationField("Expires after", "Never delivered after that. As the topic is set when empty.");
   const dedupId = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
-  const error = h("p", { class: "error", role: "alert" });
-  const formId = freshId("publish");
   const form = h(
-    "form", { id: formId, novalidate: true },
+    "form", { id: freshId("publish"), novalidate: true },
     content.elements,
     h("div", { class: "fields" }, field("Priority", priority), field("Partition", partition), delay.element, ttl.element,
       field("Deduplication id", dedupId, "A second message with the same id is not stored.")),
-    error,
   );
-  const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
-  const send = h("button", { type: "submit", class: "primary", form: formId }, "Publish");
-  const dialog = openDialog({ title: `Publish to ${topic}`, body: form, actions: [cancel, send], wide: true });
-  form.querySelector("textarea").focus();
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    setText(error, "");
-    try {
-      const body = { ...content.read(), priority: priority.value, ...delay.read("delay_ms"), ...ttl.read("ttl_ms") };
-      if (partition.value !== "") body.partition = Number(partition.value);
-      if (dedupId.value) body.dedup_id = dedupId.value;
-      send.disabled = true;
-      const put = await ctx.api.post(path("topics", topic, "messages"), { body });
-      dialog.close(put);
-      done(wordsFor(put));
-    } catch (failure) {
-      if (isGone(failure)) return;
-      setText(error, failure.message);
-      send.disabled = false;
-    }
-  });
+  const dialog = formDialog({ title: `Publish to ${topic}`, action: "Publish", form, wide: true, async apply() {
+    const body = { ...content.read(), priority: priority.value, ...delay.read("delay_ms"), ...ttl.read("ttl_ms") };
+    if (partition.value !== "") body.partition = Number(partition.value);
+    if (dedupId.value) body.dedup_id = dedupId.value;
+    const put = await ctx.api.post(path("topics", topic, "messages"), { body });
+    done(wordsFor(put));
+    return put;
+  } });
+  form.querySelector("textarea, input").focus();
   return dialog.closed;
 }
 

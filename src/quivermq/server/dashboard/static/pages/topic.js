@@ -6,7 +6,7 @@ import { fill, h } from "../dom.js";
 import * as format from "../format.js";
 import { live } from "../live.js";
 import { problem } from "../notice.js";
-import { plot } from "../plot.js";
+import { ratePlot } from "../plot.js";
 import { grouped } from "../settings_form.js";
 import { said, settingsSpec } from "../settings_spec.js";
 import { link } from "../site.js";
@@ -25,7 +25,7 @@ export async function render(ctx) {
     links: h("nav", { class: "crumbs", "aria-label": `More about ${name}` }),
     notice: h("div", {}),
     figures: topicTiles(name),
-    rates: topicPlot(),
+    rates: ratePlot(),
     groups: groupTable(name),
     lanes: laneTable(name),
     settings: h("div", { class: "card pad" }, h("p", { class: "quiet-text" }, "Loading…")),
@@ -95,17 +95,6 @@ function topicTiles(name) {
     { id: "oldest", label: "Oldest unacked" },
     { id: "dead", label: "Dead letters", href: link("dead-letters", name) },
   ]);
-}
-
-function topicPlot() {
-  return plot({
-    title: "Messages", unit: "a second",
-    series: [
-      { id: "published", title: "published", color: 1 },
-      { id: "delivered", title: "delivered", color: 2 },
-      { id: "acked", title: "acked", color: 3, dashed: true },
-    ],
-  });
 }
 
 function watch(ctx, name, parts, shown) {
