@@ -107,8 +107,8 @@ def _tell(server: "Server", engine: Engine, *, as_json: bool) -> None:
         print_line_of_json(places)
     else:
         print(f"Quiver serves {places['data']}")
-        print(f"  API       {places['url']}")
-        print(f"  docs      {places['docs']}")
+        print(f"  dashboard {places['url']}")
+        print(f"  API       {places['docs']}")
         print(f"  metrics   {places['metrics']}")
         print("Ctrl-C ends it.")
     # Whoever waits for this may read from a pipe, and the next line comes never.
