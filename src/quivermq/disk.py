@@ -149,8 +149,11 @@ class Disk(Protocol):
         """Return once all names in the directory survive power loss, or raise FsyncFailed."""
         ...
 
-    def lock(self, path: Path) -> Lock:
-        """Hold the lock file at `path`, or raise DirectoryLocked at once. Ends with the process."""
+    def lock(self, path: Path, *, with_directory: bool = False) -> Lock:
+        """Hold the lock file at `path`, or raise DirectoryLocked at once. Ends with the process.
+
+        With the directory as well, nobody gets around the lock by taking the file away.
+        """
         ...
 
 
@@ -249,16 +252,30 @@ class SystemFile:
 class SystemLock:
     """A `flock` on a file that names its holder. The kernel releases it when the process dies."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, with_directory: bool = False) -> None:
+        self._directory = -1
         try:
             self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise _write_error(error, path, 0) from error
         try:
+            if with_directory:
+                self._take_directory(path.parent)
             self._take(path)
         except BaseException:
             self.release()
             raise
+
+    def _take_directory(self, directory: Path) -> None:
+        try:
+            self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DirectoryLocked(directory, pid=self._holder()) from None
+        except OSError as error:
+            # Some file systems lock no directories: there the file has to do.
+            if error.errno in _ADVICE:
+                raise _failure("lock", directory, error) from error
 
     def _take(self, path: Path) -> None:
         try:
@@ -283,9 +300,11 @@ class SystemLock:
     def release(self) -> None:
         # The file stays: removing it would let two processes lock two different files of one name.
         _held_locks.discard(self)
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        descriptors = (self._descriptor, self._directory)
+        self._descriptor = self._directory = -1
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 # Strong references: a lock that nobody remembers is still held.
@@ -386,8 +405,8 @@ class SystemDisk:
         finally:
             os.close(descriptor)
 
-    def lock(self, path: Path) -> SystemLock:
-        return SystemLock(path)
+    def lock(self, path: Path, *, with_directory: bool = False) -> SystemLock:
+        return SystemLock(path, with_directory=with_directory)
 
 
 def read_file(disk: Disk, path: Path, *, bytes_max: int) -> bytes:

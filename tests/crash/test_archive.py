@@ -19,6 +19,7 @@ from support.faulty_disk import FaultyDisk, every_crash
 from support.logs import Logs
 
 from quivermq.archive import Archive, load_pointer, store_pointer
+from quivermq.errors import StorageFailed
 from quivermq.log import LogFollower
 from quivermq.settings import StorageSettings
 
@@ -123,6 +124,39 @@ def test_a_crash_while_a_crash_is_mended(model: Model) -> None:
         if number % 9 == 0:
             for disk, _ in every_crash(mend, model=model, seeds=[number], start=crashed):
                 judge(disk, 13, 40)
+
+
+def killed_when_committed() -> FaultyDisk:
+    """A merger was killed right after its commit: its manifest is there, and no power loss knows of it."""
+    start = disk_with_log()
+    archive_log(start, log_of(start), piece_messages=8)
+
+    def run(disk: FaultyDisk, _: list[None]) -> None:
+        merge(disk)
+
+    # With three seeds, one of them dies right after the step that puts the manifest in place.
+    for disk, _ in every_crash(run, model="kill", seeds=range(3), start=start):
+        manifest = Archive(ARCHIVE, disk).manifest(TOPIC)
+        if manifest is not None and not manifest.is_settled:
+            return disk
+    raise AssertionError("no step was the commit")
+
+
+def test_power_is_lost_while_a_merger_that_was_killed_is_finished() -> None:
+    def mend(disk: FaultyDisk, _: list[None]) -> None:
+        archive_log(disk, log_of(disk))
+
+    for disk, _ in every_crash(mend, model="power", seeds=seeds(6), start=killed_when_committed()):
+        judge(disk, 40, 40)
+
+
+def test_a_staged_file_that_is_gone_is_told() -> None:
+    disk = killed_when_committed()
+    manifest = Archive(ARCHIVE, disk).manifest(TOPIC)
+    assert manifest is not None
+    disk.remove(ARCHIVE / str(manifest.staged[0].staged))
+    with pytest.raises(StorageFailed, match=r"topic=orders/.*\.parquet is missing"):
+        archive_log(disk, log_of(disk))
 
 
 @both_models

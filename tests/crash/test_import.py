@@ -1,4 +1,4 @@
-"""An import that the power, or a kill, interrupts anywhere is finished by the next one, each message once."""
+"""An import that is interrupted anywhere is finished by the next one, with each message once."""
 
 from functools import partial
 from typing import Any

@@ -14,9 +14,9 @@ from support.faulty_disk import FaultyDisk
 import quivermq
 from quivermq import Settings, StorageSettings
 from quivermq.importers import ImportSummary, import_queue, importing
-from quivermq.importers.ledger import LEDGER
 from quivermq.importers.model import Position, SeenId, SourceGroup
 from quivermq.importers.target import Target, target_of
+from quivermq.topic.names import IMPORTS_TOPIC
 
 SETTINGS = Settings(storage=StorageSettings(durability="os"))
 FAR_US = round((datetime.now(UTC) + timedelta(days=900)).timestamp() * 1_000_000)
@@ -41,13 +41,13 @@ LEVELS: list[Any] = ["high", "normal", "low"]
 def test_a_second_import_adds_nothing(mq: Any, shelf: Shelf) -> None:
     shelf.topics = [FakeTopic(live=[item(n, attempts=n) for n in range(3)], dead=[letter(1)])]
     again(mq)
-    notes = mq.queue(LEDGER).read()
+    notes = mq.queue(IMPORTS_TOPIC).read()
     [told] = again(mq).topics
     assert (told.imported, told.dead_letters, told.already_there) == (0, 0, 4)
     assert values(mq) == [b"0", b"1", b"2"]
     assert len(mq.queue("orders").dead_letters()) == 1
     # Nor does it say so again and again.
-    assert mq.queue(LEDGER).read() == notes
+    assert mq.queue(IMPORTS_TOPIC).read() == notes
 
 
 def test_what_has_come_since_is_added(mq: Any, shelf: Shelf) -> None:
@@ -137,8 +137,8 @@ def test_a_record_that_nobody_understands_stops_the_import(mq: Any, shelf: Shelf
     shelf.topics = [FakeTopic(live=[item(1)])]
     again(mq)
     for value in (b"nonsense", b'{"version":2,"type":"done"}', b'{"version":1,"type":"done"}', b"[]"):
-        mq.queue(LEDGER).put(value, key=b"others")
-        mq.queue(LEDGER).put(value, key=b"orders")
+        mq.queue(IMPORTS_TOPIC).put(value, key=b"others")
+        mq.queue(IMPORTS_TOPIC).put(value, key=b"orders")
         with pytest.raises(quivermq.Conflict, match="cannot be understood"):
             again(mq)
         again(mq, topic="free")
@@ -154,12 +154,11 @@ class Stopped(Exception):
 
 
 class Doomed:
-    """A target that is asked only so often, and stops before or after it has done what it was asked."""
+    """A target that is asked only so often, and then does nothing any more."""
 
-    def __init__(self, target: Target, steps: int, *, is_done: bool) -> None:
+    def __init__(self, target: Target, steps: int) -> None:
         self._target = target
         self._left = steps
-        self._is_done = is_done
 
     def __getattr__(self, name: str) -> Any:
         call: Callable[..., Any] = getattr(self._target, name)
@@ -168,11 +167,9 @@ class Doomed:
 
         def step(*arguments: Any, **options: Any) -> Any:
             self._left -= 1
-            if self._left:
-                return call(*arguments, **options)
-            if self._is_done:
-                call(*arguments, **options)
-            raise Stopped
+            if not self._left:
+                raise Stopped
+            return call(*arguments, **options)
 
         return step
 
@@ -218,10 +215,9 @@ def state(mq: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("way", "stride"), [("open", 1), ("connect", 7)])
 def test_dying_at_any_step_loses_nothing_and_doubles_nothing(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, way: str, stride: int, is_done: bool
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, way: str, stride: int
 ) -> None:
     monkeypatch.setattr("quivermq.importers.stream._CHUNK_MESSAGES", 4)
     shelf.topics = [full_topic()]
@@ -233,7 +229,7 @@ def test_dying_at_any_step_loses_nothing_and_doubles_nothing(
     while True:
         steps += stride
         with opened(way) as mq:
-            doom = lambda queue, steps=steps: Doomed(target_of(queue), steps, is_done=is_done)  # noqa: E731
+            doom = lambda queue, steps=steps: Doomed(target_of(queue), steps)  # noqa: E731
             with monkeypatch.context() as patched:
                 patched.setattr(importing, "target_of", doom)
                 try:
@@ -258,9 +254,7 @@ def test_attempts_are_counted_also_of_what_an_interrupted_import_left(mq: Any, s
             return getattr(self._target, name)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            importing, "target_of", lambda queue: NoAdoption(target_of(queue), 0, is_done=False)
-        )
+        patched.setattr(importing, "target_of", lambda queue: NoAdoption(target_of(queue), 0))
         with pytest.raises(Stopped):
             again(mq)
     again(mq)
@@ -284,7 +278,7 @@ def test_an_import_that_was_overtaken_adds_nothing_more(mq: Any, shelf: Shelf, m
             return getattr(self._target, name)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(importing, "target_of", lambda queue: Overtaken(target_of(queue), 0, is_done=False))
+        patched.setattr(importing, "target_of", lambda queue: Overtaken(target_of(queue), 0))
         with pytest.raises(quivermq.Conflict, match="epoch"):
             again(mq)
     again(mq)
@@ -300,14 +294,14 @@ def test_where_nobody_can_tell_what_is_missing_that_is_said(mq: Any, shelf: Shel
             call = getattr(self._target, name)
 
             def step(topic: str, frame: bytes, *rest: Any) -> Any:
-                if topic == LEDGER and b'"type":"done"' in frame:
+                if topic == IMPORTS_TOPIC and b'"type":"done"' in frame:
                     raise Stopped
                 return call(topic, frame, *rest)
 
             return step if name == "put_frame" else call
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(importing, "target_of", lambda queue: NoNotes(target_of(queue), 0, is_done=False))
+        patched.setattr(importing, "target_of", lambda queue: NoNotes(target_of(queue), 0))
         with pytest.raises(Stopped):
             again(mq)
     orders = mq.queue("orders")
@@ -318,3 +312,17 @@ def test_where_nobody_can_tell_what_is_missing_that_is_said(mq: Any, shelf: Shel
     with pytest.raises(quivermq.Conflict, match="was interrupted, and retention has removed some of it"):
         again(mq)
     assert again(mq, topic="others").topics[0].imported == 3
+
+
+def test_a_group_of_a_source_that_has_no_messages_any_more(mq: Any, shelf: Shelf) -> None:
+    groups = [SourceGroup("g", {0: Position(9)})]
+    mq.queue("orders").put(b"own")
+    shelf.topics = [FakeTopic(groups=groups)]
+    assert again(mq).topics[0].groups == ["g"]
+    assert [m.value for m in mq.queue("orders", "g").get_many(5)] == [b"own"]
+
+
+def test_a_broker_that_is_not_there_is_told_of_at_once(shelf: Shelf) -> None:
+    shelf.topics = [FakeTopic(live=[item(1)])]
+    with quivermq.connect("http://127.0.0.1:9", retries=0) as client, pytest.raises(quivermq.Unreachable):
+        again(client)

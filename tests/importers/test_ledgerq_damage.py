@@ -2,11 +2,13 @@
 
 from pathlib import Path
 from struct import pack
+from typing import Any
 
 import pytest
 from support.ledgerq_files import Entry, Queue, queue_of, segment_header
 from support.sources import DISK, damage, flip, only, problems
 
+from quivermq.disk import SystemDisk
 from quivermq.importers import ledgerq_segments
 from quivermq.importers.ledgerq import open_source
 from quivermq.importers.model import Findings
@@ -48,6 +50,36 @@ def test_a_bit_that_is_flipped_anywhere_costs_the_entry_it_is_in(queue: Queue, b
         assert ids == ["1", "3", "4", "5"], f"byte {position}"
         assert damage(findings) == [(path.name, STARTS[1], SIZES[1])], f"byte {position}"
         path.write_bytes(data)
+
+
+def test_priorities_are_seen_behind_damage(queue: Queue) -> None:
+    flip(segment(queue), STARTS[0] + 2)
+    source = open_source(queue.path, DISK)
+    assert [item.level for item in source.topics[0].items()] == ["high", "low", "low", "low"]
+
+
+def test_a_priority_that_is_only_damage_is_none(tmp_path_factory: pytest.TempPathFactory) -> None:
+    queue = queue_of(tmp_path_factory.mktemp("source") / "queue", Entry(id=1), Entry(id=2))
+    flip(segment(queue), 64 + 5, 4)
+    source = open_source(queue.path, DISK)
+    assert [(item.id, item.level) for item in source.topics[0].items()] == [("2", "normal")]
+
+
+class CutDisk(SystemDisk):
+    """Files that have become shorter since they were opened."""
+
+    def open(self, path: Path, *, writable: bool = False) -> Any:
+        file = super().open(path)
+        size = file.size()
+        file.size = lambda: size + 5_000_000 if size > 64 else size  # type: ignore[method-assign]
+        return file
+
+
+def test_a_file_that_is_cut_while_it_is_read_ends_there(queue: Queue) -> None:
+    source = open_source(queue.path, CutDisk())
+    assert [item.id for item in source.topics[0].items()] == ["1", "2", "3", "4", "5"]
+    [(name, position, _)] = damage(source.findings)
+    assert (name, position) == (segment(queue).name, segment(queue).stat().st_size)
 
 
 def test_the_zeros_behind_an_entry_may_be_anything(queue: Queue) -> None:

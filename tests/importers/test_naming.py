@@ -67,6 +67,7 @@ def test_a_queue_without_a_name_needs_one(mq: Any, shelf: Shelf) -> None:
         ({}, quivermq.InvalidRequest, "'a.b' and 'a/b' would both become a.b"),
         ({"names": {"a/b": "c"}}, quivermq.InvalidRequest, "would both become c"),
         ({"names": {"a/b": "x.dlq"}}, quivermq.InvalidRequest, "is where dead letters go: name the topic"),
+        ({"names": {"a/b": "quiver.imports"}}, quivermq.InvalidRequest, "is where imports note"),
         ({"topic": "a b"}, quivermq.InvalidName, "cannot be the name of a topic"),
         ({"groups": ["a b"], "topic": "x"}, quivermq.InvalidName, "cannot be the name of a group"),
     ],

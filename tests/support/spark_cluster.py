@@ -60,6 +60,7 @@ class Cluster:
                 **os.environ,
                 "SPARK_HOME": str(_SPARK_HOME),
                 "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_LOCAL_DIRS": str(self._directory),
                 "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
             },
             stdout=subprocess.DEVNULL,

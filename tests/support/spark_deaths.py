@@ -56,10 +56,11 @@ def note_process(pid: int) -> None:
 def kill_driver(life: Path) -> None:
     """Kill the driver of a life and its Java, and nobody else: what runs its tasks finds out by itself."""
     noted = life / PROCESSES
-    # The driver last: it may be the one that calls.
-    for pid in reversed(noted.read_text().split() if noted.exists() else []):
+    groups = [int(pid) for pid in noted.read_text().split()] if noted.exists() else []
+    # The driver first, which would tell of it otherwise that its Java is gone; unless it is who calls.
+    for group in sorted(groups, key=lambda group: group == os.getpgid(0)):
         try:
-            os.killpg(int(pid), signal.SIGKILL)
+            os.killpg(group, signal.SIGKILL)
         except ProcessLookupError:
             continue  # Somebody else was faster.
 

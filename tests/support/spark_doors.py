@@ -27,11 +27,13 @@ class Door:
         self.url = served.url
         self.is_reached = False
 
+    def __str__(self) -> str:
+        return f"{self._when} call {self._number} of {self._call.pattern}, of {self._count}"
+
     def answer(self, request: Request) -> Answer:
-        is_meant = False
-        if self._call.fullmatch(f"{request.method} {request.path}"):
-            self._count += 1
-            is_meant = self._count == self._number
+        is_counted = self._call.fullmatch(f"{request.method} {request.path}") is not None
+        self._count += is_counted
+        is_meant = is_counted and self._count >= self._number and not self.is_reached
         if is_meant and self._when == "before":
             self._do()
         answer = self._answer(request)
@@ -41,13 +43,15 @@ class Door:
         return self._done_after(answer)
 
     async def _done_after(self, answer: Awaitable[Response]) -> Response:
+        # If whoever calls is gone before, it is done after a later call.
         response = await answer
         self._do()
         return response
 
     def _do(self) -> None:
-        self._act()
-        self.is_reached = True
+        if not self.is_reached:
+            self.is_reached = True
+            self._act()
 
 
 class Doors:

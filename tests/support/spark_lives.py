@@ -3,45 +3,54 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from support.spark_classes import python_path, quick_start
 from support.spark_deaths import DEATHS, HELD, LIFE_VARIABLE, Death, kill_driver, marker
+from support.spark_doors import Door
 
-_PATIENCE_S = 300
+_PATIENCE_S = 600
 # Python itself imports this when it starts.
 _CUSTOMIZE = "from support.spark_deaths import begin_life\n\nbegin_life()\n"
 
-KILLED = -signal.SIGKILL
-
+# What to do, and its arguments: `support.spark_program` knows how.
 Work = tuple[str, dict[str, Any]]
 
 
 class Lives:
-    """One program, in as many lives as it takes."""
+    """One program, in as many lives as it takes. Nobody of them is left after the `with` statement."""
 
-    def __init__(self, directory: Path, *, master: str | None = "local[2,4]") -> None:
-        """Without a master it is left to the work to start Spark, which perhaps does not come to that."""
+    def __init__(self, directory: Path, *, master: str = "local[2,4]") -> None:
         self._directory = directory
         self._custom = directory / "custom"
         self._custom.mkdir(parents=True)
         (self._custom / "sitecustomize.py").write_text(_CUSTOMIZE)
         self._master = master
         self._lives: list[Path] = []
+        # Who is killed leaves everything there. Short, because sockets are there as well.
+        self._left_behind = tempfile.mkdtemp(prefix="lives-")
 
-    def die(self, *work: Work, at: Death | None = None, master: str | None = "") -> None:
-        """Be killed: at a step, or by somebody who calls `kill`."""
-        code, errors = self._live(work, [] if at is None else [at], master)
-        assert code == KILLED, f"{at}: ended with {code}: {errors}"
+    def die(self, *work: Work, at: Death | Door, is_spark_needed: bool = True) -> None:
+        """Be killed at a step, or at a call that comes to a door whose act is `kill`.
+
+        Work for which Spark is not needed at first dies before it would start it.
+        """
+        deaths = [at] if isinstance(at, Death) else []
+        code, errors = self._live(work, deaths, self._master if is_spark_needed else None)
+        assert isinstance(at, Death) or at.is_reached, f"{at}: nobody came there: {errors}"
+        assert code == -signal.SIGKILL, f"{at}: ended with {code}: {errors}"
 
     def live(self, *work: Work, deaths: Sequence[Death] = ()) -> None:
         """Come to the end, whoever else dies on the way."""
-        code, errors = self._live(work, deaths, "")
+        code, errors = self._live(work, deaths, self._master)
         assert code == 0, f"ended with {code}: {errors}"
 
     def kill(self) -> None:
@@ -58,15 +67,12 @@ class Lives:
         life = self._directory / f"life-{len(self._lives)}"
         life.mkdir()
         (life / DEATHS).write_text(json.dumps(deaths))
+        (life / HELD).touch()
         self._lives.append(life)
         shared = {"PYTHONPATH": python_path(self._custom), LIFE_VARIABLE: str(life)}
-        # Executors of a cluster inherit nothing.
-        conf = {f"spark.executorEnv.{name}": value for name, value in shared.items()}
-        conf |= {f"spark.{each}.extraJavaOptions": quick_start() for each in ("driver", "executor")}
-        given = {"master": self._master if master == "" else master, "conf": conf, "work": work}
         process = subprocess.Popen(
-            [sys.executable, "-m", "support.spark_program", json.dumps(given)],
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **shared},
+            [sys.executable, "-m", "support.spark_program", json.dumps(self._given(work, shared, master))],
+            env={**os.environ, **self._places(), **shared},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -74,9 +80,36 @@ class Lives:
         try:
             # Its Java has the pipe as well, so both have ended then.
             _, errors = process.communicate(timeout=_PATIENCE_S)
-        except subprocess.TimeoutExpired:
+        except BaseException:
+            # Also when the test is interrupted, or took too long: nobody else would end it.
             kill_driver(life)
             raise
         for number, death in enumerate(deaths):
-            assert marker(life, number).exists(), f"nobody came to {death}"
-        return process.returncode, errors.decode(errors="replace")[-8000:]
+            assert marker(life, number).exists(), f"nobody came to {death}: {errors.decode()[-4000:]}"
+        return process.returncode, errors.decode(errors="replace")[-4000:]
+
+    def _given(self, work: Sequence[Work], shared: dict[str, str], master: str | None) -> dict[str, Any]:
+        # Executors of a cluster inherit nothing.
+        conf = {f"spark.executorEnv.{name}": value for name, value in shared.items()}
+        java = f"{quick_start()} -Djava.io.tmpdir={self._left_behind}"
+        conf |= {f"spark.{each}.extraJavaOptions": java for each in ("driver", "executor")}
+        return {"master": master, "conf": conf, "work": work}
+
+    def _places(self) -> dict[str, str]:
+        return {
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_DIRS": self._left_behind,
+            "TMPDIR": self._left_behind,
+        }
+
+    def __enter__(self) -> "Lives":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.wait_for_orphans()
+        shutil.rmtree(self._left_behind)

@@ -16,6 +16,7 @@ from random import Random
 from quivermq.chaos.broker import BrokerProcess
 from quivermq.chaos.expectation import Unkept, expect
 from quivermq.chaos.http import PATIENCE_S, Caller
+from quivermq.chaos.trial import opened_to_look, read_all
 from quivermq.frame import encode
 
 _TOPIC, _GROUP = "orders", "billing"
@@ -100,16 +101,12 @@ class Bystanders:
 
     def check(self, path: Path) -> None:
         """Everything that was put is there once, and comes to somebody unless it was acknowledged."""
-        from quivermq.chaos.trial import opened_to_look
-
         with opened_to_look(path, later_s=24 * 3600) as engine:
             if _TOPIC not in engine.topics():
                 expect(not self.put, "the topic is gone")
                 return
             queue = engine.queue(_TOPIC, group=_GROUP)
-            stored: Counter[str] = Counter()
-            while records := queue.read(0, sum(stored.values()), 10_000):
-                stored.update(record.value.decode() for record in records)
+            stored = Counter(record.value.decode() for record in read_all(queue))
             left: set[str] = set()
             while taken := queue.get_many(10_000):
                 left.update(delivery.value.decode() for delivery in taken)

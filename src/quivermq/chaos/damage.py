@@ -1,4 +1,4 @@
-"""What files a queue has, and what kinds of bytes there are in each: where damage is done, and told from other."""
+"""What files a queue has, and what classes of bytes there are in each: where damage can be done."""
 
 import json
 import re

@@ -1,7 +1,7 @@
 """Everything that a queue knows, fact by fact, so that what it knew before can be held against it.
 
-A fact that cannot be told is the error that says why. What the facts of a lane are about is known even then:
-the messages before the damage, and those behind it.
+A fact that cannot be told is the error that says why. Of a lane, what lies before the damage is told even
+then.
 """
 
 from collections.abc import Callable, Sequence
@@ -153,7 +153,7 @@ def compare(before: Facts, after: Facts, where: str, gaps: Gaps | None = None) -
 
 
 def _check_rest(name: Fact, value: Any, now: Untold, where: str) -> None:
-    """Of a damaged lane, everything before the damage can be read; what lies behind it waits for a repair."""
+    """Of a damaged lane, all before the damage can be read; what lies behind it waits for a repair."""
     expect(str(now.error), f"{where}: {name} is lost without a word")
     if isinstance(now.error, Corruption) and now.is_partial:
         start = now.error.offsets[0]

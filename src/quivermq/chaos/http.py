@@ -5,6 +5,8 @@ from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
+from quivermq.chaos.expectation import expect
+
 # Long enough for a busy machine; whoever waits longer waits for nothing.
 PATIENCE_S = 60.0
 
@@ -61,9 +63,9 @@ class Caller:
 
     def receive(self, topic: str, group: str, count: int = 1, **fields: Any) -> list[dict[str, Any]]:
         asked = {"max": count, **fields}
-        found: list[dict[str, Any]] = self.call(
-            "POST", f"/v1/topics/{topic}/groups/{group}/receive", asked
-        ).document["messages"]
+        answer = self.call("POST", f"/v1/topics/{topic}/groups/{group}/receive", asked)
+        expect(answer.is_done, f"a receive was refused: {answer}")
+        found: list[dict[str, Any]] = answer.document["messages"]
         return found
 
     def settle(self, how: str, topic: str, group: str, receipts: list[str], **fields: Any) -> Answer:
@@ -76,7 +78,9 @@ class Caller:
 
     def values(self, topic: str, partition: int = 0, limit: int = 1000) -> list[str]:
         """The values of a log, from its beginning."""
-        return [message["value"] for message in self.read(topic, partition, limit).document["messages"]]
+        answer = self.read(topic, partition, limit)
+        expect(answer.is_done, f"a read was refused: {answer}")
+        return [message["value"] for message in answer.document["messages"]]
 
 
 def ask_once(port: int, method: str, path: str, body: object = None) -> Answer:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import IO, Any
 
@@ -68,11 +68,15 @@ class Nursery:
 
 @contextmanager
 def nursery(module: str) -> Iterator[Nursery]:
-    """A process that makes lives of `module`. Nothing of it is left behind."""
+    """A process that makes lives of `module`. Nothing of it is left behind.
+
+    What lives log is not shown: what matters, they tell.
+    """
     with subprocess.Popen(
         [sys.executable, "-m", "quivermq.chaos.nursery", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
         lives = Nursery(process)
@@ -80,7 +84,9 @@ def nursery(module: str) -> Iterator[Nursery]:
             yield lives
         finally:
             if lives.pid:
-                os.kill(lives.pid, signal.SIGKILL)
+                # It may have ended by itself, and nobody has read that yet.
+                with suppress(ProcessLookupError):
+                    os.kill(lives.pid, signal.SIGKILL)
             process.kill()
 
 

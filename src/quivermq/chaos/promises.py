@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from quivermq.chaos.expectation import expect
 from quivermq.chaos.numbered import NUMBERS_PER_LIFE, is_deduplicated, is_delayed, key_of, number_in
+from quivermq.chaos.trial import read_all
 from quivermq.chaos.worker import (
     ATTEMPTS_MAX,
     GROUPS,
@@ -16,14 +17,13 @@ from quivermq.chaos.worker import (
     delivery_facts,
 )
 from quivermq.disk import Disk
-from quivermq.engine import Engine
+from quivermq.engine import Engine, Queue
 from quivermq.log import LogFollower
 from quivermq.settings import StorageSettings
 
 _LANES = [
     (partition, priority) for partition in range(PARTITIONS) for priority in ("high", "normal", "low")
 ]
-_READ_AT_ONCE = 10_000
 _RECEIPTS_HANDED_ON = 20
 
 
@@ -188,15 +188,13 @@ class Promises:
         expect(there.isdisjoint(self.cancelled), "what was cancelled is there")
         self._check_dead_letters(engine, disk, copies, waiting)
 
-    def _read(self, queue: Any, partition: int, priority: str) -> list[int]:
+    def _read(self, queue: Queue, partition: int, priority: str) -> list[int]:
         found: list[int] = []
-        while records := queue.read(partition, len(found), _READ_AT_ONCE, priority=priority):
-            for record in records:
-                place = Place(partition, priority, len(found))
-                expect(record.offset == place.offset, f"offset {record.offset} stands at {place}")
-                number = number_in(record.value)
-                self._is_at(place, number)
-                found.append(number)
+        for record in read_all(queue, partition, priority):
+            place = Place(partition, priority, len(found))
+            expect(record.offset == place.offset, f"offset {record.offset} stands at {place}")
+            found.append(number_in(record.value))
+            self._is_at(place, found[-1])
         return found
 
     def _check_order_of_puts(self, found: list[int], before: Counter[int]) -> None:

@@ -41,7 +41,7 @@ def seen_by(pid: int, path: Path) -> Path:
     return Path(f"/proc/{pid}/root{path}")
 
 
-def is_possible() -> str | None:
+def why_not() -> str | None:
     """Why there is no such file system to be had here; None when there is."""
     if not Path("/proc/self/ns/mnt").exists():
         return "needs Linux"

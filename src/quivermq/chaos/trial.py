@@ -12,9 +12,11 @@ from quivermq.chaos.expectation import expect
 from quivermq.chaos.http import PATIENCE_S
 from quivermq.chaos.nursery import Nursery, nursery
 from quivermq.clock import SystemClock
-from quivermq.engine import Engine, open_engine
+from quivermq.engine import Engine, Queue, open_engine
+from quivermq.engine.looking import StoredMessage
 
 _LOOK_S = 0.01
+_READ_AT_ONCE = 10_000
 
 
 @dataclass
@@ -26,6 +28,8 @@ class Trial:
     cycles: int = 1
     lives: Nursery | None = None
     """Whoever makes processes, for everybody; None: each case has its own."""
+    seconds: float = 60.0
+    """How long, for what takes time."""
     tried: int = 0
     """How many times something was broken."""
     rng: Random = field(init=False)
@@ -73,6 +77,14 @@ def opened_to_look(path: Path, later_s: int = 0) -> Engine:
     """The queue as it is, so many seconds from now."""
     clock = StandingClock(SystemClock().now_us() + later_s * 1_000_000)
     return open_engine(path, clock=clock, scheduler=NoScheduler())
+
+
+def read_all(queue: Queue, partition: int = 0, priority: str = "normal") -> Iterator[StoredMessage]:
+    """Every message of a lane, from its beginning."""
+    start: int | None = None
+    while records := queue.read(partition, start, _READ_AT_ONCE, priority=priority):
+        yield from records
+        start = records[-1].offset + 1
 
 
 def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:

@@ -39,6 +39,9 @@ _PRODUCER_ID = 7
 # Neither delayed nor deduplicated, which a frame of a producer cannot be.
 _FRAME_STEP, _FRAME_PLACE = 15, 4
 
+_ENDS = ("ack",) * 6 + ("nack",) * 5 + ("reject", "extend")
+_ENDS_TIDYING = ("ack", "nack", "reject", "reject")
+
 Tell = Callable[..., None]
 
 
@@ -55,6 +58,8 @@ class Errand:
     """The number of the producer's next message."""
     frame: list[int] = field(default_factory=list)
     """The messages of a frame that was sent and not acknowledged; it is sent again."""
+    tidies: bool = False
+    """Whether it gives messages up, sends them back and shortens files most of the time."""
 
 
 def prepare(engine: Engine | Connection, settings: dict[str, Any]) -> None:
@@ -86,7 +91,8 @@ class Worker:
             + [self._put_some, self._send_frame] * 2
             + [self._get] * 8
             + [self._settle] * 8
-            + [self._pop, self._redrive, self._compact, self._cancel, self._alter]
+            + [self._pop, self._cancel, self._alter]
+            + [self._redrive, self._compact] * (12 if self._errand.tidies else 1)
         )
         for _ in count() if steps is None else range(steps):
             self._try(self._send_frame if self._unsent else self._rng.choice(work))
@@ -158,7 +164,7 @@ class Worker:
             return
         place = self._rng.randrange(len(self._in_hand))
         group, receipt = self._in_hand[place]
-        step = self._rng.choice(("ack",) * 6 + ("nack",) * 5 + ("reject", "extend"))
+        step = self._rng.choice(_ENDS_TIDYING if self._errand.tidies else _ENDS)
         self._tell("try", step, group, receipt)
         try:
             self._settle_as(step, group, receipt)

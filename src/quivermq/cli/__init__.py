@@ -17,6 +17,9 @@ INTERRUPTED = 130
 _ADVICE = {
     "topics() lists those there are": "`quiver topic list` shows those there are",
     "use alter_topic to change it": "`quiver topic alter` changes it",
+    "say which topic it becomes": "say --topic NAME",
+    "give one another name": "give one another name with --name THERE=HERE",
+    "Without strict, everything": "Without --strict, everything",
     "send `Authorization: Bearer KEY`": "set QUIVER_KEY to one",
 }
 

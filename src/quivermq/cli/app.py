@@ -7,6 +7,7 @@ import typer
 
 from quivermq.cli import (
     bench,
+    chaos,
     compact,
     dlq,
     export,
@@ -52,6 +53,7 @@ app.command("export")(export.command)
 app.command("verify")(verify.command)
 app.command("repair")(repair.command)
 app.command("bench")(bench.command)
+app.command("chaos")(chaos.command)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(key.app, name="key")
 app.add_typer(settings.app, name="settings")

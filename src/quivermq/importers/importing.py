@@ -10,6 +10,7 @@ from quivermq.disk import Disk, SystemDisk
 from quivermq.engine import Engine
 from quivermq.errors import InvalidRequest, StorageFailed
 from quivermq.importers.kinds import open_source
+from quivermq.importers.ledger_book import LedgerBook
 from quivermq.importers.model import Finding, Source
 from quivermq.importers.naming import chosen_topics
 from quivermq.importers.summary import ImportSummary
@@ -60,7 +61,8 @@ def import_queue(
         imports = [TopicImport(source, each, name, target, options) for name, each in chosen]
         if strict:
             _check(source, imports)
-        summary = ImportSummary(kind, source.path, dry_run, [each.run() for each in imports])
+        book = LedgerBook(target, [name for name, _ in chosen])
+        summary = ImportSummary(kind, source.path, dry_run, [each.run(book) for each in imports])
         summary.take_findings(source.findings)
         meter.finish()
         return summary

@@ -22,12 +22,11 @@ from quivermq.delivery.adoption import Progress, Tried
 from quivermq.errors import Conflict, TopicExists
 from quivermq.frame import Producer, encode
 from quivermq.importers.identities import Identities
+from quivermq.importers.ledger_book import LEDGER_LANE, LedgerBook
 from quivermq.importers.marks import number_of
 from quivermq.importers.target import Lane, Target
+from quivermq.topic.names import IMPORTS_TOPIC
 
-LEDGER = "quiver.imports"
-
-_LANE = Lane(0, "normal")
 _VERSION = 1
 # What has been imported is never forgotten, whatever the defaults are.
 _LIMITS = ("retention_ms", "retention_bytes", "retention_messages", "segments_max")
@@ -51,11 +50,11 @@ class StreamState:
 class Ledger:
     """The records about one topic."""
 
-    def __init__(self, target: Target, topic: str, clock: Clock, *, is_dry: bool) -> None:
+    def __init__(self, target: Target, book: LedgerBook, topic: str, clock: Clock) -> None:
         self._target = target
+        self._book = book
         self._topic = topic
         self._clock = clock
-        self._is_dry = is_dry
         self._producer_id = number_of("ledger", topic)
         self._epoch = 0
         self._sequence = 0
@@ -63,10 +62,19 @@ class Ledger:
         # By import, what its source is known by.
         self.witnesses: dict[str, set[str]] = {}
         self._streams: dict[str, StreamState] = {}
-        if target.look(LEDGER) is not None:
-            if not is_dry:
-                self._begin()
-            self._load()
+        self._read_on()
+
+    def begin(self) -> None:
+        """Be the only one who notes something about the topic, and know all that others have noted."""
+        if self._has_begun:
+            return
+        if self._target.look(IMPORTS_TOPIC) is None:
+            # Somebody else may import for the first time, into another topic.
+            with suppress(TopicExists):
+                self._target.create(IMPORTS_TOPIC, durability="fsync", **dict.fromkeys(_LIMITS))
+        self._epoch = self._target.begin(IMPORTS_TOPIC, self._producer_id).epoch
+        self._has_begun = True
+        self._read_on()
 
     def state(self, stream: str, created_us: int) -> StreamState:
         """What is known of a stream in the topic that was made then."""
@@ -119,30 +127,12 @@ class Ledger:
         """Everything that a run wrote is noted."""
         self._write({"type": "ended", "stream": stream, "created": created_us})
 
-    def _begin(self) -> None:
-        # Whoever imports into the topic at the same time notes nothing from here on.
-        self._epoch = self._target.begin(LEDGER, self._producer_id).epoch
-        self._has_begun = True
-
-    def _load(self) -> None:
-        view = self._target.look(LEDGER)
-        offsets = None if view is None else view.lanes.get(_LANE)
-        if offsets is None:
-            return
-        key = self._topic.encode()
-        for frame in self._target.frames(LEDGER, _LANE, offsets.start, offsets.stop):
-            for record_key, value in zip(frame.keys(), frame.values(), strict=True):
-                if record_key == key:
-                    self._apply_stored(value)
+    def _read_on(self) -> None:
+        for value in self._book.read_on(self._topic):
+            self._apply_stored(value)
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        assert not self._is_dry, "a dry run writes nothing"
-        if not self._has_begun:
-            if self._target.look(LEDGER) is None:
-                # Somebody else may import for the first time, into another topic.
-                with suppress(TopicExists):
-                    self._target.create(LEDGER, durability="fsync", **dict.fromkeys(_LIMITS))
-            self._begin()
+        assert self._has_begun, "whoever writes has begun"
         value = json.dumps({"version": _VERSION, **record}, separators=(",", ":")).encode()
         frame = encode(
             [value],
@@ -150,7 +140,7 @@ class Ledger:
             keys=[self._topic.encode()],
             producer=Producer(self._producer_id, self._epoch, self._sequence),
         )
-        self._target.put_frame(LEDGER, bytes(frame), _LANE)
+        self._target.put_frame(IMPORTS_TOPIC, bytes(frame), LEDGER_LANE)
         self._sequence += 1
         # Nobody asks again for what this run has done, and it may be a lot.
         self._apply({**record, "ranges": (), "ids": ""})
@@ -163,8 +153,8 @@ class Ledger:
             self._apply(record)
         except (ValueError, KeyError, TypeError) as error:
             raise Conflict(
-                f"the topic {LEDGER} has a record about {self._topic} that cannot be understood: {error!r}."
-                " Import into another topic"
+                f"the topic {IMPORTS_TOPIC} has a record about {self._topic} that cannot be understood:"
+                f" {error!r}. Import into another topic"
             ) from None
 
     def _apply(self, record: Mapping[str, Any]) -> None:

@@ -72,7 +72,7 @@ def has_flag(disk: Disk, path: Path, flag: int) -> bool:
         return False
     try:
         return _Walk(file, Findings(0)).has_flag(flag)
-    except StorageFailed:
+    except (StorageFailed, Unreadable):
         # Whoever reads the entries is told of it.
         return False
     finally:
@@ -112,8 +112,9 @@ class _Walk:
             return False
         return True
 
-    def entries(self, position: int = HEADER_BYTES) -> Iterator[Entry]:
-        """The whole ones from a position on."""
+    def entries(self) -> Iterator[Entry]:
+        """The whole ones."""
+        position = HEADER_BYTES
         while position < self._size:
             try:
                 length = self._whole_length(position)
@@ -136,12 +137,18 @@ class _Walk:
             while index <= end:
                 length, kind, flags, _, _ = unpack(data, index)
                 if length < LENGTH_MIN or not DATA <= kind <= CHECKPOINT or flags & ~KNOWN_FLAGS:
-                    return any(entry.flags & flag for entry in self.entries(self._start + index))
+                    return self._has_flag_after_all(flag)
                 if flags & flag:
-                    return True
+                    # A flag may be what is damaged.
+                    return self._is_entry(self._start + index) or self._has_flag_after_all(flag)
                 index += length + TRAILER_BYTES
             position = self._start + index
-        return False
+        # Without the zeros behind it, the last entry may still be whole.
+        return position - size > TRAILER_BYTES and self._has_flag_after_all(flag)
+
+    def _has_flag_after_all(self, flag: int) -> bool:
+        """Where lengths cannot be believed, each entry is looked at."""
+        return any(entry.flags & flag for entry in self.entries())
 
     def _whole_length(self, position: int) -> int:
         """The length of the entry there, which is then in memory. Raises Unreadable unless it is whole."""
@@ -188,10 +195,10 @@ class _Walk:
 
     def _where_it_ends(self, position: int) -> int | None:
         """The end of the damaged entry, if another one or the end of the file is there."""
-        if self._size - position < 4:
+        told = self._file.read(position, 4)
+        if len(told) < 4:
             return None
-        index = self._hold(position, 4)
-        length = int.from_bytes(self._data[index : index + 4], "little")
+        length = int.from_bytes(told, "little")
         end = position + length + TRAILER_BYTES
         if length < LENGTH_MIN or end > self._size:
             return None
@@ -209,6 +216,9 @@ class _Walk:
         while position + HEAD.size <= self._size:
             start = position
             data = self._file.read(start, _WINDOW_BYTES)
+            if not data:
+                # Somebody has cut the file.
+                return None
             for match in _LIKE_AN_ENTRY.finditer(data):
                 found = start + match.start()
                 if self._is_likely(found) and self._is_entry(found):

@@ -5,7 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from quivermq.errors import InvalidRequest
 from quivermq.importers.model import Source, SourceTopic
-from quivermq.topic.names import DEAD_LETTER_SUFFIX, NAME_LENGTH_MAX, check_topic_name, is_dead_letter_topic
+from quivermq.topic.names import (
+    DEAD_LETTER_SUFFIX,
+    IMPORTS_TOPIC,
+    NAME_LENGTH_MAX,
+    check_topic_name,
+    is_dead_letter_topic,
+)
 
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -51,6 +57,8 @@ def _check(made: list[tuple[str, SourceTopic]]) -> None:
                 f"{name} is where dead letters go: name the topic they are of,"
                 f" {name.removesuffix(DEAD_LETTER_SUFFIX)}"
             )
+        if name == IMPORTS_TOPIC:
+            raise InvalidRequest(f"{name} is where imports note what they have done: choose another name")
         if name in taken:
             raise InvalidRequest(
                 f"{taken[name]!r} and {topic.name!r} would both become {name}: give one another name"

@@ -13,7 +13,7 @@ from quivermq.clock import Clock
 from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
 from quivermq.errors import Conflict, InvalidRequest
 from quivermq.frame import Column, Frame, Producer, codec_named, has_removed
-from quivermq.importers.encoding import delayed_message, frame_of, item_bytes
+from quivermq.importers.encoding import delayed_message, frame_of
 from quivermq.importers.identities import Identities
 from quivermq.importers.ledger import Ledger
 from quivermq.importers.marks import STREAM, identity_of, number_of
@@ -21,11 +21,11 @@ from quivermq.importers.model import Item
 from quivermq.importers.target import Lane, Target, View
 from quivermq.settings import StorageSettings
 from quivermq.topic.incoming import Message
-from quivermq.topic.splitting import FrameLimits, split
+from quivermq.topic.splitting import FrameLimits
 
-# A chunk of small messages of one lane is one frame.
 _CHUNK_MESSAGES = 10_000
-_CHUNK_BYTES = 16 * 1024 * 1024
+# What a message takes in a frame besides what `item_bytes` counts, at most.
+_OVERHEAD_BYTES = 64
 
 
 class Place(NamedTuple):
@@ -91,7 +91,8 @@ class StreamWriter:
         self.places: dict[int, Place] = {}
         """Where the wanted ones are."""
         self._codec = codec_named(view.settings.codec)
-        self._limits = FrameLimits.of(StorageSettings())
+        # A chunk is never more than one frame of a lane may hold.
+        self._chunk_bytes_max = FrameLimits.of(StorageSettings()).bytes
         self._sequences: dict[Lane, int] = {}
         self._chunk: list[Item] = []
         self._chunk_bytes = 0
@@ -116,11 +117,14 @@ class StreamWriter:
             return True
         return False
 
-    def add(self, item: Item) -> None:
-        """Import it with the next chunk."""
+    def add(self, item: Item, size_bytes: int) -> None:
+        """Import it with the next chunk, of which it takes so much."""
+        self._chunk_bytes += size_bytes + _OVERHEAD_BYTES
+        if self._chunk_bytes > self._chunk_bytes_max and self._chunk:
+            self.flush()
+            self._chunk_bytes = size_bytes + _OVERHEAD_BYTES
         self._chunk.append(item)
-        self._chunk_bytes += len(item.value)
-        if len(self._chunk) >= _CHUNK_MESSAGES or self._chunk_bytes >= _CHUNK_BYTES:
+        if len(self._chunk) >= _CHUNK_MESSAGES:
             self.flush()
 
     def flush(self) -> None:
@@ -178,13 +182,12 @@ class StreamWriter:
             by_lane.setdefault(self.lane_of(item), []).append(item)
         runs: list[Run] = []
         for lane, members in by_lane.items():
-            for part in split(members, item_bytes, self._limits):
-                try:
-                    runs.append(self._put_frame(lane, part))
-                except InvalidRequest:
-                    # Of one that cannot be stored, the others must not suffer.
-                    if storable := [item for item in part if self._is_storable(item)]:
-                        runs.append(self._put_frame(lane, storable))
+            try:
+                runs.append(self._put_frame(lane, members))
+            except InvalidRequest:
+                # Of one that cannot be stored, the others must not suffer.
+                if storable := [item for item in members if self._is_storable(item)]:
+                    runs.append(self._put_frame(lane, storable))
         return runs
 
     def _put_frame(self, lane: Lane, items: list[Item]) -> Run:

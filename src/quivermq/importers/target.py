@@ -146,6 +146,8 @@ class BrokerTarget:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._run = connection.shell.run
+        # One that cannot be reached at all is told of at once; patience is for one that was there.
+        connection.topics()
         self._calls = TopicCalls(_RETRY)
         self._logs = LogCalls(self._calls)
 

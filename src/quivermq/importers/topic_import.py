@@ -9,6 +9,7 @@ from quivermq.errors import Conflict, TopicExists
 from quivermq.importers.encoding import item_bytes, stored_bytes
 from quivermq.importers.group_progress import Finished, messages_of, progress_in
 from quivermq.importers.ledger import Ledger
+from quivermq.importers.ledger_book import LedgerBook
 from quivermq.importers.model import Item, SeenId, Source, SourceGroup, SourceTopic
 from quivermq.importers.naming import own_name
 from quivermq.importers.stream import Place, StreamKey, StreamWriter
@@ -55,12 +56,12 @@ class TopicImport:
         for is_dead, items in self._items():
             for item in items:
                 if not self._is_left_out(item):
-                    self._has_room(item, is_dead)
+                    self._size(item, is_dead)
         _ = self._topic.seen_ids
 
-    def run(self) -> TopicSummary:
+    def run(self, book: LedgerBook) -> TopicSummary:
         """Import the topic."""
-        self._ledger = Ledger(self._target, self._name, self._options.clock, is_dry=self._options.is_dry)
+        self._ledger = Ledger(self._target, book, self._name, self._options.clock)
         self._import_id = self._known_import()
         self._seen_ids = list(self._topic.seen_ids)
         self._look()
@@ -98,6 +99,11 @@ class TopicImport:
     def _look(self) -> None:
         names = {False: self._name, True: dead_letter_name(self._name)}
         self._views = {is_dead: self._target.look(name) for is_dead, name in names.items()}
+        usual = TopicSettings()
+        self._limits_bytes = {
+            is_dead: (usual if view is None else view.settings).message_bytes_max
+            for is_dead, view in self._views.items()
+        }
 
     def _known_import(self) -> str:
         """By what this source is known in the ledger, or will be."""
@@ -111,28 +117,32 @@ class TopicImport:
     # Messages.
 
     def _take(self, item: Item, is_dead: bool) -> None:
+        writer = self._writers.get((is_dead, item.partition))
+        if writer is None and not self._options.is_dry and self._views[is_dead] is not None:
+            writer = self._open_writer(is_dead, item.partition)
         summary = self._summary
-        if self._is_there(item, is_dead):
+        if writer.has(item) if writer is not None else self._was_noted(item, is_dead):
             # Asked first: what is there has to be noted, whatever became of it in the source.
             summary.already_there += 1
-        elif not self._is_left_out(item) and self._has_room(item, is_dead):
-            if is_dead:
-                summary.dead_letters += 1
-            else:
-                summary.imported += 1
-                summary.retried += item.attempts > 0
-                summary.scheduled += (item.deliver_at_us or 0) > self._now_us
-            if not self._options.is_dry:
-                self._writer(is_dead, item.partition).add(item)
+            return
+        if self._is_left_out(item) or (size_bytes := self._size(item, is_dead)) is None:
+            return
+        if is_dead:
+            summary.dead_letters += 1
+        else:
+            summary.imported += 1
+            summary.retried += item.attempts > 0
+            summary.scheduled += (item.deliver_at_us or 0) > self._now_us
+        if not self._options.is_dry:
+            (writer or self._open_writer(is_dead, item.partition)).add(item, size_bytes)
 
-    def _is_there(self, item: Item, is_dead: bool) -> bool:
+    def _was_noted(self, item: Item, is_dead: bool) -> bool:
+        """Whether the ledger knows of it: all that a dry run can tell."""
         view = self._views[is_dead]
         if view is None:
             return False
-        if self._options.is_dry:
-            stream = str(self._key(is_dead, item.partition))
-            return item.identity in self._ledger.state(stream, view.created_us).done
-        return self._writer(is_dead, item.partition).has(item)
+        stream = str(self._key(is_dead, item.partition))
+        return item.identity in self._ledger.state(stream, view.created_us).done
 
     def _is_left_out(self, item: Item) -> bool:
         if self._options.wants_all:
@@ -145,20 +155,17 @@ class TopicImport:
             return True
         return False
 
-    def _has_room(self, item: Item, is_dead: bool) -> bool:
-        view = self._views[is_dead]
-        limit = (TopicSettings() if view is None else view.settings).message_bytes_max
-        if item_bytes(item) <= limit:
-            return True
-        size = stored_bytes(item)
-        if size <= limit:
-            return True
+    def _size(self, item: Item, is_dead: bool) -> int | None:
+        """How much of a chunk an item takes; None when the topic does not let it in, which is told."""
+        framed_bytes, limit = item_bytes(item), self._limits_bytes[is_dead]
+        if framed_bytes <= limit or (size := stored_bytes(item)) <= limit:
+            return framed_bytes
         problem = (
             f"it has {size} bytes, and {self._name} lets in {limit}:"
             " make the topic with a larger message_bytes_max and import again"
         )
         self._refuse(item, problem)
-        return False
+        return None
 
     def _refuse(self, item: Item, why: str) -> None:
         self._summary.unstorable += 1
@@ -178,13 +185,10 @@ class TopicImport:
         topic = dead_letter_name(self._name) if is_dead else self._name
         return StreamKey(self._import_id, is_dead, partition, topic)
 
-    def _writer(self, is_dead: bool, partition: int) -> StreamWriter:
-        found = self._writers.get((is_dead, partition))
-        if found is None:
-            found = self._writers[is_dead, partition] = self._open_writer(is_dead, partition)
-        return found
-
     def _open_writer(self, is_dead: bool, partition: int) -> StreamWriter:
+        if not self._writers:
+            self._ledger.begin()
+            self._import_id = self._known_import()
         # Dead letters can go back only to a topic that is there.
         view = self._made(False)
         view = self._made(True) if is_dead else view
@@ -193,7 +197,7 @@ class TopicImport:
         self._ledger.note_source(
             self._import_id, source.kind, str(source.path), self._topic.name, witnesses
         )
-        return StreamWriter(
+        writer = self._writers[is_dead, partition] = StreamWriter(
             self._key(is_dead, partition),
             view,
             self._target,
@@ -206,6 +210,7 @@ class TopicImport:
             is_unique=not witnesses,
             wanted=frozenset(each.identity for each in self._seen_ids if each.identity is not None),
         )
+        return writer
 
     def _made(self, is_dead: bool) -> View:
         """The topic, which is created when it is new."""
@@ -220,6 +225,7 @@ class TopicImport:
             raise Conflict(f"somebody else has just made {name}: import again") from None
         view = self._views[is_dead] = self._target.look(name)
         assert view is not None, "it was made"
+        self._limits_bytes[is_dead] = view.settings.message_bytes_max
         return view
 
     def _new_settings(self) -> dict[str, int]:
@@ -263,6 +269,7 @@ class TopicImport:
         known = self._ledger.state(stream, view.created_us).adopted.get((group, lane))
         if progress == known:
             return True
+        self._ledger.begin()
         if not self._target.adopt(self._name, group, lane, progress, known):
             return False
         self._ledger.note_adopted(stream, view.created_us, group, lane, progress)

@@ -61,7 +61,7 @@ class DataDirectory:
         self._sync_time = sync_time
         self._check_above()
         self.disk.make_directory(self.path)
-        self._lock = self.disk.lock(self.path / LOCK_NAME)
+        self._lock = self.disk.lock(self.path / LOCK_NAME, with_directory=True)
         try:
             # Again, because only now an opener of a directory above sees this lock.
             self._check_above()
@@ -204,7 +204,7 @@ def locked(disk: Disk, path: Path) -> Iterator[None]:
     guards = [d / LOCK_NAME for d in sorted(directories) if _has_lock(disk, d)]
     with ExitStack() as held:
         for guard in guards or [path / LOCK_NAME]:
-            held.callback(disk.lock(guard).release)
+            held.callback(disk.lock(guard, with_directory=True).release)
         yield
 
 

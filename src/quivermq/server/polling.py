@@ -39,9 +39,12 @@ class Polls:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._ends: dict[int, set[Ring]] = {}
-        self._end_timer: asyncio.TimerHandle | None = None
+        # When each timer goes off is noted here: uvloop's own do not know it once that is about now.
+        self._end_timer: asyncio.Handle | None = None
+        self._end_tick = 0
         self._events: dict[tuple[Hosted, Group], float] = {}
-        self._event_timer: asyncio.TimerHandle | None = None
+        self._event_timer: asyncio.Handle | None = None
+        self._event_at = 0.0
         broker.on_drain.append(self._let_go)
 
     async def wait_for(self, queue: Queue, take: Take[T], seconds: float) -> list[T]:
@@ -91,7 +94,7 @@ class Polls:
         if self._broker.is_draining:
             return
         tick = math.ceil(end / _TICK_S)
-        if self._end_timer is None or tick * _TICK_S < self._end_timer.when():
+        if self._end_timer is None or tick < self._end_tick:
             self._plan_end(tick)
         self._ends.setdefault(tick, set()).add(ring)
         try:
@@ -105,6 +108,7 @@ class Polls:
     def _plan_end(self, tick: int) -> None:
         if self._end_timer is not None:
             self._end_timer.cancel()
+        self._end_tick = tick
         self._end_timer = self._loop.call_at(tick * _TICK_S, self._end)
 
     def _end(self) -> None:
@@ -138,9 +142,10 @@ class Polls:
             return
         when = min(self._events.values())
         if self._event_timer is not None:
-            if self._event_timer.when() <= when:
+            if self._event_at <= when:
                 return
             self._event_timer.cancel()
+        self._event_at = when
         self._event_timer = self._loop.call_at(when, self._look)
 
     def _look(self) -> None:

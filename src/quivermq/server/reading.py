@@ -51,6 +51,7 @@ class Reader:
     __slots__ = (
         "_admit",
         "_allowed_bytes",
+        "_begun_bytes",
         "_body",
         "_body_bytes",
         "_client",
@@ -98,6 +99,7 @@ class Reader:
         self._body_bytes = 0
         self._fed_bytes = 0
         self._stalled_bytes = 0
+        self._begun_bytes = 0
         self._has_progress = False
         self._has_stopped = False
         self._is_deaf = False
@@ -150,6 +152,7 @@ class Reader:
         self._url = b""
         self._headers = {}
         self._stalled_bytes = 0
+        self._begun_bytes = self._fed_bytes
         self._has_progress = self.is_reading = True
         self.begun += 1
 
@@ -169,7 +172,8 @@ class Reader:
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         headers, settings = self._headers, self._settings
-        if self._fed_bytes + self._stalled_bytes > settings.head_bytes_max:
+        # What came together with its first byte may have been the end of the request before it.
+        if self._fed_bytes + self._stalled_bytes + self._begun_bytes > settings.head_bytes_max:
             self._check_head_length()
         self._stalled_bytes = 0
         self._has_progress = True

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from quivermq.errors import InvalidName
 
 DEAD_LETTER_SUFFIX = ".dlq"
+IMPORTS_TOPIC = "quiver.imports"
+"""Where imports note what they have done. No pattern stands for it: nobody asked for that."""
 
 NAME_LENGTH_MAX = 249
 
@@ -74,7 +76,7 @@ class Pattern:
 
     def matches(self, topic: str) -> bool:
         """Whether the pattern stands for this topic. Takes time in proportion to the name's length."""
-        if is_dead_letter_topic(topic) and not self._takes_dead_letters:
+        if topic == IMPORTS_TOPIC or (is_dead_letter_topic(topic) and not self._takes_dead_letters):
             return False
         levels = topic.split(".")
         head = self._head

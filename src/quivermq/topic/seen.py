@@ -69,7 +69,12 @@ class Seen:
     """Whoever looks something up and then appends holds `lock` in between."""
 
     def __init__(
-        self, directory: DataDirectory, name: str, lanes: Callable[[], Lanes], clock: Clock
+        self,
+        directory: DataDirectory,
+        name: str,
+        lanes: Callable[[], Lanes],
+        clock: Clock,
+        window_ms: int = 0,
     ) -> None:
         self.lock = threading.Lock()
         self._directory = directory
@@ -91,6 +96,9 @@ class Seen:
         self._unread: dict[tuple[int, int], int] = {}
         if directory.disk.is_directory(directory.path / name):
             self._recover()
+        elif window_ms and any(log.end > log.start for log in lanes().values()):
+            # Nobody has put an id so far, or somebody took the files away: the lanes tell.
+            self._rebuild(clock.now_us() - window_ms * 1000)
 
     # Deduplication ids.
 
@@ -275,6 +283,14 @@ class Seen:
         self._ids = OrderedDict(sorted(self._ids.items(), key=lambda item: item[1].time))
         # Durable before new messages come to these offsets.
         self._log.snapshot(parts(self._snapshot()))
+
+    def _rebuild(self, oldest_us: int) -> None:
+        """Know again, from the lanes alone, what came in since then."""
+        for place, log in self._lanes().items():
+            begun = ((segment.base_offset, segment.first_append_time()) for segment in log.segments)
+            older = [base for base, time_us in begun if time_us is not None and time_us <= oldest_us]
+            self._checkpoint[place] = max(older, default=log.start)
+        self._recover()
 
     def _look_at_lanes(self) -> None:
         """Take in what came to the lanes behind the checkpoint."""

@@ -50,7 +50,7 @@ class Topic:
         self.partitions: list[Partition] = []
         self.grow(settings)
         self._router = Router(settings.partitions)
-        self.seen = Seen(directory, f"topics/{name}/seen", self.lanes, clock)
+        self.seen = Seen(directory, f"topics/{name}/seen", self.lanes, clock, settings.dedup_window_ms)
 
     def open_delays(self) -> None:
         """Open the delay store, which may append at once what was on its way when the process died.

@@ -1,6 +1,7 @@
 """What is archived is what was in the log, and is read by offsets, whatever the files are."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from support.logs import Logs
 from quivermq.archive import Archive, ArchivedTopic, LanePlace
 from quivermq.archive.commit import changing
 from quivermq.archive.planning import Piece
-from quivermq.archive.writing import write_piece
+from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, NotFound, StorageFailed
 from quivermq.frame import Frame, Record, arrow_batch, encode
@@ -341,3 +342,16 @@ def test_the_longest_topic_name_can_be_archived(logs: Logs, tmp_path: Path) -> N
     assert found is not None
     assert [record.value for record in found.records(LANE, 0, 1)] == [b"x"]
     assert Archive(tmp_path / "archive").topics() == [name]
+
+
+def test_a_merger_that_would_have_fewer_rows_is_none(faulty_disk: FaultyDisk, faulty_logs: Logs) -> None:
+    log = faulty_logs.open()
+    fill(log, 6)
+    archive_log(faulty_disk, log, piece_messages=30)
+    files = list(opened(faulty_disk).lane(LANE).files)
+    files[1] = replace(files[1], rows=files[1].rows + 1)
+    with (
+        changing(Archive(ARCHIVE, faulty_disk), "merge") as job,
+        pytest.raises(StorageFailed, match=r"offsets \[0, \d+\) of orders have \d+ rows"),
+    ):
+        write_merged(faulty_disk, job, opened(faulty_disk), LANE, files)

@@ -152,7 +152,7 @@ def test_links_that_run_in_a_circle_are_refused(tmp_path: Path) -> None:
 
 def test_a_lock_that_appears_while_a_directory_is_opened_is_seen(tmp_path: Path) -> None:
     class Racing(SystemDisk):
-        def lock(self, path: Path) -> SystemLock:
+        def lock(self, path: Path, **options: bool) -> SystemLock:
             held = super().lock(path)
             (tmp_path / "LOCK").write_bytes(b"")
             return held

@@ -151,6 +151,13 @@ def test_a_head_that_is_too_long_is_refused_however_it_arrives(size: int) -> Non
     assert (status, error["code"]) == (431, "head_too_large")
 
 
+@pytest.mark.parametrize("first", [1, 500, 1000, 1990, 2015])
+def test_a_long_head_is_refused_however_it_is_divided(first: int) -> None:
+    head = b"GET /" + b"a" * 2000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"
+    status, error = refused(head[:first], head[first:], head_bytes_max=1024)
+    assert (status, error["code"]) == (431, "head_too_large")
+
+
 @pytest.mark.parametrize(
     "endless",
     [

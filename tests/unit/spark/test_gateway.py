@@ -1,15 +1,18 @@
 """The Java process ends with the command that somebody interrupts."""
 
+import shlex
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark import java_gateway as imported
 
 from quivermq.spark.gateway import end, ended_when_interrupted
 
 java_gateway: Any = imported
+STARTED = "import signal; print(flush=True); signal.pause()"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
 
 
@@ -25,6 +28,26 @@ def test_what_was_started_ends_when_interrupted() -> None:
         start()
     assert started[0].poll() is not None
     assert java_gateway.Popen is usual
+
+
+def test_whatever_it_has_started_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until Java runs, there are scripts that start each other."""
+    monkeypatch.setattr(SparkContext, "_gateway", object())
+    started = []
+
+    def start() -> None:
+        inner = shlex.join([sys.executable, "-c", STARTED])
+        started.append(java_gateway.Popen(["sh", "-c", f"{inner} & wait"], stdout=subprocess.PIPE))
+        started[0].stdout.readline()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ended_when_interrupted():
+        start()
+    # Everybody has the pipe, so its end is that of all.
+    with started[0].stdout as told:
+        assert told.read() == b""
+    # Otherwise whoever tries again would ask one that is not there any more.
+    assert SparkContext._gateway is None
 
 
 def test_what_is_not_interrupted_goes_on() -> None:

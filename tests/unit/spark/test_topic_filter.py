@@ -1,7 +1,7 @@
 import pytest
 
-from quivermq.errors import TopicNotFound
-from quivermq.spark.topic_filter import check_named
+from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.spark.topic_filter import check_named, topic_filter
 
 TOPICS = ["orders", "events.eu", "gone.dlq"]
 
@@ -17,3 +17,9 @@ def test_what_may_be_asked_for(topics: str | list[str] | None) -> None:
 def test_a_name_that_is_no_topic_is_told(topics: str | list[str]) -> None:
     with pytest.raises(TopicNotFound, match="there is no topic nosuch"):
         check_named(topics, TOPICS)
+
+
+def test_all_are_asked_for_by_leaving_it_out_and_not_by_an_empty_list() -> None:
+    assert all(map(topic_filter(None), TOPICS))
+    with pytest.raises(InvalidRequest, match="leave it out for all topics"):
+        topic_filter([])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from quivermq.errors import InvalidName
 from quivermq.topic.names import (
     DEAD_LETTER_SUFFIX,
+    IMPORTS_TOPIC,
     NAME_LENGTH_MAX,
     Pattern,
     check_group_name,
@@ -158,6 +159,11 @@ def test_only_a_pattern_that_asks_for_dead_letters_gets_them(
 def test_what_is_no_pattern_is_refused_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidName, match=reason):
         Pattern(text)
+
+
+@pytest.mark.parametrize("pattern", [">", "quiver.*", "quiver.>", "*.imports"])
+def test_no_pattern_stands_for_what_imports_note(pattern: str) -> None:
+    assert not Pattern(pattern).matches(IMPORTS_TOPIC)
 
 
 def test_patterns_of_one_text_are_one() -> None:

@@ -31,14 +31,14 @@ def engine(trial: Trial, durability: str, ordering: str = "none") -> None:
         for life in range(trial.cycles):
             errand.life = life
             lives.begin(kind="worker", path=str(trial.data), settings=settings, errand=asdict(errand))
-            _let_work(lives, promises, trial.rng)
+            let_work(lives, promises, trial.rng)
             errand = promises.stopped()
             trial.tried += 1
             _look_now_and_then(trial, promises, life)
-    _look_at_the_end(trial, promises)
+    look_at_the_end(trial, promises)
 
 
-def _let_work(lives: Nursery, promises: Promises, rng: Random) -> None:
+def let_work(lives: Nursery, promises: Promises, rng: Random) -> None:
     """Kill a worker after some lines and a moment more, and note everything it told."""
     for _ in range(rng.choice((0, rng.randint(1, _STEPS_MAX)))):
         word, rest = lives.read()
@@ -50,12 +50,17 @@ def _let_work(lives: Nursery, promises: Promises, rng: Random) -> None:
 
 def over_http(trial: Trial, durability: str, ordering: str = "none") -> None:
     """A broker that dies under its clients: one that uses everything, and a crowd of simple ones."""
+    over_http_with(trial, {"durability": durability, "ordering": ordering})
+
+
+def over_http_with(trial: Trial, settings: dict[str, Any], *, tidies: bool = False) -> None:
+    """The same, with other settings of the topic, or another load."""
     promises, errand = Promises(), Errand(0)
     bystanders = Bystanders(trial.seed)
-    settings = {"durability": durability, "ordering": ordering}
+    durability = settings["durability"]
     with trial.nursery() as lives, broker(lives, trial.data, storage__durability=durability) as process:
         for life in range(trial.cycles):
-            errand.life = life
+            errand.life, errand.tidies = life, tidies
             with bystanders.at_work(process):
                 load = _Load(process.connect(), errand, settings, promises)
                 load.wait_for(trial.rng.choice((0, trial.rng.randint(1, _STEPS_MAX))))
@@ -67,7 +72,7 @@ def over_http(trial: Trial, durability: str, ordering: str = "none") -> None:
             _look_now_and_then(trial, promises, life)
             process.start()
         process.kill()
-    _look_at_the_end(trial, promises)
+    look_at_the_end(trial, promises)
     bystanders.check(trial.data)
 
 
@@ -125,7 +130,7 @@ def _look_now_and_then(trial: Trial, promises: Promises, life: int) -> None:
             expect(opened.verify().is_sound, "a log is damaged")
 
 
-def _look_at_the_end(trial: Trial, promises: Promises) -> None:
+def look_at_the_end(trial: Trial, promises: Promises) -> None:
     """When no lease holds any more, everything has to come out once, and nothing else."""
     with ExitStack() as stack:
         opened = stack.enter_context(opened_to_look(trial.data, later_s=_A_DAY_S))

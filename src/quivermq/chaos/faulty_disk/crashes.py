@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 from quivermq.chaos.faulty_disk.device import PowerCut
 from quivermq.chaos.faulty_disk.disk import FaultyDisk
 from quivermq.chaos.faulty_disk.inode import Keep
+from quivermq.chaos.tally import tried
 
 T = TypeVar("T")
 Scenario = Callable[[FaultyDisk, list[T]], None]
@@ -43,6 +44,7 @@ def every_crash(
             else:
                 kept = keep or _KEEPS[(seed + seed // 3 + step // 3) % 3]
                 after = disk.after_power_loss(seed, keep=kept)
+            tried()
             after.story += f"; crash {step} of {rehearsal.steps + 1}, seed {seed}"
             yield after, acknowledged
 

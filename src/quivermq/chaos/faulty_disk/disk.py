@@ -124,7 +124,7 @@ class FaultyDisk(Device):
             elif step.share > 0:
                 self.names_history.sync_in_part(node, step.rng)
 
-    def lock(self, path: Path) -> FaultyLock:
+    def lock(self, path: Path, *, with_directory: bool = False) -> FaultyLock:
         with self.step("lock", path) as step:
             directory = self._parent(path)
             inode = directory.live.get(path.name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from support.archives import LANE as OWN
@@ -10,13 +11,16 @@ from support.broker import serving
 
 import quivermq
 from quivermq.archive import Archive, Manifest
-from quivermq.archive.planning import Pace
+from quivermq.archive.commit import changing
+from quivermq.archive.planning import Pace, Piece
+from quivermq.archive.writing import Job
 from quivermq.errors import Conflict, TopicNotFound
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.jobs.archive import _planned, archive
+from quivermq.spark.jobs.archive import _planned, _Topic, archive
 from quivermq.spark.jobs.archive_target import may_be_archived
+from quivermq.spark.jobs.archive_work import Copying
 from quivermq.spark.place import Lane, Place
 
 # Nothing is synced unless somebody asks for it, or closes.
@@ -138,6 +142,65 @@ def test_damage_in_one_topic_is_told_of_this_one(data: Path) -> None:
     assert orders.is_damaged
     assert "orders: " in str(orders.problem)
     assert "is damaged at byte" in str(orders.problem)
+
+
+def make_again(mq: quivermq.Engine) -> None:
+    mq.delete_topic("orders")
+    put(mq, 5)
+
+
+def test_a_topic_that_is_made_again_meanwhile_is_a_conflict(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with quivermq.open(data, SETTINGS) as mq:
+        put(mq, 5)
+        place = DirectoryPlace(str(data))
+        created_us = place.created_us("orders")
+        synced_ends = DirectoryPlace.synced_ends
+
+        def with_another(place: DirectoryPlace, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
+            found = synced_ends(place, topic, starts)
+            make_again(mq)
+            return found
+
+        monkeypatch.setattr(DirectoryPlace, "synced_ends", with_another)
+        with pytest.raises(Conflict, match="made again just now"):
+            ranges(place)
+        # And once more between the plan and the task.
+        make_again(mq)
+        piece = Piece("orders", OWN, 0, 5, now_us=0)
+        with pytest.raises(Conflict, match="made again while it was archived"):
+            Copying(Job(data / "archive", "job"), place, created_us, piece).run()
+
+
+def test_a_queue_has_one_archive(data: Path, tmp_path: Path) -> None:
+    with quivermq.open(data, SETTINGS) as mq:
+        put(mq, 5)
+        archive_queue(data, data / "archive", "orders")
+        mq.use_archive("archive")
+    with pytest.raises(Conflict, match=r"the archive of this queue is .*data/archive, not"):
+        archive(data, to=tmp_path / "other", dry_run=True)
+    assert archive(data, to=data / "archive", dry_run=True).problems == ()
+
+
+def test_from_the_first_run_on_retention_waits_for_the_archiver(data: Path) -> None:
+    """Also when that run is killed before anything of the topic is archived."""
+
+    class Dying:
+        files_at_once = 1
+
+        def run(self, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    with quivermq.open(data, SETTINGS) as mq:
+        put(mq, 5)
+    store = Archive(data / "archive")
+    place = DirectoryPlace(str(data))
+    with pytest.raises(KeyboardInterrupt), changing(store, "job") as job:
+        _Topic(place, store, job, "orders", AT_ONCE, cast(Any, Dying())).run(rewrite=True)
+    manifest = store.manifest("orders")
+    assert manifest is not None
+    assert manifest.created_us == place.created_us("orders")
 
 
 def test_a_name_that_is_no_topic_is_told(data: Path) -> None:

@@ -1,9 +1,11 @@
 """What a redrive asks Spark, without Spark."""
 
+from pathlib import Path
+
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.jobs.redrive import redrive_statement
+from quivermq.spark.jobs.redrive import BATCH_MESSAGES_MAX, redrive, redrive_statement
 
 
 def test_a_comment_in_the_condition_does_not_swallow_the_limit() -> None:
@@ -20,3 +22,11 @@ def test_a_whole_statement_is_taken_as_it_is() -> None:
         redrive_statement(None, None, 0)
     with pytest.raises(InvalidRequest, match="its own WHERE"):
         redrive_statement("true", "SELECT 1", None)
+
+
+@pytest.mark.parametrize("batch_messages", [0, BATCH_MESSAGES_MAX + 1])
+def test_a_batch_that_no_broker_takes_is_refused_before_anything(
+    tmp_path: Path, batch_messages: int
+) -> None:
+    with pytest.raises(InvalidRequest, match=f"1 to {BATCH_MESSAGES_MAX} messages, not {batch_messages}"):
+        redrive(path=tmp_path / "nowhere", batch_messages=batch_messages)

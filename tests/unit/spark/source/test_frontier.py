@@ -198,7 +198,22 @@ def test_a_log_that_lost_its_end_is_told(engine: Engine, path: str) -> None:
     ahead["orders"].lanes[LANE] = 5
     with pytest.raises(OffsetOutOfRange, match=r"offsets \[3, 5\).*were there once"):
         reading.next(ahead, None)
-    assert at(frontier(path, failondataloss="false").next(ahead, None)) == {LANE: 3}
+    ahead["orders"].appended_us[LANE] = 1
+    behind = frontier(path, failondataloss="false").next(ahead, None)
+    assert at(behind) == {LANE: 3}
+    # Of the message that is the last one now, nobody has said when it came in.
+    put(engine, 1)
+    assert at(frontier(path).next(behind, None)) == {LANE: 4}
+
+
+def test_a_lane_that_is_gone_is_told(engine: Engine, path: str) -> None:
+    put(engine, 3)
+    reading = frontier(path)
+    before = reading.next(reading.first(), None)
+    before["orders"].lanes[Lane("orders", 0, "high")] = 2
+    with pytest.raises(OffsetOutOfRange, match=r"offsets \[0, 2\) of orders.*high were there once"):
+        reading.next(before, None)
+    assert at(frontier(path, failondataloss="false").next(before, None))[LANE] == 3
 
 
 def test_a_topic_that_is_gone_or_another_is_told(engine: Engine, path: str) -> None:
@@ -212,7 +227,8 @@ def test_a_topic_that_is_gone_or_another_is_told(engine: Engine, path: str) -> N
     put(engine, 5)
     with pytest.raises(Conflict, match="made again"):
         reading.next(before, None)
-    assert at(lenient.next(before, None)) == {LANE: 5}
+    anew = lenient.next(before, None)
+    assert (begin(before, anew), at(anew)) == (0, {LANE: 5})
     # What is no longer subscribed to is no loss, and is noticed when it is again.
     other = frontier(path, subscribe="other.*").next(before, None)
     assert other == before

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from support.broker import serving
 
+import quivermq
 from quivermq.frame import Frame
 from quivermq.frame.compaction import compacted_run
 from quivermq.spark.broker_place import BrokerPlace
@@ -38,6 +39,21 @@ class Emptied(DirectoryPlace):
 
 def test_what_was_taken_out_tells_nothing() -> None:
     assert appended_us(Emptied("/nowhere"), LANE, 4) is None
+
+
+class Shown(DirectoryPlace):
+    """A place that leaves out what was removed, and goes on with what comes next."""
+
+    def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+        return super().frames(lane, start + 1, end + 1)
+
+
+def test_another_message_tells_nothing_of_one_that_was_removed(tmp_path: Path) -> None:
+    with quivermq.open(tmp_path) as mq:
+        for _ in range(2):
+            mq.queue("orders").put(b"x")
+    assert appended_us(Shown(str(tmp_path)), LANE, 1) is None
+    assert appended_us(DirectoryPlace(str(tmp_path)), LANE, 1) is not None
 
 
 def test_a_topic_that_is_gone_tells_nothing(tmp_path: Path) -> None:

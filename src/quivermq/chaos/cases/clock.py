@@ -1,0 +1,72 @@
+"""Somebody sets the machine's clock, by an hour or a year, forward or back, while a queue is in use."""
+
+from collections.abc import Callable
+from functools import partial
+
+from quivermq.chaos.broker import broker
+from quivermq.chaos.expectation import expect
+from quivermq.chaos.jumping_clock import JumpingClock
+from quivermq.chaos.trial import Trial, wait_until
+from quivermq.client import Connection
+from quivermq.engine import Engine, open_engine
+
+HOUR_S, YEAR_S = 3600, 365 * 24 * 3600
+JUMPS_S = (HOUR_S, -HOUR_S, YEAR_S, -YEAR_S)
+_TOPIC, _GROUP = "orders", "billing"
+_DELAY_S = 0.4
+
+
+def engine(trial: Trial) -> None:
+    """The queue in this process."""
+    clock = JumpingClock(trial.directory / "clock")
+    with open_engine(trial.data, clock=clock) as opened:
+        for jump_s in _jumps(trial):
+            check(opened, partial(clock.set, jump_s), partial(clock.set, 0))
+
+
+def over_http(trial: Trial) -> None:
+    """A broker in a process of its own."""
+    path = trial.directory / "clock"
+    clock = JumpingClock(path)
+    with trial.nursery() as lives, broker(lives, trial.data, clock=path) as process:
+        for jump_s in _jumps(trial):
+            check(process.connect(), partial(clock.set, jump_s), partial(clock.set, 0))
+
+
+def _jumps(trial: Trial) -> list[int]:
+    jumps = [JUMPS_S[number % len(JUMPS_S)] for number in range(trial.cycles)]
+    trial.tried += len(jumps)
+    return jumps
+
+
+def check(mq: Engine | Connection, jump: Callable[[], None], back: Callable[[], None]) -> None:
+    """No lease is lost, nothing comes early, nothing expires that should not, and what is due does come."""
+    queue = mq.queue(_TOPIC, group=_GROUP)
+    queue.put(b"leased")
+    queue.put(b"lives", ttl=60)
+    held = queue.get(lease=60)
+    expect(held is not None, "the message is not there")
+    assert held is not None
+    queue.put(b"much later", delay=600)
+    jump()
+    queue.put(b"soon", delay=_DELAY_S)
+    early = queue.get(timeout=_DELAY_S / 4, lease=60)
+    expect(early is not None and early.value == b"lives", f"after the jump came {early}")
+    expect(queue.get() is None, "a lease was lost, or something came early")
+    late: list[bytes] = []
+
+    def has_come() -> bool:
+        taken = queue.get(lease=60)
+        if taken is not None:
+            late.append(taken.value)
+            queue.ack(taken)
+        return b"soon" in late
+
+    wait_until(has_come, "what was due did not come")
+    expect(late == [b"soon"], f"something came that was not due: {late}")
+    queue.ack(held)
+    if early is not None:
+        queue.ack(early)
+    back()
+    for scheduled in queue.scheduled():
+        queue.cancel(scheduled.id)

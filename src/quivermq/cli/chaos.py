@@ -1,0 +1,133 @@
+"""`quiver chaos`: break a queue on this machine, on purpose, and see whether everything holds."""
+
+import logging
+import secrets
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quivermq.cli.output import JsonOption, counted, print_json, print_table, say
+from quivermq.cli.serve import check_parts
+from quivermq.errors import InvalidRequest, StorageFailed
+
+if TYPE_CHECKING:
+    from quivermq.chaos.run import Outcome
+
+_SECONDS = 60.0
+
+
+def command(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A new or empty directory to work in. Without it, one of the system's for a while."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="How long to go on; every case is tried once at least.", min=0)
+    ] = None,
+    cycles: Annotated[
+        int | None, typer.Option(help="Try each case once, with so many kills or faults.", min=1)
+    ] = None,
+    fault: Annotated[
+        list[str] | None, typer.Option(help="Only this fault; may be given more than once.")
+    ] = None,
+    seed: Annotated[str | None, typer.Option(help="Do the same as an earlier run.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Kill, starve and damage queues and brokers of this machine, and tell what held.
+
+    Nothing of yours is touched: everything happens in a directory of its own, which is removed when
+    everything held. Otherwise it is kept, its place and the seed are told, and the command exits with 6.
+    What cannot be tried here, for want of a tool or a right, says so. `--fault soak` has to be asked for.
+    """
+    check_parts()
+    from quivermq.chaos.run import Plan, run
+
+    # What is broken on purpose is nothing to be told about.
+    logging.getLogger("quivermq").setLevel(logging.CRITICAL + 1)
+    if seconds is not None and cycles is not None:
+        raise InvalidRequest("--seconds says how long and --cycles how much: give one of them")
+    directory = _directory(data)
+    plan = Plan(
+        directory,
+        seed or secrets.token_hex(4),
+        fault or (),
+        seconds=_SECONDS if seconds is None and cycles is None else seconds,
+        cycles=cycles,
+        on_progress=_tell,
+    )
+    if not as_json:
+        say(f"seed {plan.seed}, in {directory}")
+    outcomes = run(plan)
+    if as_json:
+        print_json({"seed": plan.seed, "cases": [_as_json(outcome) for outcome in outcomes]})
+    else:
+        _print(outcomes)
+    if not all(outcome.has_held for outcome in outcomes):
+        raise typer.Exit(StorageFailed.exit_code)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _directory(data: Path | None) -> Path:
+    """An empty directory. Raises InvalidRequest for one that is in use."""
+    if data is None:
+        return Path(tempfile.mkdtemp(prefix="quiver-chaos-"))
+    if data.exists() and (not data.is_dir() or any(data.iterdir())):
+        raise InvalidRequest(
+            f"{data} is not empty, and what is in it would be broken: name a new directory"
+        )
+    return data.absolute()
+
+
+def _tell(outcome: "Outcome") -> None:
+    """Show at a terminal what was just tried."""
+    if sys.stderr.isatty():
+        case = outcome.case
+        state = "held" if outcome.has_held else "FAILED"
+        text = f"{case.fault}, {case.against}, {case.name}: {state} {counted(outcome.tried, 'time')}"
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _print(outcomes: "list[Outcome]") -> None:
+    from quivermq.chaos.faults import FAULTS
+
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    rows: list[tuple[str, ...]] = []
+    for fault in FAULTS:
+        named = (fault.name, fault.promise)
+        for outcome in (each for each in outcomes if each.case.fault == fault.name):
+            rows.append((*named, outcome.case.against, outcome.case.name, *_result(outcome)))
+            named = ("", "")
+    print_table(("fault", "what must hold", "against", "how", "tried", "result"), rows)
+    for outcome in outcomes:
+        if not outcome.has_held:
+            case = outcome.case
+            print(f"{case.fault}, {case.against}, {case.name}, seed {outcome.seed}: {outcome.failure}")
+            print(f"  look at {outcome.kept}")
+
+
+def _result(outcome: "Outcome") -> tuple[str, str]:
+    if outcome.why_not is not None:
+        return "-", f"not tried: {outcome.why_not}"
+    return f"{outcome.tried:,}", "held" if outcome.has_held else "DID NOT HOLD"
+
+
+def _as_json(outcome: "Outcome") -> dict[str, Any]:
+    return {
+        "fault": outcome.case.fault,
+        "against": outcome.case.against,
+        "how": outcome.case.name,
+        "tried": outcome.tried,
+        "seconds": round(outcome.seconds, 3),
+        "held": outcome.has_held if outcome.why_not is None else None,
+        "not_tried_because": outcome.why_not,
+        "failure": outcome.failure,
+        "seed": outcome.seed or None,
+        "kept": None if outcome.kept is None else str(outcome.kept),
+    }

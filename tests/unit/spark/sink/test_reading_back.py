@@ -1,0 +1,56 @@
+"""What earlier attempts of a task have written: all of it, and nothing that others have."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import quivermq
+from quivermq.frame import Producer, codec_named
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.place import Bounds, Lane
+from quivermq.spark.sink.encode import encode_rows
+from quivermq.spark.sink.reading_back import read_back
+from quivermq.topic.put import FirstFrame
+
+MINE, OTHER = 7, 8
+FIRST = [FirstFrame(0, "normal", 0)]
+
+
+def rows(*values: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+
+
+def put(path: Path, *sent: tuple[int, bytes]) -> None:
+    with quivermq.open(path) as mq:
+        for producer_id, value in sent:
+            producer = Producer(producer_id, 0, 0)
+            frame = encode_rows(rows(value), now_us=1, codec=codec_named("none"), producer=producer)
+            mq.queue("out").put_frame(bytes(frame), partition=0)
+
+
+def test_the_same_rows_of_somebody_else_are_not_mine(tmp_path: Path) -> None:
+    put(tmp_path, (MINE, b"a"), (OTHER, b"b"))
+    written = read_back(DirectoryPlace(str(tmp_path)), "out", MINE, FIRST)
+    assert written.subtract(rows(b"a", b"b")).column("value").to_pylist() == [b"b"]
+
+
+class Overtaken(DirectoryPlace):
+    """A place where retention comes after so many looks; what it removed is read from somewhere else."""
+
+    def __init__(self, path: str, looks: int) -> None:
+        super().__init__(path)
+        self._looks = looks
+
+    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+        self._looks -= 1
+        found = super().lanes(topic)
+        return found if self._looks >= 0 else {lane: each._replace(start=1) for lane, each in found.items()}
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_retention_that_comes_at_any_moment_is_told(tmp_path: Path, looks: int) -> None:
+    put(tmp_path, (MINE, b"a"), (MINE + 1, b"b"))
+    with pytest.raises(quivermq.NotFound, match="retention has removed some of it"):
+        read_back(Overtaken(str(tmp_path), looks), "out", MINE, FIRST)
+    assert read_back(Overtaken(str(tmp_path), 3), "out", MINE, FIRST).count == 1
