@@ -53,8 +53,8 @@ def writer(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], Non
 
 
 def _write_all(data: bytes) -> None:
-    # Without a buffer, as with PYTHONUNBUFFERED, a write may take a part and say so. What is left out would be
-    # acked all the same.
+    # Without a buffer, as with PYTHONUNBUFFERED, a write may take a part and say so. What is left out would
+    # be acked all the same.
     rest = memoryview(data)
     while rest:
         rest = rest[sys.stdout.buffer.write(rest) :]

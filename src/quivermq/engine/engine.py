@@ -363,8 +363,8 @@ class Engine:
     def compact(self, *, archived: bool = False) -> Compacted:
         """Remove now what the settings no longer keep, and shorten the journals.
 
-        With `archived`, segments go as well that are in the archive and that all groups have finished with. A
-        topic that cannot be looked after raises its error when the others are done.
+        With `archived`, segments go as well that are in the archive and that all groups have finished with.
+        A topic that cannot be looked after raises its error when the others are done.
         """
         self.check_open()
         removed, errors = [Removed()], []

@@ -94,8 +94,8 @@ def commit_offsets(
 
     Everything is checked before anything is written: raises InvalidRequest, TopicNotFound and
     OffsetOutOfRange; Fenced when a partition is not the member's; Conflict when it is somebody's and no
-    member is named. A lane that is there already is not written again. Raises DiskRefused, StorageFailed: then
-    some lanes may have moved and others not.
+    member is named. A lane that is there already is not written again. Raises DiskRefused, StorageFailed:
+    then some lanes may have moved and others not.
     """
     engine.check_open()
     check_group_name(group)

@@ -84,8 +84,8 @@ class Queue:
         """Put one message into the topic, which is created when it is new.
 
         `ttl` and `delay` are seconds; `deliver_at` and `timestamp` are unix microseconds as an int, unix
-        seconds as a float, or a datetime. Raises InvalidRequest, Overloaded or DiskRefused: then nothing was
-        stored. Raises StorageFailed: then only opening the queue again tells.
+        seconds as a float, or a datetime. Raises InvalidRequest, Overloaded or DiskRefused: then nothing
+        was stored. Raises StorageFailed: then only opening the queue again tells.
         """
         if durability is not None:
             check_durability(durability)

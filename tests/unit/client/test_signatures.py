@@ -10,7 +10,8 @@ from quivermq import aio
 
 CONNECTION = [
     "create_topic", "alter_topic", "delete_topic", "topics", "topic", "groups", "delete_group", "queue",
-    "begin_producer", "adopt", "adopt_ids", "replace_segment", "stats", "compact", "use_archive", "verify", "close",
+    "begin_producer", "adopt", "adopt_ids", "replace_segment", "stats", "compact", "use_archive", "verify",
+    "close",
 ]  # fmt: skip
 QUEUE = [
     "put", "put_many", "put_frame", "get", "get_many", "pop", "process", "stream", "ack", "nack", "reject",
