@@ -12,6 +12,7 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from quivermq.disk import Disk
+from quivermq.errors import DiskRefused
 from quivermq.segment import (
     Segment,
     Tail,
@@ -21,6 +22,7 @@ from quivermq.segment import (
     log_path,
     recover,
     set_aside,
+    write_index,
 )
 from quivermq.settings import StorageSettings
 
@@ -78,6 +80,7 @@ def recover_directory(
         # One that ends too early all the same is damaged, and stays as it is for its repair.
         if next_base is None or tail.end_offset == next_base:
             recover(disk, directory, tail, is_last=next_base is None)
+    _write_lost_indexes(disk, directory, bases[: first + 1], look)
     segments = sealed_segments(disk, directory, bases, settings)
     if not tails:
         return segments, None
@@ -106,6 +109,27 @@ def _first_unsynced(bases: list[int], look: Callable[[int], Tail]) -> int:
             break
         place -= 1
     return max(place, 0)
+
+
+def _write_lost_indexes(disk: Disk, directory: Path, bases: list[int], look: Callable[[int], Tail]) -> None:
+    """Write the index again of segments that were synced long ago, all but the last of `bases`.
+
+    Somebody took it away, or died while the segment was replaced. Of one that is damaged it stays away: it
+    would say that everything before its mark is whole.
+    """
+    names = set(disk.names(directory))
+    for base, next_base in pairwise(bases):
+        if index_path(directory, base).name in names:
+            continue
+        tail = look(base)
+        if tail.damages or tail.cut is not None or tail.end_offset != next_base:
+            continue
+        if tail.index.mark[2] != tail.end:
+            tail.index.add(tail.end_offset, tail.timestamp_max, tail.end)
+        try:
+            write_index(disk, directory, tail.index)
+        except DiskRefused as error:
+            logger.warning("%s has no index on disk: %s", log_path(directory, base), error)
 
 
 def _whole_run(bases: list[int], first: int, look: Callable[[int], Tail]) -> int:

@@ -277,6 +277,30 @@ def test_a_log_of_the_future_is_not_opened_and_not_touched(logs: Logs, tmp_path:
     assert list(tree(after.path)) == before
 
 
+def test_an_index_that_is_gone_is_written_again(logs: Logs) -> None:
+    with logs.open(**EVERY) as log:
+        for number in range(12):
+            log.append(b"%d" % number)
+    before = contents(log.directory)
+    for path in log.directory.glob("*.idx"):
+        path.unlink()
+        logs.open(**EVERY).close()
+        assert contents(log.directory) == before
+
+
+@pytest.mark.damages
+def test_a_damaged_segment_gets_no_index_that_hides_it(logs: Logs) -> None:
+    with logs.open(**EVERY) as log:
+        for number in range(12):
+            log.append(b"%d" % number)
+    damaged = log_file(logs, 0)
+    flip(damaged, HEADER_BYTES)
+    damaged.with_suffix(".idx").unlink()
+    with logs.open(**EVERY) as log, pytest.raises(Corruption):
+        list(log.frames())
+    assert not damaged.with_suffix(".idx").exists()
+
+
 # Damage in the last segment, without an index
 
 
