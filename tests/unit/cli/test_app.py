@@ -20,6 +20,7 @@ def test_the_page_is_what_make_reference_writes(monkeypatch: pytest.MonkeyPatch)
 
 COMMANDS = """
 bench
+chaos
 compact
 dlq, dlq discard, dlq list, dlq redrive
 export
@@ -66,7 +67,7 @@ def test_every_command_speaks_to_programs_and_explains_itself(name: str, command
     assert all(option.help for option in command.params)
     if not name.startswith(("key", "settings")):
         assert "--data" in words
-    if not name.startswith(("key", "settings", "repair", "serve")):
+    if not name.startswith(("chaos", "key", "settings", "repair", "serve")):
         assert "--server" in words
     assert not words & {"--api-key", "--password", "--secret"}
 
