@@ -1,12 +1,12 @@
-"""What the fault suite needs of pytest: its options, and a record of what ran for which fault, and how often.
+"""What the fault suite needs of pytest: options, and a record of what ran for which fault, and how often.
 
-A test says what it is about: `@pytest.mark.fault("kill", "broker")`, with a name of `quivermq.chaos.faults`.
+A test says what it is about: `@pytest.mark.fault("kill", "broker")`, a name of `quivermq.chaos.faults`.
 With `--fault-record FILE` a run leaves what tools/fault_table.py makes the table of the guarantees from.
 """
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -16,8 +16,9 @@ import pytest
 from quivermq.chaos.broker import LIVES
 from quivermq.chaos.faults import FAULTS
 from quivermq.chaos.nursery import Nursery, nursery
-from quivermq.chaos.tally import Tally, tried
+from quivermq.chaos.tally import Tally
 from quivermq.chaos.trial import Trial
+from support.background_soak import FILE, Soak
 
 _NAMES = {fault.name for fault in FAULTS}
 _MEMORY = Path("/dev/shm")
@@ -50,17 +51,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:  # pragma: no cover - Only seen by runs that leave a record.
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     marker = item.get_closest_marker("fault")
-    if marker is not None and report.when == "call":  # type: ignore[attr-defined]
-        tally = item.stash.get(_TALLY, None)
-        count = max(1, tally.count if tally is not None else 0)
+    if marker is not None and report.when == "call":
         fault, against = marker.args
-        _ran.append(Ran(item.nodeid, fault, against, count, report.outcome))  # type: ignore[attr-defined]
-    return report  # noqa: B901 - A wrapper of pytest returns what it was sent.
+        count = item.stash[_TALLY].count + sum(trial.tried for trial in item.stash.get(_TRIALS, []))
+        _ran.append(Ran(item.nodeid, fault, against, max(1, count), report.outcome))
+    return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -71,6 +69,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 _TALLY: pytest.StashKey[Tally] = pytest.StashKey()
+_TRIALS: pytest.StashKey[list[Trial]] = pytest.StashKey()
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +83,28 @@ def faults_are_counted(request: pytest.FixtureRequest) -> None:
         request.node.stash[_TALLY] = Tally()
 
 
+_SOAK: pytest.StashKey[Soak] = pytest.StashKey()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin the soak, if it is asked for, and let everybody else go first."""
+    last = [item for item in session.items if item.nodeid.startswith(FILE)]
+    if last and not session.config.option.collectonly:
+        session.items[:] = [item for item in session.items if item not in last] + last
+        session.config.stash[_SOAK] = Soak(session.config.getoption("--soak-seconds"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (begun := config.stash.get(_SOAK, None)) is not None:
+        begun.end()
+
+
+@pytest.fixture
+def soak(request: pytest.FixtureRequest) -> Soak:
+    """The soak that began with the first test."""
+    return request.config.stash[_SOAK]
+
+
 @pytest.fixture(scope="session")
 def lives() -> Iterator[Nursery]:
     """One nursery for all tests: it has imported everything."""
@@ -95,16 +116,14 @@ MakeTrial = Callable[..., Trial]
 
 
 @pytest.fixture
-def make_trial(
-    tmp_path: Path, lives: Nursery, request: pytest.FixtureRequest
-) -> Iterator[MakeTrial]:
-    """Trials with so many cycles, or as many as `--chaos-cycles` says; `in_memory` where there is no disk."""
+def make_trial(tmp_path: Path, lives: Nursery, request: pytest.FixtureRequest) -> Iterator[MakeTrial]:
+    """Makes trials with so many cycles, or as many as `--chaos-cycles` says."""
     wanted = request.config.getoption("--chaos-cycles")
     seed = f"{request.config.option.hypothesis_seed}/{request.node.name}"
-    trials: list[Trial] = []
+    trials = request.node.stash.setdefault(_TRIALS, [])
     made: list[Path] = []
 
-    def make(cycles: int, *, in_memory: bool = False) -> Trial:
+    def make(cycles: int = 1, *, in_memory: bool = False) -> Trial:
         directory = tmp_path / f"trial{len(trials)}"
         if in_memory and _MEMORY.is_dir():
             directory = Path(mkdtemp(prefix="quiver-", dir=_MEMORY))
@@ -117,6 +136,6 @@ def make_trial(
 
     print(f"seed: {seed}")
     yield make
-    tried(sum(trial.tried for trial in trials))
+    lives.reset()
     for directory in made:
         shutil.rmtree(directory, ignore_errors=True)
