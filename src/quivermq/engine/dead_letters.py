@@ -169,9 +169,21 @@ def _lying_in(graves: Hosted, partition: Partition, lane: int, start: int, end: 
             yield partition, lane, record.offset, letter
 
 
+def _make_sure(batch: list[_Lying]) -> None:
+    """Have dead letters on stable storage before they leave: one whose sync failed may never have been here.
+
+    Its message would then be where it was, and come back a second time. Raises FsyncFailed.
+    """
+    partition, lane = batch[0][:2]
+    log = partition.logs[lane]
+    assert log is not None, "they lie in it"
+    log.sync(max(offset for _, _, offset, _ in batch) + 1)
+
+
 def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: list[_Lying]) -> None:
     _, lane, topic, target_partition, target_lane = place
     removals = batch[0][0].removals
+    _make_sure(batch)
     log = target.topic.partitions[target_partition].log(target_lane)
     offsets = tuple(offset for _, _, offset, _ in batch)
     letters = [letter for *_, letter in batch]
