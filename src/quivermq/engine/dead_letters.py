@@ -170,7 +170,7 @@ def _lying_in(graves: Hosted, partition: Partition, lane: int, start: int, end: 
 
 
 def _make_sure(batch: list[_Lying]) -> None:
-    """Have dead letters on stable storage before they leave: one whose sync failed may never have been here.
+    """Have dead letters on stable storage before they leave: one whose sync failed may not be there.
 
     Its message would then be where it was, and come back a second time. Raises FsyncFailed.
     """
