@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Error, Page, sync_playwright
 from support.pages import PAGES, ROOT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -148,10 +149,15 @@ def page(address: str) -> Iterator[Page]:
 
 def test_the_search_finds_what_is_looked_for(page: Page, address: str) -> None:
     page.goto(address)
-    page.get_by_role("textbox", name="Search").click()
-    page.get_by_role("textbox", name="Search").fill("redrive")
+    field = page.get_by_role("textbox", name="Search")
     results = page.locator(".md-search-result__item h1, .md-search-result__item h2")
-    results.first.wait_for()
+    # What is typed before the script of the page listens is not looked for until more is typed.
+    for _ in range(60):
+        field.fill("")
+        field.fill("redrive")
+        with suppress(Error):
+            results.first.wait_for(timeout=1000)
+            break
     assert any("dead letters" in text.lower() for text in results.all_inner_texts())
 
 
