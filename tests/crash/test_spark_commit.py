@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.crash import every, seeds
+from support.crash.blows import blows
 from support.faulty_disk import FaultyDisk, every_crash
 from support.queues import DATA, MODELS, Life, Model, life_to_judge
 
@@ -18,6 +19,8 @@ from quivermq.spark.sink.attempt import Part
 from quivermq.spark.sink.commit import commit_batch, discard_batch
 from quivermq.spark.sink.options import SinkOptions
 from quivermq.spark.sink.staging import STAGING, StagedFile, stage
+
+pytestmark = pytest.mark.fault("power", "engine")
 
 QUERY = "7f3a-query"
 BATCHES, TASKS, ROWS = 2, 2, 4
@@ -181,3 +184,26 @@ def test_a_crash_at_every_step_of_a_batch_with_more_producers_than_a_topic_remem
 
 def values_of(part: Part) -> list[bytes]:
     return [value.as_py() for value in rows_of(0, part.task, 0)[:2].column("value")]
+
+
+@pytest.mark.fault("damage", "engine")
+def test_what_was_staged_is_checked_before_it_counts() -> None:
+    """Frames, the manifest that counts them, and the note of what was applied: a bit flipped, or cut."""
+    disk = FaultyDisk()
+    commit(disk, 0, staged(disk, 0))
+    files = staged(disk, 1)
+    with pytest.raises(RuntimeError):
+        commit_batch(DATA, QUERY, 1, files, disk=disk, open_queue=_dying)
+    directory = DATA / STAGING / QUERY
+    frames = [directory / "1" / file.name for file in files]
+    for path in (directory / "applied", directory / "1.json", *frames):
+        told = 0
+        for struck, blow in blows(disk, path, 60):
+            try:
+                commit(struck, 1, files)
+            except quivermq.QuiverError:
+                told += 1
+                assert set(stored(Life(struck.after_kill()))) <= set(EVERYTHING), blow
+            else:
+                assert stored(Life(struck.after_kill())) == EVERYTHING, blow
+        assert told > 20, path

@@ -6,6 +6,7 @@ frame has a producer and a sequence. A topic remembers these of so many frames o
 applied in parts, and how far it came is noted after each.
 """
 
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, read_file, remove_tree, replace_file
-from quivermq.errors import Conflict, DirectoryLocked, Unavailable
+from quivermq.errors import Conflict, DirectoryLocked, StorageFailed, Unavailable
+from quivermq.sealed import open_seal, sealed
 from quivermq.settings import Durability
 from quivermq.spark.sink.abandoned import remove_abandoned
 from quivermq.spark.sink.pace import Pace
@@ -40,6 +42,7 @@ _PROGRESS = ".applied"
 # The directory of a batch, its manifest, how far that is applied, and one of these that was not finished.
 _OF_A_BATCH = re.compile(r"([0-9]+)((\.json|\.applied)(\.new)?)?", re.ASCII)
 _MANIFEST_BYTES_MAX = 1024 * 1024 * 1024
+_NUMBER_BYTES_MAX = 256
 # Fewer than the producers that a topic remembers for ever, each of which may have a frame of its own here.
 FRAMES_PER_NOTE = 4096
 # A command that puts one message is done by then; whoever keeps the queue open is not.
@@ -91,7 +94,7 @@ def commit_batch(
         else:
             if batch > _last_applied(disk, directory):
                 applying.apply_manifest(queue, files)
-                replace_file(disk, directory / _APPLIED, str(batch).encode())
+                replace_file(disk, directory / _APPLIED, _written_number(batch))
             _clean(disk, directory)
         if batch % _BATCHES_PER_LOOK == 0:
             remove_abandoned(disk, path, (clock or SystemClock()).now_us())
@@ -112,9 +115,26 @@ def _last_applied(disk: Disk, directory: Path) -> int:
 
 def _read_number(disk: Disk, path: Path, otherwise: int) -> int:
     try:
-        return int(read_file(disk, path, bytes_max=64))
+        document = json.loads(read_file(disk, path, bytes_max=_NUMBER_BYTES_MAX))
+        if isinstance(document, int):
+            # As releases before this one wrote it.
+            return document
+        open_seal(document, ("number",))
+        return int(document["number"])
     except FileNotFoundError:
         return otherwise
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _written_number(number: int) -> bytes:
+    return sealed({"number": number}, indent=None)
+
+
+def _damaged(path: Path, error: Exception) -> StorageFailed:
+    return StorageFailed(
+        f"{path}, which says what a write from Spark has done, cannot be understood: {error}", path=path
+    )
 
 
 class _Applying:
@@ -136,7 +156,10 @@ class _Applying:
             self._check_there(files)
             self._disk.make_directory(self._directory)
             replace_file(self._disk, manifest, packed_manifest(files))
-        committed = unpacked_manifest(read_file(self._disk, manifest, bytes_max=_MANIFEST_BYTES_MAX))
+        try:
+            committed = unpacked_manifest(read_file(self._disk, manifest, bytes_max=_MANIFEST_BYTES_MAX))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _damaged(manifest, error) from error
         self.apply(queue, committed, self._directory / f"{self._batch}{_PROGRESS}")
 
     def apply(
@@ -149,7 +172,7 @@ class _Applying:
             # Before the note: after a power loss nobody looks at them again.
             self._put(queue, frames[done : done + FRAMES_PER_NOTE], "fsync")
             done += FRAMES_PER_NOTE
-            replace_file(self._disk, progress, str(done).encode())
+            replace_file(self._disk, progress, _written_number(done))
         self._put(queue, frames[done:], self._durability)
 
     def _put(

@@ -25,6 +25,7 @@ from quivermq.clock import SteadyClock, SystemClock
 from quivermq.disk import Disk
 from quivermq.errors import NotFound
 from quivermq.frame import Producer, codec_named
+from quivermq.sealed import open_seal, sealed
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import Place
 from quivermq.spark.sink.attempt import Part
@@ -163,10 +164,12 @@ class _Topic:
 
 def packed_manifest(files: list[StagedFile]) -> bytes:
     """A manifest as it is stored."""
-    return json.dumps({"version": 1, "files": [[file.name, file.frames] for file in files]}).encode()
+    return sealed({"version": 1, "files": [[file.name, file.frames] for file in files]}, indent=None)
 
 
 def unpacked_manifest(data: bytes) -> list[StagedFile]:
-    """The files of a manifest."""
-    files = json.loads(data)["files"]
+    """The files of a manifest. Raises ValueError for one that was damaged."""
+    document = json.loads(data)
+    open_seal(document, ("version", "files"))
+    files = document["files"]
     return [StagedFile(name, [StagedFrame(*frame) for frame in frames]) for name, frames in files]
