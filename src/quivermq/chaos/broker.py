@@ -37,6 +37,7 @@ class BrokerProcess:
         }
         self.port = 0
         self.pid = 0
+        self._clients: list[Caller | Connection] = []
 
     @property
     def url(self) -> str:
@@ -52,13 +53,20 @@ class BrokerProcess:
     def kill(self) -> None:
         """kill -9."""
         list(self._lives.kill())
-        self.pid = 0
+        self._forget()
 
     def stop(self) -> None:
         """Tell it to end, and wait until it has, in good order."""
         os.kill(self.pid, signal.SIGTERM)
         list(self._lives.last_words(0))
+        self._forget()
+
+    def _forget(self) -> None:
+        """It is gone, and nobody has anything to say to it any more."""
         self.pid = 0
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
 
     def restart(self) -> None:
         """End it without a warning, and start it again."""
@@ -66,12 +74,16 @@ class BrokerProcess:
         self.start()
 
     def caller(self) -> Caller:
-        """A client of the standard library."""
-        return Caller(self.port)
+        """A client of the standard library, for as long as this broker lives."""
+        caller = Caller(self.port)
+        self._clients.append(caller)
+        return caller
 
     def connect(self, **options: Any) -> Connection:
-        """A client of the project's own, which never asks twice."""
-        return connect(self.url, **{"retries": 0, **options})
+        """A client of the project's own, which never asks twice, for as long as this broker lives."""
+        connection = connect(self.url, **{"retries": 0, **options})
+        self._clients.append(connection)
+        return connection
 
 
 @contextmanager

@@ -20,6 +20,9 @@ from quivermq.errors import LeaseExpired
 from quivermq.server.run import serve
 from quivermq.settings import load_settings
 
+# Longer than a short lease, and than a retry takes to be due.
+_PATIENCE_S = 1.5
+
 
 def live(order: dict[str, Any]) -> None:
     """Do what the order says, until somebody ends it."""
@@ -98,7 +101,7 @@ def _take_poison(place: str, topic: str, lease_s: float, crashes: bool) -> None:
     """Take a message that nobody survives: the process dies, or what handles it raises."""
     with opened(place) as mq:
         try:
-            with mq.queue(topic).process(timeout=lease_s * 2 + 1, lease=lease_s) as message:
+            with mq.queue(topic).process(timeout=_PATIENCE_S, lease=lease_s) as message:
                 if message is None:
                     tell("nothing")
                     return

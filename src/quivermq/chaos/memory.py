@@ -1,17 +1,18 @@
 """Lives of a worker on a disk in memory, which stops, forgets, fails and refuses whenever it is told to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
 from quivermq.chaos.faulty_disk import FaultyDisk, PowerCut
-from quivermq.chaos.promises import Promises
-from quivermq.chaos.trial import NoScheduler
-from quivermq.chaos.worker import Errand, Worker, prepare
+from quivermq.chaos.promises import LANES, Promises
+from quivermq.chaos.trial import NoScheduler, Trial
+from quivermq.chaos.worker import TOPIC, Errand, Worker, prepare
 from quivermq.clock import Clock
 from quivermq.engine import Engine, open_engine
 from quivermq.errors import StorageFailed
-from quivermq.settings import EngineSettings, Settings
+from quivermq.log import LogFollower
+from quivermq.settings import EngineSettings, Settings, StorageSettings
 
 DATA = Path("/data")
 _TICK_US = 50
@@ -37,6 +38,17 @@ class TickingClock:
         self._now_us += round(seconds * 1_000_000)
 
 
+# A world grows with every life, and so does every look at it: after so many, a new one is quicker.
+_LIVES = 8
+
+
+def worlds(trial: Trial) -> Iterator[tuple["World", int]]:
+    """New worlds, and how many lives each is to have: together as many as the trial has cycles."""
+    for start in range(0, trial.cycles, _LIVES):
+        ordering = trial.rng.choice(("none", "key"))
+        yield World(f"{trial.seed}.{start}", ordering=ordering), min(_LIVES, trial.cycles - start)
+
+
 class World:
     """A disk, a clock and what was promised: what stays when a life ends."""
 
@@ -45,8 +57,6 @@ class World:
         self.disk = FaultyDisk(self.rng.randrange(2**32))
         self.clock = TickingClock()
         self.promises = Promises()
-        self.disk_fails = False
-        """Whether the disk was told to fail, so that nobody wonders when it does."""
         self._settings = {"durability": durability, "ordering": ordering}
         self._errand = Errand(0)
 
@@ -80,7 +90,7 @@ class World:
             pass
         except StorageFailed:
             # The topic could not even be opened, and was set aside: there is nothing to work with.
-            if not self.disk_fails:
+            if not self.promises.disk_fails:
                 raise
             disk.stop()
         except Exception:
@@ -90,6 +100,16 @@ class World:
         life = errand.life + 1
         self._errand = self.promises.stopped()
         self._errand.life = life
+
+    def ends(self) -> dict[tuple[int, str], int]:
+        """Where the lanes on the disk end, by partition and priority, before anybody opens them."""
+        found: dict[tuple[int, str], int] = {}
+        for partition, priority in LANES:
+            directory = DATA / "topics" / TOPIC / f"p{partition}" / priority
+            if self.disk.is_directory(directory):
+                follower = LogFollower(directory, StorageSettings(), disk=self.disk)
+                found[partition, priority] = follower.end
+        return found
 
     def check(self) -> None:
         """What is on the disk keeps every promise. Changes what is on it no more than opening does."""

@@ -53,6 +53,17 @@ class Nursery:
             raise Unkept(told[0])
         return word, told
 
+    def reset(self) -> None:
+        """End a life that was left behind, whatever it was doing, so that another one can begin."""
+        if self.pid:
+            # It may have ended by itself, and nobody has read that yet.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            # The nursery itself may be gone, and then nobody tells.
+            while (line := self._told.readline()) and not line.startswith("dead "):
+                continue
+            self.pid = 0
+
     def kill(self) -> Iterator[tuple[str, list[Any]]]:
         """kill -9. Yields what it told before that and nobody has read yet; to be read to the end."""
         os.kill(self.pid, signal.SIGKILL)
@@ -78,15 +89,14 @@ def nursery(module: str) -> Iterator[Nursery]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        # A Ctrl-C is for whoever runs this, who then ends the lives.
+        start_new_session=True,
     ) as process:
         lives = Nursery(process)
         try:
             yield lives
         finally:
-            if lives.pid:
-                # It may have ended by itself, and nobody has read that yet.
-                with suppress(ProcessLookupError):
-                    os.kill(lives.pid, signal.SIGKILL)
+            lives.reset()
             process.kill()
 
 

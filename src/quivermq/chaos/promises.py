@@ -21,9 +21,7 @@ from quivermq.engine import Engine, Queue
 from quivermq.log import LogFollower
 from quivermq.settings import StorageSettings
 
-_LANES = [
-    (partition, priority) for partition in range(PARTITIONS) for priority in ("high", "normal", "low")
-]
+LANES = [(partition, priority) for partition in range(PARTITIONS) for priority in ("high", "normal", "low")]
 _RECEIPTS_HANDED_ON = 20
 
 
@@ -50,6 +48,8 @@ class Promises:
         self.first: dict[tuple[str, int, str, bytes | None], int] = {}
         self.numbers: dict[Place, int] = {}
         self.interrupted_pops: Counter[str] = Counter()
+        self.disk_fails = False
+        """Whether a pop may finish a message of a partition that fails, and then return one of another."""
         self.deaths: dict[tuple[int, int], tuple[str, Place]] = {}
         """What the log of dead letters tells of, by partition and offset; most of it nobody was told."""
         self.deaths_gone = 0
@@ -85,8 +85,9 @@ class Promises:
 
     def _may_have_happened(self) -> None:
         step, self._trying = self._trying, []
-        if step and step[0] in ("ack", "nack", "reject", "extend"):
-            self.maybe_acked.add(self.in_hand.pop(step[2]))
+        is_settling = step and step[0] in ("ack", "nack", "reject", "extend")
+        if is_settling and (held := self.in_hand.pop(step[2], None)) is not None:
+            self.maybe_acked.add(held)
         if step and step[0] == "pop":
             self.interrupted_pops[step[1]] += 1
         if step and step[0] == "cancel":
@@ -125,10 +126,15 @@ class Promises:
                     self._was_delivered(name, attempt, number)
                     if step == "pop":
                         self.acked.add(name)
+                        self.interrupted_pops[group] += self.disk_fails
                     else:
                         self.in_hand[receipt] = name
             case (("ack" | "nack" | "reject" | "lose"), (_, receipt)):
-                self._was_settled(step, self.in_hand.pop(receipt))
+                held = self.in_hand.pop(receipt, None)
+                # What was never durable, and is gone, is nobody's any more.
+                expect(held is not None or step == "lose", f"{receipt} was settled, and is not there")
+                if held is not None:
+                    self._was_settled(step, held)
             case "cancel", (number, True):
                 self.put.discard(number)
                 self.cancelled.add(number)
@@ -165,6 +171,25 @@ class Promises:
         elif step == "reject" or (step == "nack" and self.attempts[name] == ATTEMPTS_MAX):
             self.dead.add(name)
 
+    def cut(self, ends: dict[tuple[int, str], int]) -> None:
+        """Forget what was told of messages behind the ends of lanes: never durable, and read all the same.
+
+        Somebody may be handed a message whose put has failed, or not returned yet. What was acknowledged is
+        known by its number, and has to be there.
+        """
+
+        def is_gone(place: Place) -> bool:
+            return place.offset >= ends.get((place.partition, place.priority), 0)
+
+        self.numbers = {place: n for place, n in self.numbers.items() if not is_gone(place)}
+        self.in_hand = {r: name for r, name in self.in_hand.items() if not is_gone(name[1])}
+        for names in (self.acked, self.maybe_acked, self.dead):
+            names.difference_update([name for name in names if is_gone(name[1])])
+        for name in [name for name in self.attempts if is_gone(name[1])]:
+            del self.attempts[name]
+        for lane, offset in self.first.items():
+            self.first[lane] = min(offset, ends.get(lane[1:3], 0) - 1)
+
     # What the logs say.
 
     def check(self, engine: Engine, disk: Disk | None = None) -> None:
@@ -178,7 +203,7 @@ class Promises:
         # First, because what is due goes to its lane when somebody asks for what is not.
         waiting = [number_in(scheduled.value) for scheduled in queue.scheduled()]
         copies: Counter[int] = Counter()
-        for partition, priority in _LANES:
+        for partition, priority in LANES:
             found = self._read(queue, partition, priority)
             self._check_order_of_puts(found, copies)
             copies.update(found)

@@ -53,9 +53,16 @@ class Plan:
                 raise InvalidRequest(f"there is no fault {name!r}: it is one of {', '.join(known)}")
 
 
-def run(plan: Plan) -> list[Outcome]:
-    """Try every case once, and all again while there is time. A case that failed is not repeated."""
-    outcomes = [Outcome(case, why_not=case.why_not()) for case in _chosen(plan.faults)]
+def prepared(plan: Plan) -> list[Outcome]:
+    """Every case that is to be tried, before anything was."""
+    return [Outcome(case, why_not=case.why_not()) for case in _chosen(plan.faults)]
+
+
+def run(plan: Plan, outcomes: list[Outcome]) -> None:
+    """Try every case once, and all again while there is time. A case that failed is not repeated.
+
+    Who interrupts it finds in the outcomes what was tried until then.
+    """
     clock = SystemClock()
     end = clock.monotonic() + (plan.seconds or 0)
     plan.directory.mkdir(parents=True, exist_ok=True)
@@ -70,7 +77,6 @@ def run(plan: Plan) -> list[Outcome]:
                 break
         if not todo:
             break
-    return outcomes
 
 
 def _chosen(faults: Sequence[str]) -> list[Case]:
@@ -91,7 +97,8 @@ def _try(plan: Plan, outcome: Outcome, seed: str) -> None:
         outcome.details = traceback.format_exc()
         outcome.seed, outcome.kept = seed, directory
         (directory / "failure.txt").write_text(f"seed {seed}\n\n{outcome.details}")
-    else:
-        shutil.rmtree(directory)
-    outcome.tried += trial.tried
-    outcome.seconds += clock.monotonic() - start
+    finally:
+        outcome.tried += trial.tried
+        outcome.seconds += clock.monotonic() - start
+        if outcome.has_held:
+            shutil.rmtree(directory, ignore_errors=True)

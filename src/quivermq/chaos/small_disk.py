@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 _NEW_NAMESPACE, _NEW_USER = 0x00020000, 0x10000000
-_PRIVATE, _RECURSIVE, _REMOUNT, _READ_ONLY = 1 << 18, 1 << 14, 1 << 5, 1
+_PRIVATE, _RECURSIVE = 1 << 18, 1 << 14
 
 
 def move_to_small_disk(path: Path, size_bytes: int) -> None:

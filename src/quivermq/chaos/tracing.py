@@ -39,7 +39,7 @@ def failing(
     if below is not None:
         command += ["--trace-path", str(below)]
     command += ["--trace", calls, "--inject", f"{calls}:error={error}:when={when}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as tracer:
         try:
             wait_until(lambda: _is_traced(pid, tracer), "strace does not get hold of the broker")
             yield

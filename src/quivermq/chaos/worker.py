@@ -17,6 +17,7 @@ from typing import Any
 
 from quivermq.chaos.numbered import NUMBERS_PER_LIFE, number_in, options_of, value_of
 from quivermq.client import Connection
+from quivermq.delivery.delivery import Delivery
 from quivermq.engine import Engine
 from quivermq.errors import DiskRefused, LeaseExpired, StorageFailed
 from quivermq.frame import Producer, encode
@@ -80,6 +81,7 @@ class Worker:
         self._number = errand.life * NUMBERS_PER_LIFE
         self._sequence = errand.sequence
         self._in_hand = [(group, receipt) for group, receipt in errand.receipts]
+        self._deliveries: dict[str, Delivery] = {}
         self._unsent = errand.frame
 
     def run(self, steps: int | None = None, between: Callable[[], None] = lambda: None) -> None:
@@ -152,6 +154,7 @@ class Worker:
             taken = self._queues[group].get_many(wanted, lease=lease)
         self._tell("did", "get", group, [delivery_facts(delivery) for delivery in taken])
         self._in_hand += [(group, delivery.receipt) for delivery in taken]
+        self._deliveries.update((delivery.receipt, delivery) for delivery in taken)
 
     def _pop(self) -> None:
         group = self._rng.choice(GROUPS)
@@ -181,7 +184,12 @@ class Worker:
         queue = self._queues[group]
         match step:
             case "ack":
-                queue.ack(receipt)
+                # What an earlier life took is known by its receipt alone.
+                delivery = self._deliveries.pop(receipt, None)
+                if delivery is not None and self._rng.random() < 0.5:
+                    delivery.ack()
+                else:
+                    queue.ack(receipt)
             case "nack":
                 queue.nack(receipt, delay=self._rng.choice((0, 0.002)))
             case "reject":

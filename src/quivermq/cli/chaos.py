@@ -5,6 +5,8 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,13 +45,12 @@ def command(
 
     Nothing of yours is touched: everything happens in a directory of its own, which is removed when
     everything held. Otherwise it is kept, its place and the seed are told, and the command exits with 6.
+    Ctrl-C ends it early: the table tells what was tried until then.
     What cannot be tried here, for want of a tool or a right, says so. `--fault soak` has to be asked for.
     """
     check_parts()
-    from quivermq.chaos.run import Plan, run
+    from quivermq.chaos.run import Plan, prepared, run
 
-    # What is broken on purpose is nothing to be told about.
-    logging.getLogger("quivermq").setLevel(logging.CRITICAL + 1)
     if seconds is not None and cycles is not None:
         raise InvalidRequest("--seconds says how long and --cycles how much: give one of them")
     directory = _directory(data)
@@ -63,14 +64,32 @@ def command(
     )
     if not as_json:
         say(f"seed {plan.seed}, in {directory}")
-    outcomes = run(plan)
-    if as_json:
-        print_json({"seed": plan.seed, "cases": [_as_json(outcome) for outcome in outcomes]})
-    else:
-        _print(outcomes)
-    if not all(outcome.has_held for outcome in outcomes):
+    outcomes = prepared(plan)
+    try:
+        with _silence():
+            run(plan, outcomes)
+    finally:
+        if as_json:
+            print_json({"seed": plan.seed, "cases": [_as_json(outcome) for outcome in outcomes]})
+        else:
+            _print(outcomes)
+        has_held = all(outcome.has_held for outcome in outcomes)
+        if has_held:
+            shutil.rmtree(directory, ignore_errors=True)
+    if not has_held:
         raise typer.Exit(StorageFailed.exit_code)
-    shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What is broken on purpose is nothing to be told about."""
+    logger = logging.getLogger("quivermq")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _directory(data: Path | None) -> Path:
@@ -115,7 +134,9 @@ def _print(outcomes: "list[Outcome]") -> None:
 def _result(outcome: "Outcome") -> tuple[str, str]:
     if outcome.why_not is not None:
         return "-", f"not tried: {outcome.why_not}"
-    return f"{outcome.tried:,}", "held" if outcome.has_held else "DID NOT HOLD"
+    if not outcome.has_held:
+        return f"{outcome.tried:,}", "DID NOT HOLD"
+    return f"{outcome.tried:,}", "held" if outcome.tried else "not tried: there was no time"
 
 
 def _as_json(outcome: "Outcome") -> dict[str, Any]:
@@ -125,7 +146,7 @@ def _as_json(outcome: "Outcome") -> dict[str, Any]:
         "how": outcome.case.name,
         "tried": outcome.tried,
         "seconds": round(outcome.seconds, 3),
-        "held": outcome.has_held if outcome.why_not is None else None,
+        "held": outcome.has_held if outcome.tried or not outcome.has_held else None,
         "not_tried_because": outcome.why_not,
         "failure": outcome.failure,
         "seed": outcome.seed or None,

@@ -1,6 +1,7 @@
 """A bit is flipped, or a file is cut, in every kind of file, at every class of byte."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice, zip_longest
 from pathlib import Path, PurePath
 from random import Random
 from typing import NamedTuple
@@ -86,6 +87,9 @@ class Store:
                 yield Blow(path, spot, 1 << rng.randrange(8))
                 if rng.random() < 0.3:
                     yield Blow(path, spot, 0)
+                if data[spot.position : spot.position + 1].isdigit() and path.suffix == ".json":
+                    # Another digit, which is as good JSON as the first.
+                    yield Blow(path, spot, 1)
 
 
 def _thinned(path: Path, found: list[Place], rng: Random) -> list[Place]:
@@ -96,11 +100,20 @@ def _thinned(path: Path, found: list[Place], rng: Random) -> list[Place]:
 def engine(trial: Trial) -> None:
     """Everything is reported or the same as before; the rest serves; a repair loses the damage alone."""
     store = Store(trial.seed)
-    blows = list(store.blows(trial.rng))
-    trial.rng.shuffle(blows)
-    for blow in blows[: trial.cycles]:
+    for blow in islice(_by_turns(store.blows(trial.rng), trial.rng), trial.cycles):
         strike(store, blow)
         trial.tried += 1
+
+
+def _by_turns(blows: Iterable[Blow], rng: Random) -> Iterator[Blow]:
+    """Of every kind of file one, then another one of each, and so on."""
+    kinds: dict[str, list[Blow]] = {}
+    for blow in blows:
+        kinds.setdefault(kind_of(blow.path.relative_to(DATA)), []).append(blow)
+    for of_kind in kinds.values():
+        rng.shuffle(of_kind)
+    for turn in zip_longest(*kinds.values()):
+        yield from (blow for blow in turn if blow is not None)
 
 
 def strike(store: Store, blow: Blow) -> None:
@@ -147,7 +160,8 @@ def _gaps(disk: FaultyDisk) -> Gaps:
         start, end = finding.offsets
         if finding.kind == "gap" and end is not None:
             _, topic, partition, lane, *_ = finding.path.relative_to(DATA).parts
-            found.setdefault((topic, "lane", partition[1:], lane), []).append((start, end))
+            fact = (topic, "scheduled") if partition == "delayed" else (topic, "lane", partition[1:], lane)
+            found.setdefault(fact, []).append((start, end))
     return found
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 from quivermq.chaos.broker import BrokerProcess, broker
 from quivermq.chaos.expectation import expect
-from quivermq.chaos.http import PATIENCE_S
+from quivermq.chaos.http import PATIENCE_S, ask_once
 from quivermq.chaos.trial import Trial
 from quivermq.frame import encode
 from quivermq.server.keys import create_key
@@ -71,7 +71,7 @@ BODIES = [
 
 def over_http(trial: Trial) -> None:
     """Everything above, once, and as much nonsense by chance as there are cycles."""
-    settings = {"server__body_bytes_max": _BODY_BYTES_MAX, "server__read_timeout_ms": 500}
+    settings = {"server__body_bytes_max": _BODY_BYTES_MAX, "server__read_timeout_ms": 1000}
     with trial.nursery() as lives, broker(lives, trial.data, **settings) as process:
         process.caller().publish("orders", "the only one")
         for request in (*MALFORMED, *(_noise(trial.rng) for _ in range(trial.cycles))):
@@ -133,7 +133,7 @@ def check_untouched(process: BrokerProcess) -> None:
 
 
 def check_alive(process: BrokerProcess) -> None:
-    expect(process.caller().call("GET", "/healthz").status == 200, "the broker is not well")
+    expect(ask_once(process.port, "GET", "/healthz").status == 200, "the broker is not well")
 
 
 def wrong_keys(trial: Trial) -> None:

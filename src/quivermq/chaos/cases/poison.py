@@ -9,6 +9,7 @@ from quivermq.engine import open_engine
 
 _ATTEMPTS_MAX = 3
 _LEASE_S = 0.1
+_LONG_LEASE_S = 600.0
 _SETTINGS = {"attempts_max": _ATTEMPTS_MAX, "backoff_ms": 1, "backoff_ms_max": 1}
 _HEALTHY = "healthy"
 
@@ -54,7 +55,9 @@ def _crash_on(lives: Nursery, place: str, topic: str, *, crashes: bool) -> int:
     """Let process after process take the message, until nobody gets it any more."""
     attempts: list[int] = []
     while len(attempts) <= _ATTEMPTS_MAX:
-        lives.begin(kind="poisoned", place=place, topic=topic, lease_s=_LEASE_S, crashes=crashes)
+        # Who raises gives the message back itself; a lease is over only when its holder is dead.
+        lease_s = _LEASE_S if crashes else _LONG_LEASE_S
+        lives.begin(kind="poisoned", place=place, topic=topic, lease_s=lease_s, crashes=crashes)
         word, told = lives.read()
         if word == "took":
             attempts += told

@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 from quivermq.chaos.expectation import expect
 from quivermq.chaos.faulty_disk import FaultyDisk, Keep, PowerCut
-from quivermq.chaos.memory import World
+from quivermq.chaos.memory import World, worlds
 from quivermq.chaos.trial import Trial
 
 _STEPS = 30
+# About as many steps of the disk as such a life takes.
+_DISK_STEPS = 300
 _KEEPS: tuple[Keep, ...] = ("nothing", "random", "everything")
 _NAMES: tuple[Keep | None, ...] = ("nothing", "random")
 
@@ -34,22 +36,16 @@ def _any(world: World) -> Keep:
 
 
 def _lose(trial: Trial, cut: Cut) -> None:
-    world = World(trial.seed, ordering=trial.rng.choice(("none", "key")))
-    for _ in range(trial.cycles):
-        steps = _steps_of_a_life(world)
-        world.disk.stop_at(world.disk.steps + world.rng.randint(1, steps))
-        world.live(_STEPS)
-        world.disk.stop()
-        world.disk = cut(world)
-        trial.tried += 1
-        _interrupt_recoveries(trial, world, cut)
-        world.check()
-    world.finish()
-
-
-def _steps_of_a_life(world: World) -> int:
-    """About how many steps of the disk a life takes, told by the last one."""
-    return max(300, world.disk.steps)
+    for world, lives in worlds(trial):
+        for _ in range(lives):
+            world.disk.stop_at(world.disk.steps + world.rng.randint(1, _DISK_STEPS))
+            world.live(_STEPS)
+            world.disk.stop()
+            world.disk = cut(world)
+            trial.tried += 1
+            _interrupt_recoveries(trial, world, cut)
+            world.check()
+        world.finish()
 
 
 def _interrupt_recoveries(trial: Trial, world: World, cut: Cut) -> None:

@@ -7,6 +7,7 @@ from quivermq.chaos.broker import BrokerProcess, broker
 from quivermq.chaos.expectation import expect
 from quivermq.chaos.http import PATIENCE_S
 from quivermq.chaos.trial import Trial, opened_to_look, read_all
+from quivermq.client import connect
 from quivermq.engine import open_engine
 from quivermq.frame import Producer, encode
 
@@ -56,7 +57,8 @@ class _Sent:
     """A thread that sends numbers in order, as fast as they are taken."""
 
     def __init__(self, process: BrokerProcess) -> None:
-        self._connection = process.connect(retries=30)
+        # Not the broker's own client, which ends with it.
+        self._connection = connect(process.url, retries=30)
         self._count = 0
         self._more = threading.Condition()
         self._is_over = False

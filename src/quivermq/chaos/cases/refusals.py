@@ -2,23 +2,24 @@
 
 from functools import partial
 
-from quivermq.chaos.memory import World
+from quivermq.chaos.memory import World, worlds
 from quivermq.chaos.trial import Trial
 from quivermq.engine import Engine
 
 _STEPS = 40
+_DISK_STEPS = 400
 READ_ONLY = ("append", "create", "make_directory", "rename", "remove")
 TOO_MANY_FILES = ("create", "open", "sync_directory")
 
 
 def engine(trial: Trial) -> None:
     """A full disk, a read-only one, and too many open files, each for a while, at random moments."""
-    world = World(trial.seed, ordering=trial.rng.choice(("none", "key")))
-    world.live(_STEPS)
-    for _ in range(trial.cycles):
-        world.live(_STEPS, partial(_hinder, trial, world), partial(_close, world))
-        world.check()
-    world.finish()
+    for world, lives in worlds(trial):
+        world.live(_STEPS)
+        for _ in range(lives):
+            world.live(_STEPS, partial(_hinder, trial, world), partial(_close, world))
+            world.check()
+        world.finish()
 
 
 def _close(world: World, engine: Engine) -> None:
@@ -47,14 +48,19 @@ def _relieve(world: World) -> None:
 
 def failing(trial: Trial) -> None:
     """One step of the disk fails; what is claimed to be done afterwards survives a power loss."""
-    world = World(trial.seed, ordering=trial.rng.choice(("none", "key")))
-    world.live(_STEPS)
-    world.disk_fails = True
-    for _ in range(trial.cycles):
-        world.disk.fail_at(world.disk.steps + world.rng.randint(1, 400))
-        trial.tried += 1
-        # Whatever failed, the process just ends.
-        world.live(_STEPS, end=lambda _: world.disk.stop())
-        world.disk = world.disk.after_power_loss(world.rng.randrange(2**32))
-        world.check()
-    world.finish()
+    for world, lives in worlds(trial):
+        world.live(_STEPS)
+        world.promises.disk_fails = True
+        for _ in range(lives):
+            world.disk.fail_at(world.disk.steps + world.rng.randint(1, _DISK_STEPS))
+            trial.tried += 1
+            # Whatever failed, the process just ends.
+            world.live(_STEPS, end=partial(_die, world))
+            world.disk = world.disk.after_power_loss(world.rng.randrange(2**32))
+            world.promises.cut(world.ends())
+            world.check()
+        world.finish()
+
+
+def _die(world: World, _: Engine) -> None:
+    world.disk.stop()

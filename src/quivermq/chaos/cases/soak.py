@@ -1,14 +1,9 @@
-"""A million delayed messages and a hundred thousand in flight, while others come and go for long.
+"""A million delayed messages and a hundred thousand in flight, while others come and go for long."""
 
-`python -m quivermq.chaos.cases.soak DIRECTORY SECONDS [DELAYED] [IN_FLIGHT]` prints what came of it.
-"""
-
-import json
 import os
-import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,10 +19,11 @@ from quivermq.topic.incoming import Message
 DELAYED, IN_FLIGHT = 1_000_000, 100_000
 ERROR_P99_S = 1.0
 # What a broker may take with all that on its hands, and how much of it may come while it works.
-RSS_BYTES_MAX = 200 * 1024 * 1024
+RSS_BYTES_MAX = 96 * 1024 * 1024
 GROWTH_BYTES_MAX = 32 * 1024 * 1024
-# How many messages may be left out because the machine itself stood still when they were due.
-PAUSED_SHARE_MAX = 0.05
+# How many messages may be left out because the machine itself stood still when they were due: with more
+# of them, what is left says little.
+PAUSED_SHARE_MAX = 0.25
 
 _TOPIC, _GROUP = "soak", "default"
 _BATCH, _BATCHES_PER_S = 20, 5
@@ -128,10 +124,12 @@ class _Work:
         threads = [threading.Thread(target=partial(self._guarded, act)) for act in acts]
         for thread in threads:
             thread.start()
-        self._is_over.wait(self._seconds)
-        self._is_over.set()
-        for thread in threads:
-            thread.join()
+        try:
+            self._is_over.wait(self._seconds)
+        finally:
+            self._is_over.set()
+            for thread in threads:
+                thread.join()
         if self._wrong:
             raise self._wrong[0]
 
@@ -212,8 +210,3 @@ def _quantile(ordered: list[float], share: float) -> float:
 
 def _rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-if __name__ == "__main__":
-    _, place, duration, *sizes = sys.argv
-    print(json.dumps(asdict(over_http(Trial(Path(place), "soak"), float(duration), *map(int, sizes)))))

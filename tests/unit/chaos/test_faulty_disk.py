@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.faulty_disk import SECTOR_BYTES, FaultyDisk, FaultyFile, PowerCut, every_crash
 
 from quivermq.disk import Disk, File, Lock
-from quivermq.errors import DirectoryLocked, DiskFull, FsyncFailed, StorageFailed
+from quivermq.errors import DirectoryLocked, DiskFull, DiskRefused, FsyncFailed, StorageFailed
 
 DATA = Path("/data")
 LOG = DATA / "a.log"
@@ -805,3 +805,42 @@ def test_an_error_of_the_scenario_is_raised_but_not_one_of_a_dead_process() -> N
                 raise RuntimeError("of no interest")
 
     assert len(list(every_crash(fails_in_its_clean_up, model="kill"))) == 9
+
+
+def test_what_is_refused_has_no_effect_and_can_be_done_later() -> None:
+    disk = new_disk()
+    file = new_file(disk, b"a")
+    disk.refuse("append", "create", "open")
+    for attempt in (lambda: file.append([b"b"]), lambda: disk.create(DATA / "b"), lambda: disk.open(LOG)):
+        with pytest.raises(DiskRefused):
+            attempt()
+    file.sync()
+    assert disk.files() == {LOG: b"a"}
+    disk.refuse("append", at=range(disk.steps + 2, disk.steps + 3))
+    file.append([b"b"])
+    with pytest.raises(DiskRefused):
+        file.append([b"c"])
+    file.append([b"d"])
+    assert disk.files()[LOG] == b"abd"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_that_fails_is_done_in_part_at_most(seed: int) -> None:
+    disk = new_disk(seed)
+    file = new_file(disk, b"a")
+    disk.fail_at(disk.steps + 1)
+    with pytest.raises(StorageFailed, match="Input/output error"):
+        file.append([b"bcdef"])
+    assert b"abcdef".startswith(disk.files()[LOG])
+    disk.fail_at(disk.steps + 1)
+    with pytest.raises(FsyncFailed):
+        disk.sync_directory(DATA)
+    disk.sync_directory(DATA)
+
+
+def test_names_may_fare_otherwise_than_bytes() -> None:
+    disk = new_disk()
+    file = disk.create(LOG)
+    file.append([b"a"])
+    assert LOG in disk.after_power_loss(keep="everything").files()
+    assert LOG not in disk.after_power_loss(keep="everything", names="nothing").files()
