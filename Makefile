@@ -5,21 +5,25 @@ PYTHON ?= python3
 LOCK_FLAGS ?=
 PORT ?= 7070
 FUZZ_SECONDS ?= 180
+CHAOS_CYCLES ?= 2000
+SOAK_SECONDS ?= 3600
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 FUZZER := .venv-fuzz/.installed
 BROWSER := .venv/.browser
+TRACER := .venv/.tracer
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 # Spark gives up on a worker that does not answer within ten seconds, so its tests come before the others.
 LATER := nice -n 10
 
 FAULTS := tests/crash tests/integration
+SOAK := tests/crash/test_soak.py
 USE := tests/acceptance tests/importers tests/dashboard
 
 .DEFAULT_GOAL := help
-.PHONY: help run examples pipeline test test-queue test-faults test-use test-spark check check-format check-lint check-types check-layers \
-	bench fuzz format \
+.PHONY: help run examples pipeline test test-queue test-faults test-soak test-use test-spark check check-format check-lint check-types check-layers \
+	bench fuzz format chaos soak faults \
 	reference docs docs-serve lock clean
 
 help: ## list the targets
@@ -38,7 +42,7 @@ test: $(INSTALLED) ## run the tests, or those of ARGS; much of their time is wai
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(MAKE) --no-print-directory --output-sync=target --keep-going --jobs=3 test-spark test-queue test-faults test-use
+	$(MAKE) --no-print-directory --output-sync=target --keep-going --jobs=3 test-soak test-spark test-queue test-faults test-use
 endif
 
 test-spark: $(INSTALLED) ## run the tests of the pipeline
@@ -48,8 +52,22 @@ test-spark: $(INSTALLED) ## run the tests of the pipeline
 test-queue: $(INSTALLED) ## run the tests of the queue and of its parts
 	$(LATER) $(PYTEST) $(addprefix --ignore=,tests/spark $(FAULTS) $(USE))
 
-test-faults: $(INSTALLED) ## run the tests with crashes, failing disks and real processes
-	$(LATER) $(PYTEST) $(FAULTS)
+test-faults: $(INSTALLED) $(TRACER) ## run the tests with crashes, failing disks and real processes
+	$(LATER) $(PYTEST) --ignore=$(SOAK) $(FAULTS)
+
+# It sleeps most of the time and wants to be woken in time, so it is not one of those whose work can wait.
+test-soak: $(INSTALLED) ## run a broker for two minutes with a million delayed messages
+	$(PYTEST) $(SOAK)
+
+chaos: $(INSTALLED) $(TRACER) ## run the fault suite with CHAOS_CYCLES kills and faults in each test
+	$(PYTEST) -m fault --timeout=0 --chaos-cycles=$(CHAOS_CYCLES) tests/crash $(ARGS)
+
+soak: $(INSTALLED) ## let a broker work for SOAK_SECONDS with a million delayed messages, and see that it stays small
+	$(PYTEST) --timeout=0 --soak-seconds=$(SOAK_SECONDS) $(SOAK) $(ARGS)
+
+faults: $(INSTALLED) $(TRACER) ## run every test of a fault, and write the table in docs/concepts/guarantees.md
+	$(PYTEST) -m fault --fault-record=build/faults.json $(ARGS)
+	$(BIN)/python tools/fault_table.py build/faults.json
 
 test-use: $(INSTALLED) $(BROWSER) ## run the tests that use it as people do: examples, imports, the dashboard in a browser
 	$(LATER) $(PYTEST) $(USE)
@@ -114,13 +132,26 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	@touch $@
 
 # The dashboard is used as a person would, in a real browser, and that comes from the system.
-$(BROWSER): $(INSTALLED)
+# Not at the same time as the other tool, because the package manager does one thing at a time.
+$(BROWSER): $(INSTALLED) | $(TRACER)
 	@for name in chromium chromium-browser google-chrome; do command -v $$name && break; done >/dev/null || { \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-liberation; \
 		else \
 			echo 'The tests of the dashboard need chromium, and there is none: install it, on Debian and Ubuntu' >&2; \
 			echo 'with `sudo apt-get install chromium`, or put chromium or google-chrome on the PATH.' >&2; \
+			exit 1; \
+		fi; }
+	@touch $@
+
+# A broker whose disk fails is one whose system calls do, and that takes a tool of the system.
+$(TRACER): $(INSTALLED)
+	@command -v strace >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && apt-get install -qq -y --no-install-recommends strace; \
+		else \
+			echo 'The tests of a failing disk need strace, and there is none: install it, on Debian and Ubuntu with' >&2; \
+			echo '`sudo apt-get install strace`.' >&2; \
 			exit 1; \
 		fi; }
 	@touch $@

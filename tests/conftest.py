@@ -12,10 +12,28 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.fault_record import (
+    faults_are_counted,
+    lives,
+    make_trial,
+    pytest_addoption,
+    pytest_runtest_makereport,
+    pytest_sessionfinish,
+)
 from support.faulty_disk import FaultyDisk
 from support.logs import Logs, assert_sound
 
 from quivermq.log import verify
+
+# Pytest finds hooks and fixtures by the names that a conftest has.
+__all__ = [
+    "faults_are_counted",
+    "lives",
+    "make_trial",
+    "pytest_addoption",
+    "pytest_runtest_makereport",
+    "pytest_sessionfinish",
+]
 
 # No deadline, because a busy machine is not a bug.
 settings.register_profile("quiver", deadline=None, print_blob=True)
@@ -30,6 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = SEED
     config.addinivalue_line("markers", "damages: the test breaks its store on purpose and leaves it so")
+    config.addinivalue_line(
+        "markers", "fault(name, against): a row of the fault table, and what it is tried on"
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:

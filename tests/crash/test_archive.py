@@ -23,6 +23,8 @@ from quivermq.errors import StorageFailed
 from quivermq.log import LogFollower
 from quivermq.settings import StorageSettings
 
+pytestmark = pytest.mark.fault("interrupted", "engine")
+
 DATA = Path("/data")
 VALUES = [b"%d" % number for number in range(40)]
 

@@ -11,6 +11,8 @@ import quivermq
 from quivermq.frame import Producer, encode
 from quivermq.topic import state_log
 
+pytestmark = pytest.mark.fault("producer", "engine")
+
 ID = 2**64 - 3
 PLACES = ((0, "normal"), (1, "high"), (0, "normal"))
 VALUES = [b"a", b"b", b"c"]

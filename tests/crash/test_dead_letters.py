@@ -22,6 +22,8 @@ from support.queues import (
 import quivermq
 from quivermq.topic import state_log
 
+pytestmark = pytest.mark.fault("power", "engine")
+
 VALUES = [b"one", b"two", b"three"]
 ENDS: dict[str, Callable[[Life, list[quivermq.Delivery]], None]] = {}
 

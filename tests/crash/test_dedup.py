@@ -12,6 +12,8 @@ import quivermq
 from quivermq.frame import Producer, encode
 from quivermq.topic import state_log
 
+pytestmark = pytest.mark.fault("power", "engine")
+
 both_models = pytest.mark.parametrize("model", MODELS)
 
 Puts = dict[str, Callable[[quivermq.Queue], list[quivermq.Put]]]

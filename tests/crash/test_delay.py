@@ -20,6 +20,8 @@ from quivermq.log import DataDirectory, Log, verify
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.delay import Delayed, DelayStore
 
+pytestmark = pytest.mark.fault("power", "engine")
+
 NOW = 1_700_000_000_000_000
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 LANES = [(0, "high"), (0, "normal"), (1, "normal")]

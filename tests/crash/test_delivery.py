@@ -12,6 +12,8 @@ from support.queues import LONG_S, MODELS, Judged, Life, Model, drain, life_to_j
 import quivermq
 from quivermq.topic import state_log
 
+pytestmark = pytest.mark.fault("power", "engine")
+
 VALUES = [b"%d" % number for number in range(8)]
 
 both_models = pytest.mark.parametrize("model", MODELS)

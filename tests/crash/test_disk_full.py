@@ -10,6 +10,8 @@ from support.faulty_disk import FaultyDisk
 
 from quivermq.errors import DiskFull
 
+pytestmark = pytest.mark.fault("full", "engine")
+
 # Prime, so that it stops sooner or later in the middle of everything that is written.
 STRIDE_BYTES = every(163)
 

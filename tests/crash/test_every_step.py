@@ -14,6 +14,8 @@ from support.crash import (
 )
 from support.faulty_disk import FaultyDisk, every_crash
 
+pytestmark = pytest.mark.fault("power", "engine")
+
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 both_models = pytest.mark.parametrize("model", ["kill", "power"])
 

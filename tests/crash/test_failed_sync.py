@@ -10,6 +10,8 @@ from support.faulty_disk import FaultyDisk, Keep, Step
 
 from quivermq.errors import Closing, FsyncFailed
 
+pytestmark = pytest.mark.fault("eio", "engine")
+
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 

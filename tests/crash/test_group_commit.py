@@ -13,6 +13,8 @@ from support.faulty_disk import FaultyDisk, PowerCut
 from quivermq.errors import DiskFull, FsyncFailed, QuiverError
 from quivermq.log import DataDirectory, verify
 
+pytestmark = pytest.mark.fault("power", "engine")
+
 THREADS = 8
 MESSAGES = 6
 

@@ -1,22 +1,75 @@
-"""A real process on a real disk, killed in the middle of its work, again and again in one directory."""
+"""kill -9, hundreds of times in one directory: of a process that has a queue open, and of a broker.
+
+`--chaos-cycles` says how many times. Most of it happens on a disk in memory, where a life is short because
+no sync takes time: what a kill leaves does not depend on that. The rest is killed in the middle of syncs.
+"""
 
 import os
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import pytest
 import support
 from support.crash import victim
+from support.doomed_writer import number_in, value_of
+from support.fault_record import MakeTrial
 
+from quivermq.chaos.cases import kill
+from quivermq.chaos.nursery import Nursery, nursery
+from quivermq.chaos.tally import tried
 from quivermq.frame import Record
-from quivermq.log import DataDirectory, LogReader, follow, verify
+from quivermq.log import DataDirectory, Log, LogReader, follow, verify
+from quivermq.settings import Durability, StorageSettings
 
-CYCLES = int(os.environ.get("QUIVER_TEST_CRASH_CYCLES", "30"))
-LIFE_S_MAX = 0.2
+LOG_CYCLES = 40
+LINES_MAX = 400
+SMALL: dict[str, Any] = {"segment_bytes": 16_384, "index_interval_bytes": 512}
+
+loads = pytest.mark.parametrize(
+    ("durability", "ordering", "in_memory"),
+    [("fsync", "none", False), ("fsync", "key", True), ("os", "none", True)],
+)
+
+
+@pytest.mark.timeout(36_000)
+@pytest.mark.fault("kill", "engine")
+@loads
+def test_a_queue(make_trial: MakeTrial, durability: str, ordering: str, in_memory: bool) -> None:
+    trial = make_trial(150 if in_memory else 40, in_memory=in_memory)
+    kill.engine(trial, durability, ordering)
+
+
+@pytest.mark.timeout(36_000)
+@pytest.mark.fault("kill", "broker")
+@loads
+def test_a_broker(make_trial: MakeTrial, durability: str, ordering: str, in_memory: bool) -> None:
+    trial = make_trial(60 if in_memory else 20, in_memory=in_memory)
+    kill.over_http(trial, durability, ordering)
+
+
+# A log below it all, with many threads, retention, and every durability.
+
+
+@pytest.fixture(autouse=True)
+def lives_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.pathsep.join([str(Path(*support.__path__).parent), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+
+
+def cycles_of(request: pytest.FixtureRequest) -> int:
+    wanted: int | None = request.config.getoption("--chaos-cycles")
+    return wanted or LOG_CYCLES
+
+
+def live_and_die(lives: Nursery, lines: int, **order: object) -> list[list[str]]:
+    """Let a process tell so many lines, kill it, and return all that it told."""
+    lives.begin(**order)
+    told = [lives.read() for _ in range(lines)]
+    told += lives.kill()
+    return [[word, *map(str, rest)] for word, rest in told]
 
 
 class Told:
@@ -26,9 +79,9 @@ class Told:
         self.names: dict[int, str] = {}
         self.floor = 0
 
-    def note(self, lines: Iterable[str]) -> None:
+    def note(self, lines: Iterable[list[str]]) -> None:
         for line in lines:
-            match line.split():
+            match line:
                 case ["done", offset, name]:
                     assert self.names.setdefault(int(offset), name) == name, "an offset was given twice"
                 case ["floor", offset]:
@@ -52,43 +105,61 @@ def name_in(record: Record) -> str:
     return name
 
 
-def live_and_die(directory: Path, life: int, rng: Random) -> list[str]:
-    """Let a process work for a moment, kill it, and return what it told."""
-    path = os.pathsep.join([str(Path(*support.__path__).parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "support.crash.victim", str(directory), str(life)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
-    ) as process:
-        assert process.stdout is not None
-        pipe = process.stdout.fileno()
-        told = os.read(pipe, 65536)
-        deadline = time.monotonic() + rng.uniform(0, LIFE_S_MAX)
-        while (left_s := deadline - time.monotonic()) > 0:
-            if select.select([pipe], [], [], left_s)[0]:
-                told += os.read(pipe, 65536)
-        assert process.poll() is None, "it died of something else"
-        process.kill()
-        # What it had written into the pipe outlives it.
-        told += process.stdout.read()
-    return told.decode().splitlines()
-
-
-def test_a_process_that_is_killed_again_and_again_keeps_what_it_acknowledged(tmp_path: Path) -> None:
-    rng = Random(seed := int.from_bytes(os.urandom(4)))
-    print(f"seed: {seed}")
-    told = Told()
-    for life in range(CYCLES):
-        told.note(live_and_die(tmp_path, life, rng))
-        if rng.random() < 0.5:
-            # From outside, without recovery: the next process finds what this one left.
-            told.check(follow(tmp_path, "log", victim.SETTINGS))
-        else:
-            with DataDirectory(tmp_path, victim.SETTINGS) as data:
-                told.check(data.log("log"))
-        assert verify(tmp_path, victim.SETTINGS).is_sound
+@pytest.mark.fault("kill", "engine")
+def test_a_log_with_many_threads_and_retention(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    rng, told = Random(str(request.config.option.hypothesis_seed)), Told()
+    with nursery("support.crash.victim") as lives:
+        for life in range(cycles_of(request)):
+            lines = rng.choice((0, rng.randint(1, LINES_MAX)))
+            told.note(live_and_die(lives, lines, path=str(tmp_path), life=str(life)))
+            tried()
+            if rng.random() < 0.5:
+                # From outside, without recovery: the next process finds what this one left.
+                told.check(follow(tmp_path, "log", victim.SETTINGS))
+            else:
+                with DataDirectory(tmp_path, victim.SETTINGS) as data:
+                    told.check(data.log("log"))
+            assert verify(tmp_path, victim.SETTINGS).is_sound
     with DataDirectory(tmp_path, victim.SETTINGS) as data:
         told.check(data.log("log"))
-        assert data.log("log").start > 0, (
-            "retention never removed anything: give the processes longer lives"
-        )
+        assert data.log("log").start > 0, "retention never removed anything: give them longer lives"
     assert not (tmp_path / "log" / "@quarantine").exists()
+
+
+def check(log: Log, promised: dict[int, bytes]) -> None:
+    """Every promise is kept; what was not promised is there in order, as far as it is there."""
+    records = list(log.records())
+    assert [record.offset for record in records] == list(range(log.end))
+    found = {record.offset: record.value for record in records}
+    assert {offset: found.get(offset) for offset in promised} == promised
+    names = [number_in(record.value) for record in records]
+    for _, group in groupby(names, key=lambda name: name[0]):
+        numbers = [number for _, number in group]
+        assert numbers == list(range(len(numbers))), "a message is missing, twice there or out of order"
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.fault("kill", "engine")
+@pytest.mark.parametrize("durability", ["fsync", "os", "buffered"])
+def test_a_log_of_each_durability(
+    tmp_path: Path, durability: Durability, request: pytest.FixtureRequest
+) -> None:
+    rng = Random(f"{request.config.option.hypothesis_seed}/{durability}")
+    settings = StorageSettings(durability=durability, **SMALL)
+    promised: dict[int, bytes] = {}
+    with nursery("support.doomed_writer") as lives:
+        for life in range(cycles_of(request) // 4):
+            order = {"path": str(tmp_path), "life": life, "settings": {"durability": durability, **SMALL}}
+            for word, *rest in live_and_die(lives, rng.randint(1, 150), **order):
+                if word == "done":
+                    offset, number, count = map(int, rest)
+                    for each in range(count):
+                        promised[offset + each] = value_of(life, number + each)
+            tried()
+            # As the dead process left it, and as the next one does.
+            assert verify(tmp_path).is_sound
+            with DataDirectory(tmp_path, settings) as directory:
+                check(directory.log("log"), promised)
+            assert verify(tmp_path).findings == []
+    assert promised, "nobody was ever promised anything"
+    assert not (tmp_path / "log" / "@quarantine").exists(), "a kill must not cost whole frames"

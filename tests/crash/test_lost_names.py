@@ -20,6 +20,8 @@ from quivermq.errors import Corruption, DiskFull
 from quivermq.log import repair, verify
 from quivermq.segment import load_index
 
+pytestmark = pytest.mark.fault("names", "engine")
+
 
 def test_what_was_recovered_once_is_not_recovered_again() -> None:
     disk, _, _ = new_log(synced=4, unsynced=1)

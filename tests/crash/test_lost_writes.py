@@ -11,6 +11,8 @@ from support.faulty_disk import FaultyDisk, PowerCut
 from quivermq.log import LogFollower
 from quivermq.segment import load_index
 
+pytestmark = pytest.mark.fault("power", "engine")
+
 
 @pytest.mark.parametrize("lost", [4, 5])
 def test_whole_frames_behind_a_lost_one_go_to_quarantine(lost: int) -> None:

@@ -8,6 +8,8 @@ from support.faulty_disk import FaultyDisk, every_crash
 from quivermq.errors import Corruption
 from quivermq.log import repair
 
+pytestmark = pytest.mark.fault("damage", "engine")
+
 
 def open_and_kill_twice(disk: FaultyDisk) -> FaultyDisk:
     """Let two processes append and die, so that there is always something that was not synced."""

@@ -11,6 +11,8 @@ from support.queues import LONG_S, MODELS, TOPIC, Judged, Life, Model, drain, li
 import quivermq
 from quivermq.topic import state_log
 
+pytestmark = pytest.mark.fault("interrupted", "engine")
+
 GRAVES = "orders.dlq"
 VALUES = [b"high", b"low", b"normal 1", b"normal 2"]
 

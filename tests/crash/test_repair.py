@@ -17,6 +17,8 @@ from quivermq.frame import Frame
 from quivermq.log import LogFollower, Repair, repair, verify
 from quivermq.segment import Segment
 
+pytestmark = pytest.mark.fault("damage", "engine")
+
 both_models = pytest.mark.parametrize("model", ["kill", "power"])
 
 

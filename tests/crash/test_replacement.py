@@ -12,6 +12,8 @@ from quivermq.frame import Frame, stamp_of
 from quivermq.frame.rewriting import rewritten
 from quivermq.log import Log
 
+pytestmark = pytest.mark.fault("interrupted", "engine")
+
 DATA = Path("/data")
 ALL = [b"v%d" % i for i in range(30)]
 

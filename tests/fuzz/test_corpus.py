@@ -1,7 +1,10 @@
 """What the fuzzer found worth keeping stays a test, also where there is no fuzzer."""
 
+import pytest
 from fuzz.fuzz_frame import corpus
 from fuzz.oracle import check, input_frame
+
+pytestmark = pytest.mark.fault("hostile", "engine")
 
 
 def test_every_input_of_the_corpus_is_a_frame_or_refused() -> None:

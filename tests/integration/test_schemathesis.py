@@ -26,6 +26,8 @@ from quivermq.server.http import FRAME
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routes import all_routes
 
+pytestmark = pytest.mark.fault("hostile", "broker")
+
 Case = schemathesis.Case[Any]
 
 # Enough to find most of what a night of it finds, in a time that nobody minds.

@@ -19,6 +19,8 @@ from quivermq.frame import Record
 from quivermq.log import DataDirectory, LogFollower, follow
 from quivermq.settings import StorageSettings
 
+pytestmark = pytest.mark.fault("locked", "engine")
+
 SMALL: dict[str, Any] = {"durability": "os", "segment_bytes": 16_384, "index_interval_bytes": 512}
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -30,6 +31,8 @@ from support.queue_model import (
 import quivermq
 from quivermq.clock import SteadyClock
 from quivermq.delivery.delivery import deliveries_of
+
+pytestmark = pytest.mark.fault("clock", "engine")
 
 EXAMPLES = int(os.environ.get("QUIVER_EXAMPLES", "150"))
 STEPS = int(os.environ.get("QUIVER_STEPS", "50"))

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.faulty_disk import FaultyDisk
@@ -17,6 +18,8 @@ from quivermq.frame import Header, Record, parse_header
 from quivermq.log import repair
 from quivermq.segment import base_offset_of
 from quivermq.segment.quarantine import DIRECTORY as QUARANTINE
+
+pytestmark = pytest.mark.fault("damage", "engine")
 
 SETTINGS: dict[str, Any] = {"segment_messages": 4, "index_interval_bytes": 200}
 

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 from support.spark_deaths import Death
 from support.spark_lives import Lives, Work
@@ -13,6 +14,8 @@ from quivermq.archive import Archive, LanePlace
 from quivermq.archive.reading import ArchivedTopic
 from quivermq.log import follow
 from quivermq.spark import archive
+
+pytestmark = pytest.mark.fault("interrupted", "engine")
 
 MANIFEST, TABLE = "*/_quiver/orders.json", "*/topic=orders/*.parquet"
 

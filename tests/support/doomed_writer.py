@@ -12,12 +12,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import IO, Any
 
+from quivermq.chaos.nursery import tell
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import StorageSettings
 
@@ -59,10 +60,10 @@ def _tell(*words: object) -> None:
     os.write(sys.stdout.fileno(), (" ".join(map(str, words)) + "\n").encode())
 
 
-def _write(log: Log, life: int) -> None:
+def _write(log: Log, life: int, tell_all: Callable[..., None]) -> None:
     rng, number, untold = Random(life), 0, []
     is_buffered = log.settings.durability == "buffered"
-    _tell("open", log.end)
+    tell_all("open", log.end)
     while True:
         count = rng.choice((1, 1, 1, rng.randint(2, 40)))
         values = [value_of(life, number + each) for each in range(count)]
@@ -74,13 +75,24 @@ def _write(log: Log, life: int) -> None:
                 continue
             log.flush()
         for promise in untold:
-            _tell("done", *promise)
+            tell_all("done", *promise)
         untold.clear()
         if log.settings.segments_max is not None and rng.random() < 0.1:
             log.retain()
 
 
+def live(order: dict[str, Any]) -> None:
+    """The same as a life of a nursery, which tells with words and JSON."""
+
+    def tell_life(word: str, *rest: object) -> None:
+        if word == "done":
+            tell(word, *rest)
+
+    with DataDirectory(order["path"], StorageSettings(**order["settings"])) as directory:
+        _write(directory.log("log"), order["life"], tell_life)
+
+
 if __name__ == "__main__":
     given = StorageSettings(**json.loads(sys.argv[3]))
     with DataDirectory(sys.argv[1], given) as directory:
-        _write(directory.log("log"), int(sys.argv[2]))
+        _write(directory.log("log"), int(sys.argv[2]), _tell)

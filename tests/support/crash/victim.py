@@ -1,19 +1,14 @@
-"""A process that appends with many threads until it is killed, and tells every promise it was given.
+"""A life that appends with many threads until it is killed, and tells every promise it was given.
 
-Each line on standard output is written before, or after, what it tells of:
-
-    ready                           the log is about to be opened
-    floor <offset>                  before retention may remove what lies before that offset
-    done <offset> <name>            after the message of that name was acknowledged
-
-Run as a program, with the data directory and the number of this life.
+floor <offset>                  before retention may remove what lies before that offset
+done <offset> <name>            after the message of that name was acknowledged
 """
 
-import os
-import sys
 import threading
 from random import Random
+from typing import Any
 
+from quivermq.chaos.nursery import tell
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import StorageSettings
 
@@ -27,30 +22,26 @@ def value_of(name: str) -> bytes:
     return name.encode() + b":" + rng.randbytes(rng.choice((0, 10, 100, 1000)))
 
 
-def tell(line: str) -> None:
-    # One system call for the whole line, which a pipe takes as a whole.
-    os.write(sys.stdout.fileno(), line.encode() + b"\n")
-
-
 def append(log: Log, life: str, thread: int) -> None:
     number = 0
     while True:
         name = f"{life}/{thread}/{number}"
         offset = log.append(value_of(name), key=name.encode(), durability="fsync")
-        tell(f"done {offset} {name}")
+        tell("done", offset, name)
         number += 1
         if number % 5 == 0:
             floor = max(0, offset - 50)
-            tell(f"floor {floor}")
+            tell("floor", floor)
             log.retain(floor=floor)
 
 
-def main(directory: str, life: str) -> None:
-    tell("ready")
-    log = DataDirectory(directory, SETTINGS).log("log")
-    for thread in range(THREADS):
-        threading.Thread(target=append, args=(log, life, thread)).start()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def live(order: dict[str, Any]) -> None:
+    """One life, which ends when somebody ends it."""
+    log = DataDirectory(order["path"], SETTINGS).log("log")
+    threads = [
+        threading.Thread(target=append, args=(log, order["life"], thread)) for thread in range(THREADS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -12,6 +12,8 @@ from quivermq.server.http import Request, Response
 from quivermq.server.reading import Reader
 from quivermq.settings import ServerSettings
 
+pytestmark = pytest.mark.fault("hostile", "broker")
+
 
 def read(*parts: bytes, **settings: Any) -> tuple[Reader, list[Request]]:
     requests: list[Request] = []
