@@ -9,7 +9,7 @@ from quivermq.frame import Frame, Record
 from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
-    from quivermq.delivery.cursor import Cursor
+    from quivermq.delivery.settlement import Settlement
 
 
 class Slice(NamedTuple):
@@ -28,7 +28,7 @@ class Slice(NamedTuple):
 class Taken(NamedTuple):
     """Messages of one lane that were handed out with one lease: each for itself, or as parts of frames."""
 
-    cursor: "Cursor"
+    cursor: "Settlement"
     lane: int
     lease: Lease
     records: list[Record]
@@ -55,7 +55,7 @@ class Delivery:
 
     __slots__ = ("_cursor", "_lane", "_lease", "_record", "is_settled")
 
-    def __init__(self, record: Record, lease: Lease, cursor: "Cursor", lane: int) -> None:
+    def __init__(self, record: Record, lease: Lease, cursor: "Settlement", lane: int) -> None:
         self._record = record
         self._lease = lease
         self._cursor = cursor

@@ -9,6 +9,7 @@ from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
 from quivermq.delivery.lease import Held
+from quivermq.delivery.settlement import Settlement
 from quivermq.engine.dead_letters import NO_EDITS, Filter, dead_letters, discard, redrive
 from quivermq.engine.editing import check_edits
 from quivermq.engine.hosted import Hosted
@@ -520,7 +521,7 @@ class Queue:
             return None
         return group.cursors[partition]
 
-    def _check_cursor(self, cursor: Cursor) -> None:
+    def _check_cursor(self, cursor: Settlement) -> None:
         self._scope.check_includes(cursor.topic)
         if cursor.group != self.group:
             raise InvalidRequest(

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from quivermq.delivery.cursor import Claim, Cursor
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import Held, Receipt, parse_receipt
+from quivermq.delivery.settlement import Claim, Settlement
 from quivermq.errors import Closing, InvalidRequest, LeaseExpired, QuiverError
 
 _HELD_MAX = 1_000_000
 
 # Settles what can be settled, and returns the claims that do not hold.
-Settling = Callable[[Cursor, int, Sequence[Claim]], list[Claim]]
+Settling = Callable[[Settlement, int, Sequence[Claim]], list[Claim]]
 
 
 class Claims:
     """What is to be settled, by cursor and lane."""
 
     def __init__(self) -> None:
-        self._by_place: dict[tuple[Cursor, int], list[Claim]] = {}
+        self._by_place: dict[tuple[Settlement, int], list[Claim]] = {}
         self._deliveries: list[Delivery] = []
         self._unknown: list[str] = []
 
@@ -33,14 +33,14 @@ class Claims:
         self._by_place[first._cursor, first._lane] = claims
         self._deliveries += deliveries
 
-    def add_receipt(self, cursor: Cursor | None, receipt: Receipt) -> None:
+    def add_receipt(self, cursor: Settlement | None, receipt: Receipt) -> None:
         if cursor is None:
             self._unknown.append(str(receipt))
         else:
             claim = (receipt.offset, receipt.token)
             self._by_place.setdefault((cursor, receipt.lane), []).append(claim)
 
-    def add_held(self, cursor: Cursor | None, held: Held) -> None:
+    def add_held(self, cursor: Settlement | None, held: Held) -> None:
         """Many of one lease, as the broker's clients name them."""
         offsets = offsets_held(held)
         if cursor is None:
@@ -74,8 +74,8 @@ class Claims:
 
 def claims_of(
     held: object,
-    cursor_of: Callable[[str, int], Cursor | None],
-    check_cursor: Callable[[Cursor], None],
+    cursor_of: Callable[[str, int], Settlement | None],
+    check_cursor: Callable[[Settlement], None],
 ) -> Claims:
     """The claims of deliveries and receipts, one or many. Raises InvalidRequest for anything else."""
     claims = Claims()

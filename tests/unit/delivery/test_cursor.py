@@ -8,8 +8,9 @@ from support.queues import HOUR, NORMAL, SECOND, START_US, Parts
 from support.threads import PATIENCE_S, start
 
 from quivermq.delivery import retry
-from quivermq.delivery.cursor import Claim, Cursor
+from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Delivery, deliveries_of
+from quivermq.delivery.settlement import Claim
 from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired
 from quivermq.topic import state_log
 

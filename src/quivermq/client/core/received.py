@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from quivermq.client.core.place import Place
 from quivermq.client.core.wire import decoded
-from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import Lease
+from quivermq.delivery.settlement import Settlement
 from quivermq.errors import InvalidFrame, QuiverError
 from quivermq.frame import Frame, Record
 from quivermq.frame.header import padded
@@ -50,7 +50,7 @@ class Received:
         for lease in self._leases:
             records = _records(lease, frames)
             # The same class as the embedded queue's: it asks its cursor to settle it, whatever that is.
-            place = cast(Cursor, place_of(lease["topic"], lease["partition"]))
+            place = cast(Settlement, place_of(lease["topic"], lease["partition"]))
             held = Lease(lease["attempt"], lease["deadline"], int(lease["token"], 16))
             lane = LANE_NUMBERS[lease["priority"]]
             deliveries += map(Delivery, records, repeat(held), repeat(place), repeat(lane))

@@ -1,0 +1,294 @@
+"""Handing messages out: which ones are next, under which lease, and the note of it in the journal."""
+
+import logging
+from collections.abc import Sequence
+
+from quivermq.delivery import journal
+from quivermq.delivery.adoption import leased_by_attempt
+from quivermq.delivery.book import BURIAL_RETRY_US
+from quivermq.delivery.dead_letters import Verdict
+from quivermq.delivery.delivery import Taken, message_count
+from quivermq.delivery.fresh import Fresh, fresh_messages, fresh_slices, messages_at
+from quivermq.delivery.lease import Lease
+from quivermq.delivery.retry import Retry
+from quivermq.delivery.settlement import Settlement
+from quivermq.delivery.state import LaneState
+from quivermq.errors import QuiverError
+from quivermq.frame import Record
+from quivermq.log import Log
+from quivermq.topic.offsets import merged, offsets_of, runs
+
+logger = logging.getLogger(__name__)
+
+# Of messages that are handed out one by one, every so many'th tells its age.
+_AGE_SAMPLED = 16
+
+
+class HandingOut(Settlement):
+    """The part of a cursor that gives."""
+
+    @property
+    def has_one_lane(self) -> bool:
+        """Whether nobody has used any priority but the normal one."""
+        high, _, low = self._partition.logs
+        return high is None and low is None
+
+    def ready(self, lane: int, now_us: int) -> int:
+        """About how many messages a lane could give now."""
+        state, log = self.lanes[lane], self._partition.logs[lane]
+        if log is None:
+            return 0
+        with self._lock:
+            if self._deadlines.is_due(now_us):
+                self._expire(now_us)
+            fresh = max(0, log.end - max(state.next, log.start))
+            due = state.next_ready()
+        return fresh + (len(state.ready) if due is not None and due <= now_us else 0)
+
+    def take(
+        self, lane: int, count: int, lease_us: int, *, pop: bool = False, whole: bool = False
+    ) -> list[Taken]:
+        """Lease up to `count` messages of a lane, those that failed before first.
+
+        With `pop` they are finished at once, and nobody has to settle them. With `whole` they come as parts
+        of frames wherever nothing has to be asked of each.
+        """
+        with self._lock:
+            self._check_open()
+            now_us = self._clock.now_us()
+            if self._deadlines.is_due(now_us):
+                self._expire(now_us)
+            state, log = self.lanes[lane], self._partition.logs[lane]
+            if log is None:
+                return []
+            if count == 1 and self._is_plain(state, lane):
+                return [self._hand_out_next(state, lane, now_us, lease_us, pop)]
+            taken: list[Taken] = []
+            if whole and self._is_fresh_only(state, lane, now_us):
+                taken, end = self._hand_out_slices(state, log, lane, count, now_us + lease_us, pop)
+            if not taken:
+                batches, end = self._take(state, log, lane, count, now_us, lease_us, pop)
+                taken = [Taken(self, lane, lease, records) for lease, records in batches]
+        if end:
+            self._sync(end)
+        return taken
+
+    def _take(
+        self, state: LaneState, log: Log, lane: int, count: int, now_us: int, lease_us: int, pop: bool
+    ) -> tuple[list[tuple[Lease, list[Record]]], int]:
+        """Batches of messages, and the end of the journal that has them.
+
+        Passing over a message may make another one of its key ready, so that has to be looked at, too.
+        """
+        while True:
+            taken = state.take_ready(count, now_us) if state.ready else []
+            try:
+                batches, end = self._hand_out(state, log, lane, count, now_us, lease_us, taken, pop)
+            except BaseException:
+                state.put_back(taken)
+                state.forget_ahead()
+                if self._order is not None:
+                    self._build_order()
+                raise
+            if batches or not taken:
+                return batches, end
+
+    def _is_plain(self, state: LaneState, lane: int) -> bool:
+        """Whether the next message is in memory, and nothing has to be asked before it is handed out."""
+        return (
+            state.place < len(state.ahead)
+            and not state.ready
+            and not state.tried
+            and not state.has_conditions
+            and self._order is None
+            and not self._partition.removals.lanes[lane]
+            and self.settings.durability != "fsync"
+        )
+
+    def _hand_out_next(self, state: LaneState, lane: int, now_us: int, lease_us: int, pop: bool) -> Taken:
+        """What `_hand_out` does, for a single message of the plainest kind: the hot path of `get`."""
+        deadline = now_us + lease_us
+        place = state.place + 1
+        record = state.ahead[place - 1]
+        offset = record.offset
+        next_offset = offset + 1 if place < len(state.ahead) else state.ahead_end
+        lease = Lease(1, deadline)
+        if pop:
+            self._append(journal.moved(lane, next_offset))
+        else:
+            self._append(journal.granted_one(lane, next_offset, lease.token, deadline, offset))
+        state.place, state.next = place, next_offset
+        if not pop:
+            state.leases[offset] = lease
+            self._deadlines.watch(lane, lease, (offset,))
+        if self._journal.wants_snapshot:
+            self._keep_short()
+        self._meter.delivered.add(1)
+        if not offset % _AGE_SAMPLED:
+            self._meter.age.observe(max(0, now_us - record.timestamp) / 1_000_000)
+        return Taken(self, lane, lease, [record])
+
+    def _is_fresh_only(self, state: LaneState, lane: int, now_us: int) -> bool:
+        """Whether nothing is due again, and no message has to be looked at before it is handed out."""
+        due = state.next_ready()
+        is_nothing_due = (due is None or due > now_us) and not state.tried
+        return is_nothing_due and self._order is None and not self._partition.removals.lanes[lane]
+
+    def _hand_out_slices(
+        self, state: LaneState, log: Log, lane: int, count: int, deadline: int, pop: bool
+    ) -> tuple[list[Taken], int]:
+        """Hand out what nobody had, without a look at each message, if that is possible."""
+        slices, next_offset = fresh_slices(state, log, count)
+        if not slices:
+            return [], 0
+        lease = Lease(1, deadline)
+        flat = merged((start, end) for _, start, end in slices)
+        note = journal.moved(lane, next_offset) if pop else journal.granted(lane, next_offset, lease, flat)
+        end = self._append(note)
+        state.go_to(next_offset)
+        taken = Taken(self, lane, lease, [], slices)
+        if not pop:
+            offsets = list(offsets_of(flat))
+            state.grant(lease, offsets)
+            self._deadlines.watch(lane, lease, offsets)
+        self._keep_short()
+        self._meter.delivered.add(message_count([taken]))
+        age_us = self._clock.now_us() - slices[0].frame.header.timestamp_min
+        self._meter.age.observe(max(0, age_us) / 1_000_000)
+        return [taken], end
+
+    def _hand_out(
+        self,
+        state: LaneState,
+        log: Log,
+        lane: int,
+        count: int,
+        now_us: int,
+        lease_us: int,
+        taken: list[tuple[int, Retry]],
+        pop: bool,
+    ) -> tuple[list[tuple[Lease, list[Record]]], int]:
+        deadline = now_us + lease_us
+        batches: list[tuple[Lease, list[Record]]] = []
+        gone: list[int] = []
+        expired: list[tuple[int, int]] = []
+        if taken:
+            batches, gone, expired = self._again(log, lane, taken, now_us, deadline)
+            again = [record.offset for _, records in batches for record in records]
+            count -= len(again)
+            if pop:
+                gone += again
+        fresh = fresh_messages(
+            state, log, count, now_us, self._partition.removals.lanes[lane], self._order, lane
+        )
+        if fresh.records:
+            batches += leased_by_attempt(fresh.records, state.tried, deadline)
+        expired += [(offset, state.tried.get(offset, 0)) for offset in fresh.expired]
+        end = self._note(state, lane, batches, gone, expired, fresh, pop, now_us)
+        for _, records in batches:
+            self._meter.delivered.add(len(records))
+            self._meter.age.observe(max(0, now_us - records[0].timestamp) / 1_000_000)
+        if expired:
+            self._drop_expired(lane, expired, now_us)
+        return batches, end
+
+    def _again(
+        self, log: Log, lane: int, taken: list[tuple[int, Retry]], now_us: int, deadline: int
+    ) -> tuple[list[tuple[Lease, list[Record]]], list[int], list[tuple[int, int]]]:
+        """The messages of an earlier attempt, those that are gone, and those that expired meanwhile."""
+        removed = self._partition.removals.lanes[lane]
+        by_attempt: dict[int, list[Record]] = {}
+        gone: list[int] = []
+        expired: list[tuple[int, int]] = []
+        records = {record.offset: record for record in messages_at(log, {offset for offset, _ in taken})}
+        for offset, retry in taken:
+            record = records.get(offset)
+            if record is None or offset in removed:
+                gone.append(offset)
+            elif record.expires_at is not None and record.expires_at <= now_us:
+                expired.append((offset, retry.attempt))
+            else:
+                attempts = retry.attempt or self.lanes[lane].tried.get(offset, 0)
+                by_attempt.setdefault(attempts + 1, []).append(record)
+        batches = [(Lease(attempt, deadline), records) for attempt, records in by_attempt.items()]
+        return batches, gone, expired
+
+    def _note(
+        self,
+        state: LaneState,
+        lane: int,
+        batches: list[tuple[Lease, list[Record]]],
+        gone: list[int],
+        expired: list[tuple[int, int]],
+        fresh: Fresh,
+        pop: bool,
+        now_us: int,
+    ) -> int:
+        """Journal what is handed out, change the state, and return the end of the journal."""
+        changes: list[bytes] = []
+        leased: list[tuple[Lease, Sequence[int]]] = []
+        for lease, records in batches:
+            first, last = records[0].offset, records[-1].offset
+            offsets: Sequence[int]
+            # Only fresh messages are sorted; others come in the order in which they are due.
+            if records is fresh.records and last - first + 1 == len(records):
+                offsets, flat = range(first, last + 1), [first, last + 1]
+            else:
+                offsets = [record.offset for record in records]
+                flat = runs(offsets)
+            leased.append((lease, offsets))
+            if not pop:
+                changes.append(journal.granted(lane, fresh.next, lease, flat))
+        if fresh.held:
+            changes.append(journal.waiting(lane, Retry(0, 0), runs(fresh.held)))
+        if self._buries_expired and expired:
+            changes += [journal.waiting(lane, Retry(attempt, 0), [o, o + 1]) for o, attempt in expired]
+        else:
+            gone += [offset for offset, _ in expired if offset in state.retries]
+        if gone:
+            changes.append(journal.finished(lane, runs(gone)))
+        if changes or leased:
+            if pop or not leased:
+                changes.append(journal.moved(lane, fresh.next))
+            end = self._append(b"".join(changes))
+        else:
+            end = 0
+        state.next = fresh.next
+        state.place = fresh.place
+        for offset in fresh.held:
+            state.wait(offset, Retry(0, 0), is_its_turn=False)
+        if state.tried:
+            for offset in (offset for _, offsets in leased for offset in offsets):
+                state.tried.pop(offset, None)
+        for lease, offsets in leased:
+            if pop:
+                self._leave(lane, offsets)
+                continue
+            for offset in offsets if lease.attempt > 1 or state.retries else ():
+                state.retries.pop(offset, None)
+            state.grant(lease, offsets)
+            self._deadlines.watch(lane, lease, offsets)
+        if gone:
+            self._finish(lane, gone)
+        if self._buries_expired:
+            # Until they are dead letters, which may take more than one attempt.
+            for offset, attempt in expired:
+                state.wait(offset, Retry(attempt, now_us + BURIAL_RETRY_US))
+        self._keep_short()
+        return end
+
+    @property
+    def _buries_expired(self) -> bool:
+        return self.settings.dead_letter_expired and not self._keeps_dead
+
+    def _drop_expired(self, lane: int, expired: list[tuple[int, int]], now_us: int) -> None:
+        self._meter.expired.add(len(expired))
+        if not self._buries_expired:
+            self._leave(lane, [offset for offset, _ in expired])
+            return
+        verdicts = {offset: Verdict(attempt, "expired") for offset, attempt in expired}
+        try:
+            self._bury(lane, verdicts, now_us)
+        except QuiverError as error:
+            # They wait, and are found expired again.
+            logger.error("dead letters of %s wait: %s", self._journal.name, error)
