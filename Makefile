@@ -14,6 +14,8 @@ FUZZER := .venv-fuzz/.installed
 BROWSER := .venv/.browser
 TRACER := .venv/.tracer
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+# Where a sync takes no time, if there is room for everything that the tests write.
+MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 4 ] 2>/dev/null && echo /dev/shm)
 # Spark gives up on a worker that does not answer within ten seconds, so its tests come before the others.
 LATER := nice -n 10
 
@@ -43,6 +45,11 @@ ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
 	$(MAKE) --no-print-directory --output-sync=target --keep-going --jobs=3 test-soak test-spark test-queue test-faults test-use
+endif
+
+# All but the tests of faults, whose syncs and kills are to be of a real disk.
+ifneq ($(MEMORY),)
+test-spark test-queue test-use: export PYTEST_DEBUG_TEMPROOT := $(MEMORY)
 endif
 
 test-spark: $(INSTALLED) ## run the tests of the pipeline

@@ -60,9 +60,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 # Asked for by no test and needed by all; set up first, it looks when everything else is closed.
 @pytest.fixture(autouse=True)
 def every_store_is_verified(request: pytest.FixtureRequest) -> Iterator[None]:
+    # Asked for now, so that it is removed later than this looks.
+    path = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     yield
-    path = request.node.funcargs.get("tmp_path")
-    if isinstance(path, Path) and request.node.get_closest_marker("damages") is None:
+    if path is not None and request.node.get_closest_marker("damages") is None:
         assert_sound(verify(path))
 
 
