@@ -43,6 +43,7 @@ LAYERS_OF_SPARK = {
     "disk",
     "clock",
     "settings",
+    "sealed",
     "errors",
 }
 
