@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -163,11 +164,31 @@ def test_lines_put_again_are_the_same_messages(data: Path, file: Path, tmp_path:
     assert ran.code == 0, ran.err
     export("copy", file.with_name("copy"), path=tmp_path / "other")
     before, after = (rows_in(each, "ndjson") for each in (file, file.with_name("copy")))
-    # Only how long a message lives is not put again.
     dropped = ("topic", "expires_at")
     assert [{name: row[name] for name in row if name not in dropped} for row in after] == [
         {name: row[name] for name in row if name not in dropped} for row in before
     ]
+    # Until when a message lives is known to the moment at which it is put again.
+    lives = [[row["expires_at"] for row in rows if row.get("expires_at")] for rows in (before, after)]
+    assert len(lives[0]) == 1
+    assert lives[1] == [pytest.approx(lives[0][0], abs=60_000_000)]
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_what_has_expired_is_put_again_and_not_delivered(is_served: bool, tmp_path: Path) -> None:
+    lines = (
+        b'{"value":"old","expires_at":1767225600000000}\n{"value":"new","expires_at":4102444800000000}\n'
+    )
+    with ExitStack() as stack:
+        place = ["--data", str(tmp_path / "data")]
+        if is_served:
+            place = ["--server", stack.enter_context(serving(tmp_path / "data")).url]
+        assert quiver("put", "copy", "--ndjson", *place, stdin=lines).code == 0
+        read = [json.loads(line) for line in quiver("read", "copy", "--json", *place).out.splitlines()]
+        got = [json.loads(line) for line in quiver("get", "copy", "--json", *place).out.splitlines()]
+    assert [row["value"] for row in read] == ["old", "new"]
+    assert read[1]["expires_at"] == pytest.approx(4102444800000000, abs=60_000_000)
+    assert [row["value"] for row in got] == ["new"]
 
 
 @FORMATS

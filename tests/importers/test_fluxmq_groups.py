@@ -8,6 +8,7 @@ import pytest
 from support import flux_files as flux
 from support.sources import DISK, damage, only, problems
 
+from quivermq.importers import import_queue
 from quivermq.importers.fluxmq import FluxSource, FluxTopic, open_source
 from quivermq.importers.model import Position
 
@@ -263,3 +264,11 @@ def test_groups_are_read_anew_with_the_messages(source_path: Path) -> None:
     assert topic.groups == []
     assert len(list(topic.items())) == 30
     assert [group.name for group in topic.groups] == ["g"]
+
+
+def test_what_is_wrong_with_a_group_is_told_once(source_path: Path) -> None:
+    directory = flux.write_state(queue(source_path), "g", 4, {1: 1})
+    (directory / "ops.log").write_bytes(b"garbage\n")
+    summary = import_queue("fluxmq", source_path, None, topic="t", dry_run=True)
+    assert [(finding.path.name, finding.position) for finding in summary.findings] == [("ops.log", 0)]
+    assert summary.damages == 1

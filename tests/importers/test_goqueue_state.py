@@ -9,6 +9,7 @@ import pytest
 from support import go_files as go
 from support.sources import DISK, offsets, only, problems, topic_named
 
+from quivermq.importers import import_queue
 from quivermq.importers.goqueue import GoSource, open_source
 from quivermq.importers.goqueue_topic import GoTopic
 from quivermq.importers.model import Death, Item, Position, text_identity
@@ -483,3 +484,27 @@ def test_a_topic_without_partitions_is_empty(source_path: Path) -> None:
     (source_path / "logs/new").mkdir()
     topic, _ = opened(source_path, "new")
     assert (topic.partitions, list(topic.items()), list(topic.dead_letters())) == (1, [], [])
+
+
+# Told once.
+
+
+def test_a_group_that_has_committed_nothing_in_a_topic_has_finished_nothing(source_path: Path) -> None:
+    offsets_of = {
+        "done": {"0": {"offset": 5}, "1": {"offset": 5}},
+        "new": {},
+    }
+    for group, partitions in offsets_of.items():
+        document = {"group_id": group, "topics": {"t": {"topic": "t", "partitions": partitions}}}
+        go.write_bytes(source_path / "offsets" / group / "offsets.json", json.dumps(document).encode())
+    [told] = import_queue("goqueue", source_path, None, dry_run=True).topics
+    assert (told.imported, told.consumed, told.groups) == (10, 0, ["done", "new"])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_is_odd_about_delays_is_told_once(source_path: Path, strict: bool) -> None:
+    index = go.delay_index([(0, 1, DUE_NS, PENDING)])
+    # One entry more than is counted: to be known, but no damage.
+    go.write_bytes(delay_path(source_path), index[:8] + bytes(8) + index[16:])
+    summary = import_queue("goqueue", source_path, None, dry_run=True, strict=strict)
+    assert [finding.path.name for finding in summary.findings] == ["delay.index"]

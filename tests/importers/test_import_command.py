@@ -84,6 +84,14 @@ def test_all_brings_what_was_consumed(source: Path, tmp_path: Path) -> None:
     [
         (["--from", "rabbitmq", TINY / "plain"], 2, "choose one of ledgerq, tinymq, fluxmq, goqueue"),
         (["--from", "tinymq", "/nowhere"], 3, "there is no directory /nowhere"),
+        (["--from", "tinymq", TINY / "plain" / "orders.log"], 2, "is a file: give the directory"),
+        (["--from", "goqueue", FIXTURES / "goqueue", "--topic", "x"], 2, "is no directory of GoQueue"),
+        (
+            ["--from", "goqueue", FIXTURES / "goqueue/broker_data_dir/logs"],
+            2,
+            "give the directory above it",
+        ),
+        (["--from", "fluxmq", FIXTURES / "fluxmq/none/queues"], 2, "give the directory above it"),
         (["--from", "tinymq", LEDGER / "plain" / "queue"], 2, "This looks like a ledgerq directory"),
         (["--from", "ledgerq", TINY / "plain", "--topic", "x"], 2, "This looks like a tinymq directory"),
         (["--from", "ledgerq", FIXTURES / "goqueue" / "broker_data_dir"], 2, "This looks like a goqueue"),

@@ -1,14 +1,16 @@
 """What becomes of the items of a source: every field, and everything that the source knows besides."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.fake_source import MOMENT_US, FakeTopic, Shelf, item, letter
 
 import quivermq
+from quivermq import Settings, StorageSettings
 from quivermq.importers import TopicSummary, import_queue
-from quivermq.importers.model import Position, SeenId, SourceGroup
+from quivermq.importers.model import Death, Position, SeenId, SourceGroup
 
 
 def in_hours(hours: float) -> int:
@@ -76,8 +78,14 @@ def test_a_topic_with_fewer_partitions_takes_several_into_one(mq: Any, shelf: Sh
     mq.create_topic("orders", partitions=2)
     made = [item(n // 3, value=b"%d" % n, partition=n % 3) for n in range(9)]
     group = SourceGroup("g", {0: Position(2, {}), 2: Position(1, {0: 1})})
-    [summary] = run(mq, shelf, FakeTopic(live=made, partitions=3, groups=[group]), all=True)
-    assert (summary.imported, summary.groups) == (9, ["g"])
+    shelf.topics = [FakeTopic(live=made, partitions=3, groups=[group])]
+    told = import_queue("fake", "/fake", mq, all=True)
+    assert (told.topics[0].imported, told.topics[0].groups) == (9, ["g"])
+    [finding] = told.findings
+    assert (finding.problem, finding.is_damage) == (
+        "orders has 3 partitions and orders 2: several go into one",
+        False,
+    )
     # Of partition 0 the first two are finished, of partition 2 the first was tried once.
     left = {m.value: m.attempt for m in taken(mq, group="g")}
     assert left == {b"6": 1, b"1": 1, b"4": 1, b"7": 1, b"2": 2, b"5": 1, b"8": 1}
@@ -257,6 +265,86 @@ def test_a_message_that_is_too_large_is_told_and_costs_no_other(mq: Any, shelf: 
     with pytest.raises(quivermq.StorageFailed, match="nothing was imported"):
         import_queue("fake", "/fake", mq, strict=True)
     assert [m.value for m in taken(mq)] == [b"1", bytes(970)]
+
+
+def test_a_topic_of_which_nothing_is_left_is_there_all_the_same(mq: Any, shelf: Shelf) -> None:
+    groups = [SourceGroup("g", {0: Position(2)})]
+    topics = [FakeTopic(name="done", live=[item(1)], groups=groups, partitions=3), FakeTopic(name="empty")]
+    told = [[each.as_json() for each in run(mq, shelf, *topics, dry_run=dry)] for dry in (True, False)]
+    assert told[0] == told[1]
+    assert [(each["consumed"], each["groups"]) for each in told[0]] == [(1, ["g"]), (0, [])]
+    assert mq.topics() == ["done", "empty", "quiver.imports"]
+    assert mq.queue("done").put(b"new", partition=2).partition == 2
+
+
+def test_a_new_topic_lets_in_what_the_source_has(mq: Any, shelf: Shelf) -> None:
+    large, larger = bytes(3 * 1024 * 1024), bytes(5 * 1024 * 1024)
+    made = [item(1), item(2, value=large), item(3), item(4, value=larger), item(5, value=bytes(20_000_000))]
+    topic = FakeTopic(live=made, dead=[letter(1), item(2, value=larger, dead=Death())])
+    counts = []
+    for options in ({"dry_run": True}, {}, {}, {"dry_run": True}):
+        [told] = run(mq, shelf, topic, **options)
+        counts.append((told.imported, told.dead_letters, told.already_there, told.unstorable))
+    # More than a frame can have is told, and costs no other.
+    assert counts == [(4, 2, 0, 1), (4, 2, 0, 1), (0, 0, 6, 1), (0, 0, 6, 1)]
+    # A broker hands out a few large ones at a time.
+    assert [m.value for m in (*taken(mq), *taken(mq))] == [b"1", large, b"3", larger]
+    assert [m.value for m in mq.queue("orders").dead_letters()] == [b"dead 1", larger]
+
+
+@pytest.mark.parametrize("first_bytes", [1_000_000, 3_000_000])
+def test_a_queue_with_smaller_frames_than_usual_takes_what_it_can(
+    shelf: Shelf, tmp_path: Path, first_bytes: int
+) -> None:
+    storage = StorageSettings(
+        durability="os", message_bytes_max=500_000, batch_bytes=500_000, frame_bytes_max=600_000
+    )
+    sizes = (first_bytes, 400_000, 100, 1_200_000)
+    topic = FakeTopic(live=[item(n, value=bytes(size)) for n, size in enumerate(sizes)])
+    with quivermq.open(tmp_path / "data", Settings(storage=storage)) as mq:
+        [told] = run(mq, shelf, topic)
+        assert (told.imported, told.unstorable) == (2, 2)
+        assert [len(m.value) for m in taken(mq)] == [400_000, 100]
+
+
+def test_a_queue_whose_usual_limit_is_small_lets_in_what_the_source_has(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    storage = StorageSettings(durability="os", message_bytes_max=1000)
+    topic = FakeTopic(
+        live=[item(1, value=bytes(5000))], dead=[letter(1), item(2, value=bytes(9000), dead=Death())]
+    )
+    with quivermq.open(tmp_path / "data", Settings(storage=storage)) as mq:
+        [told] = run(mq, shelf, topic)
+        assert (told.imported, told.dead_letters, told.unstorable) == (1, 2, 0)
+
+
+def test_a_new_topic_is_not_made_smaller_than_usual(shelf: Shelf, tmp_path: Path) -> None:
+    storage = StorageSettings(durability="os", message_bytes_max=8_000_000)
+    with quivermq.open(tmp_path / "data", Settings(storage=storage)) as mq:
+        assert run(mq, shelf, FakeTopic(live=[item(1, value=bytes(3_000_000))]))[0].imported == 1
+        assert mq.topic("orders").settings.message_bytes_max == 8_000_000
+
+
+def test_a_topic_that_an_import_made_lets_in_what_comes_later(mq: Any, shelf: Shelf) -> None:
+    topic = FakeTopic(live=[item(1)])
+    run(mq, shelf, topic)
+    topic.live.append(item(2, value=bytes(3_000_000)))
+    assert run(mq, shelf, topic, strict=True)[0].imported == 1
+    # Whoever makes it smaller means it.
+    mq.alter_topic("orders", message_bytes_max=3_500_000)
+    topic.live.append(item(3, value=bytes(4_000_000)))
+    [told] = run(mq, shelf, topic)
+    assert (told.imported, told.unstorable) == (0, 1)
+
+
+def test_attempts_of_a_message_that_waits_are_told_to_be_lost(mq: Any, shelf: Shelf) -> None:
+    shelf.topics = [FakeTopic(live=[item(1, attempts=1), item(2, attempts=2, deliver_at_us=in_hours(1))])]
+    for is_dry in (True, False):
+        summary = import_queue("fake", "/fake", mq, dry_run=is_dry)
+        assert (summary.topics[0].retried, summary.topics[0].scheduled, summary.damages) == (1, 1, 0)
+        [finding] = summary.findings
+        assert "that were tried before and wait until they are due: 1." in finding.problem
 
 
 def test_a_message_that_makes_no_sense_is_told_and_costs_no_other(mq: Any, shelf: Shelf) -> None:

@@ -132,6 +132,41 @@ def test_the_number_in_the_name_of_a_segment_is_only_its_order(source: Path) -> 
     assert findings.count == 0
 
 
+def test_ids_that_are_missing_between_others_are_told(source: Path) -> None:
+    queue = queue_of(source, Entry(id=1), Entry(id=2), Entry(id=3, type=3))
+    queue.write([Entry(id=6), Entry(id=7)], base=1_000_001)
+    queue.write([Entry(id=9)], base=2_000_001)
+    queue.metadata()
+    items, findings = read(source)
+    assert [item.identity for item in items] == [1, 2, 6, 7, 9]
+    assert [(each.path.name, each.position, each.problem, each.is_damage) for each in findings.kept] == [
+        (f"{1_000_001:020}.log", 64, "the ids 4 to 5 are missing in front of this place", False),
+        (f"{2_000_001:020}.log", 64, "the id 8 is missing in front of this place", False),
+    ]
+
+
+def test_a_segment_of_which_only_the_index_is_left_is_told(source: Path) -> None:
+    queue = queue_of(source, Entry(id=3))
+    gone = queue.write([Entry(id=4)], base=2)
+    queue.write([Entry(id=5)], base=5)
+    queue.metadata()
+    for base in (0, 1, 2, 5):
+        (source / f"{base:020}.idx").write_bytes(b"index")
+    gone.unlink()
+    items, findings = read(source)
+    assert [item.identity for item in items] == [3, 5]
+    # The queue itself removes the oldest, and its index behind it.
+    assert problems(findings) == ["the segment 00000000000000000002.log is missing"]
+
+
+def test_a_queue_of_which_nothing_is_left_tells_what_is_missing(source: Path) -> None:
+    queue = queue_of(source)
+    for read_id, told in ((3, ["the ids 3 to 9 are not in the log, though given out"]), (10, [])):
+        queue.metadata(read_id=read_id, next_id=10)
+        items, findings = read(source)
+        assert (items, problems(findings, is_damage=False)) == ([], told)
+
+
 def test_a_topic_is_known_again_by_any_of_its_segments(source: Path) -> None:
     queue = queue_of(source, Entry(id=1))
     before = open_source(source, DISK).topics[0].witnesses

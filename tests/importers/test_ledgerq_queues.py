@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.ledgerq_files import Entry, queue_of
-from support.sources import DISK, problems
+from support.sources import DISK, damage, flip, problems
 
 from quivermq.errors import InvalidRequest
 from quivermq.importers.ledgerq import looks_like, open_source
@@ -42,6 +42,23 @@ def test_the_only_queue_beside_dead_letters_is_theirs(parent: Path) -> None:
         original_id="2", offset=2, attempts=3, reason="boom", time_us=1_794_768_508_544_000
     )
     assert (source.has_names, open_source(parent, DISK).has_names) == (False, True)
+
+
+@pytest.mark.parametrize("name", ["dlq", "jobs-DLQ", "deadletter", "dead_letters"])
+def test_a_directory_for_dead_letters_without_any_is_no_queue(parent: Path, name: str) -> None:
+    queue_of(parent / "jobs", Entry(id=1))
+    queue_of(parent / name)
+    assert letters(parent) == {"jobs": []}
+    # Nor is one in which nothing is whole.
+    path = next(queue_of(parent / name, dead(1, 1)).path.glob("*.log"))
+    flip(path, 100)
+    source = open_source(parent, DISK)
+    assert [topic.name for topic in source.topics] == ["jobs"]
+    assert list(source.topics[0].dead_letters()) == []
+    assert damage(source.findings) == [(path.name, 64, path.stat().st_size - 64)]
+    # One that holds other messages is a queue, whatever it is called.
+    queue_of(parent / name, Entry(id=1, payload=b"live"))
+    assert sorted(letters(parent)) == sorted(["jobs", name])
 
 
 def test_names_tell_whose_dead_letters_they_are(parent: Path) -> None:

@@ -1,6 +1,7 @@
 """Real directories on their whole way: what is in a topic afterwards is what the manifests say."""
 
 import json
+from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from quivermq.importers import import_queue
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LEDGERQ = json.loads((FIXTURES / "ledgerq" / "manifest.json").read_text())["datasets"]
 TINYMQ = json.loads((FIXTURES / "tinymq" / "manifest.json").read_text())["datasets"]
+FLUXMQ = json.loads((FIXTURES / "fluxmq" / "manifest.json").read_text())["stores"]
+GOQUEUE = json.loads((FIXTURES / "goqueue" / "manifest.json").read_text())["dirs"]
 
 
 def stored(mq: quivermq.Engine, topic: str) -> list[StoredMessage]:
@@ -70,3 +73,62 @@ def test_tinymq(told: dict[str, Any], tmp_path: Path) -> None:
     for message_id, value in found.items():
         assert sha256(value).hexdigest() == records[message_id]["payload_sha256"]
     assert dead == [b"poison"] * (told["name"] == "dlq")
+
+
+def raw(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("store", ["none", "zstd"])
+def test_fluxmq(store: str, everything: bool, tmp_path: Path) -> None:
+    told = FLUXMQ[store]["data"]
+    groups = told.get("groups", {})
+    left = {
+        name: {int(o): e["delivery_count"] for o, e in g.get("pending", {}).items()}
+        for name, g in groups.items()
+    }
+
+    def is_left(name: str, offset: int) -> bool:
+        return offset >= groups[name]["cursor"] or offset in left[name]
+
+    wanted = [
+        m
+        for m in told["messages"]
+        if everything or not groups or any(is_left(name, m["offset"]) for name in groups)
+    ]
+    with quivermq.open(tmp_path / "data") as mq:
+        import_queue("fluxmq", FIXTURES / "fluxmq" / store, mq, topic="t", all=everything)
+        found = mq.queue("t").read(limit=1000)
+        got = {
+            name: {
+                int(m.headers["quiver-import-id"]): m.attempt for m in mq.queue("t", name).get_many(1000)
+            }
+            for name in groups
+        }
+    assert [int(m.headers["quiver-import-id"]) for m in found] == [m["offset"] for m in wanted]
+    for there, message in zip(found, wanted, strict=True):
+        assert there.value == (raw(message["value_b64"]) or b"")
+        assert (there.key, there.timestamp) == (raw(message["key_b64"]), message["ts_ms"] * 1000)
+        headers = {name: b64decode(text) for name, text in message["headers_b64"].items()}
+        assert {n: v for n, v in there.headers.items() if not n.startswith("quiver-")} == headers
+    for name in groups:
+        offsets = [m["offset"] for m in wanted if is_left(name, m["offset"])]
+        assert got[name] == {offset: left[name].get(offset, 0) + 1 for offset in offsets}
+
+
+def test_goqueue(tmp_path: Path) -> None:
+    told = [m for m in GOQUEUE["partition_multi"]["messages"] if not m.get("control")]
+    lanes = {"high": (0, 1), "normal": (2,), "low": (3, 4)}
+    own = {0: b"critical", 4: b"background"}
+    with quivermq.open(tmp_path / "data") as mq:
+        import_queue("goqueue", FIXTURES / "goqueue" / "partition_multi", mq, topic="t")
+        found = {lane: mq.queue("t").read(limit=1000, priority=lane) for lane in lanes}
+    for lane, priorities in lanes.items():
+        messages = [m for m in told if m["priority"] in priorities]
+        assert [int(m.headers["quiver-import-id"]) for m in found[lane]] == [m["offset"] for m in messages]
+        for there, message in zip(found[lane], messages, strict=True):
+            assert (there.value, there.key) == (raw(message["value_b64"]), raw(message["key_b64"]))
+            assert there.timestamp == message["ts_ns"] // 1000
+            assert there.headers.get("quiver-import-priority") == own.get(message["priority"])
+            assert own_headers(there) == (message["headers"] or {})

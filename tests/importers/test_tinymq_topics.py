@@ -198,6 +198,42 @@ def test_damage_in_a_groups_log_is_told_once(source: Path) -> None:
     assert only(opened.findings).path.name == "orders::g.log"
 
 
+def test_a_copy_that_expires_at_another_time_is_one_all_the_same(source: Path) -> None:
+    # The retention of a topic makes a time to live for each of them anew, or for one of them only.
+    own = [copy(n, b"same", second=n, expires_at=f"2099-11-15T19:56:{n:02d}.5Z") for n in (1, 2)]
+    write_log(source / "orders.log", *own)
+    copies = [copy(11, b"same", second=1, group="g", expires_at="2099-11-15T19:56:01.4Z")]
+    write_log(source / "orders::g.log", *copies, copy(12, b"same", second=2, group="g"), ack(11))
+    [topic] = open_source(source, DISK).topics
+    assert set(topic.groups[1].positions[0].unfinished) == {text_identity(uuid(2))}
+    assert [item.id for item in topic.items()] == [uuid(1), uuid(2)]
+
+
+def test_a_topic_whose_first_message_is_large_is_known_for_what_it_is(source: Path) -> None:
+    write_log(source / "x_b_y.log", put(1, bytes(1_000_000), topic="x_b_y"))
+    assert looks_like(source, DISK)
+    assert [len(item.value) for item in items(source, "x_b_y")] == [1_000_000]
+
+
+@pytest.mark.parametrize("line", [put(1)[:-30], put(1).replace(b'"checksum":', b'"checksum":1')])
+def test_a_log_in_which_nothing_is_whole_is_told_by_its_place(source: Path, line: bytes) -> None:
+    write_log(source / "orders.log", line)
+    opened = open_source(source, DISK)
+    assert looks_like(source, DISK)
+    assert list(opened.topics[0].items()) == []
+    assert damage(opened.findings) == [("orders.log", 0, len(line))]
+
+
+def test_dead_letters_and_copies_may_name_the_topic_itself(source: Path) -> None:
+    write_log(source / "x_b_y.log", put(1, topic="x_b_y"))
+    write_log(source / "x_b_y.dlq.log", put(2, topic="x_b_y"))
+    write_log(source / "x_b_y::a_b_b.log", put(3, topic="x_b_y"))
+    [topic] = open_source(source, DISK).topics
+    assert topic.name == "x_b_y"
+    assert [letter.id for letter in topic.dead_letters()] == [uuid(2)]
+    assert [group.name for group in topic.groups] == ["default", "a/b"]
+
+
 def test_what_is_no_log_is_left_alone(source: Path) -> None:
     write_log(source / "orders.log", put(1, b"a"))
     write_log(source / "orders.log.tmp", put(2))

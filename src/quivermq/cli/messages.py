@@ -5,6 +5,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
 from quivermq.topic.incoming import Message
 
@@ -21,9 +22,12 @@ _FIELDS = {
     "dedup_id",
     "timestamp",
     "partition",
+    "expires_at",
 }
 # What a message says about where it was: `quiver get` writes it, and `quiver put` passes over it.
-_STORY = {"topic", "offset", "attempt", "receipt", "expires_at"}
+_STORY = {"topic", "offset", "attempt", "receipt"}
+# Less than every other time to live: what has expired is still a message, and is not delivered.
+_NO_TIME_S = 0.000_001
 
 # Told of every message, where it has them.
 _OPTIONAL = ("expires_at", "dedup_id")
@@ -59,7 +63,7 @@ def message_from_json(document: Mapping[str, Any]) -> Message:
         key=_bytes_of(document, "key"),
         headers=_headers(document.get("headers")),
         priority=document.get("priority", "normal"),
-        ttl=_seconds(document, "ttl_ms"),
+        ttl=_ttl(document),
         delay=_seconds(document, "delay_ms"),
         deliver_at=document.get("deliver_at"),
         dedup_id=document.get("dedup_id"),
@@ -105,6 +109,18 @@ def _header(name: str, content: object) -> bytes:
     if isinstance(content, dict) and content.keys() == {"base64"}:
         return _decoded(f"the header {name}", content["base64"])
     return _encoded(f"the header {name}", content)
+
+
+def _ttl(document: Mapping[str, Any]) -> float | None:
+    """How long it lives from when it is put, or due; a message that was stored says until when."""
+    ttl, expires_at = _seconds(document, "ttl_ms"), document.get("expires_at")
+    if expires_at is None or ttl is not None:
+        return ttl
+    if not isinstance(expires_at, int) or isinstance(expires_at, bool):
+        raise InvalidRequest(f"expires_at is a number of unix microseconds, not {expires_at!r:.80}")
+    if document.get("delay_ms") is not None or document.get("deliver_at") is not None:
+        raise InvalidRequest("a message that is delayed expires after a ttl_ms, not at an expires_at")
+    return max((expires_at - SystemClock().now_us()) / 1_000_000, _NO_TIME_S)
 
 
 def _seconds(document: Mapping[str, Any], name: str) -> float | None:

@@ -47,20 +47,24 @@ def _refuse(name: str) -> None:
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 
 
-def names_in(disk: Disk, path: Path) -> list[str]:
-    """The names in a directory; none where it cannot be looked into."""
+def names_in(disk: Disk, path: Path, findings: Findings | None = None) -> list[str]:
+    """The names in a directory; none where it cannot be looked into, which is told."""
     try:
         return disk.names(path)
-    except StorageFailed:
+    except StorageFailed as error:
+        if findings is not None:
+            findings.add(path, None, f"what is in it cannot be imported: {error}")
         return []
 
 
-def subdirectories(disk: Disk, path: Path) -> list[Path]:
+def subdirectories(disk: Disk, path: Path, findings: Findings | None = None) -> list[Path]:
     """The directories inside of one; a link to one counts, as operators move them to other disks."""
-    return [path / name for name in names_in(disk, path) if _is_directory(disk, path / name)]
+    names = names_in(disk, path, findings)
+    return [path / name for name in names if is_directory(disk, path / name)]
 
 
-def _is_directory(disk: Disk, path: Path) -> bool:
+def is_directory(disk: Disk, path: Path) -> bool:
+    """Whether there is a directory; where nobody can tell, whoever lists the one above is told."""
     try:
         return disk.is_directory(path)
     except StorageFailed:

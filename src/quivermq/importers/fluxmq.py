@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, StorageFailed
-from quivermq.importers.files import json_object
+from quivermq.importers.files import is_directory, json_object, subdirectories
 from quivermq.importers.fluxmq_batches import LAYOUT
 from quivermq.importers.fluxmq_groups import read_groups
 from quivermq.importers.fluxmq_items import Translator
@@ -33,7 +33,8 @@ _DEPTH_MAX = 16
 def looks_like(path: Path, disk: Disk) -> bool:
     """Whether a directory may be one of FluxMQ."""
     try:
-        directories = (path, path / "segments", *dict(_queue_directories(disk, path / "queues")).values())
+        queues = dict(_queue_directories(disk, path / "queues", Findings(0)))
+        directories = (path, path / "segments", *queues.values())
         return any(segment_files(disk, each, SUFFIX) for each in directories) or len(directories) > 2
     except StorageFailed:
         return False
@@ -42,9 +43,13 @@ def looks_like(path: Path, disk: Disk) -> bool:
 def open_source(path: Path, disk: Disk) -> "FluxSource":
     """The queues in a directory. Raises InvalidRequest when it is not one of FluxMQ."""
     if disk.is_directory(path / "queues"):
-        return FluxSource(path, disk, dict(_queue_directories(disk, path / "queues")))
+        findings = Findings()
+        queues = dict(_queue_directories(disk, path / "queues", findings))
+        return FluxSource(path, disk, queues, findings)
     if disk.is_directory(path / "segments") or segment_files(disk, path, SUFFIX):
-        return FluxSource(path, disk, {path.name: path}, has_names=False)
+        return FluxSource(path, disk, {path.name: path}, Findings(), has_names=False)
+    if any(_queue_directories(disk, path, Findings(0), depth=1)):
+        raise InvalidRequest(f"{path} has the queues of a FluxMQ broker: give the directory above it")
     raise InvalidRequest(
         f"{path} is no directory of FluxMQ: it has no queues/, no segments/ and no files such as"
         " 00000000000000000000.seg"
@@ -52,17 +57,16 @@ def open_source(path: Path, disk: Disk) -> "FluxSource":
 
 
 def _queue_directories(
-    disk: Disk, parent: Path, prefix: str = "", depth: int = _DEPTH_MAX
+    disk: Disk, parent: Path, findings: Findings, prefix: str = "", depth: int = _DEPTH_MAX
 ) -> Iterator[tuple[str, Path]]:
     """The queues below a directory. They nest where their names have slashes, as those of dead letters."""
-    for name in disk.names(parent) if depth else ():
-        path = parent / name
-        if disk.is_directory(path):
-            if disk.is_directory(path / "segments"):
-                yield prefix + name, path
-            # The parts of a queue are not queues.
-            if name not in ("segments", "consumers"):
-                yield from _queue_directories(disk, path, f"{prefix}{name}/", depth - 1)
+    for path in subdirectories(disk, parent, findings) if depth else ():
+        name = path.name
+        if is_directory(disk, path / "segments"):
+            yield prefix + name, path
+        # The parts of a queue are not queues.
+        if name not in ("segments", "consumers"):
+            yield from _queue_directories(disk, path, findings, f"{prefix}{name}/", depth - 1)
 
 
 class _Letters(NamedTuple):
@@ -88,11 +92,17 @@ class FluxSource:
     kind = KIND
 
     def __init__(
-        self, path: Path, disk: Disk, queues: Mapping[str, Path], *, has_names: bool = True
+        self,
+        path: Path,
+        disk: Disk,
+        queues: Mapping[str, Path],
+        findings: Findings,
+        *,
+        has_names: bool = True,
     ) -> None:
         self.path = path
         self.has_names = has_names
-        self.findings = Findings()
+        self.findings = findings
         self._disk = disk
         letters = _letter_queues(disk, queues, self._named_letter_queues())
         own = {

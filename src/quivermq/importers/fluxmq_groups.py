@@ -12,7 +12,7 @@ from typing import Any
 
 from quivermq.disk import Disk, read_file
 from quivermq.errors import StorageFailed
-from quivermq.importers.files import json_object, parse_json
+from quivermq.importers.files import is_directory, json_object, names_in, parse_json, subdirectories
 from quivermq.importers.model import Findings, Position, SourceGroup
 
 _LOG_BYTES_MAX = 256 * 1024 * 1024
@@ -37,7 +37,7 @@ class _Malformed(Exception):
 
 def read_groups(disk: Disk, queue: Path, name: str, told: Path, findings: Findings) -> list[SourceGroup]:
     """The groups of the queue in a directory, sorted by name; in `told` the broker tells of all groups."""
-    kept = dict(_directories(disk, queue / "consumers", "", _DEPTH_MAX))
+    kept = dict(_directories(disk, queue / "consumers", findings, "", _DEPTH_MAX))
     known = {group.name: group for group in _told(disk, told, findings) if group.queue == name}
     groups = []
     for group in sorted({*kept, *known}):
@@ -56,7 +56,7 @@ def read_groups(disk: Disk, queue: Path, name: str, told: Path, findings: Findin
 
 
 def _told(disk: Disk, directory: Path, findings: Findings) -> "Iterator[_Told]":
-    for path in _documents(disk, directory, _DEPTH_MAX):
+    for path in _documents(disk, directory, findings, _DEPTH_MAX):
         document = json_object(disk, path, findings, _LOST)
         if document is not None:
             try:
@@ -71,22 +71,22 @@ def _tell_pattern(told: "_Told", findings: Findings) -> None:
         findings.add(told.path, None, problem, is_damage=False)
 
 
-def _directories(disk: Disk, parent: Path, prefix: str, depth: int) -> Iterator[tuple[str, Path]]:
+def _directories(
+    disk: Disk, parent: Path, findings: Findings, prefix: str, depth: int
+) -> Iterator[tuple[str, Path]]:
     """Directories with a group's files. They nest, because a group may be named after a topic: a@eu/#."""
-    for name in disk.names(parent) if depth else ():
-        path = parent / name
-        if disk.is_directory(path):
-            inside = disk.names(path)
-            if _STATE in inside or "ops.log" in inside or any(map(_SHARD.fullmatch, inside)):
-                yield prefix + name, path
-            yield from _directories(disk, path, f"{prefix}{name}/", depth - 1)
+    for path in subdirectories(disk, parent, findings) if depth else ():
+        inside = names_in(disk, path, findings)
+        if _STATE in inside or "ops.log" in inside or any(map(_SHARD.fullmatch, inside)):
+            yield prefix + path.name, path
+        yield from _directories(disk, path, findings, f"{prefix}{path.name}/", depth - 1)
 
 
-def _documents(disk: Disk, parent: Path, depth: int) -> Iterator[Path]:
-    for name in disk.names(parent) if depth else ():
+def _documents(disk: Disk, parent: Path, findings: Findings, depth: int) -> Iterator[Path]:
+    for name in names_in(disk, parent, findings) if depth else ():
         path = parent / name
-        if disk.is_directory(path):
-            yield from _documents(disk, path, depth - 1)
+        if is_directory(disk, path):
+            yield from _documents(disk, path, findings, depth - 1)
         elif name.endswith(".json"):
             yield path
 

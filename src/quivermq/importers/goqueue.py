@@ -43,15 +43,22 @@ def open_source(path: Path, disk: Disk) -> "GoSource":
     findings = Findings()
     if disk.is_directory(path / "logs"):
         topics = {
-            topic.name: _partitions(disk, topic, findings) for topic in subdirectories(disk, path / "logs")
+            topic.name: _partitions(disk, topic, findings)
+            for topic in subdirectories(disk, path / "logs", findings)
         }
         return GoSource(path, disk, findings, topics, has_names=True)
     if segment_files(disk, path, SUFFIX):
         return GoSource(path, disk, findings, {path.name: {0: path}}, has_names=False)
-    if any(_is_partition(disk, each) for each in subdirectories(disk, path)):
-        return GoSource(
-            path, disk, findings, {path.name: _partitions(disk, path, findings)}, has_names=False
-        )
+    below = subdirectories(disk, path)
+    if any(_is_partition(disk, each) for each in below) and (
+        partitions := _partitions(disk, path, findings)
+    ):
+        return GoSource(path, disk, findings, {path.name: partitions}, has_names=False)
+    inside = [
+        part for topic in below for part in subdirectories(disk, topic) if _NUMBER.fullmatch(part.name)
+    ]
+    if any(_is_partition(disk, each) for each in inside):
+        raise InvalidRequest(f"{path} has the topics of a GoQueue broker: give the directory above it")
     raise InvalidRequest(
         f"{path} is no directory of GoQueue: it has no logs/, no partitions such as 0/ and no files such as"
         " 00000000000000000000.log"
@@ -67,7 +74,7 @@ def _is_partition(disk: Disk, path: Path) -> bool:
 def _partitions(disk: Disk, topic: Path, findings: Findings) -> Partitions:
     found: dict[int, Path] = {}
     aside: dict[int, Path] = {}
-    for path in subdirectories(disk, topic):
+    for path in subdirectories(disk, topic, findings):
         digits = path.name.removesuffix(_ASIDE)
         if _NUMBER.fullmatch(digits) and int(digits) < PARTITIONS_MAX:
             (found if digits == path.name else aside)[int(digits)] = path

@@ -19,13 +19,17 @@ Committed = dict[str, dict[str, dict[int, int]]]
 def read_committed(disk: Disk, directory: Path, findings: Findings) -> Committed:
     """The positions of all groups. What cannot be understood is told, and the rest counts."""
     committed: Committed = {}
-    for group_directory in subdirectories(disk, directory):
+    for group_directory in subdirectories(disk, directory, findings):
         path = group_directory / "offsets.json"
         document = json_object(disk, path, findings, "how far the group has come is")
         if document is None:
             continue
         group = document.get("group_id")
         group = group if isinstance(group, str) and group else group_directory.name
+        told = document.get("topics")
+        for topic in told if isinstance(told, dict) else ():
+            # One that has committed nothing there yet has finished nothing there.
+            committed.setdefault(topic, {}).setdefault(group, {})
         for topic, partition, offset in _offsets(path, document, findings):
             committed.setdefault(topic, {}).setdefault(group, {})[partition] = offset
     return committed

@@ -58,11 +58,11 @@ def import_queue(
         total = sum(each.size_bytes for _, each in chosen) * (2 if strict else 1)
         meter = _Meter(total, progress)
         options = Options(tuple(groups), all, dry_run, meter.add, clock or SystemClock())
-        imports = [TopicImport(source, each, name, target, options) for name, each in chosen]
+        book = LedgerBook(target, [name for name, _ in chosen])
+        imports = [TopicImport(source, each, name, target, book, options) for name, each in chosen]
         if strict:
             _check(source, imports)
-        book = LedgerBook(target, [name for name, _ in chosen])
-        summary = ImportSummary(kind, source.path, dry_run, [each.run(book) for each in imports])
+        summary = ImportSummary(kind, source.path, dry_run, [each.run() for each in imports])
         summary.take_findings(source.findings)
         meter.finish()
         return summary

@@ -28,6 +28,8 @@ def open_source(kind: str, path: Path, disk: Disk) -> Source:
     """A directory of that kind. Raises InvalidRequest, NotFound, StorageFailed, and says what to do."""
     if kind not in KINDS:
         raise InvalidRequest(f"{kind!r} is not a queue to import from: choose one of {', '.join(KINDS)}")
+    if not disk.is_directory(path) and disk.exists(path):
+        raise InvalidRequest(f"{path} is a file: give the directory that it is in")
     if not disk.is_directory(path):
         raise NotFound(f"there is no directory {path} to import from")
     if not disk.names(path):

@@ -7,6 +7,8 @@ stream is what one partition of a source topic, or its dead letters, becomes her
     which items are in      after each chunk, once it is on stable storage, with where the lanes ended then
     that a run has ended    so that nobody has to look behind these ends the next time
 
+and of a topic that an import made, how large its messages may be.
+
 So whatever dies, only messages behind the last known ends may be in the topic without being in here, and
 these are found there: a run that was not ended is looked after by the next one.
 """
@@ -62,6 +64,8 @@ class Ledger:
         # By import, what its source is known by.
         self.witnesses: dict[str, set[str]] = {}
         self._streams: dict[str, StreamState] = {}
+        # By when a topic was made, the limits that imports gave it.
+        self._limits: dict[int, set[int]] = {}
         self._read_on()
 
     def begin(self) -> None:
@@ -101,6 +105,14 @@ class Ledger:
                 "witnesses": sorted(new),
             }
         )
+
+    def limits(self, created_us: int) -> set[int]:
+        """The limits in bytes that imports gave a topic; none where it was made by somebody else."""
+        return self._limits.get(created_us, set())
+
+    def note_limit(self, created_us: int, limit_bytes: int) -> None:
+        """An import made the topic, or alters it, so that messages may have so many bytes."""
+        self._write({"type": "limit", "created": created_us, "bytes": limit_bytes})
 
     def note_begun(self, stream: str, created_us: int) -> None:
         """A run is about to write the first message of a stream."""
@@ -161,6 +173,9 @@ class Ledger:
         kind = record["type"]
         if kind == "source":
             self.witnesses.setdefault(record["import"], set()).update(record["witnesses"])
+            return
+        if kind == "limit":
+            self._limits.setdefault(record["created"], set()).add(record["bytes"])
             return
         state = self.state(record["stream"], record["created"])
         if kind == "begun":

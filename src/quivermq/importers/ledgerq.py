@@ -6,7 +6,7 @@ from pathlib import Path
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest
 from quivermq.importers.files import names_in, subdirectories
-from quivermq.importers.ledgerq_queue import LedgerTopic, holds_dead_letters, segment_paths
+from quivermq.importers.ledgerq_queue import LedgerTopic, holds_dead_letters, segment_paths, sounds_dead
 from quivermq.importers.ledgerq_segments import is_segment
 from quivermq.importers.ledgerq_state import METADATA
 from quivermq.importers.model import Findings
@@ -41,6 +41,10 @@ class LedgerSource:
         self.path = path
         self.has_names = has_names
         self.findings = Findings()
+        for below in subdirectories(disk, path if has_names else path.parent):
+            # Nobody can tell what is in it; beside a queue only dead letters are of interest.
+            if has_names or sounds_dead(below):
+                names_in(disk, below, self.findings)
         self.topics = [LedgerTopic(disk, queue, graves, self.findings) for queue, graves in queues.items()]
 
     def close(self) -> None:

@@ -24,6 +24,8 @@ from quivermq.importers.ranges import RangeSet
 from quivermq.importers.times import rfc3339_us
 
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
+_GRAVE = re.compile(r"dlq|dead", re.IGNORECASE)
+_INDEX = re.compile(r"[0-9]{20}\.idx")
 # What never changes in the header of a segment: all up to when it was made, in nanoseconds.
 _WITNESS_BYTES = 24
 _LEVELS: dict[int, Level] = {0: "low", 1: "normal", 2: "high"}
@@ -107,8 +109,15 @@ class LedgerTopic:
         metadata = load_metadata(self._disk, directory, self._findings)
         known = RangeSet()
         last_id = 0
+        told = self._findings.told
+        self._tell_orphans(directory)
         for base, path in segment_paths(self._disk, directory):
             for entry in entries(self._disk, path, self._findings):
+                if 0 < last_id < entry.id - 1 and told == self._findings.told:
+                    # Nothing damaged was in between, of which they may have been.
+                    problem = f"{_ids(last_id + 1, entry.id - 1)} missing in front of this place"
+                    self._findings.add(path, entry.position, problem, is_damage=False)
+                last_id, told = max(last_id, entry.id), self._findings.told
                 if entry.type != DATA:
                     continue
                 try:
@@ -116,7 +125,7 @@ class LedgerTopic:
                 except Unreadable as error:
                     self._findings.add(path, entry.position, str(error), length=entry.end - entry.position)
                     continue
-                identity = last_id = entry.id
+                identity = entry.id
                 if identity in known:
                     problem = f"entry {entry.id} is there a second time: it is taken as another message"
                     self._findings.add(path, entry.position, problem, is_damage=False)
@@ -133,11 +142,21 @@ class LedgerTopic:
                     size_bytes=entry.end - entry.position,
                 )
                 yield item, entry
-        if last_id and metadata.next_id is not None and metadata.next_id > last_id + 1:
-            problem = (
-                f"the ids {last_id + 1} to {metadata.next_id - 1} were given out and are not in the log"
-            )
+        # Where nothing is left, the queue itself may have removed what was consumed.
+        first = last_id + 1 if last_id else metadata.read_id
+        if metadata.next_id is not None and metadata.next_id > first:
+            missing = _ids(first, metadata.next_id - 1)
+            problem = f"{missing} not in the log, though given out"
             self._findings.add(directory / METADATA, None, problem, is_damage=False)
+
+    def _tell_orphans(self, directory: Path) -> None:
+        """Tell of segments of which only the index is left, but for those that the queue itself removed:
+        they are the oldest, and their index went last."""
+        segments = {base for base, _ in segment_paths(self._disk, directory)}
+        indexes = [int(n[:-4]) for n in names_in(self._disk, directory) if _INDEX.fullmatch(n)]
+        for base in sorted(base for base in indexes if base not in segments):
+            if segments and base > min(segments):
+                self._findings.add(directory, None, f"the segment {base:020}.log is missing")
 
     def _has_levels(self) -> bool:
         """Whether the queue uses priorities. Low is what an entry has that says nothing."""
@@ -208,12 +227,22 @@ def segment_paths(disk: Disk, directory: Path) -> list[tuple[int, Path]]:
 
 
 def holds_dead_letters(disk: Disk, directory: Path) -> bool:
-    """Whether the first message there tells of its end."""
+    """Whether the first message there tells of its end. Where there is none, the name has to tell."""
     for _, path in segment_paths(disk, directory):
         for entry in entries(disk, path, Findings(0)):
             if entry.type == DATA:
                 return _ORIGINAL_ID in entry.headers
-    return False
+    return sounds_dead(directory)
+
+
+def sounds_dead(directory: Path) -> bool:
+    """Whether a directory is called as if it were for dead letters."""
+    return bool(_GRAVE.search(directory.name))
+
+
+def _ids(first: int, last: int) -> str:
+    """Ids for a sentence."""
+    return f"the id {first} is" if first == last else f"the ids {first} to {last} are"
 
 
 def _level(entry: Entry, has_levels: bool) -> Level:

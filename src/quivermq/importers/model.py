@@ -109,7 +109,10 @@ class Findings:
         self.count = 0
         self.damages = 0
         """How many of them are damage."""
+        self.told = 0
+        """The same, with what was told more than once: it grows with every `add`."""
         self._kept_max = kept_max
+        self._known: set[Finding] = set()
 
     def add(
         self,
@@ -120,15 +123,22 @@ class Findings:
         length: int | None = None,
         is_damage: bool = True,
     ) -> None:
+        self.told += 1
+        finding = Finding(path, position, problem, length, is_damage)
+        if finding in self._known:
+            # What is read twice, as groups are before and with the messages, is wrong once.
+            return
         self.count += 1
         self.damages += is_damage
         # A hostile file may have more of them than there is memory.
         if len(self.kept) < self._kept_max:
-            self.kept.append(Finding(path, position, problem, length, is_damage))
+            self._known.add(finding)
+            self.kept.append(finding)
 
     def clear(self) -> None:
         """Begin anew, before everything is read again."""
         self.kept.clear()
+        self._known.clear()
         self.count = self.damages = 0
 
 

@@ -186,9 +186,20 @@ class StreamWriter:
                 runs.append(self._put_frame(lane, members))
             except InvalidRequest:
                 # Of one that cannot be stored, the others must not suffer.
-                if storable := [item for item in members if self._is_storable(item)]:
-                    runs.append(self._put_frame(lane, storable))
+                runs += self._put_each(lane, [item for item in members if self._is_storable(item)])
         return runs
+
+    def _put_each(self, lane: Lane, items: list[Item]) -> list[Run]:
+        """All at once if that works, and otherwise one by one, to find out whose fault it is."""
+        if not items:
+            return []
+        try:
+            return [self._put_frame(lane, items)]
+        except InvalidRequest as error:
+            if len(items) == 1:
+                self._refuse(items[0], str(error))
+                return []
+        return [run for item in items for run in self._put_each(lane, [item])]
 
     def _put_frame(self, lane: Lane, items: list[Item]) -> Run:
         frame = self._encoded(items, self._sequences.get(lane, 0))

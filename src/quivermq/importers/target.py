@@ -50,6 +50,10 @@ class Target(Protocol):
         """Raises TopicExists."""
         ...
 
+    def alter(self, topic: str, **settings: object) -> None:
+        """Raises InvalidSettings."""
+        ...
+
     def begin(self, topic: str, producer_id: int) -> ProducerState: ...
 
     def put_frame(self, topic: str, frame: bytes, lane: Lane) -> int:
@@ -104,6 +108,9 @@ class EngineTarget:
 
     def create(self, topic: str, **settings: object) -> None:
         self._engine.create_topic(topic, **settings)
+
+    def alter(self, topic: str, **settings: object) -> None:
+        self._engine.alter_topic(topic, **settings)
 
     def begin(self, topic: str, producer_id: int) -> ProducerState:
         return self._engine.begin_producer(topic, producer_id)
@@ -161,6 +168,9 @@ class BrokerTarget:
 
     def create(self, topic: str, **settings: object) -> None:
         self._connection.create_topic(topic, **settings)
+
+    def alter(self, topic: str, **settings: object) -> None:
+        self._connection.alter_topic(topic, **settings)
 
     def begin(self, topic: str, producer_id: int) -> ProducerState:
         return self._run(self._calls.begin_producer(topic, producer_id))

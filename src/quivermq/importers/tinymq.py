@@ -1,5 +1,6 @@
 """TinyMQ: a directory with a log for each topic, for its dead letters, and for each group's own copy."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest
 from quivermq.importers.files import file_bytes, first_bytes, names_in
 from quivermq.importers.model import Findings
-from quivermq.importers.tinymq_lines import Unreadable, message_of, parse_record
+from quivermq.importers.tinymq_lines import PUT, Unreadable, message_of, parse_record
 from quivermq.importers.tinymq_topic import TinyTopic, TopicFiles
 
 KIND = "tinymq"
@@ -17,6 +18,9 @@ _DEAD = ".dlq"
 _GROUP = "::"
 # So much of a file is looked at to tell whose it is.
 _LOOK_BYTES = 256 * 1024
+# How lines begin, whatever becomes of the rest of them.
+_BEGINNING = re.compile(rb'\{\s*"type"\s*:\s*"(?:PUT|ACK)"')
+_TOPIC = re.compile(rb'\{"type":"PUT","message":\{"id":"[^"\\]*","topic":"([^"\\]*)"')
 
 
 def looks_like(path: Path, disk: Disk) -> bool:
@@ -73,33 +77,42 @@ def _logs(disk: Disk, path: Path) -> list[Path]:
 
 
 def _is_log(disk: Disk, path: Path) -> bool:
-    return any(True for _ in _first_records(disk, path))
+    return any(map(_BEGINNING.match, _first_lines(disk, path)))
 
 
 def topic_name(disk: Disk, path: Path) -> str:
     """What a topic is called. Its messages tell, because the name of a file may be read in two ways."""
     stem = path.name.removesuffix(_SUFFIX)
-    for record in _first_records(disk, path):
-        if record.get("type") != "PUT":
-            continue
-        try:
-            told = message_of(record).topic
-        except Unreadable:
-            continue
-        if stem in (told, _written(told), told.replace("/", "@")):
-            return told
-    return stem.replace("_b_", "/").replace("@", "/").replace("_a_", "@")
+    for told in _told_topics(disk, path):
+        for written in (told, _written(told), told.replace("/", "@")):
+            more = stem.removeprefix(written)
+            if written and not more:
+                return told
+            # Copies and dead letters may call themselves what the topic is called.
+            if written and more != stem and more.startswith((_GROUP, _DEAD)):
+                return told + _read(more)
+    return _read(stem)
 
 
 def _written(topic: str) -> str:
     return topic.replace("/", "_b_").replace("@", "_a_")
 
 
-def _first_records(disk: Disk, path: Path) -> Iterator[dict[str, object]]:
-    *lines, rest = first_bytes(disk, path, _LOOK_BYTES).split(b"\n")
-    for line in (*lines, rest):
-        if line.startswith(b"{"):
-            try:
-                yield parse_record(line)
-            except Unreadable:
-                continue
+def _read(written: str) -> str:
+    return written.replace("_b_", "/").replace("@", "/").replace("_a_", "@")
+
+
+def _told_topics(disk: Disk, path: Path) -> Iterator[str]:
+    """What the first messages say that their topic is. A long one is cut off, and still begins with it."""
+    for line in _first_lines(disk, path):
+        try:
+            record = parse_record(line)
+            if record["type"] == PUT:
+                yield message_of(record).topic
+        except Unreadable:
+            if match := _TOPIC.match(line):
+                yield match[1].decode(errors="replace")
+
+
+def _first_lines(disk: Disk, path: Path) -> list[bytes]:
+    return first_bytes(disk, path, _LOOK_BYTES).split(b"\n")

@@ -68,7 +68,9 @@ class LogFiles:
 
 
 def _lines_of(number: int, file: File, size: int, findings: Findings) -> Iterator[Line]:
-    rest, at = b"", 0
+    # In parts, and joined only once the line ends: a long one would be copied again and again.
+    rest: list[bytes] = []
+    rest_bytes, at = 0, 0
     skipped_from: int | None = None
     read = 0
     while read < size:
@@ -79,25 +81,26 @@ def _lines_of(number: int, file: File, size: int, findings: Findings) -> Iterato
         read += len(chunk)
         *whole, last = chunk.split(b"\n")
         if whole:
-            whole[0] = rest + whole[0]
+            whole[0] = b"".join((*rest, whole[0]))
             if skipped_from is not None:
                 _tell_long(findings, file.path, skipped_from, at + len(whole[0]))
                 at += len(whole.pop(0)) + 1
                 skipped_from = None
-            rest = b""
+            rest, rest_bytes = [], 0
             for data in whole:
                 if data.strip():
                     yield Line(number, at, data)
                 at += len(data) + 1
-        rest += last
-        if len(rest) > LINE_BYTES_MAX or skipped_from is not None:
+        rest.append(last)
+        rest_bytes += len(last)
+        if rest_bytes > LINE_BYTES_MAX or skipped_from is not None:
             skipped_from = at if skipped_from is None else skipped_from
-            at += len(rest)
-            rest = b""
+            at += rest_bytes
+            rest, rest_bytes = [], 0
     if skipped_from is not None:
         _tell_long(findings, file.path, skipped_from, size)
-    elif rest.strip():
-        yield Line(number, at, rest)
+    elif (data := b"".join(rest)).strip():
+        yield Line(number, at, data)
 
 
 def _tell_long(findings: Findings, path: Path, start: int, end: int) -> None:

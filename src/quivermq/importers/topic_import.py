@@ -4,18 +4,19 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from quivermq.clock import Clock
-from quivermq.delivery.adoption import Progress
+from quivermq.delivery.dead_letters import STORY_BYTES
 from quivermq.errors import Conflict, TopicExists
+from quivermq.importers.adopter import Adopter
 from quivermq.importers.encoding import item_bytes, stored_bytes
-from quivermq.importers.group_progress import Finished, messages_of, progress_in
+from quivermq.importers.group_progress import Finished
 from quivermq.importers.ledger import Ledger
 from quivermq.importers.ledger_book import LedgerBook
-from quivermq.importers.model import Item, SeenId, Source, SourceGroup, SourceTopic
+from quivermq.importers.limits import MESSAGE_BYTES_MAX, Limits
+from quivermq.importers.model import Item, Source, SourceTopic
 from quivermq.importers.naming import own_name
-from quivermq.importers.stream import Place, StreamKey, StreamWriter
+from quivermq.importers.stream import StreamKey, StreamWriter
 from quivermq.importers.summary import TopicSummary
-from quivermq.importers.target import Lane, Target, View
-from quivermq.topic.adopted_ids import ADOPTED_MAX, AdoptedId
+from quivermq.importers.target import Target, View
 from quivermq.topic.names import dead_letter_name
 from quivermq.topic.settings import TopicSettings
 
@@ -38,7 +39,13 @@ class TopicImport:
     """One run for one topic."""
 
     def __init__(
-        self, source: Source, topic: SourceTopic, name: str, target: Target, options: Options
+        self,
+        source: Source,
+        topic: SourceTopic,
+        name: str,
+        target: Target,
+        book: LedgerBook,
+        options: Options,
     ) -> None:
         self._source = source
         self._topic = topic
@@ -46,35 +53,41 @@ class TopicImport:
         self._target = target
         self._options = options
         self._summary = TopicSummary(topic.name, name)
+        self._ledger = Ledger(target, book, name, options.clock)
+        self._names = {False: name, True: dead_letter_name(name)}
+        self._limits = {dead: Limits(target, self._ledger, each) for dead, each in self._names.items()}
+        self._waiting_tried = 0
         # By whether they are dead letters: the topic as it is, and who writes each partition.
         self._views: dict[bool, View | None] = {}
         self._writers: dict[tuple[bool, int], StreamWriter] = {}
 
     def check(self) -> None:
         """Read everything once, and write nothing: whatever could not be imported becomes a finding."""
-        self._look()
+        self._look(is_dry=True)
         for is_dead, items in self._items():
             for item in items:
                 if not self._is_left_out(item):
                     self._size(item, is_dead)
         _ = self._topic.seen_ids
 
-    def run(self, book: LedgerBook) -> TopicSummary:
+    def run(self) -> TopicSummary:
         """Import the topic."""
-        self._ledger = Ledger(self._target, book, self._name, self._options.clock)
         self._import_id = self._known_import()
         self._seen_ids = list(self._topic.seen_ids)
-        self._look()
+        self._look(is_dry=self._options.is_dry)
         self._summary = TopicSummary(self._topic.name, self._name)
         for is_dead, items in self._items():
             for item in items:
                 self._take(item, is_dead)
         for writer in self._writers.values():
             writer.flush()
-        self._adopt_groups()
-        self._adopt_ids()
+        if not self._options.is_dry:
+            # Also one of which nothing is left: whoever looks for it here finds it, and its partitions.
+            self._made(False)
+        self._adopt()
         for writer in self._writers.values():
             writer.finish()
+        self._tell_waiting_tried()
         return self._summary
 
     def _items(self) -> Iterator[tuple[bool, Iterator[Item]]]:
@@ -96,14 +109,19 @@ class TopicImport:
             yield item
         self._options.progress(done)
 
-    def _look(self) -> None:
-        names = {False: self._name, True: dead_letter_name(self._name)}
-        self._views = {is_dead: self._target.look(name) for is_dead, name in names.items()}
-        usual = TopicSettings()
-        self._limits_bytes = {
-            is_dead: (usual if view is None else view.settings).message_bytes_max
-            for is_dead, view in self._views.items()
-        }
+    def _look(self, *, is_dry: bool) -> None:
+        self._views = {is_dead: self._target.look(name) for is_dead, name in self._names.items()}
+        self._tell_partitions(self._views[False])
+        for is_dead, limits in self._limits.items():
+            limits.look(self._views[is_dead], is_dry=is_dry)
+
+    def _tell_partitions(self, view: View | None) -> None:
+        if view is not None and view.settings.partitions < self._topic.partitions:
+            problem = (
+                f"{self._topic.name} has {self._topic.partitions} partitions and {self._name}"
+                f" {view.settings.partitions}: several go into one"
+            )
+            self._source.findings.add(self._source.path, None, problem, is_damage=False)
 
     def _known_import(self) -> str:
         """By what this source is known in the ledger, or will be."""
@@ -130,11 +148,18 @@ class TopicImport:
         if is_dead:
             summary.dead_letters += 1
         else:
+            is_waiting = (item.deliver_at_us or 0) > self._now_us
             summary.imported += 1
-            summary.retried += item.attempts > 0
-            summary.scheduled += (item.deliver_at_us or 0) > self._now_us
+            summary.scheduled += is_waiting
+            # Attempts belong to a place, and it has none before it is due.
+            summary.retried += item.attempts > 0 and not is_waiting
+            self._waiting_tried += item.attempts > 0 and is_waiting
         if not self._options.is_dry:
-            (writer or self._open_writer(is_dead, item.partition)).add(item, size_bytes)
+            if writer is None:
+                writer = self._open_writer(is_dead, item.partition)
+                # A topic that was just made may have another limit than was expected.
+                self._limits[is_dead].let_in(size_bytes)
+            writer.add(item, size_bytes)
 
     def _was_noted(self, item: Item, is_dead: bool) -> bool:
         """Whether the ledger knows of it: all that a dry run can tell."""
@@ -157,13 +182,18 @@ class TopicImport:
 
     def _size(self, item: Item, is_dead: bool) -> int | None:
         """How much of a chunk an item takes; None when the topic does not let it in, which is told."""
-        framed_bytes, limit = item_bytes(item), self._limits_bytes[is_dead]
-        if framed_bytes <= limit or (size := stored_bytes(item)) <= limit:
+        framed_bytes, limits = item_bytes(item), self._limits[is_dead]
+        if framed_bytes <= limits.bytes:
             return framed_bytes
-        problem = (
-            f"it has {size} bytes, and {self._name} lets in {limit}:"
-            " make the topic with a larger message_bytes_max and import again"
-        )
+        size = stored_bytes(item)
+        if is_dead:
+            # It may go back one day.
+            self._limits[False].let_in(size)
+        if limits.let_in(size + STORY_BYTES if is_dead else size):
+            return framed_bytes
+        problem = f"it has {size} bytes, and {self._names[is_dead]} lets in {limits.bytes}"
+        if size <= MESSAGE_BYTES_MAX:
+            problem += ": give the topic a larger message_bytes_max and import again"
         self._refuse(item, problem)
         return None
 
@@ -178,12 +208,22 @@ class TopicImport:
         if item.dead is not None:
             self._summary.dead_letters -= 1
         else:
+            is_waiting = (item.deliver_at_us or 0) > self._now_us
             self._summary.imported -= 1
-            self._summary.retried -= item.attempts > 0
+            self._summary.scheduled -= is_waiting
+            self._summary.retried -= item.attempts > 0 and not is_waiting
+            self._waiting_tried -= item.attempts > 0 and is_waiting
+
+    def _tell_waiting_tried(self) -> None:
+        if self._waiting_tried:
+            problem = (
+                f"messages of {self._topic.name} that were tried before and wait until they are due:"
+                f" {self._waiting_tried}. Their attempts begin anew"
+            )
+            self._source.findings.add(self._source.path, None, problem, is_damage=False)
 
     def _key(self, is_dead: bool, partition: int) -> StreamKey:
-        topic = dead_letter_name(self._name) if is_dead else self._name
-        return StreamKey(self._import_id, is_dead, partition, topic)
+        return StreamKey(self._import_id, is_dead, partition, self._names[is_dead])
 
     def _open_writer(self, is_dead: bool, partition: int) -> StreamWriter:
         if not self._writers:
@@ -217,7 +257,8 @@ class TopicImport:
         view = self._views[is_dead]
         if view is not None:
             return view
-        name = dead_letter_name(self._name) if is_dead else self._name
+        self._ledger.begin()
+        name = self._names[is_dead]
         settings = {} if is_dead else self._new_settings()
         try:
             self._target.create(name, **settings)
@@ -225,7 +266,7 @@ class TopicImport:
             raise Conflict(f"somebody else has just made {name}: import again") from None
         view = self._views[is_dead] = self._target.look(name)
         assert view is not None, "it was made"
-        self._limits_bytes[is_dead] = view.settings.message_bytes_max
+        self._limits[is_dead].note_made(view)
         return view
 
     def _new_settings(self) -> dict[str, int]:
@@ -236,68 +277,19 @@ class TopicImport:
             settings["dedup_window_ms"] = window_ms
         return settings
 
-    # What the source knows besides.
-
-    def _adopt_groups(self) -> None:
-        if self._options.is_dry:
-            self._summary.groups = [own_name(group.name) for group in self._groups]
-            return
-        view = self._target.look(self._name) if self._groups else None
-        if view is not None:
-            for group in self._groups:
-                self._adopt_group(group, own_name(group.name), view)
-
-    def _adopt_group(self, group: SourceGroup, name: str, view: View) -> None:
-        partitions = range(self._topic.partitions)
-        producers = {self._key(False, number).producer_id: number for number in partitions}
-        is_left = False
-        for lane, offsets in view.lanes.items():
-            messages = messages_of(self._target, self._name, lane, offsets, producers)
-            try:
-                is_left |= not self._put_group(
-                    name, lane, view, progress_in(messages, group, offsets.start)
-                )
-            except ValueError as error:
-                problem = f"the group {group.name} begins anew in {self._name}: {error}"
-                self._source.findings.add(self._source.path, None, problem)
-                is_left = True
-        (self._summary.groups_left if is_left else self._summary.groups).append(name)
-
-    def _put_group(self, group: str, lane: Lane, view: View, progress: Progress) -> bool:
-        """Let a group go on there, unless it has been elsewhere since it was last put somewhere."""
-        stream = str(self._key(False, 0))
-        known = self._ledger.state(stream, view.created_us).adopted.get((group, lane))
-        if progress == known:
-            return True
-        self._ledger.begin()
-        if not self._target.adopt(self._name, group, lane, progress, known):
-            return False
-        self._ledger.note_adopted(stream, view.created_us, group, lane, progress)
-        return True
-
-    def _adopt_ids(self) -> None:
+    def _adopt(self) -> None:
+        """Take over what the source knows besides its messages."""
         now_us = self._options.clock.now_us()
         seen = [each for each in self._seen_ids if each.expires_at_us > now_us]
-        if self._options.is_dry or not seen:
+        if self._options.is_dry:
+            self._summary.groups = [own_name(group.name) for group in self._groups]
             self._summary.dedup_ids = len(seen)
             return
-        view = self._made(False)
-        if max(each.expires_at_us for each in seen) > now_us + view.settings.dedup_window_ms * 1000:
-            problem = (
-                f"deduplication ids are remembered for longer than {self._name} does:"
-                f" {view.settings.dedup_window_ms} ms"
-            )
-            self._source.findings.add(self._source.path, None, problem, is_damage=False)
-        places = self._writers[False, 0].places if (False, 0) in self._writers else {}
-        adopted = [_adopted_id(each, places) for each in seen]
-        for start in range(0, len(adopted), ADOPTED_MAX):
-            self._summary.dedup_ids += self._target.adopt_ids(
-                self._name, adopted[start : start + ADOPTED_MAX]
-            )
-
-
-def _adopted_id(seen: SeenId, places: dict[int, Place]) -> AdoptedId:
-    place = None if seen.identity is None else places.get(seen.identity)
-    if place is None:
-        return AdoptedId(seen.dedup_id, seen.expires_at_us)
-    return AdoptedId(seen.dedup_id, seen.expires_at_us, *place.lane, place.offset)
+        partitions = range(self._topic.partitions)
+        adopter = Adopter(
+            self._target, self._ledger, self._source, self._name, [self._key(False, n) for n in partitions]
+        )
+        adopter.adopt_groups(self._groups, self._summary)
+        if seen:
+            places = self._writers[False, 0].places if (False, 0) in self._writers else {}
+            self._summary.dedup_ids = adopter.adopt_ids(seen, places, now_us)

@@ -198,6 +198,8 @@ def test_a_wrong_call_puts_nothing(data: Path, arguments: list[str], reason: str
         b'{"value":"v","partition":"a"}',
         b'{"value":"v","timestamp":true}',
         b'{"value":"v","delay_ms":1e400}',
+        b'{"value":"v","expires_at":"noon"}',
+        b'{"value":"v","expires_at":4102444800000000,"delay_ms":5}',
     ],
 )
 def test_a_field_of_the_wrong_type_is_an_error_in_words(data: Path, line: bytes) -> None:
