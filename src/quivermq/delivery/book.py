@@ -91,6 +91,11 @@ class Book:
         if end and self.settings.durability == "fsync":
             self._journal.sync(end)
 
+    def settle(self) -> None:
+        """Write down what is done already: then nobody has to look for dead letters. Raises DiskRefused."""
+        with self._lock:
+            self._pay()
+
     def _pay(self) -> None:
         """Write down what is done already. Until then nothing else may be written.
 

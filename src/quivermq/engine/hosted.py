@@ -55,6 +55,7 @@ class Hosted:
         space: Space,
         graves: Callable[[str, bool], Graves | None],
         archived: Callable[[str], ArchivedTopic | None] = lambda _: None,
+        settle: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.topic = topic
         self.name = topic.name
@@ -64,6 +65,7 @@ class Hosted:
         self._space = space
         self._graves = graves
         self._archived = archived
+        self._settle = settle
         self._changing = threading.RLock()
         self.groups: dict[str, Group] = {}
         # Where those wait who read along at the end of a log.
@@ -312,8 +314,12 @@ class Hosted:
         """Remove the segments that nobody keeps any more; with `archived`, those in the archive as well.
 
         Raises StorageFailed where the topic has an archive that cannot be reached, or is not that of its
-        logs: then nothing goes that nobody is sure of.
+        logs: then nothing goes that nobody is sure of. Raises DiskRefused while there is no room for a note
+        of what only the messages themselves tell so far.
         """
+        self.topic.seen.make_durable()
+        if not self._settle(self.name):
+            return Removed()
         is_forced = self.settings.retention_force and not archived
         archive = None if is_forced else self._archived(self.name)
         removed = Removed()

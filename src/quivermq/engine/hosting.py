@@ -35,7 +35,12 @@ from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics
 from quivermq.settings import Settings
 from quivermq.topic.draft import Draft
-from quivermq.topic.names import check_topic_name, dead_letter_name, is_dead_letter_topic
+from quivermq.topic.names import (
+    DEAD_LETTER_SUFFIX,
+    check_topic_name,
+    dead_letter_name,
+    is_dead_letter_topic,
+)
 from quivermq.topic.partition import Partition
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.stored import StoredTopic, load_topic, store_topic
@@ -290,7 +295,14 @@ class Hosting:
     def _host(self, name: str, settings: TopicSettings) -> Hosted:
         topic = Topic(self._directory, name, settings, self.clock)
         return Hosted(
-            self._directory, topic, self.clock, self.metrics, self._space, self._graves, self._archived
+            self._directory,
+            topic,
+            self.clock,
+            self.metrics,
+            self._space,
+            self._graves,
+            self._archived,
+            self._settle,
         )
 
     def _archived(self, topic: str) -> ArchivedTopic | None:
@@ -307,6 +319,22 @@ class Hosting:
             return None
         # One that is just being added is not known to all groups yet.
         return Graves(hosted.topic.partitions[: hosted.settings.partitions], hosted.ring)
+
+    def _settle(self, topic: str) -> bool:
+        """Have written down which messages of a topic came from its dead letters, or are dead letters.
+
+        Until then, they themselves tell it, and have to stay; False while some are on their way. Raises
+        DiskRefused.
+        """
+        origin = topic.removesuffix(DEAD_LETTER_SUFFIX)
+        if origin != topic:
+            hosted = self._hosted.get(origin)
+            for group in hosted.groups.values() if hosted is not None else ():
+                for cursor in group.cursors:
+                    cursor.settle()
+            return True
+        graves = self._hosted.get(dead_letter_name(topic))
+        return graves is None or all(each.removals.settle() for each in graves.topic.partitions)
 
     def _topic_path(self, name: str) -> Path:
         return self.path / "topics" / name

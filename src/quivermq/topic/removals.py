@@ -74,6 +74,8 @@ class Removals(Removed):
         self._name = name
         self._lock = threading.Lock()
         self._log: StateLog | None = None
+        # What is done already, and could not be written yet.
+        self._owed = b""
         if directory.disk.is_directory(directory.path / name):
             self._replay()
 
@@ -100,10 +102,20 @@ class Removals(Removed):
         record = pack(_REMOVED, move.lane, runs(move.offsets))
         with self._lock:
             self.apply(record)
+            self._owed += record
         try:
-            self._note(record)
+            self.settle()
         except DiskRefused as error:
             logger.warning("%s is not written: %s", self._name, error)
+
+    def settle(self) -> bool:
+        """Write what is done already, and return whether no move is under way.
+
+        From then on, nobody has to look for messages at their target. Raises DiskRefused.
+        """
+        if self._owed:
+            self._note(b"")
+        return not self.unfinished
 
     def give_up(self, move: Move) -> None:
         """Forget a move that did not get as far as the other log."""
@@ -121,8 +133,8 @@ class Removals(Removed):
         with self._lock:
             if self._log is None:
                 self._log = StateLog(self._directory, self._name)
-            end = self._log.append(record)
-            self._log.sync(end)
+            self._log.sync(self._log.append(self._owed + record))
+            self._owed = b""
             self.apply(record)
             if self._log.wants_snapshot:
                 self._log.try_snapshot(parts(self._snapshot()))

@@ -250,6 +250,21 @@ class Seen:
                 else:
                     self._log.append(self._packed_checkpoint())
 
+    def make_durable(self) -> None:
+        """Have on stable storage what is known: retention is about to take the messages that tell it, too.
+
+        Raises DiskRefused: then they have to stay.
+        """
+        if self._log is None:
+            return
+        # Also to wait for who has appended a message, and not noted it yet.
+        with self.lock:
+            if self._has_lost:
+                self._checkpoint = self._known_ends()
+                self._log.snapshot(parts(self._snapshot()))
+                self._has_lost = False
+        self._log.sync()
+
     def _write(self, record: bytes) -> None:
         """Write along what is known. On a full disk, the next opening finds it in the lane itself."""
         if self._log is None:
