@@ -71,6 +71,7 @@ def test_segments_that_could_not_go_do_not_go_out_of_order() -> None:
         assert [record.value for record in directory.log("log").records()] == [b"3"]
 
 
+@pytest.mark.fault("full", "engine")
 def test_delayed_messages_that_do_not_fit_leave_nothing_behind() -> None:
     """Those of the first bucket stayed when there was no room for those of the second."""
     disk = FaultyDisk()

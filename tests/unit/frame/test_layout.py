@@ -7,6 +7,8 @@ from quivermq.errors import InvalidFrame
 from quivermq.frame import Column, Frame
 from quivermq.frame.layout import Layout, layout, presence
 
+pytestmark = pytest.mark.fault("hostile", "engine")
+
 VALUE = int32s(0, 1) + padded(b"v")
 TWO_VALUES = int32s(0, 1, 2) + padded(b"vw")
 ONE_BIT = padded(b"\1")

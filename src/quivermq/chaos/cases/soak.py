@@ -19,7 +19,7 @@ from quivermq.topic.incoming import Message
 DELAYED, IN_FLIGHT = 1_000_000, 100_000
 ERROR_P99_S = 1.0
 # What a broker may take with all that on its hands, and how much of it may come while it works.
-RSS_BYTES_MAX = 96 * 1024 * 1024
+RSS_BYTES_MAX = 80 * 1024 * 1024
 GROWTH_BYTES_MAX = 32 * 1024 * 1024
 # How many messages may be left out because the machine itself stood still when they were due: with more
 # of them, what is left says little.
@@ -30,6 +30,7 @@ _BATCH, _BATCHES_PER_S = 20, 5
 _DELAYS_S = (0.2, 5.0)
 _STOCK_BATCH = 5000
 _DAY_S = 24 * 3600
+_SOON_S, _SPREAD_S = 3600, 4 * 3600
 _TICK_S = 0.05
 _PAUSE_S = 0.25
 
@@ -71,7 +72,7 @@ class Measured:
 
 def over_http(trial: Trial, seconds: float, delayed: int = DELAYED, in_flight: int = IN_FLIGHT) -> Measured:
     """Stock a directory, serve it, and let a client come and go for so many seconds."""
-    _stock(trial.data, delayed, in_flight)
+    _stock(trial.data, delayed, in_flight, seconds + _SOON_S)
     with (
         trial.nursery() as lives,
         broker(lives, trial.data, storage__durability="os") as process,
@@ -80,7 +81,7 @@ def over_http(trial: Trial, seconds: float, delayed: int = DELAYED, in_flight: i
         work.run()
         measured = work.measured()
         stats = process.caller().call("GET", "/v1/stats").document["topics"]
-        measured.delayed = stats["later"]["delayed"]
+        measured.delayed = stats[_TOPIC]["delayed"]
         measured.in_flight = stats["flight"]["groups"][_GROUP]["in_flight"]
         process.stop()
     expect(measured.delayed == delayed, f"{measured.delayed} of {delayed} are still delayed")
@@ -89,15 +90,16 @@ def over_http(trial: Trial, seconds: float, delayed: int = DELAYED, in_flight: i
     return measured
 
 
-def _stock(path: Path, delayed: int, in_flight: int) -> None:
+def _stock(path: Path, delayed: int, in_flight: int, first_s: float) -> None:
     with open_engine(path) as engine:
-        for topic in ("later", "flight", _TOPIC):
+        for topic in ("flight", _TOPIC):
             engine.create_topic(topic, durability="os")
-        later, flight = engine.queue("later"), engine.queue("flight")
+        later, flight = engine.queue(_TOPIC), engine.queue("flight")
         for start in range(0, delayed, _STOCK_BATCH):
             numbers = range(start, min(delayed, start + _STOCK_BATCH))
-            # Over a day, and none of them before the end of the longest soak.
-            later.put_many([Message(b"%d" % n, delay=2 * _DAY_S + n * _DAY_S / delayed) for n in numbers])
+            # None before the end, and all of them soon enough that a broker would have them in memory, were
+            # there no limit.
+            later.put_many([Message(b"%d" % n, delay=first_s + n * _SPREAD_S / delayed) for n in numbers])
         for start in range(0, in_flight, _STOCK_BATCH):
             flight.put_many([b"%d" % n for n in range(start, min(in_flight, start + _STOCK_BATCH))])
         while flight.get_many(_STOCK_BATCH, lease=2 * _DAY_S):
@@ -161,7 +163,8 @@ class _Work:
             self._take(caller)
 
     def _take(self, caller: Caller) -> None:
-        messages = caller.receive(_TOPIC, _GROUP, 100, wait_ms=1000)
+        # Longer than any error that is allowed: who asks again soon does not notice that nobody woke it.
+        messages = caller.receive(_TOPIC, _GROUP, 100, wait_ms=10_000)
         now = self._now()
         self._came.update((message["value"], now) for message in messages)
         if messages:
