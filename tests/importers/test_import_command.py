@@ -96,6 +96,12 @@ def test_all_brings_what_was_consumed(source: Path, tmp_path: Path) -> None:
         (["--from", "ledgerq", TINY / "plain", "--topic", "x"], 2, "This looks like a tinymq directory"),
         (["--from", "ledgerq", FIXTURES / "goqueue" / "broker_data_dir"], 2, "This looks like a goqueue"),
         (["--from", "goqueue", FIXTURES / "fluxmq" / "adapter"], 2, "This looks like a fluxmq directory"),
+        (
+            ["--from", "goqueue", FIXTURES / "goqueue" / "corrupt"],
+            2,
+            "What is in crc_flip_mid/ looks like one",
+        ),
+        (["--from", "fluxmq", FIXTURES / "fluxmq" / "corrupt"], 2, "What is in crc_flip/ looks like one"),
         (["--from", "ledgerq", LEDGER / "plain" / "queue"], 2, "say --topic NAME"),
         (["--from", "tinymq", TINY / "plain", "--name", "orders"], 2, "--name is THERE=HERE, not 'orders'"),
         (["--from", "tinymq", TINY / "plain", "--source-topic", "x"], 2, "has no topic 'x'"),

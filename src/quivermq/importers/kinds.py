@@ -7,6 +7,7 @@ from typing import Protocol, cast
 
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, StorageFailed
+from quivermq.importers.files import subdirectories
 from quivermq.importers.model import Source
 
 KINDS: Sequence[str] = ("ledgerq", "tinymq", "fluxmq", "goqueue")
@@ -37,10 +38,11 @@ def open_source(kind: str, path: Path, disk: Disk) -> Source:
     try:
         return _reader(kind).open_source(path, disk)
     except InvalidRequest as error:
-        seems = detect(path, disk)
-        if not seems:
-            raise
-        raise InvalidRequest(f"{error}. This looks like a {' or '.join(seems)} directory") from None
+        if others := [each for each in detect(path, disk) if each != kind]:
+            raise InvalidRequest(f"{error}. This looks like a {' or '.join(others)} directory") from None
+        if below := [each.name for each in subdirectories(disk, path) if _looks_like(kind, each, disk)]:
+            raise InvalidRequest(f"{error}. What is in {below[0]}/ looks like one: give that") from None
+        raise
 
 
 def detect(path: Path, disk: Disk) -> list[str]:
