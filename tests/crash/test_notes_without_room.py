@@ -9,6 +9,7 @@ from support.queues import LONG_S, Life
 
 from quivermq.chaos.tally import tried
 from quivermq.errors import DiskRefused
+from quivermq.topic.removals import Move, Removals
 
 pytestmark = pytest.mark.fault("interrupted", "engine")
 
@@ -85,3 +86,22 @@ def test_a_burial_at_every_step_of_which_there_is_no_room() -> None:
         buried += 1
         tried()
     assert buried
+
+
+def test_what_is_on_its_way_back_stays_until_it_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may handle it, and retention come by, before the redrive itself has gone on."""
+    life = with_two_dead_letters()
+    finish, between = Removals.finish, list[object]()
+
+    def finish_late(removals: Removals, move: Move) -> None:
+        monkeypatch.undo()
+        life.get().ack()
+        between.append(life.engine.compact().segments)
+        between.append([letter.value for letter in life.killed().queue().dead_letters()])
+        finish(removals, move)
+
+    monkeypatch.setattr(Removals, "finish", finish_late)
+    assert life.queue().redrive(limit=1) == 1
+    assert between == [0, [b"two"]]
+    assert life.engine.compact().segments == 1
+    assert [letter.value for letter in life.killed().queue().dead_letters()] == [b"two"]
