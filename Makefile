@@ -1,5 +1,5 @@
-# Every target works on a machine that has only Python, make and a package registry:
-# the first one that runs makes .venv from the lock file.
+# Every target works on a machine that has only Python, make and a package registry: the first one that runs
+# makes .venv from the lock file. `make run` takes what serves and no more; any other lets .venv grow.
 
 PYTHON ?= python3
 LOCK_FLAGS ?=
@@ -9,6 +9,7 @@ CHAOS_CYCLES ?= 2000
 SOAK_SECONDS ?= 3600
 
 BIN := .venv/bin
+SERVING := .venv/.serving
 INSTALLED := .venv/.installed
 FUZZER := .venv-fuzz/.installed
 BROWSER := .venv/.browser
@@ -24,17 +25,17 @@ SOAK := tests/crash/test_soak.py
 USE := tests/acceptance tests/importers tests/dashboard
 
 .DEFAULT_GOAL := help
-.PHONY: help run examples pipeline test test-queue test-faults test-soak test-use test-spark check check-format check-lint check-types check-layers \
+.PHONY: help run examples pipeline test test-queue test-faults test-soak test-use test-spark test-spark-lowest check check-format check-lint check-types check-layers \
 	bench fuzz format chaos soak faults \
 	reference docs docs-serve lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(INSTALLED) ## serve build/data as a broker, and say where to look
+run: $(SERVING) ## serve build/data as a broker, and say where to look
 	$(BIN)/quiver serve --data build/data --port $(PORT)
 
-examples: $(INSTALLED) ## run the first examples: a queue, and the log below it
+examples: $(SERVING) ## run the first examples: a queue, and the log below it
 	$(BIN)/python examples/first_queue.py && $(BIN)/python examples/first_log.py
 
 pipeline: $(INSTALLED) ## run a pipeline on Spark: orders in, revenue out, a report to look at
@@ -54,6 +55,12 @@ endif
 
 test-spark: $(INSTALLED) ## run the tests of the pipeline
 	$(PYTEST) tests/spark
+
+# Not a part of `make test`: it installs a Spark of its own, of half a gigabyte.
+test-spark-lowest: ## run some tests of the pipeline on the lowest Spark that is supported
+	test -d build/spark-lowest || $(PYTHON) -m venv build/spark-lowest
+	build/spark-lowest/bin/pip install --quiet -e '.[server,spark]' 'pyspark==4.2.*' pytest pytest-timeout hypothesis
+	build/spark-lowest/bin/python -m pytest -p no:cacheprovider tests/spark/test_read.py -k 'every_use or every_column or catalog'
 
 # All that is in none of the other parts, so that nothing is left out.
 test-queue: $(INSTALLED) ## run the tests of the queue and of its parts
@@ -117,26 +124,39 @@ docs: $(INSTALLED) ## build the documentation as a site into build/site; a link 
 docs-serve: $(INSTALLED) ## show the site at http://127.0.0.1:8000, anew with each change
 	$(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8000 --watch CHANGELOG.md --watch CONTRIBUTING.md --watch examples
 
-# The lock holds no registry address, so it serves every mirror. Pins stay unless pyproject.toml
-# rules them out; LOCK_FLAGS=--upgrade takes the newest allowed versions instead.
-lock: ## resolve the dependencies anew into requirements-dev.lock
+# The locks hold no registry address, so they serve every mirror. Pins stay unless pyproject.toml rules them out;
+# LOCK_FLAGS=--upgrade takes the newest allowed versions instead. The small one has the pins of the large one, so
+# that one environment can grow from the first to the second.
+lock: ## resolve the dependencies anew into requirements-dev.lock and requirements-serve.lock
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet 'uv>=0.9,<1'
 	.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 		--extra dev $(LOCK_FLAGS) --output-file requirements-dev.lock pyproject.toml
+	.venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		--extra serve --constraints requirements-dev.lock --output-file requirements-serve.lock pyproject.toml
 
 clean: ## remove everything that was made
 	rm -rf .venv .venv-lock .venv-fuzz .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The build backend comes from the lock as well, hence no build isolation.
+# What a broker needs, and nothing compiled that nobody runs: some 50 MB. The build backend comes from the lock as
+# well, hence no build isolation, and no use for the one that a Python 3.11 brings along.
+$(SERVING): requirements-serve.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements-serve.lock
+	$(BIN)/python -m pip install --quiet --no-compile --no-build-isolation --no-deps --editable .
+	@$(BIN)/python -m pip uninstall --quiet --yes setuptools 2>/dev/null
+	@touch $@
+
+# The rest, in the same place: pins are the same, so what is there already stays.
 $(INSTALLED): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
-	@touch $@
+	@touch $(SERVING) $@
 
 # The dashboard is used as a person would, in a real browser, and that comes from the system.
 # Not at the same time as the other tool, because the package manager does one thing at a time.

@@ -1,12 +1,14 @@
 """What every test run shares.
 
 The property tests' profile, and the last look at every store: whatever a test wrote below its `tmp_path`
-is verified when it ends, unless it is marked as one that damages it.
+is verified when it ends, unless it is marked as one that damages it. Ctrl-C is told to the tests and to the
+processes they start, also where a shell put the run into the background.
 
 A run asks the same as the one before, so that what fails was caused by a change. To look for something new,
 give it a `--hypothesis-seed`.
 """
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "fault(name, against): a row of the fault table, and what it is tried on"
     )
+    # A shell lets what it runs in the background ignore this, and whoever is started from there as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -17,7 +17,15 @@ from quivermq import errors
 from quivermq.cli.app import app
 from quivermq.errors import QuiverError
 from quivermq.settings.load import SETTINGS, variable_of
-from quivermq.settings.setting import INT64_MAX, STRICT, Setting, WeightsSetting, settings_of
+from quivermq.settings.setting import (
+    INT64_MAX,
+    STRICT,
+    PathSetting,
+    Setting,
+    TextSetting,
+    WeightsSetting,
+    settings_of,
+)
 from quivermq.topic.settings import TopicSettings, storage_names
 
 ROOT = Path(__file__).parents[1]
@@ -46,20 +54,33 @@ def settings_page() -> str:
 
 Defaults < `quiver.toml` < environment < arguments. A key that is unknown and a value that is not
 allowed are errors that name the key and where it came from; nothing is clamped.
-`quiver settings show` prints every value and its origin.
+`quiver settings show` prints every value and its origin, `quiver settings show --topic NAME` what a
+topic of that name is made with.
 
-In `quiver.toml` the part before the dot is the section:
+The file is that of `--config` or `QUIVER_CONFIG`, or else `quiver.toml` in the current directory. In it the
+part before the dot is the section:
 
 ```toml
+[server]
+data = "data"
+port = 7070
+
 [storage]
 segment_bytes = "128MiB"
-retention_ms = 604800000
+
+[topics]
+retention_ms = "7d"
 ```
 
-In the environment `{example}` is `{variable_of(example)}`.
+In the environment `{example}` is `{variable_of(example)}`. An option of `quiver serve` is an argument
+for the setting of its name: `--port` is `server.port`. A program gives the same tree to
+`quivermq.open(path, settings={{"storage": {{"segment_bytes": "128MiB"}}}})`, or what
+`quivermq.load_settings` made of a file, the environment and its own arguments.
 
-A size is a number of bytes or a number with `KiB`, `MiB` or `GiB`. A limit that may be left out is
-switched off with `none`.
+A size is a number of bytes or a number with `KiB`, `MiB` or `GiB`. A span of time is a number of
+milliseconds or a number with `ms`, `s`, `m`, `h` or `d`. A limit that may be left out is switched off with
+`none`. A relative path in the file begins at the directory of the file. What is secret is never a value,
+but in a file of its own.
 
 {table(header, rows)}
 ## Settings of a topic
@@ -67,6 +88,31 @@ switched off with `none`.
 They are the keyword arguments of `create_topic` and `alter_topic`, and are kept in the `topic.json` of the
 topic. A default that names another setting is the value which that had when the topic was made; to
 change it later leaves the topic as it is.
+
+What nobody gives as an argument, a new topic has from the section `[topics]`, whether it is made by
+`create_topic` or by the first message:
+
+```toml
+[topics]                # all topics
+attempts_max = 5
+lease_ms = "1m"
+
+[topics."events.>"]     # all topics below `events`
+retention_ms = "7d"
+
+[topics."events.*"]     # those with one level below it
+partitions = 4
+
+[topics."events.eu"]    # one topic
+partitions = 16
+```
+
+Setting by setting, the most specific rule counts that names it; its place in the file does not matter. Of
+two patterns, the first level in which they differ decides: a name counts more than `*`, and `*` more than
+`>`. Any pattern counts more than `[topics]`, also where that comes from the environment, as in
+`QUIVER_TOPICS__LEASE_MS=1m`. A setting that `[topics]` does not name is that of `[storage]`, if there is
+one of its name. Topics of dead letters are not meant: they follow their topic, and only a pattern that ends
+like their names, such as `orders.dlq`, is about them.
 
 {table(header, topic_rows)}"""
 
@@ -167,6 +213,8 @@ def _kind(option: Any) -> str:
 def _allowed(setting: Setting) -> str:
     if setting.choices:
         return ", ".join(f"`{word}`" for word in setting.choices)
+    if isinstance(setting, PathSetting | TextSetting):
+        return setting.expected.replace("none", "`none`")
     if isinstance(setting, WeightsSetting):
         example = setting.text(setting.default)
         return f"`{STRICT}`, or {setting.lowest} … {setting.highest} each, as in `{example}`"

@@ -8,6 +8,7 @@ from typing import Any
 from reference_tables import table
 
 from quivermq.server.openapi import openapi_document
+from quivermq.server.permissions import MEANINGS, PERMISSIONS, SCOPES, calls_of
 from quivermq.server.routes import all_routes
 
 _METHODS = ("get", "post", "put", "patch", "delete")
@@ -49,6 +50,17 @@ Made from the document that a broker serves at `/openapi.json`; [HTTP](http.md) 
 {document["info"]["description"]} A shape's name leads to
 [its fields](#shapes); a `?` behind a field means that it may be left out.
 
+## Scopes of keys
+
+What a key of each scope may do; each scope includes those above it.
+
+{_scopes()}
+Where a key is for some topics only, a call with a topic in its path is about that topic, or about every
+topic that a pattern there stands for. A call marked `each` looks at each topic it comes across: it leaves
+others out of what it tells, and refuses others that it is given. A call marked `all` needs a key for all
+topics. These need no key, nor do the files of the dashboard: {_open_calls()}.
+
+{_scope_table()}
 {sections}
 ## Errors
 
@@ -60,6 +72,25 @@ their call.
 ## Shapes
 
 {shapes}"""
+
+
+def _open_calls() -> str:
+    return ", ".join(f"`{call}`" for call in calls_of("none") if "dashboard" not in call)
+
+
+def _scopes() -> str:
+    return table(("scope", "may"), ((f"`{scope}`", meaning) for scope, meaning in MEANINGS.items()))
+
+
+def _scope_table() -> str:
+    """Every call that needs a key, by the least scope."""
+    rows = (
+        (f"`{call}`", *("✓" if SCOPES.index(scope) <= rank else "" for rank in range(len(SCOPES))), topics)
+        for scope in SCOPES
+        for call in calls_of(scope)
+        for topics in [PERMISSIONS[call].topics.replace("named", "in the path")]
+    )
+    return table(("call", *SCOPES, "topics"), rows)
 
 
 def _call(method: str, path: str, operation: dict[str, Any]) -> str:

@@ -30,6 +30,8 @@ _LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".toml": "toml"
 # More than that is to be loaded, not to be read.
 _SHOWN_CHARACTERS_MAX = 50_000
 _PICTURE = re.compile(r'<p><img alt="[^"]*" src="([^":]+\.svg)" ?/?></p>')
+_CELL_CODE = re.compile(r"<t[dh]\b[^>]*>.*?</t[dh]>", re.DOTALL)
+_CODE = re.compile(r"<code\b[^>]*>.*?</code>", re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 
 
@@ -77,7 +79,16 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         path = posixpath.join(posixpath.dirname(page.file.src_uri), image[1])
         return f'<div class="picture">{(Path(config.docs_dir) / path).read_text(encoding="utf-8")}</div>'
 
-    return _PICTURE.sub(drawn, html)
+    return _CELL_CODE.sub(_without_escapes, _PICTURE.sub(drawn, html))
+
+
+def _without_escapes(cell: "re.Match[str]") -> str:
+    """A cell of a table whose code shows a bar as a bar.
+
+    There it has to be written with a backslash, or it would end the cell. GitHub takes the backslash away
+    again, also inside of code; Python-Markdown only outside of it.
+    """
+    return _CODE.sub(lambda code: code[0].replace("\\|", "|"), cell[0])
 
 
 def place_of(path: str) -> str:

@@ -32,7 +32,7 @@ APPENDED = TIME + 250_000
 Vector = dict[str, Any]
 
 # Frames that a reader accepts although no writer here makes them.
-UNUSUAL = {"bytes-of-no-key", "repeated-header", "headers-of-nobody"}
+UNUSUAL = {"bytes-of-no-key", "repeated-header", "headers-of-nobody", "dead-letters"}
 
 # What the compressors once made of the body of `compressible`.
 STORED = {
@@ -160,6 +160,8 @@ def unusual_frames() -> Iterator[tuple[str, str, bytes]]:
     nobody = value + int32s(0, 0) + int32s(0) + int32s(0)
     empty = forged(nobody, columns=Column.VALUE | Column.HEADERS)
     yield "headers-of-nobody", "a column in which no message has anything", empty
+    given_up = forged(value, flags=Flag.DEAD_LETTERS)
+    yield "dead-letters", "the messages were given up, which only the queue says", given_up
 
 
 def invalid_frames() -> Iterator[tuple[str, bytes]]:
@@ -183,7 +185,7 @@ def lying_headers() -> Iterator[tuple[str, bytes]]:
     raw = int32s(0, 1) + padded(b"v")
     yield "unknown-version", forged(raw, version=2)
     yield "unknown-codec", forged(raw, codec=4)
-    yield "unknown-flag", forged(raw, flags=8)
+    yield "unknown-flag", forged(raw, flags=16)
     yield "unknown-column", forged(raw, columns=Column.VALUE | 64)
     yield "encrypted", forged(raw, bytes(12) + raw + bytes(16), flags=Flag.ENCRYPTED)
     yield "no-messages", forged(raw, message_count=0)

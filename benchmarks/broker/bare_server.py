@@ -13,6 +13,7 @@ import quivermq
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response
+from quivermq.server.permissions import Permission
 from quivermq.server.routing import Route
 from quivermq.server.run import Server
 from quivermq.settings import ServerSettings
@@ -31,7 +32,12 @@ async def _serve(path: str, port: int) -> None:
     told = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
     route = Route(
-        "POST", "/v1/topics/{topic}/messages", _constant, summary="Nothing.", scope="none", tag="bench"
+        "POST",
+        "/v1/topics/{topic}/messages",
+        _constant,
+        summary="Nothing.",
+        tag="bench",
+        permission=Permission("none"),
     )
     with quivermq.open(path) as engine:
         server = Server(App(Broker(engine, ServerSettings()), [route]), "127.0.0.1", port)

@@ -33,7 +33,7 @@ print("starting Spark, which takes some seconds …")
 spark = session()
 done = run(HERE / "orders" / "orders.toml", spark=spark)
 for sink in done.sinks:
-    print(f"{sink.read:,} messages went through to {sink.target}")
+    print(f"{sink.written:,} rows out of {sink.read:,} messages went to {sink.target}")
 
 print(f"\nThe Parquet table {BUILD / 'revenue'}:")
 table = spark.read.parquet(str(BUILD / "revenue"))

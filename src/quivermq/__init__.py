@@ -8,9 +8,10 @@ from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.engine import Compacted, Engine, Queue, TopicInfo
 from quivermq.engine import open_engine as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
+from quivermq.engine.in_flight import InFlight
 from quivermq.engine.looking import StoredMessage
 from quivermq.engine.reasons import DeadLetterReason
-from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
+from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -27,12 +28,14 @@ from quivermq.errors import (
     InvalidRequest,
     InvalidSettings,
     LeaseExpired,
+    LimitReached,
     MessageTooLarge,
     NotFound,
     OffsetOutOfRange,
     Overloaded,
     QuiverError,
     RateLimited,
+    Reentered,
     StorageFailed,
     TopicExists,
     TopicNotFound,
@@ -40,11 +43,13 @@ from quivermq.errors import (
     Unavailable,
     Unreachable,
     UnsupportedFrame,
+    UnsupportedSystem,
 )
 from quivermq.frame import Producer, Record
 from quivermq.log import DataDirectory, Log, LogFollower, Repair, Replaced, Report, follow, repair, verify
-from quivermq.settings import EngineSettings, Settings, StorageSettings, load_settings
+from quivermq.settings import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
 from quivermq.topic.adopted_ids import AdoptedId
+from quivermq.topic.defaults import load_settings
 from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.incoming import Message
 from quivermq.topic.put import FirstFrame, ProducerState, Put
@@ -54,6 +59,8 @@ __version__ = version("quivermq")
 
 __all__ = [
     "AdoptedId",
+    "Alert",
+    "ClientSettings",
     "Closing",
     "Compacted",
     "Conflict",
@@ -74,11 +81,13 @@ __all__ = [
     "FirstFrame",
     "FsyncFailed",
     "GroupNotFound",
+    "InFlight",
     "InvalidFrame",
     "InvalidName",
     "InvalidRequest",
     "InvalidSettings",
     "LeaseExpired",
+    "LimitReached",
     "Log",
     "LogFollower",
     "Message",
@@ -95,11 +104,13 @@ __all__ = [
     "QuiverError",
     "RateLimited",
     "Record",
+    "Reentered",
     "RemoteQueue",
     "Repair",
     "Replaced",
     "Report",
     "Scheduled",
+    "ServerSettings",
     "Settings",
     "StorageFailed",
     "StorageSettings",
@@ -115,6 +126,7 @@ __all__ = [
     "Unavailable",
     "Unreachable",
     "UnsupportedFrame",
+    "UnsupportedSystem",
     "__version__",
     "connect",
     "follow",

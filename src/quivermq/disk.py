@@ -14,27 +14,52 @@ have filled the directory, and a link in it must not lead a writer out of it.
 """
 
 import errno
-import fcntl
 import hashlib
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from quivermq.errors import DirectoryLocked, DiskFull, DiskRefused, FsyncFailed, StorageFailed
+from quivermq.errors import (
+    DirectoryLocked,
+    DiskFull,
+    DiskRefused,
+    FsyncFailed,
+    StorageFailed,
+    UnsupportedSystem,
+)
+
+# Everything but a directory works without: a client may be on any system.
+_HAS_LOCKS = find_spec("fcntl") is not None
+if _HAS_LOCKS:
+    import fcntl
 
 # Bytes in memory; a memoryview must have items of one byte, so that its length is its size.
 Buffer = bytes | bytearray | memoryview
 
 # What the usual file systems let a name have.
 _NAME_BYTES_MAX = 255
-_BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
+_BUFFERS_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 
-_MODE = 0o644
+# Nobody but the owner may read messages, unless the directory was given to a group: see `_is_for_group`.
 _PRIVATE_MODE = 0o600
+_GROUP_MODE = 0o640
+_PRIVATE_DIRECTORY = 0o700
+_GROUP_DIRECTORY = 0o750
 _PROGRAM_MODE = 0o755
+# The bits that say who a directory is for, and what they are where it is for a group and nobody else.
+_AUDIENCE = stat.S_ISGID | 0o057
+_FOR_GROUP = stat.S_ISGID | 0o050
+# As other programs do it: the umask takes away what the user does not want.
+_ORDINARY_MODE = 0o666
+_ORDINARY_DIRECTORY = 0o777
+
+# The number of the process that holds a lock, and the address where it serves.
+_HOLDER_BYTES_MAX = 512
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Refused before anything was done, and no longer once somebody has seen to it.
@@ -160,7 +185,7 @@ class Disk(Protocol):
 class SystemFile:
     """A file of the operating system. Its descriptor's own position always stands at the end."""
 
-    def __init__(self, path: Path, flags: int, mode: int = _MODE) -> None:
+    def __init__(self, path: Path, flags: int, mode: int = _PRIVATE_MODE) -> None:
         self.path = path
         self._descriptor = _open_regular(path, flags, mode)
         try:
@@ -255,7 +280,7 @@ class SystemLock:
     def __init__(self, path: Path, *, with_directory: bool = False) -> None:
         self._directory = -1
         try:
-            self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT)
+            self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT, _file_mode(path.parent))
         except OSError as error:
             raise _write_error(error, path, 0) from error
         try:
@@ -271,7 +296,7 @@ class SystemLock:
             self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DirectoryLocked(directory, pid=self._holder()) from None
+            raise self._locked(directory) from None
         except OSError as error:
             # Some file systems lock no directories: there the file has to do.
             if error.errno in _ADVICE:
@@ -283,19 +308,21 @@ class SystemLock:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
-            raise DirectoryLocked(path.parent, pid=self._holder()) from None
+            raise self._locked(path.parent) from None
         except OSError as error:
             # The lock is held, with or without room for its holder's number.
             if error.errno not in _NO_SPACE:
                 raise _write_error(error, path, 0) from error
         _held_locks.add(self)
 
-    def _holder(self) -> int | None:
+    def _locked(self, directory: Path) -> DirectoryLocked:
+        """Who has it, as the file says: a process, and where it serves if it does."""
         try:
-            text = os.pread(self._descriptor, 32, 0).strip()
+            told = os.pread(self._descriptor, _HOLDER_BYTES_MAX, 0).decode(errors="replace").split("\n")
         except OSError:
-            return None
-        return int(text) if text.isdigit() else None
+            told = []
+        pid, url = (*told, "", "")[:2]
+        return DirectoryLocked(directory, pid=int(pid) if pid.isdigit() else None, url=url or None)
 
     def release(self) -> None:
         # The file stays: removing it would let two processes lock two different files of one name.
@@ -317,18 +344,30 @@ def _disown_locks() -> None:
         lock.release()
 
 
-os.register_at_fork(after_in_child=_disown_locks)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_locks)
 
 
 class SystemDisk:
-    """The file system of this machine."""
+    """The file system of this machine. What it makes is for its owner alone, or for a group as well.
+
+    Raises UnsupportedSystem where a queue cannot keep its promises.
+    """
+
+    def __init__(self) -> None:
+        if not _HAS_LOCKS:
+            raise UnsupportedSystem(
+                f"{sys.platform} has no locks on files as a data directory needs them: run `quiver serve`"
+                " on Linux or macOS, in WSL or in a container, and use quivermq.connect(url) here"
+            )
 
     def create(self, path: Path, *, is_private: bool = False, is_program: bool = False) -> SystemFile:
         try:
             # A new file under the old name, because somebody may have the old one mapped.
             path.unlink(missing_ok=True)
-            mode = _PRIVATE_MODE if is_private else _PROGRAM_MODE if is_program else _MODE
-            return SystemFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+            mode = _PROGRAM_MODE if is_program else self._mode_in(path.parent)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+            return SystemFile(path, flags, _PRIVATE_MODE if is_private else mode)
         except OSError as error:
             raise _write_error(error, path, 0) from error
 
@@ -363,7 +402,7 @@ class SystemDisk:
             return
         self.make_directory(path.parent)
         try:
-            path.mkdir(exist_ok=True)
+            path.mkdir(self._directory_mode_in(path.parent), exist_ok=True)
         except OSError as error:
             raise _write_error(error, path, 0) from error
         self.sync_directory(path.parent)
@@ -407,6 +446,22 @@ class SystemDisk:
 
     def lock(self, path: Path, *, with_directory: bool = False) -> SystemLock:
         return SystemLock(path, with_directory=with_directory)
+
+    def _mode_in(self, directory: Path) -> int:
+        return _file_mode(directory)
+
+    def _directory_mode_in(self, directory: Path) -> int:
+        return _GROUP_DIRECTORY if _is_for_group(directory) else _PRIVATE_DIRECTORY
+
+
+class OutputDisk(SystemDisk):
+    """The same for what a user asked for by name, such as an export: the umask says who may read it."""
+
+    def _mode_in(self, _: Path) -> int:
+        return _ORDINARY_MODE
+
+    def _directory_mode_in(self, _: Path) -> int:
+        return _ORDINARY_DIRECTORY
 
 
 def read_file(disk: Disk, path: Path, *, bytes_max: int) -> bytes:
@@ -460,7 +515,23 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _open_regular(path: Path, flags: int, mode: int = _MODE) -> int:
+def _file_mode(directory: Path) -> int:
+    return _GROUP_MODE if _is_for_group(directory) else _PRIVATE_MODE
+
+
+def _is_for_group(directory: Path) -> bool:
+    """Whether somebody gave a directory to a group: 2750, so that what is made in it is the group's, too.
+
+    Only then may the group read what is made there. A directory that is open to others as well, or without
+    the bit, is just what a umask left, and says nothing of the messages in it.
+    """
+    try:
+        return os.stat(directory).st_mode & _AUDIENCE == _FOR_GROUP
+    except OSError:
+        return False
+
+
+def _open_regular(path: Path, flags: int, mode: int = _PRIVATE_MODE) -> int:
     """A descriptor of a regular file. Raises OSError, and StorageFailed for anything else."""
     try:
         # Not blocking, because a pipe would wait here for its other end.

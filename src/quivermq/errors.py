@@ -6,7 +6,9 @@
     │   ├── MessageTooLarge
     │   ├── InvalidFrame
     │   │   └── UnsupportedFrame
-    │   └── InvalidSettings
+    │   ├── InvalidSettings
+    │   ├── LimitReached
+    │   └── UnsupportedSystem
     ├── NotFound             what was asked for is not there (any more)
     │   ├── TopicNotFound
     │   ├── GroupNotFound
@@ -15,7 +17,8 @@
     │   ├── TopicExists
     │   ├── LeaseExpired
     │   ├── DirectoryLocked
-    │   └── Fenced
+    │   ├── Fenced
+    │   └── Reentered
     ├── Denied               ask for a key that may do this
     │   └── Unauthenticated
     ├── Unavailable          retry later
@@ -116,6 +119,29 @@ class InvalidSettings(InvalidRequest):
         self.origin = origin
 
 
+class LimitReached(InvalidRequest):
+    """There are as many topics, partitions or groups as there may be; nothing was made.
+
+    `setting` is the limit's name: raise it, or delete what is not needed.
+    """
+
+    code = "limit_reached"
+    http_status = 409
+
+    def __init__(self, what: str, *, setting: str, limit: int) -> None:
+        super().__init__(
+            f"{what} cannot be made: {setting} = {limit}; delete what is not needed, or raise it"
+        )
+        self.setting = setting
+        self.limit = limit
+
+
+class UnsupportedSystem(InvalidRequest):
+    """A data directory cannot be opened on this operating system; a broker can be used from it."""
+
+    code = "unsupported_system"
+
+
 class NotFound(QuiverError):
     """What was asked for does not exist, or no longer."""
 
@@ -178,21 +204,38 @@ class LeaseExpired(Conflict):
 
 
 class DirectoryLocked(Conflict):
-    """Another process, or another opener in this one, writes to the directory."""
+    """Another process, or another opener in this one, writes to the directory.
+
+    `url` is where a broker serves it, None when nobody says that one does.
+    """
 
     code = "directory_locked"
 
-    def __init__(self, path: Path, *, pid: int | None) -> None:
+    def __init__(self, path: Path, *, pid: int | None, url: str | None = None) -> None:
         holder = f"process {pid}" if pid is not None else "another process"
-        super().__init__(f"{path} is in use by {holder}: close it there, or look on with quivermq.follow")
+        if url is not None:
+            advice = f", a broker: use quivermq.connect({url!r}) in place of open"
+        else:
+            advice = (
+                ": if that is `quiver serve`, use quivermq.connect(url) in place of open;"
+                " otherwise close it there, or look on with quivermq.follow"
+            )
+        super().__init__(f"{path} is in use by {holder}{advice}")
         self.path = path
         self.pid = pid
+        self.url = url
 
 
 class Fenced(Conflict):
     """A member of a group comes late: the group went on without it, and it has to join again."""
 
     code = "fenced"
+
+
+class Reentered(Conflict):
+    """A call interrupts another one of the same thread, out of a signal handler or a finalizer."""
+
+    code = "reentered"
 
 
 class Denied(QuiverError):
@@ -275,11 +318,17 @@ class DiskFull(DiskRefused):
     code = "disk_full"
     http_status = 507
 
-    def __init__(self, path: Path, *, needed_bytes: int) -> None:
-        super().__init__(
-            f"no space left for {needed_bytes} bytes in {path}: free some, then retry", path=path
-        )
+    def __init__(self, path: Path, *, needed_bytes: int, free_bytes_min: int | None = None) -> None:
+        room = f"no space left for {needed_bytes} bytes in {path}"
+        if free_bytes_min is not None:
+            # There is some, and it is kept for acknowledgements and the like.
+            room = (
+                f"{path} has {needed_bytes} bytes less left than engine.free_bytes_min,"
+                f" which is {free_bytes_min}"
+            )
+        super().__init__(f"{room}: free some, then retry", path=path)
         self.needed_bytes = needed_bytes
+        self.free_bytes_min = free_bytes_min
 
 
 class StorageFailed(QuiverError):

@@ -160,6 +160,10 @@ class Histogram(Metric):
         counts, _, least, most = self._snapshot()
         return _percentile(counts, share, least, most)
 
+    def tally(self) -> list[int]:
+        """How many observations fell into each step of time so far: for `percentile_between`."""
+        return self._snapshot()[0]
+
     def buckets(self) -> list[tuple[float, int]]:
         """How many observations were at most so long, for each bound; the last bound is infinite."""
         return _cumulative(self._snapshot()[0])
@@ -236,18 +240,30 @@ class Metrics:
             metrics = [metric for family in self._families.values() for metric in family.values()]
         return [metric.sample() for metric in metrics]
 
+    def family(self, name: str) -> list[Metric]:
+        """All metrics of a name."""
+        with self._lock:
+            return list(self._families.get(name, {}).values())
+
     def _metric(self, kind: type[M], name: str, help_text: str, given: dict[str, str]) -> M:
         labels = tuple(sorted(given.items()))
         with self._lock:
             family = self._families.setdefault(name, {})
             found = family.get(labels)
+            if found is None and labels and len(family) >= self._label_sets_max:
+                labels = tuple((label, OTHER) for label, _ in labels)
+                found = family.get(labels)
             if found is None:
                 _check_new(kind, name, given, next(iter(family.values()), None))
-                if labels and len(family) >= self._label_sets_max:
-                    labels = tuple((label, OTHER) for label, _ in labels)
-                found = family.setdefault(labels, kind(name, help_text, labels))
+                found = family[labels] = kind(name, help_text, labels)
         assert isinstance(found, kind), f"{name} is a {found.kind}"
         return found
+
+
+def percentile_between(before: list[int] | None, after: list[int], share: float) -> float | None:
+    """The time that this share of what was observed between two tallies did not exceed, if any."""
+    counts = after if before is None else [now - then for now, then in zip(after, before, strict=True)]
+    return _percentile(counts, share, 0.0, _BOUNDS[-1])
 
 
 def _check_new(kind: type[Metric], name: str, labels: dict[str, str], sibling: Metric | None) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from quivermq.settings.load import SETTINGS
+from quivermq.settings.setting import settings_of
+from quivermq.topic.settings import TopicSettings
 
 QUIVER = Path(sys.executable).with_name("quiver")
 INHERITED = {name: v for name, v in os.environ.items() if not name.startswith("QUIVER_")}
@@ -47,11 +49,27 @@ def test_show_prints_json(tmp_path: Path) -> None:
     result = run_quiver(tmp_path, "settings", "show", "--config", str(config), "--json")
     assert result.returncode == 0, result.stderr
     shown = {row["key"]: row for row in json.loads(result.stdout)["settings"]}
-    assert shown.keys() == SETTINGS.keys()
+    topics = {f"topics.{name}" for name in settings_of(TopicSettings)}
+    assert shown.keys() == SETTINGS.keys() | topics
     assert shown["storage.segment_bytes"]["value"] == 1024**2
     assert shown["storage.segment_bytes"]["origin"] == str(config)
     assert shown["storage.retention_ms"]["value"] is None
     assert shown["storage.codec"]["doc"] == SETTINGS["storage.codec"].doc
+
+
+def test_show_prints_what_is_said_of_topics_and_by_whom(tmp_path: Path) -> None:
+    (tmp_path / "quiver.toml").write_text('[server]\ndata = "q"\n[topics."events.*"]\nlease_ms = "1m"\n')
+    asked = ("settings", "show", "--json")
+    result = run_quiver(tmp_path, *asked, QUIVER_TOPICS__PARTITIONS="3", QUIVER_SERVER__PORT="7171")
+    shown = {row["key"]: row for row in json.loads(result.stdout)["settings"]}
+    rule, common = shown['topics."events.*".lease_ms'], shown["topics.partitions"]
+    assert (rule["value"], rule["origin"]) == (60_000, "quiver.toml")
+    assert (common["value"], common["origin"]) == (3, "environment QUIVER_TOPICS__PARTITIONS")
+    assert (shown["server.data"]["value"], shown["server.port"]["value"]) == ("q", 7171)
+    result = run_quiver(tmp_path, *asked, "--topic", "events.eu", QUIVER_CONFIG="quiver.toml")
+    shown = {row["key"]: row["value"] for row in json.loads(result.stdout)["settings"]}
+    assert shown['topics."events.*".lease_ms'] == 60_000
+    assert "topics.lease_ms" not in shown
 
 
 def test_a_mistake_is_one_line_that_names_it(tmp_path: Path) -> None:

@@ -171,3 +171,36 @@ def test_nothing_is_wider_than_a_phone(page: Page, address: str) -> None:
     for name in ("index.html", "reference/calls.html", "reference/names.html", "coming-from/kafka.html"):
         page.goto(f"{address}{name}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+
+
+class Cells(HTMLParser):
+    """Collects the text of the cells of tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._is_cell = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("td", "th"):
+            self._is_cell = True
+            self.found.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._is_cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self._is_cell:
+            self.found[-1] += data
+
+
+def test_a_bar_in_a_table_is_shown_as_a_bar(site: Path) -> None:
+    found: list[str] = []
+    for page in site.rglob("*.html"):
+        cells = Cells()
+        cells.feed(page.read_text())
+        found += cells.found
+    assert not [cell for cell in found if "\\|" in cell]
+    # As it is in the reference of the Python names.
+    assert any("Delivery | None" in cell for cell in found)

@@ -23,19 +23,32 @@ class Ways:
         self._path = path
         self._stack = stack
         self._settings = Settings(storage=StorageSettings(durability="os"))
+        self._broker = stack.enter_context(ExitStack())
+        self._url = ""
 
     def open(self) -> Any:
-        """The queue. Of one of these types, which have the same methods, so mypy is told nothing."""
+        """The queue, also again after it was closed.
+
+        Of one of these types, which have the same methods, so mypy is told nothing.
+        """
         if self.way == "open":
             return self._stack.enter_context(quivermq.open(self._path, self._settings))
         if self.way == "aio.open":
             loop = self._stack.enter_context(Loop())
             return self._stack.enter_context(loop.wrap(loop.run(aio.open(self._path, self._settings))))
-        broker = self._stack.enter_context(serving(self._path, settings=self._settings))
+        if not self._url:
+            self._url = self._broker.enter_context(serving(self._path, settings=self._settings)).url
         if self.way == "connect":
-            return self._stack.enter_context(quivermq.connect(broker.url))
+            return self._stack.enter_context(quivermq.connect(self._url))
         loop = self._stack.enter_context(Loop())
-        return self._stack.enter_context(loop.wrap(loop.run(aio.connect(broker.url))))
+        return self._stack.enter_context(loop.wrap(loop.run(aio.connect(self._url))))
+
+    def restarted(self, mq: Any) -> Any:
+        """The same queue once more, after it was closed, and its broker if it has one."""
+        mq.close()
+        self._broker.close()
+        self._url = ""
+        return self.open()
 
 
 @pytest.fixture(params=WAYS)

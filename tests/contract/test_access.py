@@ -16,8 +16,8 @@ from support.threads import wait_until
 import quivermq
 from quivermq import aio
 from quivermq.errors import Denied, Unauthenticated, Unreachable
-from quivermq.server.access import KeyScope
 from quivermq.server.keys import create_key
+from quivermq.server.permissions import SCOPES
 from quivermq.server.tls import tls_context
 
 Connect = Callable[..., Any]
@@ -41,8 +41,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dict[str, str]]]:
     """A broker that asks for a key, and its keys by their names."""
     path = tmp_path_factory.mktemp("locked")
-    scopes: list[KeyScope] = ["read", "write", "admin"]
-    keys: dict[str, str] = {scope: create_key(path, scope).text for scope in scopes}
+    keys: dict[str, str] = {scope: create_key(path, scope).text for scope in SCOPES}
     keys["orders"] = create_key(path, "write", ["orders"]).text
     keys["none"] = keys["read"][:-1] + ("0" if keys["read"][-1] != "0" else "1")
     with serving(path) as broker:
@@ -55,17 +54,25 @@ def test_a_key_allows_what_it_is_for(connect: Connect, locked: tuple[Served, dic
     admin.create_topic("made")
     admin.queue("made").put(b"x")
     reader = connect(broker.url, key=keys["read"])
-    assert reader.queue("made", "g").get().value == b"x"
+    assert next(iter(reader.queue("made", "g").read())).value == b"x"
+    consumer = connect(broker.url, key=keys["consume"])
+    assert consumer.queue("made", "g").get().value == b"x"
     admin.delete_topic("made")
 
 
 def test_a_key_of_another_scope_is_denied(connect: Connect, locked: tuple[Served, dict[str, str]]) -> None:
     broker, keys = locked
-    reader, writer = (connect(broker.url, key=keys[name]) for name in ("read", "write"))
+    reader, consumer, writer = (
+        connect(broker.url, key=keys[name]) for name in ("read", "consume", "write")
+    )
     calls: list[Callable[[], object]] = [
         lambda: reader.queue("orders").put(b"x"),
         lambda: reader.queue("orders").put_many([b"x", b"y"]),
         lambda: reader.create_topic("more"),
+        lambda: reader.queue("orders").get(),
+        lambda: reader.queue("orders").pop(),
+        lambda: reader.queue("orders").seek("latest"),
+        lambda: consumer.queue("orders").put(b"x"),
         lambda: writer.delete_topic("orders"),
         lambda: connect(broker.url, key=keys["orders"]).queue("other").put(b"x"),
     ]

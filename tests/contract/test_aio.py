@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.broker import serving
+from support.manual_clock import ManualClock
 
 import quivermq
 from quivermq import aio
@@ -81,3 +82,18 @@ def test_the_close_wakes_every_task(run: Callable[[Body], None]) -> None:
                 await task
 
     run(body)
+
+
+def test_a_test_may_move_the_clock_of_an_embedded_queue(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    async def late() -> list[bytes | None]:
+        async with await aio.open(tmp_path / "data", clock=clock) as mq:
+            orders = mq.queue("orders")
+            await orders.put(b"x", delay=60)
+            early = await orders.get()
+            clock.advance(61)
+            due = await orders.get()
+            return [None if found is None else found.value for found in (early, due)]
+
+    assert asyncio.run(late()) == [None, b"x"]

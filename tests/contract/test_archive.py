@@ -249,3 +249,27 @@ def test_reading_goes_on_while_retention_and_the_archiver_run(
         mq.compact(archived=step % 2 == 0)
     seen += offsets(orders, len(seen))
     assert seen == list(range(60 + 180))
+
+
+def test_a_group_does_not_silently_miss_what_is_archived(mq: Any, data: Path, archive: Path) -> None:
+    orders = fill(mq)
+    stamps = [message.timestamp for message in orders.read(limit=100)]
+    archive_queue(data, archive, "orders", end=45)
+    mq.use_archive(archive)
+    finish(orders)
+    assert mq.compact(archived=True).messages == 40
+    said = r"offset 5 .* is archived.*holds \[40, 60\).*`read` and Spark.*replay"
+    with pytest.raises(quivermq.OffsetOutOfRange, match=said):
+        orders.seek(offset=5)
+    with pytest.raises(quivermq.OffsetOutOfRange, match=said):
+        orders.seek(offset=5, partition=0)
+    with pytest.raises(quivermq.OffsetOutOfRange, match="is archived"):
+        orders.seek(timestamp=stamps[5] / 1_000_000)
+    assert orders.get() is None
+    # What is in the log, and what nobody archived, are as they were.
+    orders.seek(offset=42)
+    assert [message.offset for message in orders.get_many(100)] == list(range(42, 60))
+    orders.seek("earliest")
+    assert orders.stats().pending == 20
+    with pytest.raises(quivermq.OffsetOutOfRange, match="outside of this log"):
+        orders.seek(offset=61)

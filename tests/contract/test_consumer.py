@@ -258,6 +258,9 @@ def test_partitions_that_are_added_are_read(mq: quivermq.Connection) -> None:
         ("orders", {"auto_commit_ms": -1}),
         ("orders", {"max_poll": 0}),
         ("orders", {"session_timeout_ms": 1}),
+        ("orders", {"heartbeat_ms": 1}),
+        ("orders", {"heartbeat_ms": 30_000}),
+        ("orders", {"heartbeat_ms": 1000, "session_timeout_ms": 1000}),
     ],
 )
 def test_a_wrong_option_is_refused(mq: quivermq.Connection, topics: Any, options: dict[str, Any]) -> None:

@@ -217,3 +217,31 @@ def test_lists_are_whole_however_long(mq: Any, dead: Callable[..., Any]) -> None
     peeked = orders.peek(10_000)
     assert sorted(int(message.value) for message in peeked) == list(range(count))
     assert orders.peek(1500) == peeked[:1500]
+
+
+def test_a_range_is_a_table(mq: Any) -> None:
+    mq.create_topic("wide", partitions=2)
+    wide = mq.queue("wide")
+    wide.put(b"a", key=b"k", headers={"h": b"\xff"}, timestamp=1_000_000, dedup_id="d", partition=0)
+    wide.put(b"b", priority="high", partition=1)
+    wide.put_many([quivermq.Message(b"%d" % n, partition=1) for n in range(5)])
+    table = wide.to_arrow()
+    assert table.column("value").to_pylist() == [b"a", b"b", b"0", b"1", b"2", b"3", b"4"]
+    first = table.slice(0, 1).to_pylist()[0]
+    assert (first["key"], first["dedup_id"]) == (b"k", "d")
+    assert first["headers"] == [{"key": "h", "value": b"\xff"}]
+    assert first["timestamp"] == datetime.fromtimestamp(1, UTC)
+    assert table.schema.names[:6] == ["key", "value", "topic", "partition", "priority", "offset"]
+
+    def found(*arguments: Any, **named: Any) -> Any:
+        return wide.to_arrow(*arguments, **named).column("value").to_pylist()
+
+    assert found(1, 1, 3, priority="normal") == [b"1", b"2"]
+    assert found(1, limit=2) == [b"b", b"0"]
+    assert found(0, start=1) == found(0, 99) == found(limit=0) == found(1, 3, 2, priority="normal") == []
+    assert list(wide.to_pandas(1, priority="high")["value"]) == [b"b"]
+    assert wide.to_arrow(limit=0).schema == table.schema
+    with pytest.raises(quivermq.InvalidRequest):
+        wide.to_arrow(priority="urgent")
+    with pytest.raises(quivermq.TopicNotFound):
+        mq.queue("nothing").to_arrow()

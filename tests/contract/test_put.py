@@ -1,7 +1,7 @@
 """Putting: one, many, frames, everything a message may have, and everything that is refused."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -93,6 +93,26 @@ def test_many_of_all_kinds_are_put(orders: Any) -> None:
     assert list(orders.put_many(iter([b"f"]))) == [quivermq.Put("orders", 0, "normal", 2)]
 
 
+@pytest.mark.parametrize("more", [{}, {"key": b"k"}, {"delay": 600}], ids=str)
+def test_a_put_may_say_how_long_its_id_is_remembered(mq: Any, orders: Any, more: dict[str, Any]) -> None:
+    mq.create_topic("orders", dedup_window_ms=0)
+    assert not orders.put(b"a", dedup_id="x", **more).duplicate
+    first = orders.put(b"b", dedup_id="x", dedup_window=3600, **more)
+    assert not first.duplicate
+    assert orders.put(b"c", dedup_id="x", **more) == first._replace(duplicate=True)
+    assert orders.put(b"d", dedup_id="x", dedup_window=timedelta(hours=2), **more).duplicate
+    puts = orders.put_many(
+        [
+            Message(b"e", dedup_id="x"),
+            Message(b"f", dedup_id="y", dedup_window=3600),
+            Message(b"g", dedup_id="y"),
+            Message(b"h", dedup_id="z"),
+            Message(b"i", dedup_id="z"),
+        ]
+    )
+    assert [put.duplicate for put in puts] == [True, False, True, False, False]
+
+
 def test_a_dedup_id_is_stored_once(orders: Any) -> None:
     first = orders.put(b"a", dedup_id="x")
     assert orders.put(b"b", dedup_id="x", key=b"k") == first._replace(duplicate=True)
@@ -156,6 +176,12 @@ WRONG: list[tuple[Any, type[quivermq.QuiverError]]] = [
     (lambda q: q.put(b"x", timestamp=MOMENT.replace(tzinfo=None)), quivermq.InvalidRequest),
     (lambda q: q.put(b"x", dedup_id=""), quivermq.InvalidRequest),
     (lambda q: q.put(b"x", dedup_id="x" * 1025), quivermq.InvalidRequest),
+    (lambda q: q.put(b"x", dedup_id="x", dedup_window=0), quivermq.InvalidRequest),
+    (lambda q: q.put(b"x", dedup_id="x", dedup_window=-5), quivermq.InvalidRequest),
+    (lambda q: q.put(b"x", key=b"k", dedup_id="x", dedup_window=timedelta(0)), quivermq.InvalidRequest),
+    (lambda q: q.put(b"x", dedup_id="x", dedup_window="5"), quivermq.InvalidRequest),
+    (lambda q: q.put(b"x", dedup_window=5), quivermq.InvalidRequest),
+    (lambda q: q.put_many([b"x", Message(b"y", dedup_id="x", dedup_window=0)]), quivermq.InvalidRequest),
     (lambda q: q.put(b"x", partition=1), quivermq.InvalidRequest),
     (lambda q: q.put(b"x", partition="0"), quivermq.InvalidRequest),
     (lambda q: q.put(b"x", durability="maybe"), quivermq.InvalidRequest),

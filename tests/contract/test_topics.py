@@ -24,6 +24,16 @@ def test_a_topic_can_be_altered(mq: Any) -> None:
     assert (mq.topic("orders").partitions, mq.topic("orders").settings.attempts_max) == (2, None)
 
 
+def test_a_topic_that_is_there_may_be_left_as_it_is(mq: Any) -> None:
+    mq.create_topic("orders", exist_ok=True, partitions=2)
+    mq.create_topic("orders", exist_ok=True, partitions=5)
+    assert mq.topic("orders").partitions == 2
+    with pytest.raises(quivermq.TopicExists):
+        mq.create_topic("orders", exist_ok=False)
+    with pytest.raises(quivermq.InvalidSettings):
+        mq.create_topic("orders", exist_ok=True, partitions=0)
+
+
 def test_topics_are_listed_by_name(mq: Any) -> None:
     for name in ("b", "a", "c.d"):
         mq.create_topic(name)
@@ -95,6 +105,26 @@ def test_the_whole_is_counted(mq: Any) -> None:
     assert stats.topics["a"].groups["g"] == quivermq.QueueStats("a", "g", pending=1, in_flight=1)
     assert stats.free_bytes > 0
     assert stats.bytes == stats.topics["a"].bytes > 0
+
+
+def test_what_is_wrong_and_what_groups_do_is_told(mq: Any) -> None:
+    queue = mq.queue("a", "g")
+    queue.put_many([b"x", b"y"])
+    assert (queue.stats().state, mq.stats().alerts) == ("waiting", [])
+    queue.get().reject("broken")
+    [*_, wait] = mq.stats().alerts
+    assert isinstance(wait, quivermq.Alert)
+    assert (wait.alert, wait.severity, wait.topic, wait.group) == (
+        "QuiverDeadLettersWait",
+        "ticket",
+        "a",
+        None,
+    )
+    assert wait.summary == "1 dead letter of a waits for a decision"
+    assert (mq.stats().topics["a"].groups["g"].state, queue.stats().state) == ("consuming", "consuming")
+    queue.get().ack()
+    assert (queue.stats().state, mq.queue("*", "g").stats().state) == ("idle", "idle")
+    assert mq.queue("nowhere").stats().state == "idle"
 
 
 def test_a_look_at_every_byte_counts_them(mq: Any) -> None:

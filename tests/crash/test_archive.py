@@ -19,6 +19,7 @@ from support.faulty_disk import FaultyDisk, every_crash
 from support.logs import Logs
 
 from quivermq.archive import Archive, load_pointer, store_pointer
+from quivermq.archive.places import MESSAGES, staging_path
 from quivermq.errors import StorageFailed
 from quivermq.log import LogFollower
 from quivermq.settings import StorageSettings
@@ -48,25 +49,39 @@ def disk_with_log() -> FaultyDisk:
 
 
 def plain_values(disk: FaultyDisk) -> list[bytes]:
-    """What somebody counts who takes every Parquet file that is not the archive's own business."""
+    """What somebody counts who takes every file below the directory of the messages."""
     found: list[bytes] = []
-    for path, data in disk.files().items():
-        if path.suffix == ".parquet" and "_quiver" not in path.parts:
-            found += pq.read_table(pa.BufferReader(data))["value"].to_pylist()
+    for data in plain_files(disk).values():
+        found += pq.read_table(pa.BufferReader(data))["value"].to_pylist()
     return found
+
+
+def plain_files(disk: FaultyDisk) -> dict[Path, bytes]:
+    return {path: data for path, data in disk.files().items() if path.is_relative_to(ARCHIVE / MESSAGES)}
+
+
+def named_files(disk: FaultyDisk) -> set[Path]:
+    """The files that the manifest names, of which those that others stand in for may not be gone yet."""
+    manifest = Archive(ARCHIVE, disk).manifest(TOPIC)
+    if manifest is None:
+        return set()
+    files = {file.name for lane in manifest.lanes.values() for file in lane.files}
+    return {ARCHIVE / name for name in files | set(manifest.dropped)}
 
 
 def judge(disk: FaultyDisk, before: int, after: int) -> None:
     """Old or new, nothing twice; and whoever comes next makes it new, and leaves nothing behind."""
     seen = archived_values(disk)
     assert seen in (VALUES[:before], VALUES[:after]), disk.story
+    assert set(plain_files(disk)) <= named_files(disk), disk.story
     plain = plain_values(disk)
     assert len(plain) == len(set(plain)), disk.story
     assert set(plain) <= set(seen), disk.story
     archive_log(disk, log_of(disk), after, piece_messages=15)
     assert archived_values(disk) == VALUES[:after], disk.story
     assert sorted(plain_values(disk)) == sorted(VALUES[:after]), disk.story
-    assert not disk.names(ARCHIVE / "_quiver" / "staging"), disk.story
+    assert set(plain_files(disk)) == named_files(disk), disk.story
+    assert not disk.names(staging_path(ARCHIVE)), disk.story
     manifest = Archive(ARCHIVE, disk).manifest(TOPIC)
     assert manifest is not None
     assert manifest.is_settled
@@ -157,7 +172,7 @@ def test_a_staged_file_that_is_gone_is_told() -> None:
     manifest = Archive(ARCHIVE, disk).manifest(TOPIC)
     assert manifest is not None
     disk.remove(ARCHIVE / str(manifest.staged[0].staged))
-    with pytest.raises(StorageFailed, match=r"topic=orders/.*\.parquet is missing"):
+    with pytest.raises(StorageFailed, match=r"messages/topic=orders/.*\.parquet is missing"):
         archive_log(disk, log_of(disk))
 
 

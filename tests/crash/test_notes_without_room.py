@@ -9,6 +9,7 @@ from support.queues import LONG_S, Life
 
 from quivermq.chaos.tally import tried
 from quivermq.errors import DiskRefused
+from quivermq.reentry import outside
 from quivermq.topic.removals import Move, Removals
 
 pytestmark = pytest.mark.fault("interrupted", "engine")
@@ -95,9 +96,10 @@ def test_what_is_on_its_way_back_stays_until_it_is_noted(monkeypatch: pytest.Mon
 
     def finish_late(removals: Removals, move: Move) -> None:
         monkeypatch.undo()
-        life.get().ack()
-        between.append(life.engine.compact().segments)
-        between.append([letter.value for letter in life.killed().queue().dead_letters()])
+        with outside():
+            life.get().ack()
+            between.append(life.engine.compact().segments)
+            between.append([letter.value for letter in life.killed().queue().dead_letters()])
         finish(removals, move)
 
     monkeypatch.setattr(Removals, "finish", finish_late)

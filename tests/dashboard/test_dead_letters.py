@@ -127,6 +127,7 @@ def test_what_cannot_go_back_says_why(broker: Served, visit: Visiting) -> None:
     expect(dialog.get_by_role("alert")).to_contain_text("100")
     assert left(broker) == [b"a"]
     page.keyboard.press("Escape")
+    page.get_by_role("button", name="Throw it away").click()
     broker.engine.delete_topic("orders")
     page.locator("aside").get_by_role("button", name="Redrive", exact=True).click()
     dialog.get_by_role("button", name="Redrive 1").click()
@@ -188,3 +189,21 @@ def test_of_a_large_one_the_key_is_mended_and_the_value_kept(broker: Served, vis
     expect(page.get_by_text("The edited message went back.")).to_be_visible()
     (message,) = broker.engine.queue("orders", "billing").get_many(9)
     assert (message.key, message.value == large, message.headers) == (b"other", True, {"h": b"1"})
+
+
+def test_a_dead_letter_has_an_address(broker: Served, visit: Visiting) -> None:
+    queue = broker.engine.queue("orders", "billing")
+    queue.put_many([b"number %d" % number for number in range(130)])
+    queue.reject(queue.get_many(130), "broken")
+    seen = visit(broker)
+    page = seen.open("dead-letters/orders?letter=0-1-125")
+    panel = page.locator("aside.drawer")
+    expect(panel.locator("pre").last).to_have_text("number 125")
+    page.keyboard.press("Escape")
+    expect(page).to_have_url(f"{broker.url}/#/dead-letters/orders")
+    page.locator("main tbody tr").first.locator("button.linklike").click()
+    expect(page).to_have_url(f"{broker.url}/#/dead-letters/orders?letter=0-1-0")
+    page.reload()
+    expect(panel.locator("pre").last).to_have_text("number 0")
+    seen.open("dead-letters/orders?letter=0-1-999")
+    expect(page.get_by_text("This dead letter is not there any more")).to_be_visible()

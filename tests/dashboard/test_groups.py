@@ -145,7 +145,7 @@ def test_all_groups_and_deleting_one(broker: Served, visit: Visiting) -> None:
     rows = page.locator("main tbody tr")
     expect(rows).to_have_count(2)
     cells = rows.filter(has_text="billing").locator("td")
-    for number, words in enumerate(("billing", "orders", "26", "3", "1")):
+    for number, words in enumerate(("billing", "orders", "consuming", "26", "3", "1")):
         expect(cells.nth(number)).to_have_text(words)
     page.get_by_label("Filter groups").fill("send")
     expect(rows).to_have_count(1)
@@ -163,9 +163,8 @@ def test_all_groups_and_deleting_one(broker: Served, visit: Visiting) -> None:
     assert "billing" not in broker.engine.hosted("orders").groups
     # An old address of it says so, and goes on once it is there again.
     seen.open("groups/orders/billing")
-    expect(page.get_by_role("alert")).to_contain_text("has no group billing yet")
+    expect(page.get_by_role("alert")).to_contain_text("orders has no group billing")
     queue.seek("earliest")
-    page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
@@ -180,5 +179,27 @@ def test_a_topic_may_be_called_like_something_that_every_object_has(
     expect(page.locator(".state")).to_have_text("Live")
     broker.engine.queue("constructor", "valueOf").put(b"x")
     assert broker.engine.queue("constructor", "valueOf").get() is not None
-    page.get_by_role("button", name="Try again").click()
+    # It is shown as soon as it is there.
     expect(page.locator(".tile", has_text="In flight")).to_contain_text("1")
+
+
+def test_a_group_is_paused_resumed_and_retries_at_once(broker: Served, visit: Visiting) -> None:
+    queue = broker.engine.queue("orders", "billing")
+    queue.put_many([b"one", b"two"])
+    queue.nack(queue.get_many(1), delay=3600)
+    seen = visit(broker)
+    page = seen.open("groups/orders/billing")
+    page.get_by_role("button", name="Retry now").click()
+    expect(page.get_by_text("1 message has its next attempt now.")).to_be_visible()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Let it go on").click()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause the group").click()
+    resume = page.get_by_role("button", name="Resume", exact=True)
+    expect(resume).to_be_visible()
+    expect(page.locator(".tile").filter(has_text="State").first).to_contain_text("paused")
+    seen.shoot("group-paused")
+    assert queue.get_many(2, timeout=0) == []
+    resume.click()
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+    assert len(queue.get_many(2, timeout=0)) == 2

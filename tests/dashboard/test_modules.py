@@ -75,11 +75,14 @@ def test_settings_are_understood_as_people_write_them(page: Page) -> None:
     assert understood("weights", "8:4:1") == [8, 4, 1]
     assert understood("weights", "strict") == "strict"
     assert understood("number", "", optional=True) is None
+    assert understood("decimal", "1.5") == 1.5
     assert understood("flag", "true") is True
     for kind, text in (
         ("time", "soon"),
         ("number", "1 s"),
         ("number", "0"),
+        ("number", "1.5"),
+        ("decimal", "twice"),
         ("number", ""),
         ("weights", "8:4"),
     ):
@@ -100,6 +103,8 @@ RATES = """
   return {
     points: history.points.map((point) => point.published),
     delivered: history.points.map((point) => point.delivered),
+    topicPoints: history.topicPoints("orders").map((point) => point.published),
+    groupPoints: history.groupPoints("orders", "a").map((point) => point.delivered),
     topic: history.topicRates("orders").published,
     group: history.groupRates("orders", "a").delivered,
     nobody: history.topicRates("nobody").published,
@@ -110,15 +115,18 @@ RATES = """
 
 def test_rates_are_differences_of_counters(page: Page) -> None:
     rates = page.evaluate(RATES, [100, 110, 130, 130, 130])
-    # Each a mean of up to three seconds.
-    assert rates["points"] == [None, 10, 15, 10, 20 / 3]
-    assert rates["delivered"] == [None, 20, 30, 20, 40 / 3]
+    # Each a mean of up to five seconds, the same wherever it is shown.
+    assert rates["points"] == [None, 10, 15, 10, 7.5]
+    assert rates["delivered"] == [None, 20, 30, 20, 15]
     assert (rates["topic"], rates["group"], rates["nobody"]) == (7.5, 7.5, None)
+    rates = page.evaluate(RATES, [0, 0, 0, 0, 0, 0, 0, 50, 90, 90])
+    assert rates["topicPoints"][-1] == rates["points"][-1] == rates["topic"] == 18
+    assert rates["groupPoints"][-1] == rates["group"] == 18
 
 
 def test_a_counter_that_began_anew_has_no_rate(page: Page) -> None:
     points = page.evaluate(RATES, [100, 110, 5, 8, 11, 14])["points"]
-    assert points == [None, 10, None, None, None, 3]
+    assert points == [None, 10, None, 3, 3, 3]
 
 
 def test_an_element_takes_text_and_nothing_else(page: Page) -> None:

@@ -1,12 +1,19 @@
 """The overview: figures that are right, plots that move, trouble in words."""
 
 import re
+from pathlib import Path
 
+import pytest
 from dashboard.visits import Visiting
 from playwright.sync_api import Locator, Page, expect
-from support.broker import Served
+from support.broker import Served, serving
+from support.manual_clock import ManualClock
 
+from quivermq.clock import SystemClock
+from quivermq.engine import open_engine
 from quivermq.errors import FsyncFailed
+from quivermq.server import history
+from quivermq.server.recorder import Recorder
 
 
 def tile(page: Page, label: str) -> Locator:
@@ -27,7 +34,8 @@ def test_the_figures_are_those_of_the_queue(broker: Served, visit: Visiting) -> 
     expect(tile(page, "Dead letters")).to_have_text("1")
     expect(tile(page, "Oldest unacked")).not_to_have_text("none")
     expect(tile(page, "Disk free")).to_contain_text("iB")
-    expect(page.get_by_text("All is well")).to_be_visible()
+    # What was given up waits for somebody, so not all is well.
+    expect(page.get_by_text("All is well")).to_have_count(0)
     behind = page.locator("section", has=page.get_by_role("heading", name="Groups behind"))
     expect(behind.get_by_role("row").nth(1)).to_contain_text("billing of orders")
 
@@ -70,5 +78,91 @@ def test_what_does_not_work_is_said(broker: Served, visit: Visiting) -> None:
     broker.engine.queue("orders").put(b"x")
     broker.app.broker.note(FsyncFailed("cannot sync: Input/output error", path=broker.engine.path))
     page = visit(broker).open()
-    expect(page.get_by_role("alert")).to_contain_text("the disk failed to keep messages")
+    expect(page.get_by_role("alert").first).to_contain_text("the disk failed to keep messages")
     expect(page.get_by_text("All is well")).to_have_count(0)
+
+
+def test_all_is_well_where_nothing_is_wrong(broker: Served, visit: Visiting) -> None:
+    broker.engine.queue("orders", "billing").put(b"x")
+    expect(visit(broker).open().get_by_text("All is well")).to_be_visible()
+
+
+def test_what_is_wrong_stands_first_the_worst_on_top_and_leads_there(
+    tmp_path: Path, visit: Visiting
+) -> None:
+    clock = ManualClock(SystemClock().now_us() - 38 * 60_000_000)
+    with open_engine(tmp_path / "data", clock=clock) as engine:
+        queue = engine.queue("orders", "billing")
+        queue.put_many([b"x"] * 5)
+        for delivery in queue.get_many(2):
+            delivery.reject("no such customer")
+    with serving(tmp_path / "data") as served:
+        view = visit(served)
+        page = view.open()
+        expect(page.get_by_text("2 alerts")).to_be_visible()
+        expect(page.get_by_text("All is well")).to_have_count(0)
+        first, second = page.get_by_role("alert").all()
+        expect(first).to_contain_text("billing has had a message of orders unfinished for 38 min")
+        expect(second).to_contain_text("2 dead letters of orders wait for a decision")
+        behind = page.locator("section", has=page.get_by_role("heading", name="Groups behind"))
+        expect(behind.get_by_role("row").nth(1)).to_contain_text("stalled")
+        view.shoot("overview-alerts")
+        first.get_by_role("link").click()
+        expect(page).to_have_url(f"{served.url}/#/groups/orders/billing")
+        expect(tile(page, "State")).to_have_text("stalled")
+        page.go_back()
+        page.get_by_role("link", name="2 dead letters of orders wait for a decision").click()
+        expect(page).to_have_url(f"{served.url}/#/dead-letters/orders")
+
+
+def test_a_page_that_is_opened_anew_has_the_last_hour(
+    broker: Served, visit: Visiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "INTERVAL_S", 0.2)
+    orders = broker.engine.queue("orders", "billing")
+    orders.put_many([b"x"] * 100)
+    orders.ack(orders.get_many(40))
+    view = visit(broker)
+    page = view.open("groups/orders/billing")
+    lag = page.locator("figure", has=page.get_by_role("heading", name="Lag"))
+    expect(lag.locator("output").first).to_have_text("60")
+    kept = broker.app.broker.part(Recorder).history
+    page.wait_for_function("() => document.querySelectorAll('figure .line').length === 4")
+    while len(kept.group("orders", "billing")["times"]) < 20:
+        page.wait_for_timeout(50)
+    page.reload()
+    # More points than can have come since: the broker told them.
+    drawn = "document.querySelector('figure .line.c6')?.getAttribute('d') ?? ''"
+    enough = f"() => ({drawn}).split('L').length > 15"
+    page.wait_for_function(enough)
+    page.get_by_label("How far back: Lag").select_option("1 h")
+    expect(page.locator("figure .grid").first).to_contain_text("-60 min")
+    expect(page.locator("figure .grid").nth(1)).to_contain_text("-60 min")
+    view.shoot("group")
+    page = view.open()
+    expect(page.get_by_role("heading", name="Fsync")).to_be_visible()
+    expect(page.locator("figure .grid").first).to_contain_text("-60 min")
+
+
+def test_one_rate_is_one_number_on_a_page(broker: Served, visit: Visiting) -> None:
+    orders = broker.engine.queue("orders", "billing")
+    orders.put(b"x")
+    orders.ack(orders.get_many(1))
+    view = visit(broker)
+    page = view.open("topics/orders")
+    plotted = (
+        page.locator("figure", has=page.get_by_role("heading", name="Messages")).locator("output").first
+    )
+    expect(plotted).to_have_text("0")
+    orders.put_many([b"x"] * 300)
+    expect(plotted).not_to_have_text("0")
+    shown = """() => {
+      const tiles = [...document.querySelectorAll('.tile')];
+      const published = tiles.find((tile) => tile.textContent.startsWith('Published/s'));
+      const plotted = document.querySelector('figure output');
+      return [published.querySelector('.tile-value').textContent, plotted.textContent];
+    }"""
+    for _ in range(5):
+        tile_rate, plot_rate = page.evaluate(shown)
+        assert tile_rate == plot_rate
+        page.wait_for_timeout(120)

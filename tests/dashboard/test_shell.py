@@ -56,7 +56,7 @@ def test_search_finds_topics_groups_and_pages(broker: Served, visit: Visiting) -
     expect(page.locator(".state")).to_have_text("Live")
     page.keyboard.press("/")
     page.keyboard.type("ord")
-    expect(page.get_by_role("option").first).to_contain_text("orders")
+    expect(page.get_by_role("dialog").get_by_role("option").first).to_contain_text("orders")
     view.shoot("search")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
@@ -143,7 +143,7 @@ def test_an_address_that_is_not_there_says_so(broker: Served, visit: Visiting) -
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     view.expect_status(404)
     page = view.open("topics/nobody")
-    expect(page.get_by_role("alert")).to_contain_text("there is no topic nobody")
+    expect(page.get_by_role("alert")).to_contain_text("There is no topic nobody")
 
 
 def never(_: Route) -> None:
@@ -169,7 +169,7 @@ def test_a_slow_broker_is_told_in_words_and_blocks_nothing(broker: Served, visit
     view.page.unroute("**/v1/**")
     page.clock.fast_forward(20_000)
     expect(page.locator(".state")).to_have_text("Live")
-    expect(page.get_by_text("All is well")).to_be_visible()
+    expect(page.get_by_role("link", name="1 dead letter of orders waits for a decision")).to_be_visible()
 
 
 def test_a_broker_that_was_away_is_found_again(

@@ -50,6 +50,9 @@ def test_the_list_sorts_and_filters(broker: Served, visit: Visiting) -> None:
     view = visit(broker)
     page = view.open("topics")
     expect(page.get_by_role("row", name=re.compile("beta"))).to_contain_text("workers69")
+    # What is busy or behind comes first, as long as nobody says otherwise.
+    assert first_column(page) == ["beta", "gamma", "alpha"]
+    page.get_by_role("columnheader", name="Topic", exact=True).get_by_role("button").click()
     assert first_column(page) == ["alpha", "beta", "gamma"]
     header = page.get_by_role("columnheader", name="Messages")
     header.get_by_role("button").click()
@@ -58,9 +61,15 @@ def test_the_list_sorts_and_filters(broker: Served, visit: Visiting) -> None:
     header.get_by_role("button").click()
     expect(header).to_have_attribute("aria-sort", "ascending")
     assert first_column(page) == ["alpha", "gamma", "beta"]
+    expect(page).to_have_url(re.compile(r"#/topics\?sort=messages$"))
     page.get_by_label("Dead-letter topics (1)").check()
     expect(page.get_by_role("link", name="gamma.dlq")).to_be_visible()
     page.get_by_label("Filter topics").fill("gam")
+    assert first_column(page) == ["gamma.dlq", "gamma"]
+    # The address has it all: who gets it sees the same.
+    page.reload()
+    expect(page.get_by_label("Filter topics")).to_have_value("gam")
+    expect(page.get_by_role("link", name="gamma.dlq")).to_be_visible()
     assert first_column(page) == ["gamma.dlq", "gamma"]
     page.get_by_label("Filter topics").fill("nobody")
     expect(page.get_by_text("Nothing matches the filter.")).to_be_visible()
@@ -177,3 +186,20 @@ def test_a_topic_shows_its_lanes_segments_groups_and_settings(broker: Served, vi
     expect(segments.get_by_role("row")).to_have_count(1 + 3 + 1)
     expect(page.locator(".settings-list")).to_contain_text("7 d")
     view.shoot("topic")
+
+
+def test_a_topic_is_purged_by_typing_its_name(broker: Served, visit: Visiting) -> None:
+    queue = broker.engine.queue("orders", "billing")
+    queue.put_many([b"one", b"two"])
+    queue.put(b"later", delay=3600)
+    page = visit(broker).open("topics/orders")
+    page.get_by_role("button", name="Purge", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("The topic stays")
+    go = dialog.get_by_role("button", name="Purge this topic")
+    expect(go).to_be_disabled()
+    dialog.get_by_role("textbox").fill("orders")
+    go.click()
+    expect(page.get_by_text(re.compile(r"Purged \d messages of orders"))).to_be_visible()
+    assert (queue.get_many(5, timeout=0), list(queue.scheduled())) == ([], [])
+    assert "orders" in broker.engine.topics()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.flux_files import write_json
 from support.sources import DISK, damage, problems, topic_named
 
 from quivermq.importers.fluxmq import looks_like, open_source
@@ -111,10 +112,59 @@ def test_a_broker_s_directory_has_its_queues_and_their_groups() -> None:
     assert (group.name, group.positions) == ("workers", {0: Position(5, {2: 1, 3: 1, 4: 1})})
     events = topic_named(source.topics, "events")
     assert (list(events.items()), list(events.groups), events.size_bytes) == ([], [], 0)
+    left = (
+        "has no counterpart and is not imported: BatchSize 100, HeartbeatTimeout 120000000000,"
+        " MaxDepth 100000, RetryPolicy.TotalTimeout 86400000000000, Topics"
+    )
     assert problems(source.findings, is_damage=False) == [
-        "the settings of the queues, as retention and retries, are not imported",
+        f"of the queue 'orders' {left} ['$queue/orders/#']",
+        f"of the queue 'events' {left} ['events/#']",
         "the group reads only 'eu/#' of its queue; here it will get everything",
     ]
+
+
+def test_the_settings_of_a_queue_become_those_of_a_topic() -> None:
+    source = open_source(SAMPLES / "adapter", DISK)
+    orders = dict(topic_named(source.topics, "orders").settings)
+    # Only where topics have such a setting.
+    orders.pop("backoff_multiplier", None)
+    expected = {
+        "attempts_max": 11,
+        "backoff_ms": 5_000,
+        "backoff_ms_max": 300_000,
+        "lease_ms": 30_000,
+        "ttl_ms": 604_800_000,
+        "message_bytes_max": 10_485_760,
+    }
+    assert orders == expected
+    assert topic_named(source.topics, "events").settings["retention_ms"] == 86_400_000
+
+
+def test_settings_that_make_no_sense_are_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("source")
+    retry = {"MaxRetries": -1, "InitialBackoff": 9_000_000_000, "MaxBackoff": 1, "BackoffMultiplier": "x"}
+    retention = {"RetentionBytes": 2**80, "CompactionEnabled": True}
+    configs = [
+        {
+            "Name": "a",
+            "RetryPolicy": retry,
+            "Retention": retention,
+            "MessageTTL": "1h",
+            "AckDurability": "fsync",
+        },
+        {"Name": "b", "RetryPolicy": 7, "DeliveryTimeout": 1},
+        {"Name": 7},
+        "c",
+    ]
+    write_json(path / "config" / "queues.json", {"configs": configs})
+    for name in ("a", "b"):
+        (path / "queues" / name / "segments").mkdir(parents=True)
+    source = open_source(path, DISK)
+    assert topic_named(source.topics, "a").settings == {"durability": "fsync", "cleanup": "compact"}
+    assert topic_named(source.topics, "b").settings == {"lease_ms": 1}
+    told = problems(source.findings, is_damage=False)
+    assert "Retention.RetentionBytes" in told[0]
+    assert "MessageTTL '1h'" in told[0]
 
 
 @pytest.mark.parametrize("kind", ["crc_flip", "torn_body"])

@@ -132,7 +132,13 @@ def test_a_broker_s_directory_has_its_topics() -> None:
         "tx": 2,
     }
     assert source.has_names
-    assert sorted(each.path.name for each in source.findings.kept) == ["README.txt", "schemas", "traces"]
+    told = {each.path.name: each.problem for each in source.findings.kept}
+    assert told == {
+        "README.txt": "it is not imported",
+        "schemas": "it is not imported, files: 1 of sch1794773335; topics have no schemas here, so"
+        " producers and consumers go on with their own",
+        "traces": "it is not imported, files: 1; they tell what happened there, to no message that comes",
+    }
     assert source.findings.damages == 0
 
 

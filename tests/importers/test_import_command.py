@@ -1,6 +1,7 @@
 """`quiver import`, with what it prints and how it ends."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from support.command import run_at_terminal, table_rows
 from support.command_inside import quiver
 from support.tinymq_files import ack, put, write_log
 
-from quivermq.importers import KINDS
+import quivermq
+from quivermq.errors import InvalidRequest
+from quivermq.importers import KINDS, import_queue
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TINY, LEDGER = FIXTURES / "tinymq", FIXTURES / "ledgerq"
@@ -71,7 +74,7 @@ def test_strict_stops_before_anything_is_written(source: Path, tmp_path: Path) -
     assert ran.code == 6
     assert "orders.log at byte" in ran.err
     assert "nothing was imported" in ran.err
-    assert json.loads(quiver("topic", "list", "--data", tmp_path / "data", "--json").text) == {"topics": []}
+    assert not (tmp_path / "data").exists()
 
 
 def test_all_brings_what_was_consumed(source: Path, tmp_path: Path) -> None:
@@ -113,6 +116,11 @@ def test_a_mistake_is_told_in_words(
     ran = quiver("import", *arguments, "--data", tmp_path / "data")
     assert (ran.code, ran.text) == (code, "")
     assert words in ran.err
+    # Neither a directory, nor in one that is there a lock.
+    assert not (tmp_path / "data").exists()
+    (tmp_path / "data").mkdir()
+    assert quiver("import", *arguments, "--data", tmp_path / "data").code == code
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_an_empty_directory_is_told(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -139,3 +147,32 @@ def test_a_bar_is_shown_at_a_terminal(source: Path, tmp_path: Path) -> None:
     session = run_at_terminal("import", "--from", "tinymq", source, "--data", tmp_path / "data")
     assert session.returncode == 0
     assert "importing" in session.terminal
+
+
+@pytest.mark.parametrize("target", [".", "data", "..", "link", "orders.d/deep"])
+def test_the_target_is_never_the_source_nor_in_it_nor_around_it(
+    source: Path, target: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    link = tmp_path_factory.mktemp("elsewhere") / "link"
+    link.symlink_to(source)
+    data = link if target == "link" else source / target
+    before = sorted(source.rglob("*"))
+    for dry in ([], ["--dry-run"]):
+        ran = quiver("import", "--from", "tinymq", source, "--data", data, *dry)
+        assert (ran.code, ran.text) == (2, ""), ran.err
+        assert "would be imported to: choose a data directory elsewhere" in ran.err
+    assert sorted(source.rglob("*")) == before
+
+
+def test_a_link_inside_of_the_source_does_not_lead_to_the_target(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    parent = tmp_path_factory.mktemp("source")
+    moved = tmp_path_factory.mktemp("elsewhere") / "moved"
+    shutil.copytree(LEDGER / "plain" / "queue", moved)
+    (parent / "jobs").symlink_to(moved)
+    ran = quiver("import", "--from", "ledgerq", parent, "--data", moved.parent)
+    assert (ran.code, "lies inside of" in ran.err) == (2, True)
+    with quivermq.open(tmp_path / "data") as mq, pytest.raises(InvalidRequest, match="lies inside of"):
+        import_queue("ledgerq", tmp_path / "data" / "topics", mq)
+    assert [path.name for path in moved.parent.iterdir()] == ["moved"]

@@ -400,3 +400,42 @@ def test_many_messages_are_many_frames(mq: Any, shelf: Shelf, monkeypatch: pytes
     for lane, level in enumerate(levels):
         values = [int(m.value) for m in mq.queue("orders").read(priority=level)]
         assert values == list(range(lane, 95, 3))
+
+
+def test_settings_come_along_to_a_topic_that_is_new(mq: Any, shelf: Shelf) -> None:
+    settings = {"attempts_max": 11, "lease_ms": 45_000, "ttl_ms": 3_600_000}
+    [summary] = run(mq, shelf, FakeTopic(live=[item(1)], settings=settings))
+    assert summary.settings == settings
+    made = mq.topic("orders")
+    assert (made.settings.attempts_max, made.settings.lease_ms, made.settings.ttl_ms) == (
+        11,
+        45_000,
+        3_600_000,
+    )
+    # A message without an end where it was has none here either.
+    assert [m.expires_at for m in mq.queue("orders").read()] == [None]
+
+
+def test_a_topic_that_is_there_keeps_its_settings_and_that_is_told(mq: Any, shelf: Shelf) -> None:
+    mq.create_topic("orders", attempts_max=5)
+    shelf.topics = [FakeTopic(live=[item(1)], settings={"attempts_max": 11})]
+    told = import_queue("fake", "/fake", mq)
+    assert told.topics[0].settings == {}
+    assert [each.problem for each in told.findings] == [
+        "orders was there, and keeps its settings; orders has attempts_max=11"
+    ]
+    assert mq.topic("orders").settings.attempts_max == 5
+
+
+def test_settings_that_do_not_fit_here_are_told_and_cost_nothing(mq: Any, shelf: Shelf) -> None:
+    shelf.topics = [FakeTopic(live=[item(1)], settings={"message_bytes_max": 2**40})]
+    told = import_queue("fake", "/fake", mq)
+    assert (told.topics[0].imported, told.topics[0].settings) == (1, {})
+    assert "do not fit here" in told.findings[0].problem
+
+
+def test_a_dry_run_tells_settings_and_what_was_passed_over(mq: Any, shelf: Shelf) -> None:
+    topic = FakeTopic(live=[item(1, is_consumed=True)], settings={"lease_ms": 1}, passed_over=1)
+    [summary] = run(mq, shelf, topic, dry_run=True)
+    assert (summary.settings, summary.passed_over) == ({"lease_ms": 1}, 1)
+    assert run(mq, shelf, topic, dry_run=True, all=True)[0].passed_over == 0

@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from support.ledgerq_files import Entry, queue_of
+from support.ledgerq_files import Entry, Queue, queue_of
 from support.sources import DISK, damage, flip, problems
 
 from quivermq.errors import InvalidRequest
@@ -147,3 +147,94 @@ def test_a_directory_may_be_a_link(parent: Path, tmp_path_factory: pytest.TempPa
     (parent / "jobs").symlink_to(elsewhere)
     assert [topic.name for topic in open_source(parent, DISK).topics] == ["jobs"]
     assert [item.id for item in open_source(parent / "jobs", DISK).topics[0].items()] == ["1"]
+
+
+def crashed(path: Path, size: int = 0) -> Path:
+    """A queue that has given out ids and dedup ids, and whose only segment never reached the disk."""
+    queue = Queue(path)
+    queue.metadata(read_id=4, next_id=16)
+    queue.dedup({"dedup_id": "ab" * 32, "message_id": 3, "offset": 64, "expires_at": 2**62})
+    (path / f"{1:020d}.log").write_bytes(bytes(size))
+    return path
+
+
+@pytest.mark.parametrize("size", [0, 20, 65536])
+def test_a_queue_whose_only_segment_is_empty_after_a_crash_is_one(parent: Path, size: int) -> None:
+    source = open_source(crashed(parent / "jobs", size), DISK)
+    [topic] = source.topics
+    assert (list(topic.items()), topic.witnesses) == ([], [])
+    assert [each.identity for each in topic.seen_ids] == [3]
+    assert "the ids 4 to 15 are not in the log, though given out" in problems(
+        source.findings, is_damage=False
+    )
+    assert source.findings.damages > 0
+
+
+def test_among_several_queues_none_is_passed_over(parent: Path) -> None:
+    queue_of(parent / "orders", Entry(id=1))
+    crashed(parent / "jobs")
+    broken = queue_of(parent / "mails", *(Entry(id=number) for number in range(1, 16)))
+    flip(parent / "mails" / f"{1:020d}.log", 2)
+    (parent / "strange").mkdir()
+    (parent / "strange" / f"{1:020d}.log").write_bytes(b"something else")
+    (parent / "notes").mkdir()
+    (parent / "notes" / "today.txt").write_text("hello")
+    (parent / "README").write_text("hello")
+    source = open_source(parent, DISK)
+    found = {topic.name: [item.id for item in topic.items()] for topic in source.topics}
+    assert found == {"orders": ["1"], "jobs": [], "mails": [str(number) for number in range(1, 16)]}
+    assert ("strange", None, None) in damage(source.findings)
+    assert (f"{1:020d}.log", 0, 64) in damage(source.findings)
+    told = {each.path.name for each in source.findings.kept if not each.is_damage}
+    assert {"notes", "README"} <= told
+    assert broken.path.name not in told
+
+
+def test_a_magic_that_is_damaged_does_not_lose_a_queue_without_metadata(parent: Path) -> None:
+    queue = queue_of(parent / "jobs", *(Entry(id=number) for number in range(1, 16)))
+    (queue.path / "metadata.dat").unlink()
+    for bit in range(8):
+        flip(queue.path / f"{1:020d}.log", 0, bit)
+        [topic] = open_source(queue.path, DISK).topics
+        assert len(list(topic.items())) == 15
+        flip(queue.path / f"{1:020d}.log", 0, bit)
+
+
+def test_a_queue_is_known_again_when_its_header_is_damaged_since(parent: Path) -> None:
+    queue = queue_of(parent / "jobs", Entry(id=1), Entry(id=2))
+    before = set(open_source(queue.path, DISK).topics[0].witnesses)
+    for position in (0, 9, 17, 60):
+        flip(queue.path / f"{1:020d}.log", position)
+    assert before & set(open_source(queue.path, DISK).topics[0].witnesses)
+
+
+def test_two_queues_whose_headers_are_gone_are_not_taken_for_one(parent: Path) -> None:
+    known = []
+    for name in ("a", "b"):
+        queue = queue_of(parent / name, Entry(id=1, payload=name.encode()))
+        path = queue.path / f"{1:020d}.log"
+        path.write_bytes(bytes(64) + path.read_bytes()[64:])
+        known.append(set(open_source(queue.path, DISK).topics[0].witnesses))
+    assert all(known)
+    assert not known[0] & known[1]
+
+
+def test_what_a_higher_priority_may_have_passed_over_is_counted(parent: Path) -> None:
+    priorities = (None, 1, None, 2, None, 1, None, 2)
+    entries = [Entry(id=number, priority=told) for number, told in enumerate(priorities, 1)]
+    # Before the read position, which the sixth is at: two low and one medium are behind the high fourth;
+    # the fifth, low, is behind the sixth.
+    queue_of(parent / "jobs", *entries, read_id=7)
+    source = open_source(parent / "jobs", DISK)
+    [topic] = source.topics
+    assert sum(item.is_consumed for item in topic.items()) == 6
+    assert topic.passed_over == 4
+    told = [each for each in problems(source.findings, is_damage=False) if "never have been" in each]
+    assert len(told) == 1
+    assert "taken: 4." in told[0]
+
+
+def test_without_priorities_nothing_is_passed_over(parent: Path) -> None:
+    queue_of(parent / "jobs", *(Entry(id=number) for number in range(1, 5)), read_id=4)
+    [topic] = open_source(parent / "jobs", DISK).topics
+    assert (len(list(topic.items())), topic.passed_over) == (4, 0)

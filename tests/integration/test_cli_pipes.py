@@ -150,3 +150,37 @@ def test_an_interrupt_ends_a_tail_as_the_shell_expects(data: Path) -> None:
         assert process.wait(60) == 130
         assert process.stderr is not None
         assert process.stderr.read() == b""
+
+
+def test_a_reader_that_goes_away_burns_no_attempt(data: Path) -> None:
+    with quivermq.open(data) as mq:
+        mq.create_topic("numbers", attempts_max=2)
+        mq.queue("numbers").put_many([b"x" * 2000 + b"%04d" % number for number in range(100)])
+    for _ in range(3):
+        assert shell("quiver get numbers --all | head -c 1", data).stdout == b"x"
+    with quivermq.open(data) as mq:
+        queue = mq.queue("numbers")
+        assert queue.dead_letters() == []
+        left = queue.get_many(100)
+        assert {message.attempt for message in left} == {1}
+        # In order, and what was written before nobody read it is acknowledged.
+        assert [int(m.value[-4:]) for m in left] == list(range(100 - len(left), 100))
+        assert 0 < len(left) < 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_told_to_stop_burns_no_attempt(data: Path, number: signal.Signals) -> None:
+    with quivermq.open(data) as mq:
+        mq.create_topic("numbers", attempts_max=1)
+        mq.queue("numbers").put_many([b"x" * 20_000 + b"%04d" % number for number in range(20)])
+    getting = start(data, "get", "numbers", "--all")
+    assert getting.stdout is not None
+    # It has begun to write, and cannot end: nobody reads on, and the pipe is full.
+    getting.stdout.read(1)
+    getting.send_signal(number)
+    assert getting.wait(60) in (128 + number, -number)
+    getting.communicate()
+    with quivermq.open(data) as mq:
+        queue = mq.queue("numbers")
+        assert queue.dead_letters() == []
+        assert {message.attempt for message in queue.get_many(100)} == {1}

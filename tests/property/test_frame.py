@@ -209,7 +209,7 @@ class TestAnyBytes:
             optional={
                 "message_count": st.integers(0, 10) | NUMBERS.filter(lambda n: n < 2**32),
                 "columns": st.integers(0, 127),
-                "flags": st.integers(0, 15),
+                "flags": st.integers(0, 31),
                 "codec": st.integers(0, 4),
                 "raw_bytes": NUMBERS,
                 "base_offset": INT64,
@@ -246,7 +246,7 @@ class TestAnyBytes:
         for _ in range(20_000):
             data = bytearray(chance.choice(SAMPLES))
             at = chance.randrange(12, len(data))
-            data[at] = chance.choice([0, 1, 2, 4, 8, 0x80, 0xC3, 0xFF, data[at] ^ 1])
+            data[at] = chance.choice([0, 1, 2, 4, 8, 16, 0x80, 0xC3, 0xFF, data[at] ^ 1])
             repaired = with_checksums(bytes(data)) if at < HEADER_BYTES else with_lengths(bytes(data))
             try:
                 Frame.parse(repaired).validate()
@@ -260,7 +260,7 @@ REASONS = [
     "are there",
     "this release knows version 1",
     "codec 4 is not known",
-    "flags 0x8 are not all known",
+    "flags 0x10 are not all known",
     "columns 0x41 are not all known",
     "is out of range",
     "smallest timestamp is larger",

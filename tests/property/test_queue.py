@@ -25,6 +25,7 @@ from support.queue_model import (
     Rules,
     Sent,
     TopicModel,
+    Waiting,
     look,
 )
 
@@ -345,6 +346,15 @@ class QueueMachine(RuleBasedStateMachine):
         )
 
     @has_receipt
+    @rule(choice=choices)
+    def release(self, choice: int) -> None:
+        self.settlement(
+            choice,
+            lambda queue, receipt: queue.release(receipt),
+            lambda _, attempts: Waiting(attempts - 1),
+        )
+
+    @has_receipt
     @rule(choice=choices, is_told=st.booleans())
     def reject(self, choice: int, is_told: bool) -> None:
         reason, error = ("no use", "ValueError") if is_told else (None, None)
@@ -365,7 +375,7 @@ class QueueMachine(RuleBasedStateMachine):
         )
         self.in_hand.append((group, receipt))
 
-    @rule(group=groups, outcomes=st.lists(st.integers(0, 4), min_size=1, max_size=6))
+    @rule(group=groups, outcomes=st.lists(st.integers(0, 5), min_size=1, max_size=6))
     def work(self, group: int, outcomes: list[int]) -> None:
         """Take one message after the other and settle it: most of what a queue does all day."""
         for outcome in outcomes:
@@ -385,6 +395,8 @@ class QueueMachine(RuleBasedStateMachine):
                     self.advance(30, False)
                 case 4:
                     self.reject(before, True)
+                case 5:
+                    self.release(before)
 
     @has_receipt
     @rule(group=groups)

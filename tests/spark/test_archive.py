@@ -76,7 +76,7 @@ def load(spark: SparkSession, data: Path, **options: Any) -> DataFrame:
 
 
 def plain(spark: SparkSession, directory: Path) -> DataFrame:
-    return spark.read.parquet(str(directory))
+    return spark.read.parquet(str(directory / "messages"))
 
 
 def run(spark: SparkSession, where: dict[str, Any], to: Path, **options: Any) -> ArchiveSummary:

@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from support.bare_python import bare_python
 from support.broker import serving
 from support.spark_cluster import cluster
 from support.spark_deaths import Death
@@ -62,6 +65,37 @@ def test_executors_die_and_nothing_is_lost_or_comes_twice(tmp_path: Path) -> Non
         assert stored(mq) == Counter(VALUES)
     with quivermq.open(data) as copied:
         assert stored(copied) == Counter(VALUES)
-    files = [path for path in (data / "archive").rglob("*.parquet") if "_quiver" not in path.parts]
+    files = [path for path in (data / "archive" / "messages").rglob("*") if path.is_file()]
     assert len(files) == PARTITIONS
     assert Counter(v for path in files for v in pq.read_table(path)["value"].to_pylist()) == Counter(VALUES)
+
+
+_ON_A_STRANGE_PYTHON = """
+import sys
+from quivermq.spark import session
+master, data = sys.argv[1:]
+spark = session(master)
+where = {"path": data, "subscribe": "in"}
+copied = spark.readStream.format("quiver").options(**where, startingOffsets="earliest").load()
+sink = copied.writeStream.format("quiver").options(path=data, topic="out", checkpointLocation=data + "-at")
+sink.trigger(availableNow=True).start().awaitTermination()
+print(spark.read.format("quiver").options(**where).load().count())
+"""
+
+
+def test_workers_that_lack_the_package_are_sent_it(tmp_path: Path) -> None:
+    with quivermq.open(tmp_path / "data") as mq:
+        mq.queue("in").put_many(VALUES)
+    env = {**os.environ, "PYSPARK_PYTHON": bare_python(tmp_path / "python")}
+    with cluster(tmp_path / "cluster", workers=1) as running:
+        done = subprocess.run(
+            [sys.executable, "-c", _ON_A_STRANGE_PYTHON, running.master, str(tmp_path / "data")],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(ROWS)]
+    with quivermq.open(tmp_path / "data") as mq:
+        assert Counter(m.value for m in mq.queue("out").read(limit=ROWS * 2)) == Counter(VALUES)

@@ -51,6 +51,15 @@ from pyspark.sql.types import StringType
 def named(large):
     spell = F.udf(lambda n: f"number {n}", StringType())
     return large.select("id", spell("id").alias("name"))
+
+def wrong(large):
+    return 1 / 0
+
+def unknown(large):
+    return large.select(large.colour)
+
+def failing(large):
+    return large.select("id", F.udf(lambda n: {}["none"], StringType())("id").alias("name"))
 """
 
 
@@ -85,6 +94,12 @@ def test_a_pipeline_runs_once_and_goes_on(spark: SparkSession, file: Path, tmp_p
         "out_large": 11,
         "malformed-orders.malformed": 11,
     }
+    # What a sink reads is not what goes to it.
+    assert {sink.name: sink.written for sink in done.sinks} == {
+        "large": 5,
+        "out_large": 5,
+        "malformed-orders.malformed": 1,
+    }
     found = stored(tmp_path, "large")
     assert sorted(json.loads(m.value)["name"] for m in found) == [f"number {n}" for n in range(5, 10)]
     assert sorted(m.key for m in found) == [b"%d" % n for n in range(5, 10)]
@@ -92,7 +107,8 @@ def test_a_pipeline_runs_once_and_goes_on(spark: SparkSession, file: Path, tmp_p
     assert [m.value for m in stored(tmp_path, "orders.malformed")] == [b"no order"]
 
     put(tmp_path, range(10, 12))
-    assert [sink.read for sink in run(file, spark=spark).sinks] == [2, 2, 2]
+    again = run(file, spark=spark).sinks
+    assert [(sink.read, sink.written) for sink in again] == [(2, 2), (2, 2), (2, 0)]
     assert table(spark, tmp_path) == list(range(5, 12))
     assert len(stored(tmp_path, "large")) == 7
     assert [sink.read for sink in run(file, spark=spark).sinks] == [0, 0, 0]
@@ -198,6 +214,12 @@ def test_a_dry_run_checks_everything_and_writes_nothing(
         ("steps.py:named", "nothing.py:named", r"\[\[step\]\] 2 'named': python: there is no file"),
         ('name = "large"', 'name = "big"', r"\[\[step\]\] 2 'named': python: the parameter large names no"),
         ('key = "id"', 'key = "colour"', r"\[\[sink\]\] 1 'large': .*colour"),
+        (
+            "steps.py:named",
+            "steps.py:wrong",
+            r"\[\[step\]\] 2 'named': python: ZeroDivisionError: .*\(line",
+        ),
+        ("steps.py:named", "steps.py:unknown", r"\[\[step\]\] 2 'named': .*`?colour`?"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(
@@ -207,6 +229,24 @@ def test_what_is_wrong_is_said_with_its_place(
     with pytest.raises((InvalidRequest, NotFound), match=reason) as caught:
         run(file, spark=spark, dry_run=True)
     assert str(file) in str(caught.value)
+
+
+def test_what_fails_at_work_is_said_on_one_line(spark: SparkSession, file: Path) -> None:
+    file.write_text(PIPELINE.replace("steps.py:named", "steps.py:failing"))
+    ran = quiver("pipeline", "run", str(file))
+    assert ran.code == InvalidRequest.exit_code
+    [line] = ran.err.splitlines()
+    assert line.startswith(f"error: {file}: [[sink]] 'large': KeyError: 'none' (line ")
+    assert "steps.py" in line
+
+
+def test_a_mistyped_column_is_one_line(
+    spark: SparkSession, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ran = quiver("pipeline", "sql", "SELECT colour FROM orders", "--data", str(file.parent / "data"))
+    assert ran.code == InvalidRequest.exit_code
+    assert len(ran.err.splitlines()) == 1
+    assert capfd.readouterr().err == ""
 
 
 def test_the_same_pipeline_runs_in_one_place_at_a_time(

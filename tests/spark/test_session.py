@@ -23,7 +23,6 @@ def test_a_running_session_is_taken(spark: SparkSession) -> None:
 def test_a_session_is_ready_for_the_queues_data(spark: SparkSession) -> None:
     wanted = {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

@@ -177,3 +177,20 @@ def test_two_columns_of_one_name_are_refused(spark: SparkSession, data: Path) ->
 def test_a_table_without_rows_is_empty(spark: SparkSession, data: Path) -> None:
     for table in ("groups", "deliveries", "dead_letters"):
         assert rows(sql(f"SELECT * FROM quiver_{table}", path=data, spark=spark)) == []
+
+
+def test_files_keep_time_zones_and_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with quivermq.open(path) as mq:
+        mq.queue("orders").put(b"v", headers={"a": b"text", "b": b"\xff"}, timestamp=1_700_000_000_123_456)
+    statement = "SELECT timestamp, headers FROM orders"
+    shown = quiver("pipeline", "sql", statement, "--data", path, "--json")
+    for name in ("a.json", "a.parquet"):
+        ran = quiver("pipeline", "sql", statement, "--data", path, "--to", tmp_path / name)
+        assert ran.code == 0, ran.err
+    assert json.loads((tmp_path / "a.json").read_text()) == json.loads(shown.out)
+    assert json.loads(shown.out) == {
+        "timestamp": "2023-11-14T22:13:20.123456Z",
+        "headers": [{"key": "a", "value": "text"}, {"key": "b", "value": {"base64": "/w=="}}],
+    }
+    assert str(pq.read_schema(tmp_path / "a.parquet").field("timestamp").type) == "timestamp[us, tz=UTC]"

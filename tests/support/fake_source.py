@@ -1,6 +1,6 @@
 """A queue to import from that is only in memory: the side that writes cannot tell the difference."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class FakeTopic:
     seen_ids: Sequence[SeenId] = ()
     partitions: int = 1
     witnesses: Sequence[str] = ("first segment",)
+    settings: Mapping[str, object] = field(default_factory=dict)
+    passed_over: int = 0
 
     @property
     def size_bytes(self) -> int:

@@ -17,6 +17,7 @@ from quivermq.delivery.meter import DeliveryMeter
 from quivermq.log import DataDirectory, verify
 from quivermq.metrics import Metrics
 from quivermq.settings import StorageSettings
+from quivermq.topic.names import usual_origin
 from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import StateLog
@@ -185,7 +186,7 @@ class Parts:
 
     def topic(self, name: str = TOPIC, **settings: Any) -> Topic:
         made = TopicSettings.make({"durability": "os", **settings}, self.storage)
-        topic = Topic(self.directory, name, made, self.clock)
+        topic = Topic(self.directory, name, made, self.clock, usual_origin(name))
         topic.open_delays()
         return topic
 
@@ -201,6 +202,7 @@ class Parts:
             graves=lambda _: Graves([self.grave(partition.topic)], self.letters.append),
             meter=meter(),
             on_ready=self.rings.append,
+            keeps_dead=usual_origin(partition.topic) is not None,
         )
 
     def grave(self, topic: str = TOPIC) -> Partition:

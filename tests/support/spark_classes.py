@@ -2,7 +2,7 @@
 
 A start takes most of its time to load classes. Java can keep them in a file as they are in memory: it is
 made once, beside this Python, and again for another Java or another Spark. A Java that cannot do this does
-without.
+without, and so do tests on a machine that is too busy to make it in time.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -54,13 +55,14 @@ def _make(classes: Path) -> None:
             },
             "work": [["try_everything", {"directory": directory}]],
         }
-        subprocess.run(
-            [sys.executable, "-m", "support.spark_program", json.dumps(given)],
-            env={**os.environ, "PYTHONPATH": python_path()},
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=True,
-        )
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [sys.executable, "-m", "support.spark_program", json.dumps(given)],
+                env={**os.environ, "PYTHONPATH": python_path()},
+                capture_output=True,
+                timeout=_PATIENCE_S,
+                check=True,
+            )
     if unfinished.exists():
         unfinished.rename(classes)
 

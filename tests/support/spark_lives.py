@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from quivermq.spark.session import worker_python
 from support.spark_classes import python_path, quick_start
 from support.spark_deaths import DEATHS, HELD, LIFE_VARIABLE, Death, kill_driver, marker
 from support.spark_doors import Door
@@ -97,7 +98,7 @@ class Lives:
 
     def _places(self) -> dict[str, str]:
         return {
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": worker_python(),
             "SPARK_LOCAL_DIRS": self._left_behind,
             "TMPDIR": self._left_behind,
         }

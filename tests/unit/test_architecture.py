@@ -25,6 +25,7 @@ LAYERS_TODAY = (
     "segment",
     "frame",
     "disk",
+    "reentry",
     "clock",
     "settings",
     "metrics",

@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from quivermq.cli.app import app
 from quivermq.spark.jobs.run_file import load_pipeline
+from quivermq.topic.defaults import TopicDefaults, load_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 METRICS_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -58,6 +59,17 @@ def test_metrics_and_labels_are_there(expression: str) -> None:
         for selected in re.findall(rf"{name}{{([^}}]*)}}", expression):
             asked = set(re.findall(r"(\w+)\s*=", selected))
             assert asked <= known[base] | OUTER_LABELS, name
+
+
+def test_a_broker_with_the_profile_is_bounded() -> None:
+    loaded = load_settings(toml=DEPLOY / "quiver.toml")
+    made = TopicDefaults(loaded.settings).make("orders", {})
+    limits = (
+        *("retention_ms", "segment_ms", "backlog_messages_max", "backlog_bytes_max", "attempts_max"),
+        "dead_letter_retention_ms",
+    )
+    assert [name for name in limits if getattr(made, name) is None] == []
+    assert loaded.settings.engine.free_bytes_min >= 1024**3
 
 
 def test_everything_that_runs_is_a_command() -> None:

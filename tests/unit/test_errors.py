@@ -16,6 +16,7 @@ EXAMPLES: dict[str, QuiverError] = {
     "InvalidFrame": errors.InvalidFrame("no magic", position=80),
     "UnsupportedFrame": errors.UnsupportedFrame("version 2", position=0),
     "InvalidSettings": errors.InvalidSettings("storage.codec", "unknown", origin="quiver.toml"),
+    "LimitReached": errors.LimitReached("the topic t", setting="engine.topics_max", limit=1),
     "OffsetOutOfRange": errors.OffsetOutOfRange(7, start=8, end=9),
     "LeaseExpired": errors.LeaseExpired(receipts=["t:0:1:7:ab"]),
     "Overloaded": errors.Overloaded("t", setting="backlog_messages_max", limit=1),

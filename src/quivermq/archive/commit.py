@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from quivermq.archive.manifest import Manifest, store_manifest
-from quivermq.archive.places import OWN, lock_path, manifest_path, staging_path
+from quivermq.archive.places import OWN, lock_path, manifest_path, staging_path, topic_path
 from quivermq.archive.reading import Archive
 from quivermq.archive.writing import Job
 from quivermq.disk import Disk, remove_tree
@@ -62,7 +62,7 @@ def manifest_for(archive: Archive, topic: str, created_us: int) -> Manifest:
         raise Conflict(
             f"{manifest_path(archive.directory, topic)} is about another topic of the name {topic}, which"
             f" was made at {manifest.created_us} µs, and this one at {created_us} µs: archive into another"
-            f" directory, or move topic={topic} and the manifest out of the way"
+            f" directory, or move {topic_path(archive.directory, topic)} and the manifest out of the way"
         )
     return manifest
 

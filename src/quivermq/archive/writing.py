@@ -144,4 +144,5 @@ class _Days:
 
 def _staged_name(job: Job) -> str:
     # Another attempt at the same piece writes another file: only the one that is told of counts.
-    return f"{job.staging}/{uuid4().hex}.parquet"
+    # Nor is it called a Parquet file before it is one: who reads all that are called so must not meet it.
+    return f"{job.staging}/{uuid4().hex}.staged"

@@ -120,7 +120,7 @@ def _groups(engine: Engine, topic: str) -> Facts:
     except QuiverError as error:
         return {(topic, "groups"): Untold(error)}
     found: Facts = {(topic, "groups"): tuple(sorted({*hosted.groups, *hosted.broken_groups}))}
-    for name, group in hosted.groups.items():
+    for name, group in list(hosted.groups.items()):
         for cursor in group.cursors:
             found[topic, "group", name, str(cursor.partition)] = (
                 tuple(cursor.floors()),

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from quivermq.client import Connection, connect
 from quivermq.engine import Engine, open_engine
 from quivermq.errors import LeaseExpired
 from quivermq.server.run import serve
-from quivermq.settings import load_settings
+from quivermq.topic.defaults import load_settings
 
 # Longer than a short lease, and than a retry takes to be due.
 _PATIENCE_S = 1.5
@@ -57,7 +58,7 @@ def _serve(
     os.dup2(log, 2)
     settings = load_settings(environ=environment).settings
     engine = open_engine(path, settings, clock=None if clock is None else JumpingClock(Path(clock)))
-    serve(engine, settings.server, port=port, ready=lambda server: tell("serving", server.port))
+    serve(engine, replace(settings.server, port=port), ready=lambda server: tell("serving", server.port))
 
 
 def _keep(path: str, number: int) -> None:

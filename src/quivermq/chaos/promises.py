@@ -45,6 +45,7 @@ class Promises:
         self.maybe_acked: set[tuple[str, Place]] = set()
         self.dead: set[tuple[str, Place]] = set()
         self.attempts: dict[tuple[str, Place], int] = defaultdict(int)
+        self.released: set[tuple[str, Place]] = set()
         self.first: dict[tuple[str, int, str, bytes | None], int] = {}
         self.numbers: dict[Place, int] = {}
         self.interrupted_pops: Counter[str] = Counter()
@@ -85,9 +86,11 @@ class Promises:
 
     def _may_have_happened(self) -> None:
         step, self._trying = self._trying, []
-        is_settling = step and step[0] in ("ack", "nack", "reject", "extend")
+        is_settling = step and step[0] in ("ack", "nack", "release", "reject", "extend")
         if is_settling and (held := self.in_hand.pop(step[2], None)) is not None:
             self.maybe_acked.add(held)
+            if step[0] == "release":
+                self._was_released(held)
         if step and step[0] == "pop":
             self.interrupted_pops[step[1]] += 1
         if step and step[0] == "cancel":
@@ -129,7 +132,7 @@ class Promises:
                         self.interrupted_pops[group] += self.disk_fails
                     else:
                         self.in_hand[receipt] = name
-            case (("ack" | "nack" | "reject" | "lose"), (_, receipt)):
+            case (("ack" | "nack" | "release" | "reject" | "lose"), (_, receipt)):
                 held = self.in_hand.pop(receipt, None)
                 # What was never durable, and is gone, is nobody's any more.
                 expect(held is not None or step == "lose", f"{receipt} was settled, and is not there")
@@ -159,7 +162,7 @@ class Promises:
         before = self.attempts[name]
         expect(before < attempt <= ATTEMPTS_MAX, f"{name}: attempt {attempt} follows attempt {before}")
         self.attempts[name] = attempt
-        if attempt == 1:
+        if attempt == 1 and name not in self.released:
             lane = group, place.partition, place.priority, key_of(number)
             expect(self.first.get(lane, -1) < place.offset, f"{name} was overtaken")
             self.first[lane] = place.offset
@@ -168,8 +171,15 @@ class Promises:
         expect(step == "lose" or name not in self.acked, f"{name} was settled twice")
         if step == "ack":
             self.acked.add(name)
+        elif step == "release":
+            self._was_released(name)
         elif step == "reject" or (step == "nack" and self.attempts[name] == ATTEMPTS_MAX):
             self.dead.add(name)
+
+    def _was_released(self, name: tuple[str, Place]) -> None:
+        """The same attempt comes again, or, when nobody knows whether it was released, the next one."""
+        self.attempts[name] -= 1
+        self.released.add(name)
 
     def cut(self, ends: dict[tuple[int, str], int]) -> None:
         """Forget what was told of messages behind the ends of lanes: never durable, and read all the same.
@@ -183,7 +193,7 @@ class Promises:
 
         self.numbers = {place: n for place, n in self.numbers.items() if not is_gone(place)}
         self.in_hand = {r: name for r, name in self.in_hand.items() if not is_gone(name[1])}
-        for names in (self.acked, self.maybe_acked, self.dead):
+        for names in (self.acked, self.maybe_acked, self.dead, self.released):
             names.difference_update([name for name in names if is_gone(name[1])])
         for name in [name for name in self.attempts if is_gone(name[1])]:
             del self.attempts[name]

@@ -40,7 +40,7 @@ _PRODUCER_ID = 7
 # Neither delayed nor deduplicated, which a frame of a producer cannot be.
 _FRAME_STEP, _FRAME_PLACE = 15, 4
 
-_ENDS = ("ack",) * 6 + ("nack",) * 5 + ("reject", "extend")
+_ENDS = ("ack",) * 6 + ("nack",) * 5 + ("release",) * 2 + ("reject", "extend")
 _ENDS_TIDYING = ("ack", "nack", "reject", "reject")
 
 Tell = Callable[..., None]
@@ -192,6 +192,8 @@ class Worker:
                     queue.ack(receipt)
             case "nack":
                 queue.nack(receipt, delay=self._rng.choice((0, 0.002)))
+            case "release":
+                queue.release(receipt)
             case "reject":
                 queue.reject(receipt)
             case "extend":

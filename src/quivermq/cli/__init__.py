@@ -4,12 +4,15 @@ Nothing outside of the standard library is imported until `main` runs, so that w
 extra the command can say what is missing.
 """
 
+import errno
 import json
 import os
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
-from quivermq.errors import QuiverError
+from quivermq.errors import DiskRefused, InvalidRequest, QuiverError, StorageFailed
 
 INTERRUPTED = 130
 
@@ -32,22 +35,69 @@ def main() -> int:
         return 1
     from quivermq.cli.app import app
 
+    as_json = _wants_json(sys.argv)
+    code = 0
     try:
         try:
-            app(prog_name="quiver")
+            # A program that wants JSON gets its errors as JSON, also about the options it gave.
+            code = app(prog_name="quiver", standalone_mode=not as_json) or 0
         finally:
             # A reader that has gone away is noticed here, not in the interpreter's last breath.
             sys.stdout.flush()
     except QuiverError as error:
-        print(_report(error, as_json=_wants_json(sys.argv)), file=sys.stderr)
+        _tell(_report(error, as_json=as_json))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # What is still buffered goes nowhere, or the interpreter would complain on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
-    return 0
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_FAILED:
+            raise
+        _drop_output()
+        failed = _output_error(error)
+        _tell(_report(failed, as_json=as_json))
+        return failed.exit_code
+    except Exception as error:
+        told = _usage_error(error) if as_json else None
+        if told is None:
+            raise
+        _tell(_report(told, as_json=True))
+        return told.exit_code
+    return code
+
+
+# What goes wrong with a file that the output goes to; everything else of the disk has a class of its own.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_OUTPUT_FAILED = {*_NO_ROOM, errno.EIO}
+
+
+def _output_error(error: OSError) -> QuiverError:
+    """The output could not be written: by the table of errors, as if it were a file of ours."""
+    message = f"cannot write the output: {error.strerror}"
+    if error.errno in _NO_ROOM:
+        return DiskRefused(f"{message}: free some room there, then retry", path=Path("-"))
+    return StorageFailed(message, path=Path("-"))
+
+
+def _usage_error(error: Exception) -> QuiverError | None:
+    """What the parser of options says, or an answer of no to a question; None for anything else."""
+    if callable(format_message := getattr(error, "format_message", None)):
+        return InvalidRequest(format_message())
+    return InvalidRequest("it was not confirmed") if type(error).__name__ == "Abort" else None
+
+
+def _tell(line: str) -> None:
+    # Where the errors go there may be no room either, and then the exit code has to do.
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _drop_output() -> None:
+    # What is still buffered goes nowhere, or the interpreter would complain on its way out.
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _wants_json(arguments: list[str]) -> bool:

@@ -22,6 +22,7 @@ from quivermq.cli import (
     scheduled,
     serve,
     settings,
+    settle,
     stats,
     tail,
     topic,
@@ -40,6 +41,11 @@ app = typer.Typer(
 app.command("serve")(serve.command)
 app.command("put")(put.command)
 app.command("get")(get.command)
+app.command("ack")(settle.ack)
+app.command("nack")(settle.nack)
+app.command("release")(settle.release)
+app.command("reject")(settle.reject)
+app.command("extend")(settle.extend)
 app.command("tail")(tail.command)
 app.command("read")(read.command)
 app.add_typer(topic.app, name="topic")

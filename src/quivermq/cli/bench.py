@@ -3,7 +3,9 @@
 import os
 import platform
 import secrets
+import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,8 +19,12 @@ import typer
 from quivermq.cli.durations import parse_seconds
 from quivermq.cli.output import JsonOption, print_json, print_table, progress_count, say, size_text
 from quivermq.cli.place import AnyEngine, AnyQueue, open_queue
-from quivermq.errors import InvalidRequest
+from quivermq.cli.stopping import stopping_orderly
+from quivermq.disk import SystemDisk
+from quivermq.errors import InvalidRequest, QuiverError
+from quivermq.log.directory import LOCK_NAME
 
+_PREFIX = "quiver-bench-"
 _DURABILITIES = ("fsync", "os", "buffered")
 
 # Does one call, and returns how many messages it was about; 0 when there are no more.
@@ -70,7 +76,11 @@ def command(
         )
     seconds = parse_seconds(duration)
     found: list[Measured] = []
-    with _bench_queue(data, server) as (mq, where), progress_count("measured") as advance:
+    with (
+        stopping_orderly(),
+        _bench_queue(data, server) as (mq, where),
+        progress_count("measured") as advance,
+    ):
         for word in chosen:
             for measured in _measure(mq, word, size=size, batch=batch, threads=threads, seconds=seconds):
                 found.append(measured)
@@ -100,17 +110,30 @@ def _bench_queue(data: Path | None, server: str | None) -> Iterator[tuple[AnyEng
         with open_queue(data, server, create=True) as mq:
             yield mq, str(data or server)
         return
+    _remove_leftovers()
     with (
-        tempfile.TemporaryDirectory(prefix="quiver-bench-") as directory,
+        tempfile.TemporaryDirectory(prefix=_PREFIX) as directory,
         open_queue(Path(directory), None, create=True) as mq,
     ):
         yield mq, directory
 
 
+def _remove_leftovers() -> None:
+    """Take away what a bench left that was killed with no time to do it: nobody holds its lock any more."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        disk = SystemDisk()
+        try:
+            disk.lock(left / LOCK_NAME, with_directory=True).release()
+        except QuiverError:
+            # Somebody measures there now, or it is somebody else's.
+            continue
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def _measure(
     mq: AnyEngine, durability: str, *, size: int, batch: int, threads: int, seconds: float
 ) -> Iterator[Measured]:
-    topic = f"quiver-bench-{secrets.token_hex(4)}"
+    topic = f"{_PREFIX}{secrets.token_hex(4)}"
     mq.create_topic(topic, durability=durability)
     try:
         queue, value = mq.queue(topic), secrets.token_bytes(size)
@@ -157,12 +180,14 @@ def _run(call: Call, threads: int, seconds: float) -> tuple[list[float], int, fl
     start = perf_counter()
     end = start + seconds
 
+    is_stopped = threading.Event()
+
     def work() -> tuple[list[float], int]:
         taken: list[float] = []
         messages = 0
         before = perf_counter()
         # At least once, however short the time is: what is measured has happened.
-        while not taken or before < end:
+        while not taken or (before < end and not is_stopped.is_set()):
             done = call()
             now = perf_counter()
             taken.append(now - before)
@@ -173,7 +198,11 @@ def _run(call: Call, threads: int, seconds: float) -> tuple[list[float], int, fl
         return taken, messages
 
     with ThreadPoolExecutor(threads) as pool:
-        parts = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
+        try:
+            parts = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
+        finally:
+            # Whoever interrupts it does not want to wait for the rest of the time.
+            is_stopped.set()
     elapsed = perf_counter() - start
     return [time for taken, _ in parts for time in taken], sum(count for _, count in parts), elapsed
 

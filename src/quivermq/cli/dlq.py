@@ -8,7 +8,7 @@ import typer
 from quivermq.cli.durations import moment_text
 from quivermq.cli.messages import message_as_json, shown
 from quivermq.cli.output import JsonOption, YesOption, confirm, counted, print_json, print_table
-from quivermq.cli.place import DataOption, ServerOption, TopicArgument, open_queue
+from quivermq.cli.place import DataOption, ServerOption, TopicArgument, open_queue, open_to_look
 from quivermq.delivery.dead_letters import DeadLetter
 
 app = typer.Typer(help="Look after dead letters.", no_args_is_help=True)
@@ -47,7 +47,7 @@ def list_letters(
 ) -> None:
     """List the messages of a topic that were given up, oldest first."""
     wanted = _filter(reason, group, None)
-    with open_queue(data, server) as mq:
+    with open_to_look(data, server) as mq:
         mq.topic(topic)
         # The limit is about those that are wanted, so it cannot be left to the queue.
         letters = mq.queue(topic).dead_letters(limit if wanted is None else None)

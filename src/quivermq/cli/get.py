@@ -14,12 +14,23 @@ from quivermq.cli.messages import DELIVERED
 from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, writer
 from quivermq.cli.output import say
 from quivermq.cli.patience import Patience
-from quivermq.cli.place import AnyEngine, AnyQueue, DataOption, ServerOption, TopicArgument, open_queue
+from quivermq.cli.place import (
+    AnyEngine,
+    AnyQueue,
+    DataOption,
+    ServerOption,
+    TopicArgument,
+    open_queue,
+    with_close_names,
+)
+from quivermq.cli.stopping import stopping_orderly
 from quivermq.delivery.delivery import Delivery
-from quivermq.errors import InvalidRequest, LeaseExpired, NotFound, QuiverError
+from quivermq.delivery.giving_back import release_quietly
+from quivermq.errors import InvalidRequest, LeaseExpired, NotFound, QuiverError, TopicNotFound
+from quivermq.topic.names import is_pattern
 
 _FOREVER = "forever"
-# What goes back when the output is closed in the middle: better few than many.
+# So many are written, and then are done with, or go back when the output is closed: better few than many.
 _WRITE_MESSAGES = 10
 # How long it may take to notice that nobody reads the output any more.
 _TURN_SECONDS = 1.0
@@ -64,27 +75,45 @@ def command(
 ) -> None:
     """Take messages and write them to standard output. TOPIC may be a pattern, such as `events.*`.
 
-    A message is acknowledged after it was written and flushed. When the output is closed, those that
-    could not be written go back at once, which counts as an attempt. What the next program has not read
-    from the pipe yet counts as written. With `--wait`, a broker that is started again is waited for.
+    A message is acknowledged after it was written and flushed. When the output is closed, or the command
+    stopped, those that were not written are released: they come again at once, and no attempt counts. What
+    the next program has not read from the pipe yet counts as written. With `--wait`, a broker that is
+    started again is waited for.
     """
     if everything and count != 1:
         raise InvalidRequest("--all has no --count: give one of them")
     timeout = _timeout(wait)
     lease_seconds = None if lease is None else parse_seconds(lease)
     write = writer(Format.ndjson if as_json else shape, DELIVERED)
-    with open_queue(data, server) as mq:
+    with stopping_orderly(), open_queue(data, server) as mq:
+        _check_topic(mq, topic, is_waited_for=timeout != 0)
         queue = mq.queue(topic, group)
         written = 0
         patience = Patience()
         wanted = None if everything else count
         for taken in _batches(queue, wanted, batch, timeout, lease_seconds, patience):
-            seconds = lease_seconds or patience.ask(partial(_lease_seconds, mq, taken), _end(timeout))
+            try:
+                seconds = lease_seconds or patience.ask(partial(_lease_seconds, mq, taken), _end(timeout))
+            except BaseException:
+                release_quietly(queue.release, taken)
+                raise
             with _renewed(queue, taken, seconds):
                 _deliver(queue, taken, write, ack=partial(_ack, queue, patience, timeout) if ack else None)
             written += len(taken)
     if fail_empty and not written:
         raise NotFound(f"there is no message for the group {group} in {topic}")
+
+
+def _check_topic(mq: AnyEngine, topic: str, *, is_waited_for: bool) -> None:
+    """Raise TopicNotFound for one that is not there: what is misspelt would look empty for ever."""
+    if is_pattern(topic):
+        return
+    try:
+        mq.topic(topic)
+    except TopicNotFound as error:
+        if not is_waited_for:
+            raise
+        say(f"{with_close_names(error, topic, mq)} Waiting for it")
 
 
 def _timeout(wait: str | None) -> float | None:
@@ -172,9 +201,7 @@ def _deliver(
             write(batch[start : start + _WRITE_MESSAGES])
             written = min(start + _WRITE_MESSAGES, len(batch))
     except BaseException:
-        # A lease that is over needs no giving back.
-        with suppress(LeaseExpired):
-            queue.nack(batch[written:], delay=0, reason="output closed")
+        release_quietly(queue.release, batch[written:])
         if ack is not None and written:
             ack(batch[:written])
         raise

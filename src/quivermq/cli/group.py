@@ -1,13 +1,15 @@
 """`quiver group`: how far the groups of a topic have come, and from where they go on."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from quivermq.cli.completion import complete_topics
-from quivermq.cli.durations import parse_moment
-from quivermq.cli.output import JsonOption, YesOption, confirm, print_json, print_table
-from quivermq.cli.place import AnyEngine, DataOption, ServerOption, TopicArgument, open_queue
+from quivermq.cli.durations import moment_text, parse_moment
+from quivermq.cli.output import JsonOption, YesOption, confirm, print_json, print_table, state_text
+from quivermq.cli.place import AnyEngine, DataOption, ServerOption, TopicArgument, open_queue, open_to_look
+from quivermq.engine.in_flight import InFlight
 from quivermq.engine.stats import QueueStats
 from quivermq.errors import GroupNotFound, InvalidRequest
 
@@ -15,7 +17,9 @@ app = typer.Typer(help="Look at groups and move them.", no_args_is_help=True)
 
 GroupArgument = Annotated[str, typer.Argument(help="The group.")]
 
-_COLUMNS = ("topic", "group", "pending", "in flight", "retrying", "backlog")
+_COLUMNS = ("topic", "group", "pending", "in flight", "retrying", "waiting for key", "backlog", "state")
+
+_HELD_COLUMNS = ("partition", "priority", "offset", "attempt", "first", "last", "until", "holder")
 
 
 @app.command("list")
@@ -28,7 +32,7 @@ def list_groups(
     as_json: JsonOption = False,
 ) -> None:
     """List the groups of a topic, or of all topics."""
-    with open_queue(data, server) as mq:
+    with open_to_look(data, server) as mq:
         if topic is not None:
             mq.topic(topic)
         topics = mq.stats().topics
@@ -50,9 +54,73 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a group still has to do with a topic."""
-    with open_queue(data, server) as mq:
+    with open_to_look(data, server) as mq:
         _check_exists(mq, topic, group)
         _print(mq, topic, group, as_json=as_json)
+
+
+@app.command()
+def deliveries(
+    topic: TopicArgument,
+    group: GroupArgument,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=10_000)] = 100,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what is in flight: who has which message, since when, and until when."""
+    with open_to_look(data, server) as mq:
+        _check_exists(mq, topic, group)
+        found = mq.queue(topic, group).deliveries(limit)
+    if as_json:
+        print_json({"deliveries": [asdict(each) for each in found]})
+    else:
+        print_table(_HELD_COLUMNS, [_held_row(each) for each in found])
+
+
+@app.command()
+def pause(
+    topic: TopicArgument,
+    group: GroupArgument,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a group nothing more of a topic until `quiver group resume`, also after a restart."""
+    with open_queue(data, server) as mq:
+        mq.queue(topic, group=group).pause()
+        _print(mq, topic, group, as_json=as_json)
+
+
+@app.command()
+def resume(
+    topic: TopicArgument,
+    group: GroupArgument,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a group go on that was paused."""
+    with open_queue(data, server) as mq:
+        mq.queue(topic, group=group).resume()
+        _print(mq, topic, group, as_json=as_json)
+
+
+@app.command()
+def retry(
+    topic: TopicArgument,
+    group: GroupArgument,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let everything that failed and waits for its next attempt have it now."""
+    with open_queue(data, server) as mq:
+        retried = mq.queue(topic, group=group).retry_now()
+    if as_json:
+        print_json({"retried": retried})
+    else:
+        print(f"retried {retried}")
 
 
 @app.command()
@@ -138,6 +206,13 @@ def _print(mq: AnyEngine, topic: str, group: str, *, as_json: bool) -> None:
         print_table(_COLUMNS, [_row(stats)])
 
 
+def _held_row(held: InFlight) -> tuple[str, ...]:
+    times = (held.first_delivered_at, held.last_delivered_at, held.deadline)
+    told = ("" if time is None else moment_text(time) for time in times)
+    place = (str(held.partition), held.priority, str(held.offset), str(held.attempt))
+    return (*place, *told, held.holder or "")
+
+
 def _row(stats: QueueStats) -> tuple[str, ...]:
-    counts = (stats.pending, stats.in_flight, stats.retrying, stats.backlog)
-    return (stats.topic, stats.group, *map(str, counts))
+    counts = (stats.pending, stats.in_flight, stats.retrying, stats.waiting_for_key, stats.backlog)
+    return (stats.topic, stats.group, *map(str, counts), state_text(stats.state))

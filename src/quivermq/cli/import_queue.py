@@ -9,9 +9,17 @@ from typing import Annotated
 import typer
 
 from quivermq.cli.output import JsonOption, counted, print_json, print_table, progress_bar
-from quivermq.cli.place import AnyEngine, DataOption, ServerOption, find_place, open_queue
+from quivermq.cli.place import (
+    AnyEngine,
+    DataOption,
+    Place,
+    ServerOption,
+    find_place,
+    is_queue_directory,
+    open_queue,
+)
 from quivermq.errors import InvalidRequest
-from quivermq.importers import KINDS, ImportSummary, TopicSummary, import_queue
+from quivermq.importers import KINDS, Import, ImportSummary, TopicSummary
 
 _SHOWN_FINDINGS = 100
 
@@ -39,6 +47,12 @@ GroupOption = Annotated[
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Also what is consumed, and what has expired.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Import nothing when anything is damaged.")]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key", help="The key of an encrypted GoQueue: 64 hex digits, or @FILE with them.", metavar="KEY"
+    ),
+]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
 
@@ -52,6 +66,7 @@ def command(
     wants_all: AllOption = False,
     strict: StrictOption = False,
     dry_run: DryOption = False,
+    key: KeyOption = None,
     data: DataOption = None,
     server: ServerOption = None,
     as_json: JsonOption = False,
@@ -63,11 +78,12 @@ def command(
     is new.
     """
     given = _names(names or [])
-    with _target(data, server, dry_run) as queue, _bar() as bar:
-        summary = import_queue(
+    place = find_place(data, server)
+    with (
+        _bar() as bar,
+        Import(
             kind,
             directory,
-            queue,
             topic=topic,
             source_topics=source_topics or (),
             names=given,
@@ -75,8 +91,17 @@ def command(
             all=wants_all,
             strict=strict,
             dry_run=dry_run,
+            key=key,
             progress=bar,
-        )
+            target=place.data,
+        ) as prepared,
+    ):
+        is_new = place.data is not None and not is_queue_directory(place.data)
+        if is_new:
+            # What is refused must not make a directory that of a queue, nor must a question.
+            prepared.check()
+        with _opened(None if is_new and dry_run else place) as queue:
+            summary = prepared.run(queue)
     if as_json:
         print_json(summary.as_json())
     else:
@@ -91,13 +116,11 @@ def _names(given: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _target(data: Path | None, server: str | None, dry_run: bool) -> Iterator[AnyEngine | None]:
-    place = find_place(data, server)
-    if dry_run and place.data is not None and not (place.data / "topics").is_dir():
-        # To ask what would be done must not make a directory that of a queue.
+def _opened(place: Place | None) -> Iterator[AnyEngine | None]:
+    if place is None:
         yield None
         return
-    with open_queue(data, server, create=True) as queue:
+    with open_queue(place.data, place.server, create=True) as queue:
         yield queue
 
 
@@ -142,12 +165,14 @@ def _row(topic: TopicSummary) -> tuple[str, ...]:
             (topic.consumed, "consumed"),
             (topic.expired, "expired"),
             (topic.unstorable, "too large"),
+            (topic.passed_over, "of them maybe never delivered"),
         )
         if count
     ]
     besides = [f"{topic.scheduled} scheduled"] * bool(topic.scheduled)
     besides += [f"{topic.retried} tried before"] * bool(topic.retried)
     besides += [f"{topic.dedup_ids} dedup ids"] * bool(topic.dedup_ids)
+    besides += [f"{counted(len(topic.settings), 'setting')}"] * bool(topic.settings)
     besides += [f"group {name}" for name in topic.groups]
     besides += [f"group {name} left where it is" for name in topic.groups_left]
     counts = (topic.imported, topic.dead_letters, topic.already_there)

@@ -5,10 +5,17 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
-from quivermq.cli.place import AnyEngine, check_directory, find_place, open_queue, settings_here
+from quivermq.cli.place import (
+    AnyEngine,
+    check_directory,
+    find_place,
+    only_to_look_at,
+    open_queue,
+    settings_here,
+)
 from quivermq.disk import SystemDisk
 from quivermq.engine.looking import StoredMessage
-from quivermq.errors import DirectoryLocked, InvalidRequest, OffsetOutOfRange, TopicNotFound
+from quivermq.errors import InvalidRequest, OffsetOutOfRange, QuiverError, TopicNotFound
 from quivermq.frame import OFFSET_MAX
 from quivermq.log import LogFollower, follow
 from quivermq.topic.names import check_topic_name
@@ -84,8 +91,9 @@ def open_sight(data: Path | None, server: str | None, topic: str, *, beside: boo
         else:
             try:
                 sight = sight_of(opened.enter_context(open_queue(data, server)), topic)
-            except DirectoryLocked:
-                assert place.data is not None
+            except QuiverError as error:
+                if place.data is None or only_to_look_at(error) is None:
+                    raise
                 sight = _sight_beside(place.data, topic)
         yield sight
 

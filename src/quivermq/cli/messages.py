@@ -20,6 +20,7 @@ _FIELDS = {
     "delay_ms",
     "deliver_at",
     "dedup_id",
+    "dedup_window_ms",
     "timestamp",
     "partition",
     "expires_at",
@@ -67,6 +68,7 @@ def message_from_json(document: Mapping[str, Any]) -> Message:
         delay=_seconds(document, "delay_ms"),
         deliver_at=document.get("deliver_at"),
         dedup_id=document.get("dedup_id"),
+        dedup_window=_seconds(document, "dedup_window_ms"),
         timestamp=document.get("timestamp"),
         partition=document.get("partition"),
     )

@@ -111,3 +111,8 @@ def size_text(size_bytes: float) -> str:
     # Ten bits a unit; what is larger than all of them stays in the largest.
     place = min(int(size_bytes).bit_length() - 1, 10 * len(units)) // 10
     return f"{size_bytes / 1024**place:.1f} {units[place - 1]}"
+
+
+def state_text(state: str) -> str:
+    """The state of a group for people."""
+    return state.replace("_", " ")

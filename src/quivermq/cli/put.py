@@ -62,6 +62,10 @@ def command(
     ttl: Annotated[str | None, typer.Option(help=f"After how long it expires: {_DURATION}.")] = None,
     delay: Annotated[str | None, typer.Option(help=f"After how long it is delivered: {_DURATION}.")] = None,
     dedup_id: Annotated[str | None, typer.Option(help="An id by which a repetition is known.")] = None,
+    dedup_window: Annotated[
+        str | None,
+        typer.Option(help=f"How long that id is remembered: {_DURATION}. Else as the topic says."),
+    ] = None,
     partition: Annotated[int | None, typer.Option(help="The partition.")] = None,
     durability: Annotated[str | None, typer.Option(help="fsync, os or buffered.")] = None,
     data: DataOption = None,
@@ -83,6 +87,7 @@ def command(
         "ttl": None if ttl is None else parse_seconds(ttl),
         "delay": None if delay is None else parse_seconds(delay),
         "dedup_id": dedup_id,
+        "dedup_window": None if dedup_window is None else parse_seconds(dedup_window),
         "partition": partition,
     }
     given = {name: extra for name, extra in extras.items() if extra is not None}

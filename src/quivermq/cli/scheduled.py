@@ -6,8 +6,8 @@ import typer
 
 from quivermq.cli.durations import moment_text
 from quivermq.cli.messages import message_as_json, shown
-from quivermq.cli.output import JsonOption, print_json, print_table
-from quivermq.cli.place import DataOption, ServerOption, TopicArgument, open_queue
+from quivermq.cli.output import JsonOption, counted, print_json, print_table
+from quivermq.cli.place import DataOption, ServerOption, TopicArgument, open_queue, open_to_look
 from quivermq.errors import NotFound
 from quivermq.topic.delay import Scheduled
 
@@ -25,7 +25,7 @@ def list_scheduled(
     as_json: JsonOption = False,
 ) -> None:
     """List the messages that wait for their time, the next one first."""
-    with open_queue(data, server) as mq:
+    with open_to_look(data, server) as mq:
         mq.topic(topic)
         waiting = mq.queue(topic).scheduled(limit)
     if as_json:
@@ -36,25 +36,51 @@ def list_scheduled(
         )
 
 
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="What `quiver put` called them.")]
+
+
 @app.command()
 def cancel(
     topic: TopicArgument,
-    scheduled_id: Annotated[str, typer.Argument(metavar="ID", help="What `quiver put` called it.")],
+    scheduled_ids: IdsArgument,
     data: DataOption = None,
     server: ServerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Call a delayed message off. Exits with 3 when it does not wait, or no longer."""
+    """Call delayed messages off. Exits with 3 when none of them waits, or no longer."""
     with open_queue(data, server) as mq:
         mq.topic(topic)
-        if not mq.queue(topic).cancel(scheduled_id):
-            raise NotFound(
-                f"{scheduled_id} does not wait in {topic}: it was delivered or cancelled, or never was"
-            )
+        cancelled = mq.queue(topic).cancel_many(scheduled_ids)
+    _tell("cancelled", topic, scheduled_ids, cancelled, as_json=as_json)
+
+
+@app.command()
+def deliver(
+    topic: TopicArgument,
+    scheduled_ids: IdsArgument,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let delayed messages come now. Exits with 3 when none of them waits, or no longer."""
+    with open_queue(data, server) as mq:
+        mq.topic(topic)
+        delivered = sum(map(mq.queue(topic).deliver_now, scheduled_ids))
+    _tell("delivered", topic, scheduled_ids, delivered, as_json=as_json)
+
+
+def _tell(done: str, topic: str, scheduled_ids: list[str], count: int, *, as_json: bool) -> None:
+    if not count:
+        is_one = len(scheduled_ids) == 1
+        wait, they = ("does not wait", "it never was") if is_one else ("do not wait", "they never were")
+        raise NotFound(
+            f"{', '.join(scheduled_ids)[:300]} {wait} in {topic}:"
+            f" delivered or cancelled before, or {they} there"
+        )
     if as_json:
-        print_json({"cancelled": scheduled_id})
+        print_json({done: count})
     else:
-        print(f"cancelled {scheduled_id}")
+        print(f"{done} {counted(count, 'message')}")
 
 
 def _row(message: Scheduled) -> tuple[str, ...]:

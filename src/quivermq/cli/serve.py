@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quivermq.cli.output import JsonOption, print_line_of_json
-from quivermq.cli.place import OwnDataOption, settings_here, with_advice
+from quivermq.cli.place import ConfigOption, DataOption, data_of, loaded_here, named_data, with_advice
 from quivermq.engine import Engine, open_engine
 from quivermq.errors import DirectoryLocked, QuiverError
+from quivermq.settings import Settings
+from quivermq.settings.load import SETTINGS
 
 if TYPE_CHECKING:
     from quivermq.server.run import Server
@@ -36,54 +38,58 @@ class LogLevel(StrEnum):
     error = "error"
 
 
+def _help(name: str) -> str:
+    setting = SETTINGS[f"server.{name}"]
+    return f"{setting.doc} The setting `server.{name}`, by default {setting.text(setting.default)}."
+
+
 def command(
-    data: OwnDataOption,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on. One that others can reach needs a key first.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="The port to listen on; 0 takes one that is free.", min=0, max=65535)
-    ] = 7070,
-    tls_certificate: Annotated[
-        Path | None, typer.Option(help="A certificate in PEM, with its chain: then it serves https.")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="The private key of the certificate, if it is in another file.")
-    ] = None,
-    log: Annotated[
-        LogShape, typer.Option(help="How the log on standard error is written.")
-    ] = LogShape.text,
-    log_level: Annotated[LogLevel, typer.Option(help="What is worth a line in the log.")] = LogLevel.info,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="The settings file. Without it, quiver.toml here, if there is one."),
-    ] = None,
+    data: DataOption = None,
+    host: Annotated[str | None, typer.Option(help=_help("host"))] = None,
+    port: Annotated[int | None, typer.Option(help=_help("port"), min=0, max=65535)] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(help=_help("tls_certificate"))] = None,
+    tls_key: Annotated[Path | None, typer.Option(help=_help("tls_key"))] = None,
+    keys: Annotated[Path | None, typer.Option(help=_help("keys"))] = None,
+    log: Annotated[LogShape | None, typer.Option(help=_help("log"))] = None,
+    log_level: Annotated[LogLevel | None, typer.Option(help=_help("log_level"))] = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve a directory over HTTP. It is created when it is new.
 
-    On SIGTERM or Ctrl-C it takes no more calls, finishes those that have begun, and closes the directory; a
-    second one cuts that short. With `--json`, where it listens is told as a line of JSON once it does.
+    An option stands for a setting of the file, and counts more. On SIGTERM or Ctrl-C it takes no more
+    calls, finishes those that have begun, and closes the directory; a second one cuts that short. With
+    `--json`, where it listens is told as a line of JSON once it does.
     """
     check_parts()
     from quivermq.server.logs import configure_logging
     from quivermq.server.run import serve
 
-    settings = settings_here(config)
-    configure_logging(as_json=log is LogShape.json, level=logging.getLevelNamesMapping()[log_level.upper()])
+    flags = {
+        "data": data or named_data(),
+        "host": host,
+        "port": port,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+        "keys": keys,
+        "log": None if log is None else log.value,
+        "log_level": None if log_level is None else log_level.value,
+    }
+    given = {f"server.{name}": value for name, value in flags.items() if value is not None}
+    settings = loaded_here(config, given).settings
+    server = settings.server
+    engine = _opened(settings)
+    configure_logging(
+        as_json=server.log == "json", level=logging.getLevelNamesMapping()[server.log_level.upper()]
+    )
+    serve(engine, server, ready=lambda server: _tell(server, engine, as_json=as_json))
+
+
+def _opened(settings: Settings) -> Engine:
     try:
-        engine = open_engine(data, settings)
+        return open_engine(data_of(settings), settings)
     except DirectoryLocked as error:
         raise with_advice(error) from None
-    serve(
-        engine,
-        settings.server,
-        host=host,
-        port=port,
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
-        ready=lambda server: _tell(server, engine, as_json=as_json),
-    )
 
 
 def check_parts() -> None:

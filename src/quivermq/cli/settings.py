@@ -1,13 +1,13 @@
 """`quiver settings`: what every setting is, and who said so."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from quivermq.cli.output import JsonOption, print_json, print_table
-from quivermq.settings import load_settings
+from quivermq.cli.place import ConfigOption, loaded_here
+from quivermq.topic.defaults import TopicDefaults
 
 app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
 
@@ -20,30 +20,31 @@ def _group() -> None:
 
 @app.command()
 def show(
-    config: Annotated[
-        Path | None,
-        typer.Option(help="The settings file. Without it, quiver.toml here, if there is one."),
+    config: ConfigOption = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(help="Show what a topic of that name is made with, instead of all rules for topics."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print every setting with its value and where that came from."""
-    loaded = load_settings(toml=config or _config_here(), environ=os.environ)
+    loaded = loaded_here(config)
+    defaults = TopicDefaults(loaded.settings)
+    rules = defaults.values() if topic is None else defaults.of(topic)
+    rows = [(s.key, s.setting, s.value, s.origin) for s in (*loaded.values(), *rules)]
     if as_json:
-        print_json(
-            {
-                "settings": [
-                    {"key": s.key, "value": s.value, "origin": s.origin, "doc": s.setting.doc}
-                    for s in loaded.values()
-                ]
-            }
-        )
+        told = [
+            {"key": key, "value": _plain(value), "origin": origin, "doc": setting.doc}
+            for key, setting, value, origin in rows
+        ]
+        print_json({"settings": told})
     else:
         print_table(
             ("key", "value", "origin", "doc"),
-            [(s.key, s.setting.text(s.value), s.origin, s.setting.doc) for s in loaded.values()],
+            [(key, setting.text(value), origin, setting.doc) for key, setting, value, origin in rows],
         )
 
 
-def _config_here() -> Path | None:
-    path = Path("quiver.toml")
-    return path if path.exists() else None
+def _plain(value: object) -> object:
+    """A value of the types that JSON has."""
+    return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value

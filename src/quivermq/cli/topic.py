@@ -7,7 +7,7 @@ import typer
 from quivermq.cli.durations import duration_ms
 from quivermq.cli.looking import sight_of
 from quivermq.cli.output import JsonOption, YesOption, confirm, counted, print_json, print_table, size_text
-from quivermq.cli.place import AnyEngine, DataOption, ServerOption, TopicArgument, open_queue
+from quivermq.cli.place import AnyEngine, DataOption, ServerOption, TopicArgument, open_queue, open_to_look
 from quivermq.engine.stats import TopicStats
 from quivermq.errors import InvalidRequest, InvalidSettings
 from quivermq.settings.setting import settings_of
@@ -26,7 +26,7 @@ SetOption = Annotated[
 @app.command("list")
 def list_topics(data: DataOption = None, server: ServerOption = None, as_json: JsonOption = False) -> None:
     """List all topics."""
-    with open_queue(data, server) as mq:
+    with open_to_look(data, server) as mq:
         topics = list(mq.stats().topics.values())
     if as_json:
         print_json({"topics": [topic_as_json(topic) for topic in topics]})
@@ -42,7 +42,7 @@ def show(
     topic: TopicArgument, data: DataOption = None, server: ServerOption = None, as_json: JsonOption = False
 ) -> None:
     """Show one topic: what is in it, its groups, and how it is set."""
-    with open_queue(data, server) as mq:
+    with open_to_look(data, server) as mq:
         _show(mq, topic, as_json=as_json)
 
 
@@ -50,6 +50,9 @@ def show(
 def create(
     topic: TopicArgument,
     settings: SetOption = None,
+    exist_ok: Annotated[
+        bool, typer.Option("--exist-ok", help="Leave a topic that is there already as it is.")
+    ] = False,
     data: DataOption = None,
     server: ServerOption = None,
     as_json: JsonOption = False,
@@ -60,8 +63,9 @@ def create(
     """
     given = parse_settings(settings)
     with open_queue(data, server, create=True) as mq:
-        mq.create_topic(topic, **given)
-        _show_changed(mq, topic, "created", as_json=as_json)
+        is_new = topic not in mq.topics()
+        mq.create_topic(topic, exist_ok=exist_ok, **given)
+        _show_changed(mq, topic, "created" if is_new else "kept", as_json=as_json)
 
 
 @app.command()
@@ -100,6 +104,39 @@ def delete(
         print_json({"deleted": topic})
     else:
         print(f"deleted {topic} with {messages}")
+
+
+@app.command()
+def purge(
+    topic: TopicArgument,
+    yes: YesOption = False,
+    data: DataOption = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take every message out of a topic for good, delayed ones included. Its dead letters stay."""
+    with open_queue(data, server) as mq:
+        mq.topic(topic)
+        messages = counted(mq.stats().topics[topic].messages, "message")
+        confirm(f"Purge {topic} of {messages}?", yes=yes, as_json=as_json)
+        purged = mq.queue(topic).purge()
+    if as_json:
+        print_json({"purged": purged})
+    else:
+        print(f"purged {topic} of {counted(purged, 'message')}")
+
+
+@app.command()
+def sync(
+    topic: TopicArgument, data: DataOption = None, server: ServerOption = None, as_json: JsonOption = False
+) -> None:
+    """Wait until everything that was put into a topic is on stable storage, whatever its durability."""
+    with open_queue(data, server) as mq:
+        mq.queue(topic).sync()
+    if as_json:
+        print_json({"synced": topic})
+    else:
+        print(f"everything in {topic} is on stable storage")
 
 
 def parse_settings(given: list[str] | None) -> dict[str, Any]:
@@ -170,8 +207,11 @@ def _show(mq: AnyEngine, topic: str, *, as_json: bool) -> None:
         )
     if stats.groups:
         print_table(
-            ("group", "pending", "in flight", "retrying"),
-            [(g.group, str(g.pending), str(g.in_flight), str(g.retrying)) for g in stats.groups.values()],
+            ("group", "pending", "in flight", "retrying", "waiting for key"),
+            [
+                (g.group, *map(str, (g.pending, g.in_flight, g.retrying, g.waiting_for_key)))
+                for g in stats.groups.values()
+            ],
         )
     print_table(
         ("setting", "value", "doc"),

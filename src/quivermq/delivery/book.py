@@ -6,11 +6,13 @@ the topic asks for. Whoever crashes in between has promised nothing.
 """
 
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import repeat
+from socket import gethostname
 
 from quivermq.clock import Clock
 from quivermq.delivery import journal
@@ -20,10 +22,10 @@ from quivermq.delivery.deadlines import Deadlines
 from quivermq.delivery.meter import DeliveryMeter
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.recovery import line_up, recover
-from quivermq.delivery.retry import Retry, is_last
+from quivermq.delivery.retry import FOR_ITS_TURN, NOW, Retry, is_last
 from quivermq.delivery.state import LaneState
+from quivermq.delivery.telling import BurialNews
 from quivermq.errors import Closing, DiskRefused, QuiverError
-from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.settings import TopicSettings
@@ -49,6 +51,7 @@ class Book:
         graves: Callable[[bool], Graves | None],
         meter: DeliveryMeter,
         on_ready: Callable[[int], None],
+        keeps_dead: bool = False,
     ) -> None:
         self.group = group
         self.topic = partition.topic
@@ -63,14 +66,21 @@ class Book:
         self._lock = threading.Lock()
         self._is_closed = False
         self._is_gone = False
-        self._keeps_dead = is_dead_letter_topic(self.topic)
+        self._why_closed = ""
+        # The dead letters themselves are never given up.
+        self._keeps_dead = keeps_dead
         self._owed = b""
+        self._news = BurialNews()
         # Burials that may or may not have reached the dead letters, by transfer.
         self._open_burials: dict[int, bytes] = {}
         # How often the end of one message gave another one its turn.
         self.freed = 0
+        # Who holds what is handed out here without a word of who asked.
+        self._own_name = f"process {os.getpid()} on {gethostname()}"
+        # Which numbers the journal has for those who hold leases, since its last snapshot.
+        self._holders: dict[str, int] = {}
         self.lanes = [LaneState() for _ in LANES]
-        recover(self.lanes, log, partition, graves(False))
+        self.is_paused = recover(self.lanes, log, partition, lambda: graves(False))
         self._deadlines = Deadlines(self.lanes)
         for lane, state in enumerate(self.lanes):
             for lease, offsets in state.leases_by_identity():
@@ -85,7 +95,8 @@ class Book:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise Closing(f"group {self.group} of {self.topic} was closed or deleted")
+            told = f"group {self.group} of {self.topic} "
+            raise Closing(told + (self._why_closed or "was closed or deleted"))
 
     def _sync(self, end: int) -> None:
         if end and self.settings.durability == "fsync":
@@ -114,8 +125,20 @@ class Book:
         if self._journal.wants_snapshot:
             self._journal.try_snapshot(self._snapshot())
 
+    def _number_of(self, owner: str) -> int:
+        """The number that stands for a name in the journal, which is told it once."""
+        number = self._holders.get(owner)
+        if number is None:
+            number = len(self._holders) + 1
+            self._append(journal.holder(number, owner))
+            self._holders[owner] = number
+        return number
+
     def _snapshot(self) -> Iterable[bytes]:
-        return parts([*journal.snapshot(self.lanes), *self._open_burials.values()])
+        # It has numbers of its own, for who holds something; whoever comes next is told anew.
+        self._holders = {}
+        pause = [journal.paused(True)] * self.is_paused
+        return parts([*pause, *journal.snapshot(self.lanes), *self._open_burials.values()])
 
     def _expire(self, now_us: int) -> None:
         released = 0
@@ -141,6 +164,9 @@ class Book:
             self._on_ready(released)
 
     def _bury(self, lane: int, verdicts: dict[int, Verdict], now_us: int) -> None:
+        if not self.settings.dead_letters:
+            self._drop(lane, list(verdicts))
+            return
         origin = Origin(self.topic, self.partition, lane, self.group)
         log = self._partition.log(lane)
         self._pay()
@@ -154,21 +180,27 @@ class Book:
             with suppress(DiskRefused):
                 self._pay()
             self._meter.buried.add(len(offsets))
-            logger.warning(
-                "dead letters of %s: %d more",
-                self.topic,
-                len(offsets),
-                extra={
-                    "topic": self.topic,
-                    "partition": self.partition,
-                    "group": self.group,
-                    "offsets": offsets[:100],
-                },
-            )
+            self._news.add(origin, offsets, now_us)
+
+    def _drop(self, lane: int, offsets: list[int]) -> None:
+        """Be done with messages that are given up, where the topic wants no dead letters."""
+        self._journal.sync(self._append(journal.finished(lane, runs(offsets))))
+        self._finish(lane, offsets)
+        self._meter.dropped.add(len(offsets))
+        logger.warning(
+            "%d messages of %s were given up and dropped: dead_letters is off",
+            *(len(offsets), self.topic),
+            extra={
+                "topic": self.topic,
+                "partition": self.partition,
+                "group": self.group,
+                "offsets": offsets[:100],
+            },
+        )
 
     def _finish(self, lane: int, offsets: Sequence[int]) -> None:
         state = self.lanes[lane]
-        if state.retries:
+        if state.retries or state.times:
             state.finish(offsets)
         else:
             deque(map(state.leases.pop, offsets, repeat(None)), maxlen=0)
@@ -182,7 +214,7 @@ class Book:
         for offset in offsets:
             turn = self._order.leave(Place(lane, offset))
             if turn is not None and (waits := self.lanes[turn.lane].retries.get(turn.offset)) is not None:
-                self.lanes[turn.lane].wait(turn.offset, waits)
+                self.lanes[turn.lane].wait(turn.offset, NOW if waits == FOR_ITS_TURN else waits)
                 self.freed += 1
                 self._on_ready(1)
 
@@ -195,4 +227,4 @@ class Book:
         else:
             self._order = None
             for state in self.lanes:
-                state.rebuild_ready()
+                state.give_turns()

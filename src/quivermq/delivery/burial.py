@@ -11,7 +11,7 @@ from quivermq.delivery import journal
 from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict, dead_letter_headers
 from quivermq.delivery.fresh import messages_at
 from quivermq.errors import DiskRefused
-from quivermq.frame import Record
+from quivermq.frame import Flag, Record
 from quivermq.log import Log
 from quivermq.topic.incoming import message_bytes
 from quivermq.topic.offsets import runs
@@ -80,6 +80,7 @@ def _append(
         keys=[record.key for record in batch],
         headers=[dead_letter_headers(r, origin, verdicts[r.offset], now_us) for r in batch],
         producer=transfer_producer(transfer),
+        flags=Flag.DEAD_LETTERS,
         durability="fsync",
     )
 

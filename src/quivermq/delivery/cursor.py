@@ -1,14 +1,31 @@
 """The position of one group in one partition: what it hands out, and what becomes of it."""
 
+import threading
+from heapq import nsmallest
 from itertools import islice
+from typing import NamedTuple
 
 from quivermq.delivery import journal
 from quivermq.delivery.adoption import Progress, adopted_record, check_progress, is_there
 from quivermq.delivery.handing_out import HandingOut
 from quivermq.delivery.journal import Replay
-from quivermq.delivery.lease import Lease
-from quivermq.delivery.unfinished import Unfinished, unfinished_after
+from quivermq.delivery.retry import Retry
+from quivermq.delivery.unfinished import Unfinished, unfinished_after, unfinished_one
+from quivermq.topic.offsets import runs
 from quivermq.topic.settings import TopicSettings
+
+
+class LaneCounts(NamedTuple):
+    """How many messages of a lane are not finished for a group, by what they wait for."""
+
+    pending: int
+    """For a consumer: nobody had them, or they were released."""
+    in_flight: int
+    retrying: int
+    """For another attempt, after one that failed."""
+    waiting_for_key: int
+    """For the earlier ones of their key, where the topic has `ordering=key`."""
+
 
 # More than ever wait at a bell.
 EVERYBODY = 2**31
@@ -21,8 +38,11 @@ class Cursor(HandingOut):
         """Let everything from a position on be pending, and everything before it done."""
         self.wait_durable(self.place(lane, position))
 
-    def place(self, lane: int, position: int) -> int:
-        """As `seek`, but return what to wait for: so many lanes can be moved before anybody waits."""
+    def place(self, lane: int, position: int, *, is_commit: bool = False) -> int:
+        """As `seek`, but return what to wait for: so many lanes can be moved before anybody waits.
+
+        A commit says that somebody had everything up to here and finished with it, so it is counted.
+        """
         with self._lock:
             self._check_open()
             state = self.lanes[lane]
@@ -30,12 +50,27 @@ class Cursor(HandingOut):
                 # Whoever brought it here may not be durable yet.
                 return self._journal.log.end
             end = self._append(journal.sought(lane, position))
+            if is_commit:
+                self._count_commit(lane, position)
             state.seek(position)
             if self._order is not None:
                 self._build_order()
             self._keep_short()
         self._on_ready(EVERYBODY)
         return end
+
+    def _count_commit(self, lane: int, position: int) -> None:
+        """Whoever reads the log is seen only here: what is committed was delivered, and is done with."""
+        state, log = self.lanes[lane], self._partition.logs[lane]
+        start = max(state.next, log.start if log is not None else 0)
+        fresh = (
+            self._partition.removals.lanes[lane].missing_between(start, position) if start < position else 0
+        )
+        finished = sum(offset < position for held in (state.leases, state.retries) for offset in held)
+        if fresh:
+            self._meter.delivered.add(fresh)
+        if fresh or finished:
+            self._meter.acked.add(fresh + finished)
 
     def adopt(self, lane: int, progress: Progress, expected: Progress | None) -> bool:
         """Take over how far another queue came with messages that were imported from it.
@@ -73,6 +108,7 @@ class Cursor(HandingOut):
     def expire(self, now_us: int) -> None:
         """Let go of the leases that have run out, and wake somebody for what is due by now."""
         with self._lock:
+            self._news.tell(now_us)
             if not self._is_closed and self._deadlines.is_due(now_us):
                 self._expire(now_us)
             due = [time for state in self.lanes if (time := state.next_ready()) is not None]
@@ -86,11 +122,62 @@ class Cursor(HandingOut):
         with self._lock:
             return self._deadlines.has_due(now_us)
 
+    @property
+    def unfinished_count(self) -> int:
+        """How many messages were handed out, or wait, and are not finished."""
+        return sum(state.unfinished for state in self.lanes)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no message is on its way to the dead letters."""
+        return not (self._owed or self._open_burials)
+
     def next_event(self) -> int | None:
         """When something here becomes ready by time alone: a lease that runs out, a retry that is due."""
         with self._lock:
-            times = [self._deadlines.next, *(state.next_ready() for state in self.lanes)]
+            times = [self._deadlines.next]
+            if not self.is_paused:
+                times += [state.next_ready() for state in self.lanes]
         return min((time for time in times if time is not None), default=None)
+
+    def pause(self, is_paused: bool) -> int:
+        """Hand nothing out for now, or go on. Returns what to wait for with `wait_durable`."""
+        with self._lock:
+            self._check_open()
+            end = self._append(journal.paused(is_paused))
+            self.is_paused = is_paused
+        if not is_paused:
+            self._on_ready(EVERYBODY)
+        return end
+
+    def retry_now(self) -> tuple[int, int]:
+        """Let what failed be due at once: how many messages, and what to wait for with `wait_durable`."""
+        count = end = 0
+        with self._lock:
+            self._check_open()
+            now_us = self._clock.now_us()
+            for lane, state in enumerate(self.lanes):
+                waits: dict[Retry, list[int]] = {}
+                for offset, retry in state.retries.items():
+                    if retry.due > now_us:
+                        waits.setdefault(Retry(retry.attempt, now_us), []).append(offset)
+                if waits:
+                    end = self._wait(lane, waits)
+                    count += sum(map(len, waits.values()))
+        self._on_ready(count)
+        return count, end
+
+    def forget_retries(self, lane: int) -> None:
+        """Be done with everything in a lane that waits for another attempt: it was taken out."""
+        with self._lock:
+            self._check_open()
+            offsets = list(self.lanes[lane].retries)
+            if offsets:
+                end = self._append(journal.finished(lane, runs(offsets)))
+                self._finish(lane, offsets)
+            self.lanes[lane].forget_ahead()
+        if offsets:
+            self._sync(end)
 
     def configure(self, settings: TopicSettings) -> None:
         """Go on with other settings."""
@@ -109,25 +196,37 @@ class Cursor(HandingOut):
         with self._lock:
             return [state.floor if state.has_position else None for state in self.lanes]
 
-    def counts(self) -> list[tuple[int, int, int]]:
-        """For each lane: pending, in flight, waiting for another attempt or for their turn."""
+    def counts(self) -> list[LaneCounts]:
+        """How many messages of each lane are in which state."""
         with self._lock:
             return [
-                (
-                    removed.missing_between(max(state.next, log.start), log.end) if log else 0,
+                LaneCounts(
+                    fresh + state.untried - state.held,
                     len(state.leases),
-                    len(state.retries),
+                    len(state.retries) - state.untried,
+                    state.held,
                 )
-                for state, log, removed in zip(
-                    self.lanes, self._partition.logs, self._partition.removals.lanes, strict=True
-                )
+                for state, fresh in zip(self.lanes, self._fresh(), strict=True)
             ]
 
-    def in_flight(self, limit: int) -> list[tuple[int, int, Lease]]:
-        """The first messages that somebody has, each with its lane, its offset and its lease."""
+    def fresh(self) -> int:
+        """How many messages nobody in the group ever had."""
+        with self._lock:
+            return sum(self._fresh())
+
+    def _fresh(self) -> list[int]:
+        return [
+            removed.missing_between(max(state.next, log.start), log.end) if log else 0
+            for state, log, removed in zip(
+                self.lanes, self._partition.logs, self._partition.removals.lanes, strict=True
+            )
+        ]
+
+    def in_flight(self, limit: int, now_us: int) -> list[tuple[int, Unfinished]]:
+        """The first messages that somebody has, or had until now, each with its lane."""
         with self._lock:
             held = (
-                (lane, offset, lease)
+                (lane, unfinished_one(offset, lease, None, state.times, now_us))
                 for lane, state in enumerate(self.lanes)
                 for offset, lease in state.leases.items()
             )
@@ -138,8 +237,18 @@ class Cursor(HandingOut):
         state = self.lanes[lane]
         with self._lock:
             # No more than copied: whoever takes and settles messages waits for this.
-            leases, retries = state.leases.copy(), state.retries.copy()
-        return unfinished_after(leases, retries, now_us, after, limit)
+            leases, retries, times = state.leases.copy(), state.retries.copy(), state.times.copy()
+        return unfinished_after(leases, retries, times, now_us, after, limit)
+
+    def held(self, lane: int, now_us: int, after: int, limit: int) -> list[Unfinished]:
+        """What somebody has of a lane: the first ones behind an offset."""
+        state = self.lanes[lane]
+        with self._lock:
+            # No more than copied: whoever takes and settles messages waits for this.
+            leases, times = state.leases.copy(), state.times.copy()
+        found = (o for o, lease in leases.items() if o > after and lease.deadline > now_us)
+        offsets = nsmallest(limit, found)
+        return [unfinished_one(offset, leases[offset], None, times, now_us) for offset in offsets]
 
     def drop_to(self, lane: int, offset: int) -> None:
         """Never hand out what lies before an offset and has not been handed out yet."""
@@ -164,8 +273,16 @@ class Cursor(HandingOut):
             self._pay()
             return self._journal.snapshot(self._snapshot())
 
+    def disown(self) -> None:
+        """In a forked child: hand nothing out, and settle nothing, without waiting for anybody."""
+        self._is_closed = True
+        self._why_closed = "was opened before the fork: open it in the child"
+        # A thread of the parent may have held the other one.
+        self._lock = threading.Lock()
+
     def close(self, *, is_gone: bool = False) -> None:
         """Hand nothing out any more. With `is_gone` it was deleted, and no lease holds any more."""
         with self._lock:
+            self._news.tell(self._clock.now_us(), is_last=True)
             self._is_closed = True
             self._is_gone = is_gone

@@ -1,9 +1,14 @@
-"""Dead letters: what a message says about its end, written into and read from its headers."""
+"""Dead letters: what a message says about its end, written into and read from its headers.
+
+A producer may write the same headers. So they are believed only in a frame that is marked as dead letters,
+which nobody does but the queue; and which topic a dead letter is one of is not read from a header at all.
+"""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from quivermq.frame import Record
+from quivermq.frame import Flag, Header, Record
 from quivermq.topic.partition import LANE_NUMBERS, LANES
 
 STORY_PREFIX = "quiver-dlq-"
@@ -59,8 +64,12 @@ def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us
         origin.group,
         now_us,
     )
-    told = {STORY_PREFIX + name: _encoded(item) for name, item in zip(STORY_NAMES, story, strict=True)}
-    return {**record.headers, **told}
+    return {**record.headers, **story_headers(story)}
+
+
+def story_headers(story: Sequence[object]) -> dict[str, bytes]:
+    """The headers for the items of a story, in the order of `STORY_NAMES`."""
+    return {STORY_PREFIX + name: _encoded(item) for name, item in zip(STORY_NAMES, story, strict=True)}
 
 
 def _cut(text: str, bytes_max: int) -> str:
@@ -89,10 +98,14 @@ class DeadLetter(NamedTuple):
     error: str
     group: str
     time: int
+    by_hand: bool = False
+    """Whether somebody put it there, and nobody gave it up: then its headers are all its own."""
 
     @property
     def original_headers(self) -> dict[str, bytes]:
         """The headers that the message had before it was given up."""
+        if self.by_hand:
+            return self.headers
         return {name: v for name, v in self.headers.items() if not is_story(name)}
 
 
@@ -101,8 +114,31 @@ def is_story(header: str) -> bool:
     return header.startswith(STORY_PREFIX) and header.removeprefix(STORY_PREFIX) in STORY_NAMES
 
 
-def dead_letter(record: Record, partition: int, lane: int, fallback_topic: str) -> DeadLetter:
-    """A record of a dead-letter topic. One that somebody put there by hand has less to tell."""
+def is_told(header: Header) -> bool:
+    """Whether the messages of a frame were given up, and their headers tell how."""
+    return bool(header.flags & Flag.DEAD_LETTERS)
+
+
+def dead_letter(record: Record, partition: int, lane: int, topic: str, *, is_told: bool) -> DeadLetter:
+    """A record of the dead-letter topic of `topic`. Unless `is_told`, somebody put it there by hand."""
+    if not is_told:
+        return DeadLetter(
+            id=f"{partition}-{lane}-{record.offset}",
+            value=record.value,
+            key=record.key,
+            headers=record.headers,
+            topic=topic,
+            partition=partition,
+            priority=LANES[lane],
+            offset=record.offset,
+            timestamp=record.timestamp,
+            attempts=0,
+            reason="",
+            error="",
+            group="",
+            time=record.timestamp,
+            by_hand=True,
+        )
     told = {name: record.headers.get(STORY_PREFIX + name, b"") for name in STORY_NAMES}
     priority = told["priority"].decode(errors="replace")
     return DeadLetter(
@@ -110,7 +146,7 @@ def dead_letter(record: Record, partition: int, lane: int, fallback_topic: str) 
         value=record.value,
         key=record.key,
         headers=record.headers,
-        topic=told["topic"].decode(errors="replace") or fallback_topic,
+        topic=topic,
         partition=_number(told["partition"], 0),
         priority=priority if priority in LANE_NUMBERS else "normal",
         offset=_number(told["offset"], record.offset),

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from quivermq.delivery.detached import Detached
 from quivermq.delivery.lease import Lease, Receipt
 from quivermq.frame import Frame, Record
+from quivermq.topic.incoming import Period
 from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ class Slice(NamedTuple):
     def records(self) -> list[Record]:
         """Each message on its own."""
         base = self.frame.header.base_offset
-        return self.frame.records()[self.start - base : self.end - base]
+        return self.frame.part(self.start - base, self.end - base)
 
 
 class Taken(NamedTuple):
@@ -51,7 +53,7 @@ def message_count(taken: Iterable[Taken]) -> int:
 
 
 class Delivery:
-    """A message with a lease on it. Any thread may settle it, once: `ack`, `nack` or `reject`."""
+    """A message with a lease on it. Any thread may settle it, once: ack, nack, release or reject."""
 
     __slots__ = ("_cursor", "_lane", "_lease", "_record", "is_settled")
 
@@ -110,6 +112,11 @@ class Delivery:
         return self._lease.attempt
 
     @property
+    def is_last_attempt(self) -> bool:
+        """Whether it becomes a dead letter when this attempt fails."""
+        return self._cursor.is_last_attempt(self._lease)
+
+    @property
     def receipt(self) -> str:
         """What `ack` and the others take in place of the delivery itself, also after a restart."""
         cursor = self._cursor
@@ -122,7 +129,7 @@ class Delivery:
         self.is_settled = True
 
     def nack(
-        self, delay: float | None = None, reason: str | None = None, *, error: str | None = None
+        self, delay: Period | None = None, reason: str | None = None, *, error: str | None = None
     ) -> None:
         """It failed: try again after `delay` seconds, or after a growing wait when none is given.
 
@@ -136,12 +143,42 @@ class Delivery:
         self._cursor.reject(self._lane, [(self._record.offset, self._lease.token)], reason, error)
         self.is_settled = True
 
-    def extend(self, seconds: float) -> None:
+    def release(self) -> None:
+        """Give it back as if it had not been handed out: at once, and the attempt does not count.
+
+        For whoever stops, or cannot begin: what failed is a `nack`. Raises LeaseExpired.
+        """
+        self._cursor.release(self._lane, [(self._record.offset, self._lease.token)])
+        self.is_settled = True
+
+    def extend(self, seconds: Period) -> None:
         """Keep the lease for so many seconds from now. Raises LeaseExpired."""
         self._cursor.extend(self._lane, [(self._record.offset, self._lease.token)], seconds)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy for another process: `queue.ack(copy)` settles it there, as its receipt would."""
+        cursor, lease = self._cursor, self._lease
+        place = cursor.topic, cursor.partition, cursor.group
+        held = lease.attempt, lease.deadline, lease.token, self.is_last_attempt
+        return _unpickled, (tuple(self._record), place, held, self._lane, self.is_settled)
 
     def __repr__(self) -> str:
         return (
             f"<Delivery {self.topic}/p{self.partition}/{self.priority} offset {self.offset},"
             f" attempt {self.attempt}, {len(self.value)} bytes>"
         )
+
+
+def _unpickled(
+    record: tuple[Any, ...],
+    place: tuple[str, int, str],
+    held: tuple[int, int, int, bool],
+    lane: int,
+    is_settled: bool,
+) -> Delivery:
+    attempt, deadline, token, is_last = held
+    lease = Lease(attempt, deadline, token)
+    lease.is_last = is_last
+    delivery = Delivery(Record(*record), lease, cast("Settlement", Detached(*place)), lane)
+    delivery.is_settled = is_settled
+    return delivery

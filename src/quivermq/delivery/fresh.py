@@ -1,5 +1,7 @@
 """Reading what a group has not had yet: ahead, frame by frame, passing over what nobody may have."""
 
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Set
 from typing import NamedTuple
 
@@ -7,11 +9,13 @@ from quivermq.delivery.delivery import Slice
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.state import LaneState
 from quivermq.errors import OffsetOutOfRange, StorageFailed
-from quivermq.frame import REMOVED, Column, Frame, Record
+from quivermq.frame import CHUNK, REMOVED, Column, Frame, Record, records_at
 from quivermq.log import Log
 from quivermq.topic.offsets import OffsetSet
 
 _AHEAD_BYTES = 128 * 1024
+# A frame of more messages is read ahead in parts. More than a batch usually has.
+_WHOLE_MESSAGES = 16_384
 # As much as one call gives out of a lane: a small log of a codec may be larger than memory.
 _GIVEN_BYTES = 32 * 1024 * 1024
 # So many messages of keys that are taken may wait for their turn, before a lane gives nothing more.
@@ -111,8 +115,47 @@ def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], i
     return slices, position
 
 
+def waiting_since(state: LaneState, log: Log, before_us: int, count: int) -> tuple[int, int]:
+    """When the next fresh message came in, and how many came in before a moment, `count` at most.
+
+    All of a frame came in together, so only the frames that were read ahead are looked at.
+    """
+    position = max(state.next, log.start)
+    if position >= log.end:
+        return 0, 0
+    if _frame_with(position, state.frames) is None:
+        try:
+            state.frames = _whole_frames(log, position)
+        except (OffsetOutOfRange, StorageFailed):
+            # Whoever takes it is told.
+            return 0, 0
+    since, found = 0, 0
+    for frame in state.frames[max(0, _index_with(position, state.frames)) :]:
+        if found >= count or frame.header.append_time > before_us:
+            break
+        since = since or frame.header.append_time
+        found += frame.header.end_offset - max(position, frame.header.base_offset)
+    return since, min(found, count)
+
+
+def append_time_at(state: LaneState, log: Log, offset: int) -> int | None:
+    """When the message at an offset came in; None where nobody can tell any more."""
+    try:
+        frame = _frame_with(offset, state.frames) or _frame_at(log, offset)
+    except StorageFailed:
+        # Whoever takes it is told.
+        return None
+    return None if frame is None else frame.header.append_time
+
+
 def _frame_with(offset: int, frames: list[Frame]) -> Frame | None:
-    return next((f for f in frames if f.header.base_offset <= offset < f.header.end_offset), None)
+    index = _index_with(offset, frames)
+    return frames[index] if index >= 0 and offset < frames[index].header.end_offset else None
+
+
+def _index_with(offset: int, frames: list[Frame]) -> int:
+    """Which of some frames, in their order, has an offset if any has."""
+    return bisect_right(frames, offset, key=lambda frame: frame.header.base_offset) - 1
 
 
 def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
@@ -121,21 +164,34 @@ def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
     if start >= log.end:
         return False
     try:
-        frames = _whole_frames(log, start)
+        # One of which only a part was read is open already, and so may be those behind it.
+        is_known = _frame_with(start, state.frames) is not None
+        frames = state.frames[_index_with(start, state.frames) :] if is_known else _whole_frames(log, start)
     except OffsetOutOfRange:
         # Retention was faster; the next time the log begins later.
         return False
     ahead: list[Record] = []
     has_conditions = False
+    end = start
     for frame in frames:
-        records = frame.records()
-        base = frame.header.base_offset
-        ahead += records[start - base :] if base < start else records
-        has_conditions = has_conditions or bool(frame.header.columns & Column.EXPIRES_AT)
+        header = frame.header
+        first = max(0, start - header.base_offset)
+        if len(frame) <= _WHOLE_MESSAGES:
+            part = frame.records()[first:] if first else frame.records()
+        else:
+            # Of so many, not more than are likely to be asked for soon.
+            part = frame.part(first, first + CHUNK)
+        ahead += part
+        has_conditions = has_conditions or bool(header.columns & Column.EXPIRES_AT)
+        end = header.end_offset
+        if part and part[-1].offset + 1 < end:
+            end = part[-1].offset + 1
+            break
     state.ahead, state.place, state.has_conditions = ahead, 0, has_conditions
     state.frames = frames
-    state.ahead_average = max(1, sum(f.header.raw_bytes for f in frames) // max(1, len(ahead)))
-    state.ahead_end = frames[-1].header.end_offset if frames else start
+    messages = max(1, sum(map(len, frames)))
+    state.ahead_average = max(1, sum(f.header.raw_bytes for f in frames) // messages)
+    state.ahead_end = end
     return bool(frames)
 
 
@@ -161,16 +217,18 @@ def messages_at(log: Log | None, offsets: Set[int]) -> Iterator[Record]:
 
     Gone is what retention has removed, and what compaction has taken out.
     """
-    end = 0
-    records: list[Record] = []
-    for offset in sorted(offsets):
-        if offset >= end:
-            frame = _frame_at(log, offset)
-            if frame is None:
-                continue
-            records, end = frame.records(), frame.header.end_offset
-        if records and (record := records[offset - records[0].offset]).expires_at != REMOVED:
-            yield record
+    left = deque(sorted(offsets))
+    while left:
+        frame = _frame_at(log, left[0])
+        if frame is None:
+            left.popleft()
+            continue
+        base, end = frame.header.base_offset, frame.header.end_offset
+        places: list[int] = []
+        while left and left[0] < end:
+            places.append(left.popleft() - base)
+        if not frame.is_control:
+            yield from (r for r in records_at(frame, places) if r.expires_at != REMOVED)
 
 
 def _frame_at(log: Log | None, offset: int) -> Frame | None:

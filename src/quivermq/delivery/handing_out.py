@@ -8,9 +8,16 @@ from quivermq.delivery.adoption import leased_by_attempt
 from quivermq.delivery.book import BURIAL_RETRY_US
 from quivermq.delivery.dead_letters import Verdict
 from quivermq.delivery.delivery import Taken, message_count
-from quivermq.delivery.fresh import Fresh, fresh_messages, fresh_slices, messages_at
+from quivermq.delivery.fresh import (
+    Fresh,
+    append_time_at,
+    fresh_messages,
+    fresh_slices,
+    messages_at,
+    waiting_since,
+)
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import Retry
+from quivermq.delivery.retry import FOR_ITS_TURN, Retry
 from quivermq.delivery.settlement import Settlement
 from quivermq.delivery.state import LaneState
 from quivermq.errors import QuiverError
@@ -36,7 +43,7 @@ class HandingOut(Settlement):
     def ready(self, lane: int, now_us: int) -> int:
         """About how many messages a lane could give now."""
         state, log = self.lanes[lane], self._partition.logs[lane]
-        if log is None:
+        if log is None or self.is_paused:
             return 0
         with self._lock:
             if self._deadlines.is_due(now_us):
@@ -45,10 +52,35 @@ class HandingOut(Settlement):
             due = state.next_ready()
         return fresh + (len(state.ready) if due is not None and due <= now_us else 0)
 
+    def overdue(self, lane: int, before_us: int, now_us: int, count: int) -> tuple[int, int]:
+        """When the first message of a lane came in, if before a moment, and how many did, up to `count`.
+
+        Those that are tried again are all as old as the first of them: nobody looks at each.
+        """
+        state, log = self.lanes[lane], self._partition.logs[lane]
+        if log is None:
+            return 0, 0
+        with self._lock:
+            since, found = waiting_since(state, log, before_us, count)
+            due = state.next_ready()
+            if due is not None and due <= now_us:
+                came = append_time_at(state, log, state.ready[0][1])
+                if came is not None and came <= before_us:
+                    since = min(since or came, came)
+                    found = min(found + len(state.ready), count)
+        return since, found
+
     def take(
-        self, lane: int, count: int, lease_us: int, *, pop: bool = False, whole: bool = False
+        self,
+        lane: int,
+        count: int,
+        lease_us: int,
+        *,
+        pop: bool = False,
+        whole: bool = False,
+        owner: str | None = None,
     ) -> list[Taken]:
-        """Lease up to `count` messages of a lane, those that failed before first.
+        """Lease up to `count` messages of a lane to `owner`, those that failed before first.
 
         With `pop` they are finished at once, and nobody has to settle them. With `whole` they come as parts
         of frames wherever nothing has to be asked of each.
@@ -59,22 +91,34 @@ class HandingOut(Settlement):
             if self._deadlines.is_due(now_us):
                 self._expire(now_us)
             state, log = self.lanes[lane], self._partition.logs[lane]
-            if log is None:
+            if log is None or self.is_paused:
                 return []
             if count == 1 and self._is_plain(state, lane):
-                return [self._hand_out_next(state, lane, now_us, lease_us, pop)]
+                return [self._hand_out_next(state, lane, now_us, lease_us, pop, owner or self._own_name)]
             taken: list[Taken] = []
             if whole and self._is_fresh_only(state, lane, now_us):
-                taken, end = self._hand_out_slices(state, log, lane, count, now_us + lease_us, pop)
+                taken, end = self._hand_out_slices(
+                    state, log, lane, count, now_us, lease_us, pop, owner or self._own_name
+                )
             if not taken:
-                batches, end = self._take(state, log, lane, count, now_us, lease_us, pop)
+                batches, end = self._take(
+                    state, log, lane, count, now_us, lease_us, pop, owner or self._own_name
+                )
                 taken = [Taken(self, lane, lease, records) for lease, records in batches]
         if end:
             self._sync(end)
         return taken
 
     def _take(
-        self, state: LaneState, log: Log, lane: int, count: int, now_us: int, lease_us: int, pop: bool
+        self,
+        state: LaneState,
+        log: Log,
+        lane: int,
+        count: int,
+        now_us: int,
+        lease_us: int,
+        pop: bool,
+        owner: str,
     ) -> tuple[list[tuple[Lease, list[Record]]], int]:
         """Batches of messages, and the end of the journal that has them.
 
@@ -83,7 +127,7 @@ class HandingOut(Settlement):
         while True:
             taken = state.take_ready(count, now_us) if state.ready else []
             try:
-                batches, end = self._hand_out(state, log, lane, count, now_us, lease_us, taken, pop)
+                batches, end = self._hand_out(state, log, lane, count, now_us, lease_us, taken, pop, owner)
             except BaseException:
                 state.put_back(taken)
                 state.forget_ahead()
@@ -105,18 +149,23 @@ class HandingOut(Settlement):
             and self.settings.durability != "fsync"
         )
 
-    def _hand_out_next(self, state: LaneState, lane: int, now_us: int, lease_us: int, pop: bool) -> Taken:
+    def _hand_out_next(
+        self, state: LaneState, lane: int, now_us: int, lease_us: int, pop: bool, owner: str
+    ) -> Taken:
         """What `_hand_out` does, for a single message of the plainest kind: the hot path of `get`."""
         deadline = now_us + lease_us
         place = state.place + 1
         record = state.ahead[place - 1]
         offset = record.offset
         next_offset = offset + 1 if place < len(state.ahead) else state.ahead_end
-        lease = Lease(1, deadline)
+        lease = Lease(1, deadline, None, owner, now_us)
         if pop:
             self._append(journal.moved(lane, next_offset))
         else:
-            self._append(journal.granted_one(lane, next_offset, lease.token, deadline, offset))
+            holder = self._holders.get(owner) or self._number_of(owner)
+            self._append(
+                journal.granted_one(lane, next_offset, lease.token, deadline, now_us, holder, offset)
+            )
         state.place, state.next = place, next_offset
         if not pop:
             state.leases[offset] = lease
@@ -135,15 +184,26 @@ class HandingOut(Settlement):
         return is_nothing_due and self._order is None and not self._partition.removals.lanes[lane]
 
     def _hand_out_slices(
-        self, state: LaneState, log: Log, lane: int, count: int, deadline: int, pop: bool
+        self,
+        state: LaneState,
+        log: Log,
+        lane: int,
+        count: int,
+        now_us: int,
+        lease_us: int,
+        pop: bool,
+        owner: str,
     ) -> tuple[list[Taken], int]:
         """Hand out what nobody had, without a look at each message, if that is possible."""
         slices, next_offset = fresh_slices(state, log, count)
         if not slices:
             return [], 0
-        lease = Lease(1, deadline)
+        lease = Lease(1, now_us + lease_us, None, owner, now_us)
         flat = merged((start, end) for _, start, end in slices)
-        note = journal.moved(lane, next_offset) if pop else journal.granted(lane, next_offset, lease, flat)
+        if pop:
+            note = journal.moved(lane, next_offset)
+        else:
+            note = journal.granted(lane, next_offset, lease, flat, self._number_of(owner))
         end = self._append(note)
         state.go_to(next_offset)
         taken = Taken(self, lane, lease, [], slices)
@@ -167,13 +227,14 @@ class HandingOut(Settlement):
         lease_us: int,
         taken: list[tuple[int, Retry]],
         pop: bool,
+        owner: str,
     ) -> tuple[list[tuple[Lease, list[Record]]], int]:
         deadline = now_us + lease_us
         batches: list[tuple[Lease, list[Record]]] = []
         gone: list[int] = []
         expired: list[tuple[int, int]] = []
         if taken:
-            batches, gone, expired = self._again(log, lane, taken, now_us, deadline)
+            batches, gone, expired = self._again(log, lane, taken, now_us, deadline, owner)
             again = [record.offset for _, records in batches for record in records]
             count -= len(again)
             if pop:
@@ -182,9 +243,9 @@ class HandingOut(Settlement):
             state, log, count, now_us, self._partition.removals.lanes[lane], self._order, lane
         )
         if fresh.records:
-            batches += leased_by_attempt(fresh.records, state.tried, deadline)
+            batches += leased_by_attempt(fresh.records, state.tried, deadline, owner, now_us)
         expired += [(offset, state.tried.get(offset, 0)) for offset in fresh.expired]
-        end = self._note(state, lane, batches, gone, expired, fresh, pop, now_us)
+        end = self._note(state, lane, batches, gone, expired, fresh, pop, now_us, owner)
         for _, records in batches:
             self._meter.delivered.add(len(records))
             self._meter.age.observe(max(0, now_us - records[0].timestamp) / 1_000_000)
@@ -193,7 +254,13 @@ class HandingOut(Settlement):
         return batches, end
 
     def _again(
-        self, log: Log, lane: int, taken: list[tuple[int, Retry]], now_us: int, deadline: int
+        self,
+        log: Log,
+        lane: int,
+        taken: list[tuple[int, Retry]],
+        now_us: int,
+        deadline: int,
+        owner: str,
     ) -> tuple[list[tuple[Lease, list[Record]]], list[int], list[tuple[int, int]]]:
         """The messages of an earlier attempt, those that are gone, and those that expired meanwhile."""
         removed = self._partition.removals.lanes[lane]
@@ -210,7 +277,10 @@ class HandingOut(Settlement):
             else:
                 attempts = retry.attempt or self.lanes[lane].tried.get(offset, 0)
                 by_attempt.setdefault(attempts + 1, []).append(record)
-        batches = [(Lease(attempt, deadline), records) for attempt, records in by_attempt.items()]
+        batches = [
+            (Lease(attempt, deadline, None, owner, now_us), records)
+            for attempt, records in by_attempt.items()
+        ]
         return batches, gone, expired
 
     def _note(
@@ -223,10 +293,12 @@ class HandingOut(Settlement):
         fresh: Fresh,
         pop: bool,
         now_us: int,
+        owner: str,
     ) -> int:
         """Journal what is handed out, change the state, and return the end of the journal."""
         changes: list[bytes] = []
         leased: list[tuple[Lease, Sequence[int]]] = []
+        holder = self._number_of(owner) if batches and not pop else 0
         for lease, records in batches:
             first, last = records[0].offset, records[-1].offset
             offsets: Sequence[int]
@@ -238,9 +310,9 @@ class HandingOut(Settlement):
                 flat = runs(offsets)
             leased.append((lease, offsets))
             if not pop:
-                changes.append(journal.granted(lane, fresh.next, lease, flat))
+                changes.append(journal.granted(lane, fresh.next, lease, flat, holder))
         if fresh.held:
-            changes.append(journal.waiting(lane, Retry(0, 0), runs(fresh.held)))
+            changes.append(journal.waiting(lane, FOR_ITS_TURN, runs(fresh.held)))
         if self._buries_expired and expired:
             changes += [journal.waiting(lane, Retry(attempt, 0), [o, o + 1]) for o, attempt in expired]
         else:
@@ -251,12 +323,14 @@ class HandingOut(Settlement):
             if pop or not leased:
                 changes.append(journal.moved(lane, fresh.next))
             end = self._append(b"".join(changes))
+            state.passed_over = False
         else:
             end = 0
+            state.passed_over |= fresh.next != state.next
         state.next = fresh.next
         state.place = fresh.place
         for offset in fresh.held:
-            state.wait(offset, Retry(0, 0), is_its_turn=False)
+            state.wait(offset, FOR_ITS_TURN, is_its_turn=False)
         if state.tried:
             for offset in (offset for _, offsets in leased for offset in offsets):
                 state.tried.pop(offset, None)
@@ -265,7 +339,7 @@ class HandingOut(Settlement):
                 self._leave(lane, offsets)
                 continue
             for offset in offsets if lease.attempt > 1 or state.retries else ():
-                state.retries.pop(offset, None)
+                state.stop_waiting(offset)
             state.grant(lease, offsets)
             self._deadlines.watch(lane, lease, offsets)
         if gone:
@@ -279,7 +353,8 @@ class HandingOut(Settlement):
 
     @property
     def _buries_expired(self) -> bool:
-        return self.settings.dead_letter_expired and not self._keeps_dead
+        settings = self.settings
+        return settings.dead_letter_expired and settings.dead_letters and not self._keeps_dead
 
     def _drop_expired(self, lane: int, expired: list[tuple[int, int]], now_us: int) -> None:
         self._meter.expired.add(len(expired))

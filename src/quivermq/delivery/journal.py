@@ -10,27 +10,39 @@ from struct import Struct
 
 from quivermq.delivery.lease import Lease
 from quivermq.delivery.retry import Retry
-from quivermq.delivery.state import LaneState
+from quivermq.delivery.state import LaneState, Times
 from quivermq.errors import InvalidFrame
 from quivermq.topic.offsets import offsets_of, runs
 from quivermq.topic.records import Change, pack, unpack
 
-GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, BURY, CUT, TRIED = range(1, 10)
+GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, BURY, CUT, TRIED, RELEASE, PAUSE = range(1, 12)
+HOLDER, DELIVERED = 12, 13
+
+# Of the name of a holder: what a change has room for is more.
+NAME_BYTES_MAX = 1024
 
 
-def granted(lane: int, next_offset: int, lease: Lease, flat: Sequence[int]) -> bytes:
-    """Messages are with a consumer; `next_offset` is the first one that nobody ever had."""
-    return pack(GRANT, lane, [next_offset, lease.token, lease.attempt, lease.deadline, *flat])
+def granted(lane: int, next_offset: int, lease: Lease, flat: Sequence[int], holder: int = 0) -> bytes:
+    """Messages are with a consumer; `next_offset` is the first one that nobody ever had.
+
+    `holder` is the number that its name has in this journal.
+    """
+    told = (next_offset, lease.token, lease.attempt, lease.deadline, lease.since, holder)
+    return pack(GRANT, lane, [*told, *flat])
 
 
 # The two changes that are made most, for one message each: as `pack` would write them.
-_GRANT_ONE = Struct("<BBHIqqqqqq")
+_GRANT_ONE = Struct("<BBHIqqqqqqqq")
 _FINISH_ONE = Struct("<BBHIqq")
 
 
-def granted_one(lane: int, next_offset: int, token: int, deadline: int, offset: int) -> bytes:
+def granted_one(
+    lane: int, next_offset: int, token: int, deadline: int, since: int, holder: int, offset: int
+) -> bytes:
     """As `granted`, for the first attempt of one message."""
-    return _GRANT_ONE.pack(GRANT, lane, 0, 6, next_offset, token, 1, deadline, offset, offset + 1)
+    return _GRANT_ONE.pack(
+        GRANT, lane, 0, 8, next_offset, token, 1, deadline, since, holder, offset, offset + 1
+    )
 
 
 def finished_one(lane: int, offset: int) -> bytes:
@@ -46,6 +58,11 @@ def finished(lane: int, flat: Sequence[int]) -> bytes:
 def waiting(lane: int, retry: Retry, flat: Sequence[int]) -> bytes:
     """Messages wait for their next attempt, or, with no attempt yet, for their turn."""
     return pack(RETRY, lane, [retry.attempt, retry.due, *flat])
+
+
+def given_back(lane: int, retry: Retry, flat: Sequence[int]) -> bytes:
+    """Messages were released: they wait as before the attempt that had begun, which does not count."""
+    return pack(RELEASE, lane, [retry.attempt, retry.due, *flat])
 
 
 def extended(lane: int, lease: Lease, flat: Sequence[int]) -> bytes:
@@ -78,6 +95,21 @@ def tried(lane: int, attempts: int, flat: Sequence[int]) -> bytes:
     return pack(TRIED, lane, [attempts, *flat])
 
 
+def paused(is_paused: bool) -> bytes:
+    """The group gets nothing for now, or goes on."""
+    return pack(PAUSE, 0, [int(is_paused)])
+
+
+def holder(number: int, name: str) -> bytes:
+    """From here on, `number` stands for a name where messages are granted."""
+    return pack(HOLDER, 0, [number], name.encode(errors="replace")[:NAME_BYTES_MAX])
+
+
+def delivered(lane: int, times: Times, flat: Sequence[int]) -> bytes:
+    """Messages were delivered before, without success: when first, and when last."""
+    return pack(DELIVERED, lane, [*times, *flat])
+
+
 class Burial:
     """Messages on their way to the dead letters when the process died."""
 
@@ -95,29 +127,44 @@ class Replay:
     def __init__(self, lanes: list[LaneState]) -> None:
         self.lanes = lanes
         self.burials: list[Burial] = []
+        self.is_paused = False
+        self._holders: dict[int, str] = {}
 
     def apply_record(self, record: bytes) -> None:
-        """Apply all changes of a record. That one message was leased is most of what journals tell."""
-        if len(record) == _GRANT_ONE.size and record[0] == GRANT:
-            _, lane, _, _, next_offset, token, attempt, deadline, offset, end = _GRANT_ONE.unpack(record)
-            if end == offset + 1:
-                state = self.lanes[lane]
-                state.retries.pop(offset, None)
-                state.leases[offset] = Lease(attempt, deadline, token)
-                state.next = max(state.next, next_offset)
-                return
+        """Apply all changes of a record. That single messages were leased is most of what journals tell."""
+        if len(record) % _GRANT_ONE.size == 0 and self._apply_single_grants(record):
+            return
         for change in unpack(record):
             self.apply(change)
 
+    def _apply_single_grants(self, record: bytes) -> bool:
+        """Apply a record that is nothing but grants of one message each; False when it is not."""
+        rows = list(_GRANT_ONE.iter_unpack(record))
+        # Each that is one ends where the next begins, so all are if all look like it.
+        if any(row[0] != GRANT or row[2] or row[3] != 8 or row[11] != row[10] + 1 for row in rows):
+            return False
+        for _, lane, _, _, next_offset, token, attempt, deadline, since, number, offset, _ in rows:
+            state = self.lanes[lane]
+            if attempt > 1:
+                # That a lease is over is told by the next one alone.
+                state.remember(offset, attempt - 1)
+            state.stop_waiting(offset)
+            state.leases[offset] = Lease(attempt, deadline, token, self._holders.get(number), since)
+            if next_offset > state.next:
+                state.next = next_offset
+        return True
+
     def apply(self, change: Change) -> None:
-        kind, lane, numbers, _ = change
+        kind, lane, numbers, text = change
         state = self.lanes[lane]
         if kind == GRANT:
-            next_offset, token, attempt, deadline = numbers[:4]
-            offsets = list(offsets_of(numbers[4:]))
+            next_offset, token, attempt, deadline, since, number = numbers[:6]
+            offsets = list(offsets_of(numbers[6:]))
             for offset in offsets:
-                state.retries.pop(offset, None)
-            state.grant(Lease(attempt, deadline, token), offsets)
+                # That a lease is over is told by the next one alone.
+                state.remember(offset, attempt - 1)
+                state.stop_waiting(offset)
+            state.grant(Lease(attempt, deadline, token, self._holders.get(number), since), offsets)
             state.next = max(state.next, next_offset)
         elif kind == FINISH:
             state.finish(offsets_of(numbers))
@@ -125,14 +172,17 @@ class Replay:
                 if burial.lane == lane:
                     burial.offsets.difference_update(offsets_of(numbers))
             self.burials = [burial for burial in self.burials if burial.offsets]
-        elif kind == RETRY:
+        elif kind in (RETRY, RELEASE):
             retry = Retry(numbers[0], numbers[1])
             for offset in offsets_of(numbers[2:]):
-                state.leases.pop(offset, None)
-                state.retries[offset] = retry
+                state.wait(offset, retry, is_its_turn=False)
         elif kind == EXTEND:
             token, attempt, deadline = numbers[:3]
-            state.grant(Lease(attempt, deadline, token), offsets_of(numbers[3:]))
+            offsets = list(offsets_of(numbers[3:]))
+            # All of one token were handed out together.
+            held = state.leases.get(offsets[0]) if offsets else None
+            owner, since = (None, 0) if held is None else (held.owner, held.since)
+            state.grant(Lease(attempt, deadline, token, owner, since), offsets)
         elif kind == SEEK:
             state.seek(numbers[0])
         elif kind == NEXT:
@@ -143,19 +193,29 @@ class Replay:
             state.cut(numbers[0])
         elif kind == TRIED:
             state.tried.update(dict.fromkeys(offsets_of(numbers[1:]), numbers[0]))
+        elif kind == PAUSE:
+            self.is_paused = bool(numbers[0])
+        elif kind == HOLDER:
+            self._holders[numbers[0]] = text.decode(errors="replace")
+        elif kind == DELIVERED:
+            state.times.update(dict.fromkeys(offsets_of(numbers[2:]), Times(*numbers[:2])))
         else:
             raise InvalidFrame(f"a change of kind {kind} is not known", position=0)
 
 
 def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:
     """The changes that bring a state about from nothing."""
+    numbers: dict[str | None, int] = {None: 0}
     for lane, state in enumerate(lanes):
         # A group that was sent to the beginning has a position, unlike one that was never here.
         yield sought(lane, 0) if state.was_sought and not state.next else moved(lane, state.next)
         for lease, offsets in state.leases_by_identity():
             flat = runs(offsets)
+            if lease.owner is not None and lease.owner not in numbers:
+                numbers[lease.owner] = len(numbers)
+                yield holder(numbers[lease.owner], lease.owner)
             for start in range(0, len(flat), 1024):
-                yield granted(lane, 0, lease, flat[start : start + 1024])
+                yield granted(lane, 0, lease, flat[start : start + 1024], numbers[lease.owner])
         by_retry = sorted((retry, offset) for offset, retry in state.retries.items())
         for retry, group in groupby(by_retry, key=lambda item: item[0]):
             flat = runs(offset for _, offset in group)
@@ -166,3 +226,8 @@ def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:
             flat = runs(offset for _, offset in each)
             for start in range(0, len(flat), 1024):
                 yield tried(lane, attempts, flat[start : start + 1024])
+        by_times = sorted((times, offset) for offset, times in state.times.items())
+        for times, those in groupby(by_times, key=lambda item: item[0]):
+            flat = runs(offset for _, offset in those)
+            for start in range(0, len(flat), 1024):
+                yield delivered(lane, times, flat[start : start + 1024])

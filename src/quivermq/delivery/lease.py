@@ -20,16 +20,25 @@ class Lease:
     the note of it, cannot be mistaken for a later one.
     """
 
-    __slots__ = ("attempt", "deadline", "owner", "token")
+    __slots__ = ("attempt", "deadline", "is_last", "owner", "since", "token")
 
     def __init__(
-        self, attempt: int, deadline: int, token: int | None = None, owner: str | None = None
+        self,
+        attempt: int,
+        deadline: int,
+        token: int | None = None,
+        owner: str | None = None,
+        since: int = 0,
     ) -> None:
         self.attempt = attempt
         self.deadline = deadline
         self.token = getrandbits(63) if token is None else token
         self.owner = owner
-        """Who has it, in words, where somebody said so. Only told, never asked for, and not journalled."""
+        """Who has it, in words, where somebody said so. Only told, never asked for."""
+        self.since = since
+        """When it was handed out, in unix microseconds; 0 where only the broker knows."""
+        self.is_last: bool | None = None
+        """Whether no attempt follows this one, where only the broker knows; None where the cursor does."""
 
 
 class Receipt(NamedTuple):

@@ -11,8 +11,10 @@ class DeliveryMeter(NamedTuple):
     delivered: Counter
     acked: Counter
     nacked: Counter
+    released: Counter
     refused: Counter
     expired: Counter
     leases_expired: Counter
     buried: Counter
+    dropped: Counter
     age: Histogram

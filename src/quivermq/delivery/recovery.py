@@ -1,10 +1,13 @@
 """Bringing the state of a group back when its partition is opened."""
 
+from collections.abc import Callable
+
 from quivermq.delivery import journal
 from quivermq.delivery.burial import Graves
 from quivermq.delivery.fresh import messages_at
 from quivermq.delivery.journal import Burial, Replay
 from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.retry import FOR_ITS_TURN
 from quivermq.delivery.state import LaneState
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS, Partition
@@ -12,11 +15,21 @@ from quivermq.topic.state_log import StateLog
 from quivermq.topic.transfer import find_transfer
 
 
-def recover(lanes: list[LaneState], notes: StateLog, partition: Partition, graves: Graves | None) -> None:
-    """Replay the journal into `lanes`, which are new, and finish what the process died over."""
+def recover(
+    lanes: list[LaneState],
+    notes: StateLog,
+    partition: Partition,
+    find_graves: Callable[[], Graves | None],
+) -> bool:
+    """Replay the journal into `lanes`, which are new, and finish what the process died over.
+
+    The dead letters are asked for only when some were on their way: they may have to be opened. Returns
+    whether the group was paused.
+    """
     replay = Replay(lanes)
     notes.apply(replay.apply_record)
     _forget_lost(lanes, notes, partition)
+    graves = find_graves() if replay.burials else None
     for burial in replay.burials:
         if graves is not None and _has_arrived(burial, graves):
             notes.sync(notes.append(journal.finished(burial.lane, runs(burial.offsets))))
@@ -25,6 +38,7 @@ def recover(lanes: list[LaneState], notes: StateLog, partition: Partition, grave
         state.forget_ahead()
         state.forget_tried()
         state.rebuild_ready()
+    return replay.is_paused
 
 
 def _forget_lost(lanes: list[LaneState], notes: StateLog, partition: Partition) -> None:
@@ -53,13 +67,13 @@ def _has_arrived(burial: Burial, graves: Graves) -> bool:
 def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
     """The order inside of keys, made from the messages that are in flight or wait.
 
-    Those in flight come first, then those that failed and so had their turn, then those that still wait
-    for it; only the first of each key stays ready.
+    Those in flight come first, then those that failed or were released and so had their turn, then those
+    that still wait for it; only the first of each key stays ready.
     """
     order = KeyOrder()
     places = [Place(lane, offset) for lane, state in enumerate(lanes) for offset in sorted(state.leases)]
     waiting = [
-        (retry.attempt == 0, lane, offset)
+        (retry == FOR_ITS_TURN, lane, offset)
         for lane, state in enumerate(lanes)
         for offset, retry in state.retries.items()
     ]
@@ -71,5 +85,5 @@ def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
     }
     late = {place for place in places if not order.enter(keys.get(place), place)}
     for lane, state in enumerate(lanes):
-        state.rebuild_ready(without={offset for offset in state.retries if Place(lane, offset) in late})
+        state.give_turns(without={offset for offset in state.retries if Place(lane, offset) in late})
     return order

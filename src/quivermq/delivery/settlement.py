@@ -1,15 +1,20 @@
-"""Settling messages: done, failed, given up, or not finished yet; only whoever holds the lease may say."""
+"""Settling messages: done, failed, given back, given up, or not finished yet.
+
+Only whoever holds the lease may say.
+"""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import repeat
 
 from quivermq.delivery import journal
 from quivermq.delivery.book import Book
 from quivermq.delivery.dead_letters import Verdict
 from quivermq.delivery.lease import Lease, Receipt
-from quivermq.delivery.retry import Retry, backoff_us, is_last
+from quivermq.delivery.retry import Retry, backoff_us, is_last, released
 from quivermq.errors import InvalidRequest, LeaseExpired
-from quivermq.topic.incoming import seconds_us
+from quivermq.reentry import entered
+from quivermq.topic.incoming import Period, seconds_us
 from quivermq.topic.offsets import runs
 
 Claim = tuple[int, int]  # An offset and the token of its lease.
@@ -18,6 +23,11 @@ Claim = tuple[int, int]  # An offset and the token of its lease.
 class Settlement(Book):
     """The part of a cursor that takes back."""
 
+    def is_last_attempt(self, lease: Lease) -> bool:
+        """Whether a delivery that fails becomes a dead letter."""
+        return not self._keeps_dead and is_last(lease.attempt, self.settings)
+
+    @entered
     def ack_one(self, lane: int, offset: int, token: int) -> None:
         """A message is done with. Raises LeaseExpired."""
         with self._lock:
@@ -29,12 +39,15 @@ class Settlement(Book):
                 raise self._refusal(lane, [(offset, token)])
             end = self._append(journal.finished_one(lane, offset))
             del state.leases[offset]
+            if state.times:
+                state.times.pop(offset, None)
             if self._order is not None:
                 self._leave(lane, (offset,))
             self._deadlines.sweep()
         self._meter.acked.add(1)
         self._sync(end)
 
+    @entered
     def ack_batch(self, lane: int, token: int, offsets: list[int]) -> bool:
         """Messages of one lease are done with, if it holds for all of them; otherwise nothing is done."""
         with self._lock:
@@ -54,12 +67,15 @@ class Settlement(Book):
                 return False
             end = self._append(journal.finished(lane, (first, behind) if is_run else runs(offsets)))
             deque(map(state.leases.pop, offsets), maxlen=0)
+            if state.times:
+                deque(map(state.times.pop, offsets, repeat(None)), maxlen=0)
             self._leave(lane, offsets)
             self._deadlines.sweep()
         self._meter.acked.add(len(offsets))
         self._sync(end)
         return True
 
+    @entered
     def ack(self, lane: int, claims: Sequence[Claim]) -> list[Claim]:
         """Messages are done with. Returns the claims that are no longer valid."""
         with self._lock:
@@ -74,11 +90,12 @@ class Settlement(Book):
         self._sync(end)
         return refused
 
+    @entered
     def nack(
         self,
         lane: int,
         claims: Sequence[Claim],
-        delay: float | None,
+        delay: Period | None,
         reason: str | None,
         error: str | None,
         *,
@@ -112,6 +129,25 @@ class Settlement(Book):
             raise self._refusal(lane, refused)
         return refused
 
+    @entered
+    def release(self, lane: int, claims: Sequence[Claim], *, raises: bool = True) -> list[Claim]:
+        """Messages are given back as if they had not been handed out: at once, and no attempt counts."""
+        with self._lock:
+            offsets, refused = self._valid(lane, claims)
+            leases = self.lanes[lane].leases
+            waits: dict[Retry, list[int]] = {}
+            for offset in offsets:
+                waits.setdefault(released(leases[offset].attempt), []).append(offset)
+            end = self._wait(lane, waits, journal.given_back) if waits else 0
+        if offsets:
+            self._on_ready(len(offsets))
+        self._meter.released.add(len(offsets))
+        self._sync(end)
+        if refused and raises:
+            raise self._refusal(lane, refused)
+        return refused
+
+    @entered
     def reject(
         self,
         lane: int,
@@ -135,8 +171,9 @@ class Settlement(Book):
             raise self._refusal(lane, refused)
         return refused
 
+    @entered
     def extend(
-        self, lane: int, claims: Sequence[Claim], seconds: float, *, raises: bool = True
+        self, lane: int, claims: Sequence[Claim], seconds: Period, *, raises: bool = True
     ) -> list[Claim]:
         """Leases end so many seconds from now."""
         lease_us = seconds_us("the lease", seconds, lowest=0.001)
@@ -196,8 +233,13 @@ class Settlement(Book):
         receipts = [Receipt(self.topic, self.partition, lane, offset, token) for offset, token in claims]
         return LeaseExpired(receipts=list(map(str, receipts)))
 
-    def _wait(self, lane: int, waits: dict[Retry, list[int]]) -> int:
-        record = b"".join(journal.waiting(lane, retry, runs(offsets)) for retry, offsets in waits.items())
+    def _wait(
+        self,
+        lane: int,
+        waits: dict[Retry, list[int]],
+        note: Callable[[int, Retry, Sequence[int]], bytes] = journal.waiting,
+    ) -> int:
+        record = b"".join(note(lane, retry, runs(offsets)) for retry, offsets in waits.items())
         end = self._append(record)
         state = self.lanes[lane]
         self._deadlines.sweep()
@@ -208,7 +250,7 @@ class Settlement(Book):
 
 
 def _prolonged(lease: Lease, deadline: int) -> Lease:
-    return Lease(lease.attempt, deadline, lease.token, lease.owner)
+    return Lease(lease.attempt, deadline, lease.token, lease.owner, lease.since)
 
 
 def _check_texts(*texts: object) -> None:

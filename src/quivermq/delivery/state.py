@@ -4,12 +4,28 @@ Every offset before `next` that has neither a lease nor a retry is finished. So 
 order cost nothing, and only what is unfinished takes memory.
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import Retry
+from quivermq.delivery.retry import FOR_ITS_TURN, NOW, Retry
 from quivermq.frame import Frame, Record
+
+
+class Times(NamedTuple):
+    """When a message was delivered first, and when last before the lease that it may have now."""
+
+    first: int
+    last: int
+
+
+def times_of(offset: int, lease: Lease | None, earlier: Mapping[int, Times]) -> Times | None:
+    """When a message that somebody has, or that waits, was delivered first and last; None if never."""
+    before = earlier.get(offset)
+    if lease is None or not lease.since:
+        return before
+    return Times(lease.since if before is None else before.first, lease.since)
 
 
 class LaneState:
@@ -21,20 +37,31 @@ class LaneState:
         "ahead_end",
         "frames",
         "has_conditions",
+        "held",
         "leases",
         "next",
+        "passed_over",
         "place",
         "ready",
         "retries",
+        "times",
         "tried",
+        "untried",
         "was_sought",
     )
 
     def __init__(self, position: int = 0) -> None:
         self.next = position
         self.was_sought = False
+        # Whether `next` went past messages that had expired, which the journal may not tell.
+        self.passed_over = False
         self.leases: dict[int, Lease] = {}
         self.retries: dict[int, Retry] = {}
+        # Of messages that failed and are not finished; of all others the lease says it.
+        self.times: dict[int, Times] = {}
+        # How many of those that wait never failed, and how many of these wait for their turn.
+        self.untried = 0
+        self.held = 0
         # (due, offset); an entry counts only while `retries` says the same.
         self.ready: list[tuple[int, int]] = []
         # How often messages that nobody here had yet were delivered by the queue they were imported from.
@@ -66,8 +93,12 @@ class LaneState:
         return self.next > 0 or self.was_sought
 
     def is_at(self, position: int) -> bool:
-        """Whether everything before a position, and nothing else, is finished, because somebody said so."""
-        return self.has_position and self.next == position and not (self.leases or self.retries)
+        """Whether everything before a position, and nothing else, is finished, because somebody said so.
+
+        Not where messages only expired: they would be there again if the clock went back.
+        """
+        is_there = self.has_position and self.next == position and not self.passed_over
+        return is_there and not (self.leases or self.retries)
 
     @property
     def floor(self) -> int:
@@ -84,23 +115,46 @@ class LaneState:
 
     def wait(self, offset: int, retry: Retry, *, is_its_turn: bool = True) -> None:
         """Let a message wait until it is due, and until it is its turn."""
+        self.remember(offset, retry.attempt)
         self.leases.pop(offset, None)
+        self.stop_waiting(offset)
         self.retries[offset] = retry
+        if not retry.attempt:
+            self.untried += 1
+            self.held += retry == FOR_ITS_TURN
         if is_its_turn:
             heappush(self.ready, (retry.due, offset))
+
+    def remember(self, offset: int, attempt: int) -> None:
+        """Keep when a message was delivered, if its lease ends and the attempt counts."""
+        lease = self.leases.get(offset)
+        if lease is not None and lease.attempt == attempt and lease.since:
+            before = self.times.get(offset)
+            self.times[offset] = Times(lease.since if before is None else before.first, lease.since)
 
     def finish(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
             self.leases.pop(offset, None)
-            self.retries.pop(offset, None)
+            self.times.pop(offset, None)
+            self.stop_waiting(offset)
+
+    def stop_waiting(self, offset: int) -> None:
+        """A message that waited does so no more: somebody has it, or it is done with."""
+        retry = self.retries.pop(offset, None)
+        if retry is not None and not retry.attempt:
+            self.untried -= 1
+            self.held -= retry == FOR_ITS_TURN
 
     def seek(self, position: int) -> None:
         self.leases.clear()
         self.retries.clear()
+        self.times.clear()
+        self.untried = self.held = 0
         self.ready.clear()
         self.tried.clear()
         self.next = position
         self.was_sought = True
+        self.passed_over = False
         self.forget_ahead()
 
     def cut(self, end: int) -> None:
@@ -108,6 +162,7 @@ class LaneState:
         self.next = min(self.next, end)
         self.leases = {offset: lease for offset, lease in self.leases.items() if offset < end}
         self.retries = {offset: retry for offset, retry in self.retries.items() if offset < end}
+        self.times = {offset: times for offset, times in self.times.items() if offset < end}
         self.tried = {offset: attempts for offset, attempts in self.tried.items() if offset < end}
         self.rebuild_ready()
         self.forget_ahead()
@@ -125,8 +180,16 @@ class LaneState:
             if offset >= self.next or (offset in self.retries and not self.retries[offset].attempt)
         }
 
+    def give_turns(self, without: Set[int] = frozenset()) -> None:
+        """Let nothing wait for its turn but these."""
+        turns = [o for o, retry in self.retries.items() if retry == FOR_ITS_TURN and o not in without]
+        self.retries.update(dict.fromkeys(turns, NOW))
+        self.rebuild_ready(without)
+
     def rebuild_ready(self, without: Set[int] = frozenset()) -> None:
         """Line up what waits by when it is due, but for those whose turn it is not."""
+        self.untried = sum(not retry.attempt for retry in self.retries.values())
+        self.held = sum(retry == FOR_ITS_TURN for retry in self.retries.values())
         self.ready = [(retry.due, o) for o, retry in self.retries.items() if o not in without]
         heapify(self.ready)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from quivermq.engine.hosted import Hosted
+from quivermq.engine.turns import in_turns
 from quivermq.errors import Closing, QuiverError
 from quivermq.group.group import Group
 from quivermq.topic.partition import LANES
@@ -17,6 +18,10 @@ class GroupActivity:
     acked: int
     oldest_unacked_ms: int
     """For how long the oldest message that is not finished has been there; 0 when there is none."""
+    oldest_unacked_at: int = 0
+    """When that came in, in unix microseconds; 0 when there is none."""
+    dead_lettered: int = 0
+    leases_expired: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,8 @@ class TopicActivity:
 
     published: int
     groups: dict[str, GroupActivity] = field(default_factory=dict)
+    refused: int = 0
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +45,26 @@ class Problem:
     group: str | None = None
 
 
-def activity_of(hosted: Hosted, ages_us: Mapping[tuple[str, str], int]) -> TopicActivity:
-    """One topic, with the ages that `Ages` found."""
+def activity_of(hosted: Hosted, oldest: Mapping[tuple[str, str], int], now_us: int) -> TopicActivity:
+    """One topic, with what `Ages` found."""
     groups = {
-        name: _group_activity(group, ages_us.get((hosted.name, name), 0))
-        for name, group in sorted(hosted.groups.items())
+        name: _group_activity(group, oldest.get((hosted.name, name), 0), now_us)
+        for name, group in in_turns(sorted(hosted.groups.copy().items()))
     }
-    return TopicActivity(hosted.published, groups)
+    return TopicActivity(hosted.published, groups, *hosted.turned_away)
 
 
-def _group_activity(group: Group, age_us: int) -> GroupActivity:
+def _group_activity(group: Group, oldest_us: int, now_us: int) -> GroupActivity:
     # Every partition counts into the same.
     meter = group.cursors[0].meter
-    return GroupActivity(int(meter.delivered.value), int(meter.acked.value), age_us // 1000)
+    return GroupActivity(
+        delivered=int(meter.delivered.value),
+        acked=int(meter.acked.value),
+        oldest_unacked_ms=max(0, now_us - oldest_us) // 1000 if oldest_us else 0,
+        oldest_unacked_at=oldest_us,
+        dead_lettered=int(meter.buried.value),
+        leases_expired=int(meter.leases_expired.value),
+    )
 
 
 def problems_of(hosted: Hosted) -> Iterator[Problem]:

@@ -37,8 +37,10 @@ def adopt_progress(
     if partition is None:
         raise InvalidRequest("progress is that of one partition: say which")
     check_partition(partition, hosted.settings)
-    lane = lane_number(priority)
-    return hosted.group(group).cursors[partition].adopt(lane, progress, expected)
+    lane, found = lane_number(priority), hosted.group(group)
+    is_adopted = found.cursors[partition].adopt(lane, progress, expected)
+    hosted.took(found)
+    return is_adopted
 
 
 def adopt_ids(engine: "Engine", topic: str, adopted: Sequence[AdoptedId]) -> int:

@@ -1,13 +1,15 @@
-"""How long the oldest message has been there that a group has not finished with."""
+"""When the oldest message came in that a group has not finished with."""
 
 import threading
 from collections.abc import Mapping
 
 from quivermq.clock import Clock
 from quivermq.engine.hosted import Hosted
+from quivermq.engine.turns import in_turns
 from quivermq.errors import QuiverError
 from quivermq.group.group import Group
 from quivermq.log import Log
+from quivermq.topic.seen import Lanes
 
 
 class Ages:
@@ -16,25 +18,31 @@ class Ages:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looking = threading.Lock()
-        # By topic, group, partition and lane: an offset, and when it was appended.
-        self._appended: dict[tuple[str, str, int, int], tuple[int, int]] = {}
+        # By topic, partition, lane and offset, when it was appended: groups are often at the same place.
+        self._appended: dict[tuple[str, int, int, int], int] = {}
 
     def look(self, hosted: Mapping[str, Hosted]) -> dict[tuple[str, str], int]:
-        """By topic and group, in microseconds; 0 when everything is finished."""
+        """By topic and group, in unix microseconds; 0 when everything is finished."""
         with self._looking:
             known, self._appended = self._appended, {}
-            return {
-                (topic.name, group.name): self._age_us(topic, group, known)
-                for topic in hosted.values()
-                for group in topic.groups.values()
-            }
+            oldest: dict[tuple[str, str], int] = {}
+            for topic in in_turns(hosted.values()):
+                lanes = topic.topic.lanes()
+                for group in in_turns(topic.all_groups()):
+                    oldest[topic.name, group.name] = self._oldest_us(topic, lanes, group, known)
+            return oldest
 
-    def _age_us(
-        self, hosted: Hosted, group: Group, known: dict[tuple[str, str, int, int], tuple[int, int]]
+    def oldest_us(self, hosted: Hosted, group: Group) -> int:
+        """The same of one group."""
+        with self._looking:
+            return self._oldest_us(hosted, hosted.topic.lanes(), group, self._appended)
+
+    def _oldest_us(
+        self, hosted: Hosted, lanes: Lanes, group: Group, known: dict[tuple[str, int, int, int], int]
     ) -> int:
         oldest = now_us = self._clock.now_us()
         cursors = group.cursors
-        for (partition, lane), log in hosted.topic.lanes().items():
+        for (partition, lane), log in lanes.items():
             if partition >= len(cursors):
                 # It is just being added, and the group does not know of it yet.
                 continue
@@ -43,14 +51,14 @@ class Ages:
                 hosted.topic.partitions[partition].removals.lanes[lane].floor,
                 cursors[partition].lanes[lane].floor,
             )
-            place = (hosted.name, group.name, partition, lane)
-            offset, appended = known.get(place, (-1, 0))
-            if floor != offset:
+            place = (hosted.name, partition, lane, floor)
+            appended = self._appended.get(place) or known.get(place)
+            if appended is None:
                 appended = _append_time(log, floor, now_us)
             if appended < now_us:
-                self._appended[place] = (floor, appended)
+                self._appended[place] = appended
             oldest = min(oldest, appended)
-        return now_us - oldest
+        return oldest if oldest < now_us else 0
 
 
 def _append_time(log: Log, offset: int, now_us: int) -> int:

@@ -19,7 +19,7 @@ from quivermq.archive import (
     store_pointer,
 )
 from quivermq.archive.belonging import find_difference
-from quivermq.archive.places import OWN
+from quivermq.archive.places import OWN, topic_path
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, OffsetOutOfRange, StorageFailed
 from quivermq.frame import Frame, Record, Wanted
@@ -128,7 +128,7 @@ def check_belongs(archived: ArchivedTopic, place: LanePlace, log: Log) -> None:
         raise StorageFailed(
             f"{path} is not the archive of this log of {archived.name}, partition {place.partition},"
             f" {place.priority}: {difference}; name another with use_archive, or move"
-            f" topic={archived.name} and its manifest out of the way",
+            f" {topic_path(path, archived.name)} and its manifest out of the way",
             path=path,
         )
 
@@ -225,7 +225,7 @@ class Seam:
         """The messages from an offset on, one by one, without those that were taken out for everybody."""
         removed = self._partition.removals.lanes[self._lane]
         for frame in self.frames(offset):
-            for record in wanted.records(frame):
+            for record in wanted.records(frame, offset):
                 if record.offset >= offset and not (removed and record.offset in removed):
                     yield record
 

@@ -32,6 +32,11 @@ class Backlog:
             "quiver_messages_dropped_total", "Messages dropped for newer ones.", topic=topic.name
         )
 
+    @property
+    def turned_away(self) -> tuple[int, int]:
+        """How many messages were refused, and how many dropped, since the queue was opened."""
+        return int(self._refused.value), int(self._dropped.value)
+
     def put(self, messages: Sequence[bytes | Message], durability: Durability | None) -> Sequence[Put]:
         """Store messages if the limits of the topic have room for them. Raises Overloaded."""
         topic = self._topic
@@ -111,7 +116,7 @@ class Backlog:
         over = {group: excess for group, excess in over.items() if excess > 0}
         if not over:
             return
-        is_droppable = all(excess <= self._pending(group) for group, excess in over.items())
+        is_droppable = all(excess <= self._fresh(group) for group, excess in over.items())
         if self._topic.settings.backlog_policy != "drop_oldest" or not is_droppable:
             self._refused.add(incoming)
             raise Overloaded(self._topic.name, setting=setting, limit=limit)
@@ -126,8 +131,8 @@ class Backlog:
             extra={"topic": self._topic.name, "messages": dropped},
         )
 
-    def _pending(self, group: Group | None) -> int:
-        return self._unfinished(None) if group is None else group.counts().pending
+    def _fresh(self, group: Group | None) -> int:
+        return self._unfinished(None) if group is None else group.fresh()
 
     def _drop(self, group: Group | None, excess: int) -> None:
         """Drop frame after frame, the oldest of all lanes first."""

@@ -10,15 +10,14 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice, takewhile
 
-from quivermq.delivery.dead_letters import DeadLetter, dead_letter
+from quivermq.delivery.dead_letters import DeadLetter, dead_letter, is_told
 from quivermq.engine.editing import Edits, edited
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.reasons import BEFORE_ALL, Place
 from quivermq.errors import InvalidName, NotFound, QuiverError
-from quivermq.frame import OFFSET_MAX
+from quivermq.frame import OFFSET_MAX, each_left
 from quivermq.log import Log
 from quivermq.topic.incoming import message_bytes
-from quivermq.topic.names import DEAD_LETTER_SUFFIX
 from quivermq.topic.partition import LANE_NUMBERS, Partition
 from quivermq.topic.removals import Move
 from quivermq.topic.splitting import FrameLimits, split
@@ -159,14 +158,18 @@ def _lying_in(graves: Hosted, partition: Partition, lane: int, start: int, end: 
     log = partition.logs[lane]
     if log is None:
         return
-    fallback = graves.name.removesuffix(DEAD_LETTER_SUFFIX)
+    topic = graves.origin or graves.name
     removed = partition.removals.lanes[lane]
     start = max(log.start, removed.floor, start)
-    records = log.records(start) if start < min(log.end, end) else iter(())
-    for record in takewhile(lambda record: record.offset < end, records):
-        if record.offset not in removed:
-            letter = dead_letter(record, partition.number, lane, fallback)
-            yield partition, lane, record.offset, letter
+    frames = log.frames(start) if start < min(log.end, end) else iter(())
+    for frame in takewhile(lambda frame: frame.header.base_offset < end, frames):
+        told = is_told(frame.header)
+        for record in each_left(frame, start):
+            if record.offset >= end:
+                break
+            if record.offset not in removed:
+                letter = dead_letter(record, partition.number, lane, topic, is_told=told)
+                yield partition, lane, record.offset, letter
 
 
 def _make_sure(batch: list[_Lying]) -> None:

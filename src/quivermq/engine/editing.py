@@ -30,6 +30,7 @@ def check_edits(edits: object) -> None:
 
 def edited(letter: DeadLetter, message: Message) -> DeadLetter:
     """The dead letter with what is in the message, and the story of its own."""
-    story = {name: told for name, told in letter.headers.items() if is_story(name)}
+    told = {} if letter.by_hand else letter.headers
+    story = {name: text for name, text in told.items() if is_story(name)}
     headers = {**dict(message.headers or {}), **story}
     return letter._replace(value=message.value, key=message.key, headers=headers)

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,27 +13,37 @@ from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer, Disk, SystemDisk
 from quivermq.engine.activity import Problem, TopicActivity, activity_of, broken_topic, problems_of
 from quivermq.engine.adopting import adopt_ids, adopt_progress
+from quivermq.engine.group_state import GroupState, Load, state_of
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.hosting import Hosting
+from quivermq.engine.origins import dead_letter_settings, graves_of
 from quivermq.engine.queue import Queue
 from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
+from quivermq.engine.survey import Survey
+from quivermq.engine.turns import in_turns
 from quivermq.errors import (
+    DiskRefused,
     FsyncFailed,
     InvalidRequest,
+    InvalidSettings,
     QuiverError,
+    StorageFailed,
     TopicExists,
 )
 from quivermq.frame import OFFSET_MAX
+from quivermq.group.group import Group
 from quivermq.log import Removed, Replaced, Report, verify
 from quivermq.log.flusher import Scheduler
 from quivermq.metrics import Sample
-from quivermq.settings import Settings
+from quivermq.reentry import entered
+from quivermq.settings import Settings, settings_from
 from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.incoming import check_number
-from quivermq.topic.names import check_group_name, check_topic_name, dead_letter_name, is_dead_letter_topic
+from quivermq.topic.names import check_group_name, check_topic_name
 from quivermq.topic.partition import lane_number
-from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState
+from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState, Put
 from quivermq.topic.settings import TopicSettings
+from quivermq.topic.stored import mark_deleted
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +64,13 @@ class TopicInfo:
     name: str
     partitions: int
     settings: TopicSettings
+    dead_letters_of: str | None = None
+    """The topic whose dead letters are here; None for a topic of its own."""
 
 
 def open_engine(
     path: str | os.PathLike[str],
-    settings: Settings | None = None,
+    settings: Settings | Mapping[str, Any] | None = None,
     *,
     disk: Disk | None = None,
     clock: Clock | None = None,
@@ -65,9 +78,12 @@ def open_engine(
 ) -> "Engine":
     """Open a directory as a queue; it is created when it is new.
 
-    Raises DirectoryLocked while another process has it open, and InvalidRequest inside of another
-    queue's directory. `disk`, `clock` and `scheduler` are for tests.
+    `settings` may also be a mapping that is like `quiver.toml`. Raises DirectoryLocked while another
+    process has it open, InvalidRequest inside of another queue's directory, and InvalidSettings. `disk`,
+    `clock` and `scheduler` are for tests.
     """
+    if isinstance(settings, Mapping):
+        settings = settings_from(settings)
     _check_arguments(path, settings, disk or SystemDisk())
     return Engine(path, settings or Settings(), disk=disk, clock=clock, scheduler=scheduler)
 
@@ -78,41 +94,60 @@ def _check_arguments(path: object, settings: object, disk: Disk) -> None:
     if disk.exists(Path(path)) and not disk.is_directory(Path(path)):
         raise InvalidRequest(f"{path} is not a directory: a queue needs one of its own")
     if settings is not None and not isinstance(settings, Settings):
-        raise InvalidRequest(f"settings are quivermq.Settings, not a {type(settings).__name__}")
+        raise InvalidRequest(
+            f"settings are quivermq.Settings or a mapping of sections, not a {type(settings).__name__}"
+        )
 
 
 class Engine(Hosting):
     """An open queue. Thread-safe; close it, or use it in a `with` statement."""
 
-    def create_topic(self, name: str, **settings: Any) -> None:
-        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings."""
+    @entered
+    def create_topic(self, name: str, *, exist_ok: bool = False, **settings: Any) -> None:
+        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings.
+
+        With `exist_ok`, one that is there already stays as it is, whatever the settings say.
+        """
         check_topic_name(name)
-        made = TopicSettings.make(settings, self.settings.storage)
+        made = self._settings_of_new(name, **settings)
         with self._topics_lock:
             self.check_open()
             self._check_whole(name)
-            if name in self._hosted:
+            if name in self._hosted or self._opened(name) is not None:
+                if exist_ok:
+                    return
                 raise TopicExists(f"the topic {name} exists already: use alter_topic to change it")
-            self._create(name, made)
+            self._limits.check_topic(name, made.partitions)
+            hosted = self._create(name, made, settings)
+        self._take_over_dead_letters(hosted)
 
+    @entered
     def alter_topic(self, name: str, **settings: Any) -> None:
         """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
         with self._changing:
             hosted = self.hosted(name)
             changed = hosted.settings.changed(settings)
+            if hosted.origin is not None:
+                source = self._settings_of(hosted.origin)
+                changed = dead_letter_settings(source, hosted.origin, changed, settings)
             changed.storage(self.settings.storage)
-            self._store(name, changed)
-            hosted.configure(changed)
-            self.members.topic_changed(name)
+            more = changed.partitions - hosted.settings.partitions
+            self._limits.check_partitions(name, more)
+            # Before there can be a dead letter that needs a partition there; and once more, for a topic
+            # that was made for the first one meanwhile.
+            self._alter_dead_letters(hosted, changed)
+            self._configure(hosted, changed)
+            self._alter_dead_letters(hosted, changed)
         logger.info("altered topic %s", name, extra={"topic": name, "settings": settings})
         self._tell_watchers(name, "altered")
 
+    @entered
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its messages and what its groups know. Its dead letters stay."""
         with self._changing:
             hosted = self.hosted(name)
             try:
-                self._store(name, hosted.settings, deleted=True)
+                self._store_deleted(hosted)
             except FsyncFailed as error:
                 # Only the next opening tells whether it is deleted: until then it promises nothing.
                 hosted.close()
@@ -121,27 +156,36 @@ class Engine(Hosting):
                 raise
             hosted.close(is_deleted=True)
             with self._topics_lock:
-                self._hosted = {other: h for other, h in self._hosted.items() if other != name}
+                self._drop(name)
                 self.members.topic_changed(name)
                 self._remove_files(name)
         self.metrics.forget(topic=name)
         logger.info("deleted topic %s", name, extra={"topic": name})
         self._tell_watchers(name, "deleted")
 
+    def _store_deleted(self, hosted: Hosted) -> None:
+        try:
+            self._store(hosted.name, hosted.settings, origin=hosted.origin, deleted=True)
+        except DiskRefused:
+            # On a full disk, deleting is what makes room.
+            mark_deleted(self._directory.disk, self._topic_path(hosted.name))
+
     def topics(self) -> list[str]:
         """The names of all topics."""
         self.check_open()
-        return sorted(self._hosted)
+        return sorted(self._names())
 
     def topic(self, name: str) -> TopicInfo:
         """One topic. Raises TopicNotFound."""
-        settings = self.hosted(name).settings
-        return TopicInfo(name, settings.partitions, settings)
+        hosted = self.hosted(name)
+        return TopicInfo(name, hosted.settings.partitions, hosted.settings, hosted.origin)
 
+    @entered
     def groups(self, topic: str) -> list[str]:
         """The groups of a topic. Raises TopicNotFound."""
-        return sorted(self.hosted(topic).groups)
+        return sorted(self.hosted(topic).groups.copy())
 
+    @entered
     def delete_group(self, topic: str, group: str) -> bool:
         """Forget what a group knows of a topic. False when there is no such group."""
         check_group_name(group)
@@ -152,6 +196,7 @@ class Engine(Hosting):
         self.check_open()
         return Queue(self, topic, group)
 
+    @entered
     def begin_producer(self, topic: str, producer_id: int) -> ProducerState:
         """Begin anew as the producer of that id: its frames of earlier epochs are refused from now on.
 
@@ -162,6 +207,7 @@ class Engine(Hosting):
         check_number("producer_id", producer_id, 1, PRODUCER_ID_MAX)
         return self.hosted_or_new(topic).begin_producer(producer_id)
 
+    @entered
     def adopt(
         self,
         topic: str,
@@ -182,6 +228,7 @@ class Engine(Hosting):
             self, topic, group, progress, partition=partition, priority=priority, expected=expected
         )
 
+    @entered
     def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
         """Remember deduplication ids that another queue knew, each until it would have expired there.
 
@@ -190,6 +237,21 @@ class Engine(Hosting):
         """
         return adopt_ids(self, topic, adopted)
 
+    @entered
+    def adopt_dead_letters(
+        self, topic: str, frame: Buffer, *, partition: int = 0, priority: str = "normal"
+    ) -> Put:
+        """Append a frame of messages that another queue gave up to the dead letters of a topic.
+
+        What their `quiver-dlq-` headers tell is believed, but for the topic. They are on stable storage on
+        return; a producer may repeat a frame. Raises InvalidRequest, InvalidFrame.
+        """
+        check_topic_name(topic)
+        name = topic if self.origin_of(topic) is not None else graves_of(self._known, topic)
+        check_number("partition", partition, 0, self.hosted_or_new(name).settings.partitions - 1)
+        return self.hosted_or_new(name).adopt_dead_letters(frame, partition, priority)
+
+    @entered
     def replace_segment(
         self,
         topic: str,
@@ -217,10 +279,29 @@ class Engine(Hosting):
         )
         return replaced
 
-    def stats(self) -> EngineStats:
-        """What there is, and how far every group has come."""
+    def sync(self) -> None:
+        """Return once everything that was put so far is on stable storage, whatever the durability.
+
+        Raises StorageFailed and DiskRefused: then only opening the queue again tells what is there.
+        """
         self.check_open()
-        topics = {name: self.topic_stats(hosted) for name, hosted in sorted(self._hosted.items())}
+        for hosted in list(self._hosted.values()):
+            if not hosted.is_gone:
+                hosted.sync()
+
+    def stats(self) -> EngineStats:
+        """What there is, how far every group has come, and what is wrong, the worst first."""
+        return self.survey().stats
+
+    def survey(self, problems: Sequence[Problem] = ()) -> Survey:
+        """One look at everything, judged. `problems` are those that only whoever asks knows of."""
+        stats, now_us = self._count(), self.clock.now_us()
+        return self._surveyor.judged(stats, self.activity(), [*problems, *self.problems()], now_us)
+
+    def _count(self) -> EngineStats:
+        self.check_open()
+        found = ((name, self._stats_of(name)) for name in in_turns(sorted(self._names())))
+        topics = {name: stats for name, stats in found if stats is not None}
         return EngineStats(
             topics=topics,
             messages=sum(topic.messages for topic in topics.values()),
@@ -231,50 +312,106 @@ class Engine(Hosting):
     def collect_metrics(self) -> list[Sample]:
         """Every metric as it is now, as plain data."""
         with self._measuring:
-            self._gauges.update(self.stats(), self._hosted)
+            oldest = {
+                (name, group): each.oldest_us
+                for name, rest in in_turns(self._resting.copy().items())
+                for group, each in (rest.entry.groups.items() if rest.entry is not None else ())
+            }
+            oldest |= self._ages.look(self._hosted.copy())
+            self._gauges.update(self._count(), oldest, len(self.problems()))
         return self.metrics.collect()
 
+    @entered
     def activity(self) -> dict[str, TopicActivity]:
         """What has happened in each topic since the queue was opened, by name."""
         self.check_open()
-        hosted = self._hosted
-        ages_us = self._ages.look(hosted)
-        return {name: activity_of(topic, ages_us) for name, topic in sorted(hosted.items())}
+        resting, hosted = self._resting.copy(), self._hosted.copy()
+        oldest, now_us = self._ages.look(hosted), self.clock.now_us()
+        done: dict[str, TopicActivity] = {}
+        for name in in_turns(sorted({*resting, *hosted})):
+            if name in hosted:
+                done[name] = activity_of(hosted[name], oldest, now_us)
+            elif (entry := resting[name].entry) is not None:
+                done[name] = entry.activity(now_us)
+        return done
 
+    @entered
     def problems(self) -> list[Problem]:
         """What keeps parts of the queue from working, until it is opened again or repaired."""
         self.check_open()
         broken = [broken_topic(name, error) for name, error in sorted(self._broken.items())]
-        return broken + [found for topic in self._hosted.values() for found in problems_of(topic)]
+        return broken + [
+            found for topic in in_turns(list(self._hosted.values())) for found in problems_of(topic)
+        ]
+
+    def _stats_of(self, name: str) -> TopicStats | None:
+        """The figures of a topic, which is opened only when nobody knows them otherwise."""
+        rest, now_us = self._resting.get(name), self.clock.now_us()
+        entry = None if rest is None else rest.entry
+        if entry is not None and (entry.wake_us is None or entry.wake_us > now_us):
+            return entry.stats(name, self.dead_letter_count(name), now_us)
+        try:
+            hosted = self.find(name)
+        except (StorageFailed, InvalidSettings):
+            # It is among the problems now.
+            return None
+        return None if hosted is None else self.topic_stats(hosted)
 
     def topic_stats(self, hosted: Hosted) -> TopicStats:
+        now_us = self.clock.now_us()
+        # For all groups together: what each of them is asked must not grow with their number.
+        hosted.release(now_us)
         logs = hosted.topic.lanes().values()
+        delayed, dead = hosted.topic.delays.pending, self.dead_letter_count(hosted.name)
         return TopicStats(
             topic=hosted.name,
             partitions=hosted.settings.partitions,
             messages=sum(log.end - log.start for log in logs),
             bytes=sum(log.size_bytes for log in logs),
-            delayed=hosted.topic.delays.pending,
-            dead_letters=self.dead_letter_count(hosted.name),
-            groups={name: self.queue_stats(hosted, name) for name in sorted(hosted.groups)},
+            delayed=delayed,
+            dead_letters=dead,
+            dead_letters_of=hosted.origin,
+            groups={
+                name: self._group_stats(hosted, group, now_us, delayed, dead)
+                for name, group in in_turns(sorted(hosted.groups.copy().items()))
+            },
         )
 
     def queue_stats(self, hosted: Hosted, group: str) -> QueueStats:
-        hosted.release(self.clock.now_us())
+        now_us = self.clock.now_us()
+        hosted.release(now_us)
         delayed, dead = hosted.topic.delays.pending, self.dead_letter_count(hosted.name)
         found = hosted.groups.get(group)
         if found is None:
             pending = hosted.topic.messages
-            return QueueStats(hosted.name, group, pending=pending, delayed=delayed, dead_letters=dead)
-        found.expire(self.clock.now_us())
-        return QueueStats(hosted.name, group, *found.counts(), delayed=delayed, dead_letters=dead)
+            state: GroupState = "waiting" if pending else "idle"
+            return QueueStats(
+                hosted.name, group, pending=pending, delayed=delayed, dead_letters=dead, state=state
+            )
+        return self._group_stats(hosted, found, now_us, delayed, dead)
+
+    def _group_stats(
+        self, hosted: Hosted, group: Group, now_us: int, delayed: int, dead: int
+    ) -> QueueStats:
+        group.expire(now_us)
+        counts = group.counts()
+        load = Load(*counts, self._ages.oldest_us(hosted, group))
+        pace = self._surveyor.watch.pace(hosted.name, group.name)
+        state = state_of(load, pace, now_us, is_paused=group.is_paused)
+        return QueueStats(hosted.name, group.name, *counts, delayed=delayed, dead_letters=dead, state=state)
 
     def dead_letter_count(self, topic: str) -> int:
-        if is_dead_letter_topic(topic):
+        name = graves_of(self._known, topic)
+        if name == topic:
             return 0
-        graves = self._hosted.get(dead_letter_name(topic))
-        return 0 if graves is None else graves.topic.messages
+        if (rest := self._resting.get(name)) is not None and rest.entry is not None:
+            return rest.entry.left
+        with suppress(StorageFailed, InvalidSettings):
+            graves = self.find(name)
+            return 0 if graves is None else graves.topic.messages
+        return 0
 
+    @entered
     def compact(self, *, archived: bool = False) -> Compacted:
         """Remove now what the settings no longer keep, and shorten the journals.
 
@@ -283,15 +420,17 @@ class Engine(Hosting):
         """
         self.check_open()
         removed, errors = [Removed()], []
-        for hosted in list(self._hosted.values()):
+        for name in self._names():
             try:
-                removed.append(hosted.compact(archived=archived))
+                if (hosted := self.find(name)) is not None:
+                    removed.append(hosted.compact(archived=archived))
             except QuiverError as error:
                 errors.append(error)
         if errors:
             raise errors[0]
         return Compacted(*map(sum, zip(*removed, strict=True)))
 
+    @entered
     def use_archive(self, directory: str | os.PathLike[str] | None) -> None:
         """Name the archive of this queue, or None: what `read` goes on with before the log begins.
 
@@ -301,6 +440,7 @@ class Engine(Hosting):
         self.check_open()
         self.archive.use(directory)
 
+    @entered
     def verify(self) -> Report:
         """Check every byte of every log, while the queue is in use."""
         self.check_open()

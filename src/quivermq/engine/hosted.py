@@ -13,15 +13,16 @@ from quivermq.delivery.meter import DeliveryMeter
 from quivermq.disk import Buffer
 from quivermq.engine.archived import check_belongs
 from quivermq.engine.backlog import Backlog
+from quivermq.engine.limits import Limits
 from quivermq.errors import DiskFull, DiskRefused, InvalidRequest, NotFound, StorageFailed, TopicNotFound
-from quivermq.group.bell import Bell
+from quivermq.frame import Flag
+from quivermq.group.bell import Bell, ring_all
 from quivermq.group.group import Group
 from quivermq.log import DataDirectory, Log, Removed, Replaced
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
 from quivermq.topic.delay.lost import LostDelays
 from quivermq.topic.incoming import Message
-from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.put import ProducerState, Put, Puts
 from quivermq.topic.settings import TopicSettings
@@ -40,7 +41,9 @@ class Space:
     def check(self) -> None:
         """Raise DiskFull while there is none."""
         if (shortage := self.shortage) is not None:
-            raise DiskFull(shortage.path, needed_bytes=shortage.needed_bytes)
+            raise DiskFull(
+                shortage.path, needed_bytes=shortage.needed_bytes, free_bytes_min=shortage.free_bytes_min
+            )
 
 
 class Hosted:
@@ -56,6 +59,8 @@ class Hosted:
         graves: Callable[[str, bool], Graves | None],
         archived: Callable[[str], ArchivedTopic | None] = lambda _: None,
         settle: Callable[[str], bool] = lambda _: True,
+        limits: Limits | None = None,
+        wake: "Callable[[Hosted], None]" = lambda _: None,
     ) -> None:
         self.topic = topic
         self.name = topic.name
@@ -66,13 +71,22 @@ class Hosted:
         self._graves = graves
         self._archived = archived
         self._settle = settle
+        self._limits = limits
+        self._wake = wake
         self._changing = threading.RLock()
+        # Changed in place: whoever walks over it, and may not hold `_changing`, walks over a copy.
         self.groups: dict[str, Group] = {}
+        # The groups in which something may fall due, and whether something may in all of the topic: only
+        # then maintenance looks at it.
+        self._busy: set[Group] = set()
+        self.is_busy = False
+        # The bells of groups at which somebody waits.
+        self._waited: set[Bell] = set()
         # Where those wait who read along at the end of a log.
         self.readers = Bell()
         # Dead letters go back one after the other.
         self.moving = threading.Lock()
-        self._broken_groups: dict[str, StorageFailed] = {}
+        self._broken_groups: dict[str, StorageFailed | DiskRefused] = {}
         self._delay_failure: StorageFailed | None = None
         self.is_gone = False
         self._backlog = Backlog(topic, self.groups, metrics)
@@ -89,12 +103,27 @@ class Hosted:
         return self.topic.settings
 
     @property
+    def origin(self) -> str | None:
+        """The topic whose dead letters are here; None for a topic of its own."""
+        return self.topic.origin
+
+    @property
+    def dead_letter_name(self) -> str | None:
+        """The topic that its dead letters go to; None for one that holds dead letters itself."""
+        return None if self.origin is not None else self.name + self.settings.dead_letter_suffix
+
+    @property
     def published(self) -> int:
         """How many messages were put since the queue was opened."""
         return int(self._published.value)
 
     @property
-    def broken_groups(self) -> dict[str, StorageFailed]:
+    def turned_away(self) -> tuple[int, int]:
+        """How many messages were refused for a full backlog, and how many dropped for newer ones."""
+        return self._backlog.turned_away
+
+    @property
+    def broken_groups(self) -> dict[str, StorageFailed | DiskRefused]:
         """The groups that cannot be read, and why, by name."""
         return dict(self._broken_groups)
 
@@ -130,9 +159,8 @@ class Hosted:
         else:
             place = 0, log.append(value, durability=durability)
         self._published.add(1)
-        for group in self.groups.values():
-            if group.bell.waiting:
-                group.bell.ring()
+        if self._waited:
+            ring_all(self._waited, 1)
         if self.readers.waiting:
             self.ring_readers()
         return place
@@ -144,6 +172,8 @@ class Hosted:
         self._check_usable()
         start = self._clock.monotonic()
         puts = self._backlog.put(messages, durability)
+        if not self.is_busy:
+            self.become_busy()
         self._put_time.observe(self._clock.monotonic() - start)
         new = len(puts) if isinstance(puts, Puts) else sum(not put.duplicate for put in puts)
         self._published.add(new)
@@ -157,10 +187,30 @@ class Hosted:
         self._check_usable()
         parsed = self.topic.parse(frame)
         put = self._backlog.put_frame(parsed, partition, priority, durability)
+        if not self.is_busy:
+            self.become_busy()
         if not put.duplicate:
             self._published.add(len(parsed))
             self.ring(len(parsed))
         return put
+
+    def adopt_dead_letters(self, frame: Buffer, partition: int, priority: str) -> Put:
+        """Append a frame of messages that another queue gave up, whose headers are believed."""
+        self._check_usable()
+        parsed = self.topic.parse(frame)
+        put = self.topic.put_frame(
+            parsed, partition=partition, priority=priority, durability="fsync", flags=Flag.DEAD_LETTERS
+        )
+        if not put.duplicate:
+            self._published.add(len(parsed))
+            self.ring(len(parsed))
+        return put
+
+    def sync(self) -> None:
+        """Return once everything that was put so far is on stable storage."""
+        if self.is_gone:
+            raise TopicNotFound(f"the topic {self.name} was deleted")
+        self.topic.sync_all()
 
     def begin_producer(self, producer_id: int) -> ProducerState:
         """Give a producer its next epoch."""
@@ -181,22 +231,27 @@ class Hosted:
         if log is None:
             raise NotFound(f"partition {partition} of {self.name} has no segments of that priority")
         replaced = log.replace(base_offset, frames, expected=expected)
-        for group in self.groups.values():
+        for group in self.all_groups():
             # What was taken out is not handed out any more.
             group.cursors[partition].read_anew(lane)
         return replaced
 
     def ring(self, count: int) -> None:
         """Wake as many consumers of each group as there are messages."""
-        for group in self.groups.values():
-            if group.bell.waiting:
-                group.bell.ring(count)
+        if count and self._waited:
+            ring_all(self._waited, count)
         if count and self.readers.waiting:
             self.ring_readers()
 
     def ring_readers(self) -> None:
         """Wake everybody who reads along: each of them has every message."""
         self.readers.ring(len(self.readers.waiting))
+
+    def wake_all(self) -> None:
+        """Wake everybody who waits. Takes no lock, so a signal handler may call this at any moment."""
+        for group in self.groups.values():
+            group.bell.ring(len(group.bell.waiting))
+        self.ring_readers()
 
     def _check_usable(self) -> None:
         if self.is_gone:
@@ -209,10 +264,14 @@ class Hosted:
         """Open the groups that have been here before. One that cannot be read stops only itself."""
         for name in names:
             try:
-                self.group(name)
-            except StorageFailed as error:
+                self._busy.add(self._open_group(name))
+            except (StorageFailed, DiskRefused) as error:
                 logger.error("group %s of %s cannot be opened: %s", name, self.name, error)
                 self._broken_groups[name] = error
+
+    def all_groups(self) -> list[Group]:
+        """The groups there are now, for those who walk over them."""
+        return list(self.groups.values())
 
     def group(self, name: str) -> Group:
         """The group of that name, which begins with the earliest message when it is new."""
@@ -221,15 +280,36 @@ class Hosted:
             with self._changing:
                 if self.is_gone:
                     raise TopicNotFound(f"the topic {self.name} was deleted")
-                if name in self._broken_groups:
-                    raise copy(self._broken_groups[name])
-                group = self.groups.get(name) or Group(
-                    name, self.topic.settings, self._clock, self._open_cursor
-                )
-                # Replaced as a whole, so that whoever walks over it needs no lock.
-                self.groups = {**self.groups, name: group}
-                self._backlog.groups = self.groups
+                broken = self._broken_groups.get(name)
+                if isinstance(broken, StorageFailed):
+                    raise copy(broken)
+                group = self.groups.get(name)
+                if group is None:
+                    if self._limits is not None:
+                        self._limits.check_group(self.name, name, len(self.groups))
+                    group = self._open_group(name)
+                    if self._limits is not None:
+                        self._limits.groups += 1
+                    # If there was no room for it before, there is now.
+                    self._broken_groups.pop(name, None)
         return group
+
+    def _open_group(self, name: str) -> Group:
+        group = Group(name, self.topic.settings, self._clock, self._open_cursor, self._waited)
+        self.groups[name] = group
+        return group
+
+    def took(self, group: Group) -> None:
+        """Messages were handed out, so that something may fall due in a group."""
+        if group not in self._busy or not self.is_busy:
+            self._busy.add(group)
+            self.become_busy()
+
+    def become_busy(self) -> None:
+        """Let maintenance look at the topic: something was done that may fall due."""
+        if not self.is_busy:
+            self.is_busy = True
+            self._wake(self)
 
     def _open_cursor(self, number: int, group: Group) -> Cursor:
         labels = {"topic": self.name, "group": group.name}
@@ -245,6 +325,9 @@ class Hosted:
                 delivered=counter("quiver_messages_delivered_total", "Messages handed out.", **labels),
                 acked=counter("quiver_messages_acked_total", "Messages acknowledged.", **labels),
                 nacked=counter("quiver_messages_nacked_total", "Deliveries that failed.", **labels),
+                released=counter(
+                    "quiver_messages_released_total", "Deliveries given back, not counted.", **labels
+                ),
                 refused=counter("quiver_receipts_refused_total", "Receipts that came late.", **labels),
                 expired=counter("quiver_messages_expired_total", "Messages past their TTL.", **labels),
                 leases_expired=counter("quiver_leases_expired_total", "Leases that ran out.", **labels),
@@ -254,8 +337,14 @@ class Hosted:
                     **labels,
                 ),
                 buried=counter("quiver_messages_dead_lettered_total", "Dead letters.", **labels),
+                dropped=counter(
+                    "quiver_messages_given_up_total",
+                    "Messages given up and dropped, because dead letters are off.",
+                    **labels,
+                ),
             ),
             on_ready=group.bell.ring,
+            keeps_dead=self.origin is not None,
         )
 
     def delete_group(self, name: str) -> bool:
@@ -267,8 +356,10 @@ class Hosted:
                 if is_broken:
                     self._directory.remove(f"groups/{name}/{self.name}")
                 return is_broken
-            self.groups = {other: g for other, g in self.groups.items() if other != name}
-            self._backlog.groups = self.groups
+            del self.groups[name]
+            self._busy.discard(group)
+            if self._limits is not None:
+                self._limits.groups -= 1
             group.close(is_gone=True)
             self._metrics.forget(topic=self.name, group=name)
             self._directory.remove(f"groups/{name}/{self.name}")
@@ -306,9 +397,42 @@ class Hosted:
     def maintain(self, now_us: int) -> None:
         """Do what is due: delayed messages, leases, checkpoints."""
         self.release(now_us)
-        for group in self.groups.values():
+        for group in tuple(self._busy):
             group.expire(now_us)
+            if group.is_quiet:
+                self._busy.discard(group)
+                # Whoever is handed something says so afterwards, and may have done so before this.
+                if not group.is_quiet:
+                    self._busy.add(group)
         self.topic.seen.checkpoint()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing falls due here, unless somebody does something first."""
+        return not self._busy and self.topic.delays.next_due is None and not self.topic.seen.is_kept
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is on its way from here to another topic, or from there."""
+        return all(partition.removals.is_settled for partition in self.topic.partitions) and all(
+            cursor.is_settled for group in self.all_groups() for cursor in group.cursors
+        )
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether something may have to go: most topics keep everything, and need not be looked at."""
+        settings = self.settings
+        limits = (
+            settings.retention_ms,
+            settings.retention_bytes,
+            settings.retention_messages,
+            settings.segments_max,
+        )
+        return (
+            settings.delete_finished
+            or any(limit is not None for limit in limits)
+            or any(lane.floor for each in self.topic.partitions for lane in each.removals.lanes)
+        )
 
     def retain(self, *, archived: bool = False) -> Removed:
         """Remove the segments that nobody keeps any more; with `archived`, those in the archive as well.
@@ -338,7 +462,7 @@ class Hosted:
     def _retain(
         self, partition: Partition, lane: int, log: Log, archived_end: int | None, *, free: bool
     ) -> Removed:
-        floors = [group.floors()[partition.number][lane] for group in self.groups.values()]
+        floors = [group.floors()[partition.number][lane] for group in self.all_groups()]
         # Nobody knows what a group that cannot be read still needs.
         floors += [log.start] * bool(self._broken_groups)
         # What was taken out for everybody is not needed by anybody, nor by the archive.
@@ -346,7 +470,7 @@ class Hosted:
         if floors and self.settings.delete_finished:
             finished = max(finished, min(floors))
         # Dead letters wait for somebody who sends them back, which nobody can do from the archive.
-        if free and archived_end is not None and not is_dead_letter_topic(self.name):
+        if free and archived_end is not None and self.origin is None:
             finished = max(finished, min([archived_end, *floors]))
         needed = []
         if not self.settings.retention_force:
@@ -354,16 +478,49 @@ class Hosted:
             needed += [] if archived_end is None else [max(gone_for_all, archived_end)]
         floor = min(needed, default=None)
         gone = log.retain(floor=floor, finished=finished if floor is None else min(finished, floor))
-        for group in self.groups.values() if gone.segments else ():
+        for group in self.all_groups() if gone.segments else ():
             # What was read ahead is not handed out any more.
             group.cursors[partition.number].drop_to(lane, log.start)
         return gone
 
+    def deliver(self, scheduled_id: str) -> bool:
+        """Let a delayed message come now."""
+        self._check_usable()
+        if not self.topic.deliver(scheduled_id):
+            return False
+        self.ring(1)
+        return True
+
+    def purge(self) -> int:
+        """Take every message out for everybody, and return how many that were."""
+        if self.is_gone:
+            raise TopicNotFound(f"the topic {self.name} was deleted")
+        count = self.topic.messages + self.topic.delays.clear()
+        self.topic.seen.forget_all_scheduled()
+        for (number, lane), log in self.topic.lanes().items():
+            self.topic.partitions[number].removals.raise_floor(lane, log.end)
+            for group in self.groups.copy().values():
+                group.cursors[number].forget_retries(lane)
+        try:
+            self.retain()
+        except (DiskRefused, StorageFailed) as error:
+            # Nobody gets them any more; their room is given back when the reason is gone.
+            logger.warning("what was purged from %s still takes room: %s", self.name, error)
+        return count
+
     def compact(self, *, archived: bool = False) -> Removed:
         """Remove what nobody keeps any more, and shorten the journals."""
         removed = self.retain(archived=archived)
-        freed = sum(cursor.compact() for group in self.groups.values() for cursor in group.cursors)
+        freed = sum(self._shorten(cursor) for group in self.all_groups() for cursor in group.cursors)
         return removed._replace(bytes=removed.bytes + freed)
+
+    def _shorten(self, cursor: Cursor) -> int:
+        try:
+            return cursor.compact()
+        except DiskRefused as error:
+            # A shorter journal needs room beside the longer one; what was removed is gone all the same.
+            logger.warning("journals of %s stay as they are: %s", self.name, error)
+            return 0
 
     def close(self, *, is_deleted: bool = False) -> None:
         """Serve nobody any more."""

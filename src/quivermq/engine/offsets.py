@@ -8,7 +8,7 @@ before the offset is done, everything from it on is pending, and the leases of t
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from quivermq.delivery.cursor import Cursor
+from quivermq.delivery.cursor import Cursor, LaneCounts
 from quivermq.engine.hosted import Hosted
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX
@@ -59,7 +59,7 @@ def topics_of_group(engine: "Engine", group: str) -> set[str]:
     """The topics that a group has been in, or that its members read."""
     engine.check_open()
     check_group_name(group)
-    been = {hosted.name for hosted in engine.find_all(lambda _: True) if group in hosted.groups}
+    been = {topic for topic, groups in engine.groups_by_topic().items() if group in groups}
     return been | engine.members.topics(group)
 
 
@@ -67,9 +67,9 @@ def topics_by_group(engine: "Engine") -> dict[str, set[str]]:
     """The same of all groups: those that have been in a topic, and those that have members."""
     engine.check_open()
     found = {group: engine.members.topics(group) for group in engine.members.groups()}
-    for hosted in engine.find_all(lambda _: True):
-        for group in hosted.groups:
-            found.setdefault(group, set()).add(hosted.name)
+    for topic, groups in engine.groups_by_topic().items():
+        for group in groups:
+            found.setdefault(group, set()).add(topic)
     return found
 
 
@@ -111,7 +111,7 @@ def commit_offsets(
     # Nobody can take over a partition between the question whose it is and the note of how far it came.
     with engine.members.committing(group, member_id, generation, partitions):
         for cursor, target in zip(cursors, targets, strict=True):
-            ends[cursor] = cursor.place(target.lane, target.offset)
+            ends[cursor] = cursor.place(target.lane, target.offset, is_commit=True)
     for cursor, end in ends.items():
         cursor.wait_durable(end)
 
@@ -121,7 +121,7 @@ def _of_topic(hosted: Hosted, group: str) -> Iterable[CommittedOffset]:
     # One that is just being added is not known to the group yet.
     for partition in hosted.topic.partitions[: hosted.settings.partitions]:
         positions: list[int | None] = [None] * len(LANES)
-        counts: list[tuple[int, int, int]] | None = None
+        counts: list[LaneCounts] | None = None
         if found is not None:
             cursor = found.cursors[partition.number]
             positions, counts = cursor.positions(), cursor.counts()

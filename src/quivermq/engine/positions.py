@@ -1,8 +1,11 @@
 """Where a seek leads, in every lane that it moves."""
 
+from collections.abc import Callable
+
+from quivermq.engine.archived import Seam
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.topic.incoming import Moment, check_partition, moment_us
-from quivermq.topic.partition import lane_number
+from quivermq.topic.partition import Partition, lane_number
 from quivermq.topic.topic import Topic
 
 
@@ -14,13 +17,22 @@ def positions(
     timestamp: Moment | None,
     partition: int | None,
     priority: str | None,
+    seam: "Callable[[str, Partition, int], Seam] | None" = None,
 ) -> dict[tuple[int, int], int]:
-    """By partition and lane, the offset to go on from. Raises InvalidRequest, OffsetOutOfRange."""
+    """By partition and lane, the offset to go on from. `seam` tells of lanes with their archive.
+
+    Raises InvalidRequest, and OffsetOutOfRange also for what is only archived: nobody would notice that a
+    group does not get it.
+    """
     if sum(given is not None for given in (to, offset, timestamp)) != 1:
         raise InvalidRequest('seek to one of "earliest", "latest", an offset or a timestamp')
     check_partition(partition, topic.settings)
     if offset is not None:
-        return _by_offset(topic, offset, partition, lane_number("normal" if priority is None else priority))
+        number = lane_number("normal" if priority is None else priority)
+        if seam is not None and isinstance(offset, int):
+            for owner in topic.partitions if partition is None else [topic.partitions[partition]]:
+                _check_live(owner, number, offset, seam(topic.name, owner, number).start)
+        return _by_offset(topic, offset, partition, number)
     lane = None if priority is None else lane_number(priority)
     chosen = {
         place: log
@@ -29,10 +41,30 @@ def positions(
     }
     if timestamp is not None:
         moment = moment_us("timestamp", timestamp)
+        for number, lane in chosen if seam is not None else ():
+            assert seam is not None
+            owner = topic.partitions[number]
+            found = seam(topic.name, owner, lane).find_time(moment)
+            _check_live(owner, lane, found, found)
         return {place: log.find_time(moment) for place, log in chosen.items()}
     if to not in ("earliest", "latest"):
         raise InvalidRequest(f'seek to "earliest" or "latest", not {to!r}')
     return {place: log.start if to == "earliest" else log.end for place, log in chosen.items()}
+
+
+def _check_live(owner: Partition, lane: int, offset: int, archived_start: int) -> None:
+    """Raise OffsetOutOfRange for an offset before the log that the archive has."""
+    log = owner.logs[lane]
+    if log is None or not archived_start <= offset < log.start:
+        return
+    error = OffsetOutOfRange(offset, start=log.start, end=log.end)
+    text = (
+        f"offset {offset} of {owner.topic}, partition {owner.number}, is archived, and a group is given"
+        f" what is in the log, which holds [{log.start}, {log.end}): `read` and Spark read the archive, and"
+        " `quiver pipeline replay` sends messages of it to a topic again"
+    )
+    error.args = (text,)
+    raise error
 
 
 def _by_offset(

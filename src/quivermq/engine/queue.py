@@ -1,50 +1,70 @@
 """A topic, or all topics of a pattern, as one group sees it: what producers and consumers hold in hand."""
 
+from _thread import get_ident
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
+from quivermq.delivery.detached import Detached
+from quivermq.delivery.giving_back import give_back, is_stop
 from quivermq.delivery.lease import Held
 from quivermq.delivery.settlement import Settlement
 from quivermq.engine.dead_letters import NO_EDITS, Filter, dead_letters, discard, redrive
 from quivermq.engine.editing import check_edits
 from quivermq.engine.hosted import Hosted
+from quivermq.engine.in_flight import InFlight, check_after, in_flight
 from quivermq.engine.looking import StoredMessage, check_timeline, stored_message, unseen, wanted_of
 from quivermq.engine.positions import positions
 from quivermq.engine.reasons import DeadLetterReason, count_reasons
 from quivermq.engine.scope import Scope
 from quivermq.engine.settling import Settling, claims_of, offsets_held
-from quivermq.engine.stats import QueueStats
+from quivermq.engine.stats import QueueStats, stats_of_all
+from quivermq.engine.tables import Page, Part, check_arrow, is_behind, table_of
 from quivermq.engine.taking import Taking
 from quivermq.engine.waiting import Watch
 from quivermq.errors import (
     Closing,
+    GroupNotFound,
     InvalidRequest,
     LeaseExpired,
+    OffsetOutOfRange,
 )
 from quivermq.frame import OFFSET_MAX
+from quivermq.group.group import Group
 from quivermq.log.limits import check_durability
+from quivermq.reentry import entered, finish, inside, postponed, refusal
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.draft import Draft
-from quivermq.topic.incoming import Message, Moment, check_ids, check_limit, check_number
+from quivermq.topic.incoming import (
+    Message,
+    Moment,
+    Period,
+    check_ids,
+    check_limit,
+    check_number,
+    seconds_of,
+)
 from quivermq.topic.names import (
     check_group_name,
-    dead_letter_name,
-    is_dead_letter_topic,
 )
 from quivermq.topic.partition import lane_number
 from quivermq.topic.put import Put, plain_put
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
     from quivermq.engine.engine import Engine
 
 _MANY_MAX = 100_000
 _READ_MAX = 100_000
+PREFETCH_MAX = 10_000
 
 # What settles messages takes a delivery, its receipt, or many of either.
 Settled = Delivery | str | Held | Iterable[Delivery | str | Held]
@@ -74,46 +94,60 @@ class Queue:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         priority: str = "normal",
-        ttl: float | None = None,
-        delay: float | None = None,
+        ttl: Period | None = None,
+        delay: Period | None = None,
         deliver_at: Moment | None = None,
         dedup_id: str | None = None,
+        dedup_window: Period | None = None,
         timestamp: Moment | None = None,
         partition: int | None = None,
         durability: Durability | None = None,
     ) -> Put:
         """Put one message into the topic, which is created when it is new.
 
-        `ttl` and `delay` are seconds; `deliver_at` and `timestamp` are unix microseconds as an int, unix
-        seconds as a float, or a datetime. Raises InvalidRequest, Overloaded or DiskRefused: then nothing
-        was stored. Raises StorageFailed: then only opening the queue again tells.
+        `ttl`, `delay` and `dedup_window` are seconds; `deliver_at` and `timestamp` are unix microseconds as
+        an int, unix seconds as a float, or a datetime. Raises InvalidRequest, Overloaded or DiskRefused:
+        then nothing was stored. Raises StorageFailed: then only opening the queue again tells.
         """
-        if durability is not None:
-            check_durability(durability)
-        hosted = self._hosted
-        if hosted is None or hosted.is_gone:
+        thread = get_ident()
+        if thread in inside:
+            raise refusal()
+        try:
+            # Written out, as `entered` has it, because this is the hottest call of all.
+            inside.add(thread)
+            if durability is not None:
+                check_durability(durability)
+            hosted = self._hosted
+            if hosted is None or hosted.is_gone:
+                message = Message(
+                    value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition,
+                    dedup_window,
+                )  # fmt: skip
+                hosted = self._target(lambda topic: topic.check([message]))
+            if (
+                key is None
+                and headers is None
+                and dedup_id is None
+                and dedup_window is None
+                and ttl is None
+                and delay is None
+                and deliver_at is None
+                and timestamp is None
+                and partition is None
+                and priority == "normal"
+                and hosted.is_simple
+            ):
+                number, offset = hosted.put_plain(value, durability)
+                return plain_put((hosted.name, number, "normal", offset, False, None))
             message = Message(
-                value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition
-            )
-            hosted = self._target(lambda topic: topic.check([message]))
-        if (
-            key is None
-            and headers is None
-            and dedup_id is None
-            and ttl is None
-            and delay is None
-            and deliver_at is None
-            and timestamp is None
-            and partition is None
-            and priority == "normal"
-            and hosted.is_simple
-        ):
-            number, offset = hosted.put_plain(value, durability)
-            return plain_put((hosted.name, number, "normal", offset, False, None))
-        message = Message(
-            value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition
-        )
-        return hosted.put_many([message], durability)[0]
+                value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition,
+                dedup_window,
+            )  # fmt: skip
+            return hosted.put_many([message], durability)[0]
+        finally:
+            inside.discard(thread)
+            if postponed:
+                finish(thread)
 
     def put_many(
         self, messages: Iterable[bytes | Message], *, durability: Durability | None = None
@@ -125,13 +159,15 @@ class Queue:
         """
         if isinstance(messages, bytes | bytearray | memoryview | str) or not isinstance(messages, Iterable):
             raise InvalidRequest("put_many takes a list of messages: for a single one there is put")
-        if not isinstance(messages, list):
-            messages = list(messages)
+        return self._put_all(messages if isinstance(messages, list) else list(messages), durability)
+
+    @entered
+    def _put_all(self, messages: list[bytes | Message], durability: Durability | None) -> Sequence[Put]:
         if durability is not None:
             check_durability(durability)
-        given = messages
-        return self._target(lambda topic: topic.check(given)).put_many(messages, durability)
+        return self._target(lambda topic: topic.check(messages)).put_many(messages, durability)
 
+    @entered
     def put_frame(
         self,
         frame: bytes,
@@ -151,9 +187,16 @@ class Queue:
         hosted = self._target(lambda topic: topic.check_frame(frame, partition))
         return hosted.put_frame(frame, partition, priority, durability)
 
+    def sync(self) -> None:
+        """Return once everything that was put into the topic so far is on stable storage.
+
+        Whatever its durability. Raises TopicNotFound, StorageFailed.
+        """
+        self._scope.one("sync").sync()
+
     # Out.
 
-    def get(self, timeout: float | None = 0, *, lease: float | None = None) -> Delivery | None:
+    def get(self, timeout: Period | None = 0, *, lease: Period | None = None) -> Delivery | None:
         """The next message, or None when there is none within `timeout` seconds; None waits for ever.
 
         It is leased for `lease` seconds, by default as the topic is set: settle it before that.
@@ -166,7 +209,7 @@ class Queue:
         return Delivery(record, held, cursor, lane)
 
     def get_many(
-        self, count: int, timeout: float | None = 0, *, lease: float | None = None
+        self, count: int, timeout: Period | None = 0, *, lease: Period | None = None
     ) -> list[Delivery]:
         """Up to `count` messages: what is there, or, when nothing is, what comes first."""
         return deliveries_of(self.take(count, timeout, lease=lease))
@@ -174,21 +217,22 @@ class Queue:
     def take(
         self,
         count: int,
-        timeout: float | None = 0,
+        timeout: Period | None = 0,
         *,
-        lease: float | None = None,
+        lease: Period | None = None,
         pop: bool = False,
         whole: bool = False,
+        owner: str | None = None,
     ) -> list[Taken]:
-        """As `get_many`, but batches of one lease each, for those who hand them on.
+        """As `get_many`, but batches of one lease each, for those who hand them on to `owner`.
 
         With `pop` they are acknowledged at once. With `whole` they come as parts of frames, wherever no
         message has to be asked for itself.
         """
         check_number("count", count, 1, _MANY_MAX)
-        return self._taking.take(count, timeout, lease, pop=pop, whole=whole)
+        return self._taking.take(count, timeout, lease, pop=pop, whole=whole, owner=owner)
 
-    def pop(self, timeout: float | None = 0) -> Delivery | None:
+    def pop(self, timeout: Period | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
         found = deliveries_of(self.take(1, timeout, pop=True))
         if not found:
@@ -206,52 +250,68 @@ class Queue:
 
     @contextmanager
     def process(
-        self, timeout: float | None = 0, *, lease: float | None = None
+        self, timeout: Period | None = 0, *, lease: Period | None = None
     ) -> Iterator[Delivery | None]:
         """The next message for a `with` block: acked at its end, nacked when it raises.
 
-        The lease is renewed as long as the block runs. None when there is no message.
+        Released when the block is left because the program, a task or a generator ends: by
+        KeyboardInterrupt, SystemExit, CancelledError or GeneratorExit. The lease is renewed as long as the
+        block runs. None when there is no message.
         """
         message = self.get(timeout, lease=lease)
         if message is None:
             yield None
             return
+        is_given = False
         try:
             self._hold(message, lease)
+            is_given = True
             yield message
         except BaseException as error:
-            self._engine.renewer.release(message)
+            if is_stop(error) or not is_given:
+                give_back(self, [message], partial(self._let_go, [message]))
+                raise
+            self._let_go([message])
             # What the handler raised is what the caller has to know.
             with suppress(LeaseExpired, Closing):
                 if not message.is_settled:
                     message.nack(reason=type(error).__name__, error=_told(error))
             raise
-        self._engine.renewer.release(message)
+        self._let_go([message])
         if not message.is_settled:
             message.ack()
 
     def stream(
-        self, timeout: float | None = None, *, lease: float | None = None
+        self, timeout: Period | None = None, *, lease: Period | None = None, prefetch: int = 1
     ) -> Generator[Delivery, None, None]:
         """Message after message; each is acked when the next one is asked for.
 
-        Ends when none comes for `timeout` seconds, by default never. A message that the loop did not get
-        past, because of a `break` or an error, goes back at once.
+        Ends when none comes for `timeout` seconds, by default never. With `prefetch`, so many are taken at
+        a time, and their leases renewed until it is their turn. What the loop did not get past is released.
+        An error that leaves the loop looks like a `break` from in here: use `process` in the loop, or
+        `nack`, for what may fail.
         """
-        while (message := self.get(timeout, lease=lease)) is not None:
+        check_number("prefetch", prefetch, 1, PREFETCH_MAX)
+        return self._stream(timeout, lease, prefetch)
+
+    def _stream(
+        self, timeout: Period | None, lease: Period | None, prefetch: int
+    ) -> Generator[Delivery, None, None]:
+        while held := self.get_many(prefetch, timeout, lease=lease):
+            passed = 0
             try:
-                self._hold(message, lease)
-                yield message
-            except BaseException:
-                self._engine.renewer.release(message)
-                # A lease that is lost needs no giving back.
-                with suppress(LeaseExpired, Closing):
+                for message in held:
+                    self._hold(message, lease)
+                for message in held:
+                    yield message
+                    self._let_go([message])
                     if not message.is_settled:
-                        message.nack(delay=0, reason="stream closed")
+                        message.ack()
+                    passed += 1
+            except BaseException:
+                left = held[passed:]
+                give_back(self, left, partial(self._let_go, left))
                 raise
-            self._engine.renewer.release(message)
-            if not message.is_settled:
-                message.ack()
 
     # Settling.
 
@@ -274,6 +334,8 @@ class Queue:
         if [delivery._lease for delivery in deliveries].count(lease) < len(deliveries):
             return False
         cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
+        if isinstance(cursor, Detached):
+            return False
         self._check_cursor(cursor)
         if not cursor.ack_batch(lane, lease.token, [delivery._record.offset for delivery in deliveries]):
             return False
@@ -292,7 +354,7 @@ class Queue:
     def nack(
         self,
         held: Settled,
-        delay: float | None = None,
+        delay: Period | None = None,
         reason: str | None = None,
         *,
         error: str | None = None,
@@ -303,13 +365,17 @@ class Queue:
             lambda cursor, lane, claims: cursor.nack(lane, claims, delay, reason, error, raises=False),
         )
 
+    def release(self, held: Settled) -> None:
+        """Messages are given back as if they had not been handed out: at once, and no attempt counts."""
+        self._settle(held, lambda cursor, lane, claims: cursor.release(lane, claims, raises=False))
+
     def reject(self, held: Settled, reason: str | None = None, *, error: str | None = None) -> None:
         """Messages can never succeed: they become dead letters at once."""
         self._settle(
             held, lambda cursor, lane, claims: cursor.reject(lane, claims, reason, error, raises=False)
         )
 
-    def extend(self, held: Settled, seconds: float) -> None:
+    def extend(self, held: Settled, seconds: Period) -> None:
         """Leases last for so many seconds from now."""
         self._settle(
             held,
@@ -323,6 +389,7 @@ class Queue:
 
     # The log.
 
+    @entered
     def seek(
         self,
         to: str | None = None,
@@ -335,16 +402,24 @@ class Queue:
         """Let the group go on from elsewhere: "earliest", "latest", an offset, or a moment.
 
         An offset counts in one lane, by default that of normal priority. What lies before is done with,
-        also what is in flight; what lies behind is pending again. Raises OffsetOutOfRange.
+        also what is in flight; what lies behind is pending again. A group is given what is in the log:
+        raises OffsetOutOfRange, also for an offset or a moment whose messages are only archived.
         """
         hosted = self._scope.one("seek in")
         found = positions(
-            hosted.topic, to, offset=offset, timestamp=timestamp, partition=partition, priority=priority
+            hosted.topic,
+            to,
+            offset=offset,
+            timestamp=timestamp,
+            partition=partition,
+            priority=priority,
+            seam=self._engine.seam if self._engine.archive.is_named else None,
         )
         group = hosted.group(self.group)
         for (number, lane), position in found.items():
             group.cursors[number].seek(lane, position)
 
+    @entered
     def read(
         self,
         partition: int = 0,
@@ -381,6 +456,52 @@ class Queue:
             found = (record for record in log.records(start) if not removed or record.offset not in removed)
         return [stored_message(record, owner, lane) for record in islice(found, limit)]
 
+    def to_arrow(
+        self,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int | None = None,
+        priority: str | None = None,
+    ) -> "pa.Table":
+        """Messages of the topic as a `pyarrow.Table`, with the columns that they have for Spark.
+
+        All of them, or those of a partition, of a priority, and with offsets in [start, end), `limit` at
+        most, in order of partition, priority and offset. Raises InvalidRequest without pyarrow, and
+        OffsetOutOfRange for offsets that are gone.
+        """
+        check_arrow()
+        part = Part(partition, start, end, limit, priority)
+        pages = part.pages(self._scope.one("read").settings.partitions)
+        try:
+            page = next(pages)
+            while True:
+                page = pages.send(self._page(page))
+        except StopIteration as stop:
+            return table_of(stop.value)
+
+    def _page(self, page: Page) -> list[StoredMessage]:
+        try:
+            return self.read(page.partition, page.start, page.limit, priority=page.priority)
+        except OffsetOutOfRange as error:
+            if is_behind(error, page):
+                return []
+            raise
+
+    def to_pandas(
+        self,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int | None = None,
+        priority: str | None = None,
+    ) -> "pd.DataFrame":
+        """The same as a `pandas.DataFrame`. Needs pandas."""
+        return self.to_arrow(partition, start, end, limit=limit, priority=priority).to_pandas()
+
+    @entered
     def peek(self, limit: int = 1) -> list[StoredMessage]:
         """The next messages that nobody in the group has had, without taking them."""
         check_number("limit", limit, 0, _READ_MAX)
@@ -391,6 +512,7 @@ class Queue:
 
     # Looking after.
 
+    @entered
     def stats(self) -> QueueStats:
         """How much there is for the group, and how far it has come."""
         self._engine.check_open()
@@ -399,27 +521,36 @@ class Queue:
             empty = QueueStats(self.topic, self.group)
             return empty if hosted is None else self._engine.queue_stats(hosted, self.group)
         each = [self._engine.queue_stats(hosted, self.group) for hosted in self._scope.all()]
-        return QueueStats(
-            self.topic,
-            self.group,
-            pending=sum(stats.pending for stats in each),
-            in_flight=sum(stats.in_flight for stats in each),
-            retrying=sum(stats.retrying for stats in each),
-            delayed=sum(stats.delayed for stats in each),
-            dead_letters=sum(stats.dead_letters for stats in each),
-        )
+        return stats_of_all(self.topic, self.group, each)
 
+    @entered
+    def deliveries(self, limit: int = 100, after: InFlight | None = None) -> list[InFlight]:
+        """What is in flight, by topic, partition, priority and offset: who has what, and until when.
+
+        At most `limit`; those behind `after`, which is the last one that you have.
+        """
+        check_number("limit", limit, 0, _READ_MAX)
+        check_after(after)
+        self._engine.check_open()
+        hosted = self._engine.find(self.topic) if self._scope.pattern is None else None
+        topics = self._scope.all() if self._scope.pattern is not None else [hosted] if hosted else []
+        found = in_flight(topics, self.group, self._engine.clock.now_us(), limit, after)
+        return list(islice(found, limit))
+
+    @entered
     def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """The messages of this topic that were given up, by whichever group."""
         check_limit(limit)
         graves = self._graves()
         return [] if graves is None else dead_letters(graves, limit)
 
+    @entered
     def dead_letter_reasons(self) -> list[DeadLetterReason]:
         """How many messages of this topic were given up for which reason, the most frequent first."""
         graves = self._graves()
         return [] if graves is None else count_reasons(graves).reasons
 
+    @entered
     def redrive(
         self,
         filter: Filter | None = None,  # noqa: A002 - The contract's word.
@@ -445,6 +576,7 @@ class Queue:
         with graves.moving:
             return redrive(graves, filter, limit, self._engine.hosted, chosen, edits or NO_EDITS)
 
+    @entered
     def discard(
         self,
         filter: Filter | None = None,  # noqa: A002 - As in redrive.
@@ -461,6 +593,7 @@ class Queue:
         with graves.moving:
             return discard(graves, filter, limit, ids)
 
+    @entered
     def scheduled(self, limit: int | None = None) -> list[Scheduled]:
         """The delayed messages that wait, the next one first."""
         check_limit(limit)
@@ -471,6 +604,7 @@ class Queue:
         hosted.release(self._engine.clock.now_us())
         return hosted.topic.delays.scheduled(limit)
 
+    @entered
     def timeline(self, until: Moment | None = None, bins: int = 60) -> Timeline:
         """How many delayed messages are due when, in equal spans from now on, by default up to the last.
 
@@ -484,9 +618,13 @@ class Queue:
         hosted.release(now_us)
         return hosted.topic.delays.timeline(now_us, end_us, bins)
 
+    @entered
     def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""
         self._scope.check_single("cancel in")
+        return self._cancel(scheduled_id)
+
+    def _cancel(self, scheduled_id: str) -> bool:
         hosted = self._engine.find(self.topic)
         if hosted is None or not isinstance(scheduled_id, str):
             return False
@@ -496,17 +634,71 @@ class Queue:
         hosted.topic.seen.forget_scheduled(scheduled_id)
         return True
 
+    @entered
+    def cancel_many(self, scheduled_ids: Collection[str]) -> int:
+        """Call delayed messages off, and return how many of them were still waiting."""
+        check_ids(scheduled_ids)
+        self._scope.check_single("cancel in")
+        return sum(map(self._cancel, scheduled_ids))
+
+    @entered
+    def deliver_now(self, scheduled_id: str) -> bool:
+        """Let a delayed message come before it is due. False when it is not waiting, or never was."""
+        self._scope.check_single("deliver in")
+        hosted = self._engine.find(self.topic)
+        if hosted is None or not isinstance(scheduled_id, str):
+            return False
+        hosted.release(self._engine.clock.now_us())
+        return hosted.deliver(scheduled_id)
+
+    @entered
+    def purge(self) -> int:
+        """Take every message out of the topic for good, delayed ones included, and return how many.
+
+        No group gets them any more; who has one in hand may still settle it. Dead letters stay.
+        """
+        hosted = self._scope.one("purge")
+        hosted.release(self._engine.clock.now_us())
+        return hosted.purge()
+
+    @entered
+    def pause(self) -> None:
+        """Give the group nothing more of the topic until `resume`, also after a restart.
+
+        Who waits goes on waiting, and what is in hand can be settled. Members in stream mode pause by
+        themselves.
+        """
+        self._known_group("pause a group of").pause(True)
+
+    @entered
+    def resume(self) -> None:
+        """Let a group go on that was paused."""
+        self._known_group("resume a group of").pause(False)
+
+    @entered
+    def retry_now(self) -> int:
+        """Let everything that failed and waits for its next attempt have it now. Returns how many."""
+        return self._known_group("retry in").retry_now()
+
+    def _known_group(self, act: str) -> Group:
+        hosted = self._scope.one(act)
+        group = hosted.groups.get(self.group)
+        if group is None:
+            raise GroupNotFound(
+                f"{self.topic} has no group {self.group}: it comes to be with the first get or seek"
+            )
+        return group
+
     def _graves(self) -> Hosted | None:
         self._scope.check_single("ask for the dead letters of")
-        topic = self.topic if is_dead_letter_topic(self.topic) else dead_letter_name(self.topic)
-        return self._engine.find(topic)
+        return self._engine.dead_letters_of(self.topic)
 
     def _target(self, check: Callable[[Draft], None]) -> Hosted:
         """The topic that messages go to. One that is new is made only if `check` lets them in."""
         self._scope.check_single("put into")
         hosted = self._engine.find(self.topic)
         if hosted is None:
-            check(self._engine.draft())
+            check(self._engine.draft(self.topic))
             self._engine.check_space()
             hosted = self._engine.hosted_or_new(self.topic)
         self._hosted = hosted
@@ -528,10 +720,17 @@ class Queue:
                 f"the message was delivered to group {cursor.group}, and this is {self.group}"
             )
 
-    def _hold(self, message: Delivery, lease: float | None) -> None:
+    @entered
+    def _let_go(self, messages: list[Delivery]) -> None:
+        self._engine.renewer.release_all(messages)
+
+    @entered
+    def _hold(self, message: Delivery, lease: Period | None) -> None:
         if lease is None:
-            lease = self._engine.hosted(message.topic).settings.lease_ms / 1000
-        self._engine.renewer.hold(message, lease)
+            lease_s = self._engine.hosted(message.topic).settings.lease_ms / 1000
+        else:
+            lease_s = seconds_of("lease", lease, lowest=0.001)
+        self._engine.renewer.hold(message, lease_s)
 
 
 def _check_filter(wanted: object) -> None:

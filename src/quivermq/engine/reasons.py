@@ -4,17 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from quivermq.delivery.dead_letters import STORY_PREFIX
+from quivermq.delivery.dead_letters import STORY_PREFIX, is_told
 from quivermq.engine.hosted import Hosted
 from quivermq.frame import Frame, left_of
-from quivermq.topic.names import DEAD_LETTER_SUFFIX
 from quivermq.topic.partition import Partition
 
 # Where one is: its partition, its lane and its offset. Lists go in this order.
 Place = tuple[int, int, int]
 BEFORE_ALL: Place = (0, 0, -1)
 
-_REASON, _TOPIC, _GROUP = (STORY_PREFIX + name for name in ("reason", "topic", "group"))
+_REASON, _GROUP = (STORY_PREFIX + name for name in ("reason", "group"))
 
 
 class DeadLetterReason(NamedTuple):
@@ -38,12 +37,12 @@ def count_reasons(
 ) -> Counted:
     """Count from a place on, until `is_over` says that so many bytes more were enough."""
     counts: Counter[tuple[bytes, bytes, bytes]] = Counter()
-    fallback = graves.name.removesuffix(DEAD_LETTER_SUFFIX).encode()
+    topic = (graves.origin or graves.name).encode()
     for place, frame, stories in _frames(graves, after):
-        counts.update(
-            (story.get(_REASON, b""), story.get(_TOPIC) or fallback, story.get(_GROUP, b""))
-            for story in stories
-        )
+        if is_told(frame.header):
+            counts.update((told.get(_REASON, b""), topic, told.get(_GROUP, b"")) for told in stories)
+        elif stories:
+            counts[b"", topic, b""] += len(stories)
         if is_over(frame.header.raw_bytes):
             return Counted(merged(_reasons(counts)), place)
     return Counted(merged(_reasons(counts)), None)

@@ -2,10 +2,13 @@
 
 import logging
 import threading
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.giving_back import release_quietly
+from quivermq.engine.settling import Claims
 from quivermq.errors import QuiverError
 from quivermq.log.flusher import Scheduler
 
@@ -35,6 +38,19 @@ class Renewer:
         with self._lock:
             self._held.pop(id(delivery), None)
 
+    def release_all(self, deliveries: Iterable[Delivery]) -> None:
+        """As `release`, for many."""
+        with self._lock:
+            for delivery in deliveries:
+                self._held.pop(id(delivery), None)
+
+    def give_back(self) -> None:
+        """Release every message that is held: nobody can settle it any more."""
+        with self._lock:
+            held = [delivery for delivery, _, _ in self._held.values() if not delivery.is_settled]
+            self._held.clear()
+        release_quietly(_release, held)
+
     def _plan(self, now: float, look_at: float) -> None:
         """Look at that time, unless an earlier look is planned, which will plan the next one."""
         if not self._planned or self._planned[0] > look_at:
@@ -63,3 +79,11 @@ class Renewer:
             # The handler learns of it when it settles the message.
             logger.warning("could not renew the lease of %r: %s", delivery, error)
             self.release(delivery)
+
+
+def _release(held: list[Delivery]) -> None:
+    claims = Claims()
+    for delivery in held:
+        claims.add_delivery(delivery)
+    # Not as settled: whoever is at one of them has not settled it, and is told so.
+    claims.settle(lambda cursor, lane, claims: cursor.release(lane, claims, raises=False), is_final=False)

@@ -36,12 +36,12 @@ class Scope:
     def all(self) -> list[Hosted]:
         """The topics that there are."""
         if self.pattern is not None:
-            return self._engine.find_all(self.pattern.matches)
+            return self._engine.find_by(self.pattern)
         hosted = self._engine.find(self.topic)
         return [] if hosted is None else [hosted]
 
     def check_includes(self, topic: str) -> None:
         """Raise InvalidRequest for a message of another topic."""
-        is_ours = topic == self.topic if self.pattern is None else self.pattern.matches(topic)
+        is_ours = topic == self.topic if self.pattern is None else self.pattern.looks_like(topic)
         if not is_ours:
             raise InvalidRequest(f"the message is one of {topic}, not of {self.topic}")

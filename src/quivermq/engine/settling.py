@@ -1,8 +1,10 @@
 """From deliveries and receipts to what their cursors understand."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.detached import Detached
 from quivermq.delivery.lease import Held, Receipt, parse_receipt
 from quivermq.delivery.settlement import Claim, Settlement
 from quivermq.errors import Closing, InvalidRequest, LeaseExpired, QuiverError
@@ -83,7 +85,7 @@ def claims_of(
         held = [held]
     if not isinstance(held, Iterable):
         raise _wrong(held)
-    items = held if isinstance(held, list) else list(held)
+    items: list[Any] = [_attached(item) for item in held]
     if items and set(map(type, items)) == {Delivery} and _are_together(items):
         check_cursor(items[0]._cursor)
         claims.add_all(items)
@@ -100,6 +102,13 @@ def claims_of(
         else:
             raise _wrong(item)
     return claims
+
+
+def _attached(item: object) -> object:
+    """A delivery of another process is known by its receipt."""
+    if isinstance(item, Delivery) and isinstance(item._cursor, Detached):
+        return item.receipt
+    return item
 
 
 def offsets_held(held: Held) -> list[int]:

@@ -1,7 +1,11 @@
 """Figures for people and programs: what there is, and how far everybody has come."""
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from quivermq.engine.group_state import STATES, GroupState
+from quivermq.engine.turns import in_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,16 +17,47 @@ class QueueStats:
     pending: int = 0
     in_flight: int = 0
     retrying: int = 0
+    waiting_for_key: int = 0
+    """With `ordering=key`, messages that wait for earlier ones of their key."""
     delayed: int = 0
     dead_letters: int = 0
+    state: GroupState = field(default="idle", compare=False)
+    """What the group does, in one word. Of a pattern: the worst of any topic."""
 
     @property
     def backlog(self) -> int:
         """Everything that is not finished."""
-        return self.pending + self.in_flight + self.retrying + self.delayed
+        return sum((self.pending, self.in_flight, self.retrying, self.waiting_for_key, self.delayed))
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "backlog": self.backlog}
+        # By hand, because there may be thousands of groups, and `asdict` copies everything it meets.
+        return {
+            "topic": self.topic,
+            "group": self.group,
+            "pending": self.pending,
+            "in_flight": self.in_flight,
+            "retrying": self.retrying,
+            "waiting_for_key": self.waiting_for_key,
+            "delayed": self.delayed,
+            "dead_letters": self.dead_letters,
+            "state": self.state,
+            "backlog": self.backlog,
+        }
+
+
+def stats_of_all(topic: str, group: str, each: Collection[QueueStats]) -> QueueStats:
+    """What a group sees of all topics of a pattern together."""
+    return QueueStats(
+        topic,
+        group,
+        pending=sum(stats.pending for stats in each),
+        in_flight=sum(stats.in_flight for stats in each),
+        retrying=sum(stats.retrying for stats in each),
+        waiting_for_key=sum(stats.waiting_for_key for stats in each),
+        delayed=sum(stats.delayed for stats in each),
+        dead_letters=sum(stats.dead_letters for stats in each),
+        state=max((stats.state for stats in each), key=STATES.index, default="idle"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +70,38 @@ class TopicStats:
     bytes: int
     delayed: int
     dead_letters: int
+    dead_letters_of: str | None = None
+    """The topic whose dead letters are here; None for a topic of its own."""
     groups: dict[str, QueueStats] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "groups": {name: group.as_dict() for name, group in self.groups.items()}}
+        return {
+            "topic": self.topic,
+            "partitions": self.partitions,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "delayed": self.delayed,
+            "dead_letters": self.dead_letters,
+            "dead_letters_of": self.dead_letters_of,
+            "groups": {name: group.as_dict() for name, group in in_turns(self.groups.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that is wrong, by a rule of that name; deploy/prometheus/alerts.yaml has the same rules."""
+
+    alert: str
+    severity: Literal["page", "ticket"]
+    """Whether it is worth waking somebody for, or a look in the morning."""
+    summary: str
+    topic: str | None = None
+    group: str | None = None
+    partition: int | None = None
+    priority: str | None = None
+    value: float = 0
+    since: int = 0
+    """Since when it is known to be so, in unix microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +112,14 @@ class EngineStats:
     messages: int
     bytes: int
     free_bytes: int
+    alerts: list[Alert] = field(default_factory=list, compare=False)
+    """What is wrong, the worst first."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "topics": {name: topic.as_dict() for name, topic in self.topics.items()}}
+        return {
+            "topics": {name: topic.as_dict() for name, topic in in_turns(self.topics.items())},
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "free_bytes": self.free_bytes,
+            "alerts": [asdict(alert) for alert in self.alerts],
+        }

@@ -9,7 +9,8 @@ from quivermq.engine.scope import Scope
 from quivermq.engine.waiting import Watch, wait_for
 from quivermq.errors import Closing, DiskRefused, NotFound, QuiverError, StorageFailed
 from quivermq.group.group import Group
-from quivermq.topic.incoming import seconds_us
+from quivermq.reentry import entered
+from quivermq.topic.incoming import Period, seconds_of, seconds_us
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine
@@ -28,35 +29,38 @@ class Taking:
     def take(
         self,
         count: int,
-        timeout: float | None,
-        lease: float | None,
+        timeout: Period | None,
+        lease: Period | None,
         *,
         pop: bool = False,
         whole: bool = False,
+        owner: str | None = None,
     ) -> list[Taken]:
         """Up to `count` messages, waiting for the first; with `whole` as parts of frames if possible."""
         lease_us = None if lease is None else seconds_us("lease", lease, lowest=0.001)
 
         def take() -> list[Taken]:
-            return self.take_now(count, lease_us, pop, whole)
+            return self.take_now(count, lease_us, pop, whole, owner)
 
         if timeout == 0:
             return take()
-        if timeout is not None:
-            seconds_us("timeout", timeout, lowest=0)
-        return wait_for(take, timeout, self._engine, self.groups)
+        wait_s = None if timeout is None else seconds_of("timeout", timeout, lowest=0)
+        return wait_for(take, wait_s, self._engine, self.groups)
 
-    def take_now(self, count: int, lease_us: int | None, pop: bool, whole: bool = False) -> list[Taken]:
+    @entered
+    def take_now(
+        self, count: int, lease_us: int | None, pop: bool, whole: bool = False, owner: str | None = None
+    ) -> list[Taken]:
         """What is there now."""
         hosted = self._hosted
         if hosted is not None and not hosted.is_gone and self._scope.pattern is None:
-            return self._take_from(hosted, count, lease_us, pop, whole)
+            return self._take_from(hosted, count, lease_us, pop, whole, owner)
         self._engine.check_open()
         if self._scope.pattern is None:
             self._hosted = self._engine.find(self._scope.topic)
-            return (
-                [] if self._hosted is None else self._take_from(self._hosted, count, lease_us, pop, whole)
-            )
+            if self._hosted is None:
+                return []
+            return self._take_from(self._hosted, count, lease_us, pop, whole, owner)
         topics = self._scope.all()
         self._turn += 1
         start = self._turn % len(topics) if topics else 0
@@ -65,7 +69,7 @@ class Taking:
         failures: list[QuiverError] = []
         for topic in [*topics[start:], *topics[:start]]:
             try:
-                given = self._take_from(topic, left, lease_us, pop, whole)
+                given = self._take_from(topic, left, lease_us, pop, whole, owner)
                 taken += given
                 left -= message_count(given)
             except (StorageFailed, DiskRefused) as error:
@@ -78,13 +82,16 @@ class Taking:
         return taken
 
     def _take_from(
-        self, hosted: Hosted, count: int, lease_us: int | None, pop: bool, whole: bool
+        self, hosted: Hosted, count: int, lease_us: int | None, pop: bool, whole: bool, owner: str | None
     ) -> list[Taken]:
         try:
             if hosted.topic.delays.next_due is not None:
                 hosted.release(self._engine.clock.now_us())
             group = hosted.groups.get(self._group) or hosted.group(self._group)
-            return group.take(count, lease_us, pop=pop, whole=whole)
+            taken = group.take(count, lease_us, pop=pop, whole=whole, owner=owner)
+            # Only now, and also when it was nothing: some may have been passed over, and wait.
+            hosted.took(group)
+            return taken
         except (Closing, NotFound):
             # The topic was deleted meanwhile: then it has no messages.
             self._engine.check_open()
@@ -96,6 +103,7 @@ class Taking:
         """Call `wake` once, from whatever thread, when there may be something to take."""
         return Watch(self._engine, self.groups(), wake)
 
+    @entered
     def groups(self) -> list[tuple[Hosted, Group]]:
         """The topics that there are, each with the group, which comes to be."""
         return [(hosted, hosted.group(self._group)) for hosted in self._scope.all()]

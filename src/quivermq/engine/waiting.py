@@ -1,15 +1,20 @@
 """Waiting for messages without asking again and again."""
 
 import threading
+from _thread import LockType, allocate_lock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from quivermq.engine.hosted import Hosted
 from quivermq.group.bell import Bell, Waiter, leave
 from quivermq.group.group import Group
+from quivermq.reentry import entered
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine
+
+# How late a signal may be noticed.
+_LOOK_S = 0.5
 
 T = TypeVar("T")
 Groups = Callable[[], list[tuple[Hosted, Group]]]
@@ -26,8 +31,9 @@ class Watch:
         self._bells: list[Bell] = [engine.topic_bell, *(group.bell for _, group in groups)]
         self._waiter = Waiter(wake)
         for bell in self._bells:
-            bell.waiting.append(self._waiter)
+            bell.wait(self._waiter)
 
+    @entered
     def until_next_event(self) -> float | None:
         """How many seconds nothing can happen by time alone; None when nothing ever will."""
         times = [group.next_event() for _, group in self.groups]
@@ -41,6 +47,7 @@ class Watch:
         """Stop waiting. With `pass_on`, a wake-up that came meanwhile is handed to somebody else."""
         leave(self._waiter, self._bells, pass_on=pass_on)
 
+    @entered
     def wake_next(self) -> None:
         """Wake somebody else for what is still there."""
         now_us = self._engine.clock.now_us()
@@ -69,8 +76,10 @@ def _wait_once(
     groups: list[tuple[Hosted, Group]],
 ) -> tuple[float, list[T]]:
     """Wait for a ring, for something to fall due, or for the time to be over, then look again."""
-    event = threading.Event()
-    watch = Watch(engine, groups, event.set)
+    # A bare lock, which a signal handler that closes the queue can release at any moment.
+    rung = allocate_lock()
+    rung.acquire()
+    watch = Watch(engine, groups, rung.release)
     waited = 0.0
     try:
         # Somebody may have put between the last look and the bells.
@@ -78,7 +87,7 @@ def _wait_once(
         if not found:
             start = engine.clock.monotonic()
             wait_s = _shortest(watch.until_next_event(), left)
-            was_rung = event.wait(wait_s)
+            was_rung = _acquired(rung, wait_s)
             waited = engine.clock.monotonic() - start if was_rung or wait_s is None else wait_s
     except BaseException:
         watch.leave(pass_on=True)
@@ -95,6 +104,21 @@ def _wait_once(
         # Woken for one topic, it may have been served by another: somebody else looks after the first.
         watch.wake_next()
     return waited, found
+
+
+def _acquired(lock: LockType, wait_s: float | None) -> bool:
+    """Whether the lock was released within so many seconds.
+
+    The main thread waits in parts: a signal that comes between Python's last look and the wait itself is
+    noticed only when that ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return lock.acquire(timeout=-1 if wait_s is None else wait_s)
+    while wait_s is None or wait_s > _LOOK_S:
+        if lock.acquire(timeout=_LOOK_S):
+            return True
+        wait_s = None if wait_s is None else wait_s - _LOOK_S
+    return lock.acquire(timeout=wait_s)
 
 
 def _shortest(*waits: float | None) -> float | None:

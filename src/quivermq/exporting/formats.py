@@ -9,9 +9,10 @@ from quivermq.disk import Buffer
 from quivermq.errors import InvalidRequest
 from quivermq.exporting.ndjson import Lines
 from quivermq.exporting.output import Output
-from quivermq.exporting.ranges import Part, Times
+from quivermq.exporting.ranges import Part
 from quivermq.exporting.rows import batches_of, records_of
 from quivermq.spark.place import Place
+from quivermq.spark.times import Times
 
 # As the archive has them: a reader takes a row group as a whole.
 _GROUP_ROWS = 131_072

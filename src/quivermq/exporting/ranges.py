@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from quivermq.errors import InvalidRequest
-from quivermq.frame import OFFSET_MAX, Header
+from quivermq.frame import OFFSET_MAX
 from quivermq.spark.place import Bounds, Lane, Place, TopicView
+from quivermq.spark.times import ALL_TIMES, Times
 from quivermq.topic.partition import lane_number
 
 # An offset, a moment with a time zone, or None for as far as it goes.
@@ -13,23 +14,6 @@ Bound = int | datetime | None
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_EARLIEST_US, _LATEST_US = -(2**63), 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Moments in unix microseconds, half-open. They decide: clocks of producers are not always in order."""
-
-    since_us: int = _EARLIEST_US
-    until_us: int = _LATEST_US
-
-    @property
-    def are_all(self) -> bool:
-        return self == Times()
-
-    def may_have(self, header: Header) -> bool:
-        """Whether a message of a frame can lie between the moments."""
-        return header.timestamp_max >= self.since_us and header.timestamp_min < self.until_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +46,8 @@ class Wish:
 
     @property
     def times(self) -> Times:
-        since = _microseconds(self.start) if isinstance(self.start, datetime) else _EARLIEST_US
-        until = _microseconds(self.end) if isinstance(self.end, datetime) else _LATEST_US
+        since = _microseconds(self.start) if isinstance(self.start, datetime) else ALL_TIMES.since_us
+        until = _microseconds(self.end) if isinstance(self.end, datetime) else ALL_TIMES.until_us
         return Times(since, until)
 
     def parts(self, place: Place, topic: str) -> list[Part]:

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from quivermq.errors import Conflict, OffsetOutOfRange
-from quivermq.exporting.ranges import Part, Times
+from quivermq.exporting.ranges import Part
 from quivermq.frame import Record, left_of
 from quivermq.spark.place import Place
+from quivermq.spark.times import Times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,24 +41,9 @@ def batches_of(place: Place, part: Part, times: Times) -> "Iterator[pa.RecordBat
     from quivermq.spark.batches import SCHEMA
     from quivermq.spark.source.plan import Range, rows_of
 
-    wanted = None if times.are_all else times.may_have
-    asked = Range(part.lane, part.start, part.end, created_us=part.created_us)
+    asked = Range(part.lane, part.start, part.end, created_us=part.created_us, times=times)
     with _told(part):
-        for batch in rows_of(place, asked, SCHEMA.names, fail_on_data_loss=True, wanted=wanted):
-            cut = batch if times.are_all else _between(batch, times)
-            if cut.num_rows:
-                yield cut
-
-
-def _between(batch: "pa.RecordBatch", times: Times) -> "pa.RecordBatch":
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    stamps = batch.column("timestamp").view(pa.int64())
-    inside = pc.and_(
-        pc.greater_equal(stamps, pa.scalar(times.since_us)), pc.less(stamps, pa.scalar(times.until_us))
-    )
-    return batch.filter(inside)
+        yield from rows_of(place, asked, SCHEMA.names, fail_on_data_loss=True)
 
 
 @contextmanager

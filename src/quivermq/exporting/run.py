@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from quivermq.disk import SystemDisk
+from quivermq.disk import OutputDisk
 from quivermq.exporting.formats import Format, Writer, format_of, writer_of
 from quivermq.exporting.output import FileOutput, Output, StreamOutput
 from quivermq.exporting.ranges import Bound, Part, Wish
@@ -98,7 +98,7 @@ def export(
 def _opened(output: "str | os.PathLike[str] | BinaryIO", *, overwrite: bool) -> Iterator[Output]:
     """Where to write to: finished at the end or, after an error, gone."""
     if isinstance(output, str | os.PathLike):
-        target: Output = FileOutput(SystemDisk(), Path(output).absolute(), overwrite=overwrite)
+        target: Output = FileOutput(OutputDisk(), Path(output).absolute(), overwrite=overwrite)
     else:
         target = StreamOutput(output)
     try:

@@ -5,9 +5,18 @@
 
 from typing import TYPE_CHECKING, Any
 
-from quivermq.frame.codec import codec_named
+from quivermq.frame.codec import AnyCodec, Compression, codec_named, compression_of
 from quivermq.frame.columns import Headers
-from quivermq.frame.compaction import REMOVED, has_removed, is_bound, left_of, removed_offsets, stamp_of
+from quivermq.frame.compaction import (
+    REMOVED,
+    each_left,
+    has_removed,
+    is_bound,
+    left_of,
+    records_at,
+    removed_offsets,
+    stamp_of,
+)
 from quivermq.frame.encode import (
     ANONYMOUS,
     Producer,
@@ -24,6 +33,7 @@ from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
 from quivermq.frame.header import HEADER_BYTES, MAGIC, OFFSET_MAX, Codec, Column, Flag, Header, parse_header
 from quivermq.frame.layout import Layout
 from quivermq.frame.matching import Wanted
+from quivermq.frame.parts import CHUNK
 from quivermq.frame.run import Found, usual_run
 
 if TYPE_CHECKING:
@@ -31,14 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANONYMOUS",
+    "CHUNK",
     "FRAME_BYTES_MAX",
     "HEADER_BYTES",
     "MAGIC",
     "OFFSET_MAX",
     "RAW_BYTES_MAX",
     "REMOVED",
+    "AnyCodec",
     "Codec",
     "Column",
+    "Compression",
     "Flag",
     "Found",
     "Frame",
@@ -50,6 +63,8 @@ __all__ = [
     "Wanted",
     "arrow_batch",
     "codec_named",
+    "compression_of",
+    "each_left",
     "encode",
     "encode_control",
     "encode_records",
@@ -60,6 +75,7 @@ __all__ = [
     "left_of",
     "parse_header",
     "part_of",
+    "records_at",
     "removed_offsets",
     "stamp_of",
     "usual_run",

@@ -7,7 +7,7 @@ is left of many messages in a row, a control frame takes their offsets.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from crc32c import crc32c
 
@@ -15,6 +15,7 @@ from quivermq.errors import InvalidFrame
 from quivermq.frame.encode import COUNT_MAX, encode_control
 from quivermq.frame.frame import Frame, Record
 from quivermq.frame.header import Column, Header
+from quivermq.frame.parts import is_worth_it
 
 REMOVED = -(2**63)
 """When a message expired that compaction has taken out."""
@@ -28,6 +29,22 @@ def left_of(frame: Frame, records: list[Record]) -> list[Record]:
     if not frame.header.columns & Column.EXPIRES_AT:
         return records
     return [record for record in records if record.expires_at != REMOVED]
+
+
+def each_left(frame: Frame, start: int = 0) -> Iterator[Record]:
+    """The messages of a frame from an offset on, one by one, without those that compaction took out."""
+    records = frame.each_record(max(0, start - frame.header.base_offset))
+    if not frame.header.columns & Column.EXPIRES_AT:
+        return records
+    return (record for record in records if record.expires_at != REMOVED)
+
+
+def records_at(frame: Frame, places: Sequence[int]) -> list[Record]:
+    """The messages at some places of a frame."""
+    if is_worth_it(len(places), len(frame)):
+        return [record for place in places for record in frame.part(place, place + 1)]
+    records = frame.records() if places else []
+    return [records[place] for place in places]
 
 
 def has_removed(frame: Frame) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from crc32c import crc32c
 
 from quivermq.errors import InvalidRequest, MessageTooLarge
-from quivermq.frame.codec import compress
+from quivermq.frame.codec import AnyCodec, compress
 from quivermq.frame.columns import (
     Headers,
     binary_column,
@@ -21,6 +21,7 @@ from quivermq.frame.columns import (
 )
 from quivermq.frame.frame import RAW_BYTES_MAX, Frame, Record
 from quivermq.frame.header import HEADER_BYTES, VERSION, Codec, Column, Flag, Header, packed, padded
+from quivermq.frame.parts import part_of_offsets
 
 COUNT_MAX = 2**32 - 1
 # More than a body can have: each of its columns is addressed with 31 bits.
@@ -63,8 +64,9 @@ def encode(
     headers: Sequence[Headers | None] | None = None,
     expires_at: Sequence[int | None] | None = None,
     dedup_ids: Sequence[str | None] | None = None,
-    codec: Codec = Codec.NONE,
+    codec: AnyCodec = Codec.NONE,
     producer: Producer = ANONYMOUS,
+    flags: int = 0,
     raw_bytes_max: int = RAW_BYTES_MAX,
 ) -> Frame:
     """Encode one batch; message i is made of item i of every column that is given.
@@ -102,13 +104,16 @@ def encode(
         count=count,
         timestamps=(timestamp_min, timestamp_max),
         columns=columns,
+        flags=flags,
         codec=codec,
         producer=producer,
         raw_bytes_max=raw_bytes_max,
     )
 
 
-def encode_records(records: Sequence[Record], append_time: int, producer: Producer = ANONYMOUS) -> Frame:
+def encode_records(
+    records: Sequence[Record], append_time: int, producer: Producer = ANONYMOUS, flags: int = 0
+) -> Frame:
     """A frame of messages that follow each other in a log, at their place, without their neighbours."""
     offsets, timestamps, keys, values, headers, expires_at, dedup_ids = zip(*records, strict=True)
     frame = encode(
@@ -119,6 +124,7 @@ def encode_records(records: Sequence[Record], append_time: int, producer: Produc
         expires_at=expires_at,
         dedup_ids=dedup_ids,
         producer=producer,
+        flags=flags,
         # What is in a log already may be handed out, however small the limits are today.
         raw_bytes_max=_UNLIMITED_BYTES,
     )
@@ -167,10 +173,11 @@ def part_of(frame: Frame, start: int, end: int) -> Frame:
     header = frame.header
     first, behind = start - header.base_offset, end - header.base_offset
     if header.columns != Column.VALUE:
-        return encode_records(frame.records()[first:behind], header.append_time)
-    values = frame.layout.value
+        return encode_records(frame.part(first, behind), header.append_time)
+    values = frame.places.value
+    offsets = part_of_offsets(values.offsets, first, behind, len(values.data))
     part = frame_of(
-        b"".join(part_of_binary(values.offsets[first : behind + 1], values.data)),
+        b"".join(part_of_binary(offsets, values.data)),
         count=end - start,
         timestamps=(header.timestamp_min, header.timestamp_max),
         columns=Column.VALUE,
@@ -227,7 +234,7 @@ def frame_of(
     timestamps: tuple[int, int],
     columns: int,
     flags: int = 0,
-    codec: Codec = Codec.NONE,
+    codec: AnyCodec = Codec.NONE,
     producer: Producer = ANONYMOUS,
     raw_bytes_max: int = RAW_BYTES_MAX,
 ) -> Frame:

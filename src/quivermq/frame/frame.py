@@ -1,6 +1,6 @@
 """One frame: a header and the body it describes, as bytes that may be shared but are never changed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from struct import Struct
@@ -13,6 +13,7 @@ from quivermq.errors import InvalidFrame, UnsupportedFrame
 from quivermq.frame.codec import decompress
 from quivermq.frame.header import HEADER_BYTES, Codec, Column, Flag, Header, parse_header
 from quivermq.frame.layout import Binary, Int64, Layout, Pairs, layout, presence
+from quivermq.frame.parts import CHUNK, fields_of, is_worth_it
 
 # What a reader accepts unless it is told otherwise: enough for every default setting.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
@@ -43,7 +44,7 @@ class Frame:
     InvalidFrame when the body is not what the header says.
     """
 
-    __slots__ = ("_layout", "_raw", "_raw_bytes_max", "header", "stored")
+    __slots__ = ("_layout", "_places", "_raw", "_raw_bytes_max", "header", "stored")
 
     def __init__(self, header: Header, stored: Buffer, raw_bytes_max: int = RAW_BYTES_MAX) -> None:
         self.header = header
@@ -148,6 +149,20 @@ class Frame:
         return self._layout
 
     @property
+    def places(self) -> Layout:
+        """Where the columns lie; what is inside of them is for whoever follows their offsets to check."""
+        if self._layout is not None:
+            return self._layout
+        try:
+            return self._places
+        except AttributeError:
+            # Not set from the start: most frames are never asked, and making a frame has to be quick.
+            self._places: Layout = layout(
+                self.raw, self.header.columns, self.header.message_count, deep=False
+            )
+            return self._places
+
+    @property
     def is_laid_out(self) -> bool:
         """Whether the inside of the body has been checked already."""
         return self._layout is not None
@@ -238,6 +253,21 @@ class Frame:
             return repeat(None, self._messages)
         values = column.nullable_values(len(self))
         return [None if value is None else value.decode() for value in values]
+
+    def part(self, first: int, behind: int) -> list[Record]:
+        """The messages from one place up to before another, at about the cost of those alone."""
+        count = self._messages
+        behind = min(behind, count)
+        if first >= behind:
+            return []
+        if not is_worth_it(behind - first, count):
+            return self.records()[first:behind]
+        return list(map(_record, fields_of(self.header, self.places, first, behind)))
+
+    def each_record(self, first: int = 0) -> Iterator[Record]:
+        """The messages from a place on, one by one, for whoever may not want them all."""
+        for start in range(first, self._messages, CHUNK):
+            yield from self.part(start, start + CHUNK)
 
     def records(self) -> list[Record]:
         """All messages in order, from the frame's first offset on."""

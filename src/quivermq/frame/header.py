@@ -52,6 +52,8 @@ class Flag:
     ENCRYPTED: Final = 1
     TRANSACTIONAL: Final = 2
     CONTROL: Final = 4
+    DEAD_LETTERS: Final = 8
+    """The messages were given up, and their `quiver-dlq-` headers are true: only the queue says this."""
 
 
 class Codec(IntEnum):
@@ -64,7 +66,7 @@ class Codec(IntEnum):
 
 
 _COLUMNS_UNKNOWN = ~0b111111
-_FLAGS_UNKNOWN = ~0b111
+_FLAGS_UNKNOWN = ~0b1111
 _CODEC_MAX = int(max(Codec))
 _CODEC_NONE = int(Codec.NONE)
 

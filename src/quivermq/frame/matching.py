@@ -5,10 +5,10 @@ where the bytes do occur is the body taken apart, to see whether they lie inside
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from quivermq.frame.compaction import left_of
+from quivermq.frame.compaction import each_left, left_of, records_at
 from quivermq.frame.frame import Frame, Record
 from quivermq.frame.layout import Binary, presence
 
@@ -22,12 +22,12 @@ class Wanted(NamedTuple):
     def __bool__(self) -> bool:
         return self.key is not None or bool(self.text)
 
-    def records(self, frame: Frame) -> list[Record]:
-        """The messages of a frame that are meant, in order, but for those that compaction took out."""
+    def records(self, frame: Frame, start: int = 0) -> Iterable[Record]:
+        """The messages of a frame from an offset on that are meant, without those that were compacted."""
         if frame.is_control:
             return []
         if not self:
-            return left_of(frame, frame.records())
+            return each_left(frame, start)
         # A copy, because only bytes can be searched; it is made at the speed of memory.
         raw = bytes(frame.raw)
         if (self.key and self.key not in raw) or (self.text and self.text not in raw):
@@ -35,8 +35,8 @@ class Wanted(NamedTuple):
         places = self._places(frame)
         if not places:
             return []
-        records = frame.records()
-        return left_of(frame, [records[place] for place in sorted(places)])
+        first = start - frame.header.base_offset
+        return left_of(frame, records_at(frame, sorted(place for place in places if place >= first)))
 
     def _places(self, frame: Frame) -> set[int]:
         """Which messages of the frame are meant, by their place in it."""

@@ -27,10 +27,21 @@ class Waiter:
 
 
 class Bell:
-    """Where the consumers of a group wait for messages of one topic."""
+    """Where the consumers of a group wait for messages of one topic.
 
-    def __init__(self) -> None:
+    A bell at which somebody waits is in `waited`, if it was given one: so whoever has something for all
+    bells need not look at those, perhaps thousands, at which nobody does.
+    """
+
+    def __init__(self, waited: "set[Bell] | None" = None) -> None:
         self.waiting: deque[Waiter] = deque()
+        self._waited = waited
+
+    def wait(self, waiter: Waiter) -> None:
+        """Let somebody wait here."""
+        self.waiting.append(waiter)
+        if self._waited is not None:
+            self._waited.add(self)
 
     def ring(self, count: int = 1) -> None:
         """Wake so many of those who wait."""
@@ -41,6 +52,17 @@ class Bell:
                 return
             if waiter.wake():
                 count -= 1
+
+
+def ring_all(waited: set[Bell], count: int) -> None:
+    """Ring all the bells at which somebody waits, and forget the others."""
+    for bell in tuple(waited):
+        bell.ring(count)
+        if not bell.waiting:
+            waited.discard(bell)
+            # Somebody may have come in between, who was not to be forgotten.
+            if bell.waiting:
+                waited.add(bell)
 
 
 def leave(waiter: Waiter, bells: Iterable[Bell], *, pass_on: bool = False) -> None:

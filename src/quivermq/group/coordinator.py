@@ -19,7 +19,7 @@ from quivermq.group.member import Application, Joined, MembersView, State, Synce
 from quivermq.group.members import Members, unknown_member
 from quivermq.group.subscription import Subscription
 from quivermq.topic.incoming import check_number
-from quivermq.topic.names import check_group_name
+from quivermq.topic.names import check_group_name, usual_origin
 
 SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 60_000
@@ -50,12 +50,14 @@ class Coordinator:
         limits: MemberLimits | None = None,
         *,
         new_id: Callable[[], str] | None = None,
+        origin_of: Callable[[str], str | None] = usual_origin,
     ) -> None:
         self.limits = limits or MemberLimits()
         self._new_id = new_id or partial(secrets.token_hex, _ID_BYTES)
         self._clock = clock
         self._topic_names = topic_names
         self._partitions_of = partitions_of
+        self._origin_of = origin_of
         # One for all groups, so that one that comes again uses no generation twice.
         self._generations = count(1)
         # Taken before that of a group; to find a group, none is needed.
@@ -224,7 +226,12 @@ class Coordinator:
         members = self._groups.get(group)
         if members is None:
             members = Members(
-                group, self._clock, self._topic_names, self._partitions_of, lambda: next(self._generations)
+                group,
+                self._clock,
+                self._topic_names,
+                self._partitions_of,
+                lambda: next(self._generations),
+                self._origin_of,
             )
             # Before anybody is in it: of a topic that changes from now on, it is told.
             self._groups[group] = members

@@ -21,11 +21,12 @@ class GroupCounts(NamedTuple):
 
     pending: int
     in_flight: int
-    waiting: int
+    retrying: int
+    waiting_for_key: int
 
     @property
     def unfinished(self) -> int:
-        return self.pending + self.in_flight + self.waiting
+        return sum(self)
 
 
 class Group:
@@ -37,9 +38,10 @@ class Group:
         settings: TopicSettings,
         clock: Clock,
         open_cursor: Callable[[int, "Group"], Cursor],
+        waited: set[Bell] | None = None,
     ) -> None:
         self.name = name
-        self.bell = Bell()
+        self.bell = Bell(waited)
         self._clock = clock
         self._open_cursor = open_cursor
         self._service = Service(settings.priority_weights)
@@ -50,18 +52,46 @@ class Group:
     def configure(self, settings: TopicSettings) -> None:
         """Go on with other settings, and with the partitions that were added."""
         self._lease_us = settings.lease_ms * 1000
+        self._age_us = None if settings.priority_age_ms is None else settings.priority_age_ms * 1000
         if self._service.weights != settings.priority_weights:
             self._service = Service(settings.priority_weights)
         more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
         # The new ones, too: the topic itself goes on with the settings only when all of them have.
         for cursor in (*self.cursors, *more):
             cursor.configure(settings)
+        if self.is_paused:
+            for cursor in more:
+                cursor.wait_durable(cursor.pause(True))
         self.cursors = [*self.cursors, *more]
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether nobody gets anything for now."""
+        return any(cursor.is_paused for cursor in self.cursors)
+
+    def pause(self, is_paused: bool) -> None:
+        """Hand nothing out until told to go on, also after a restart, or go on."""
+        ends = [(cursor, cursor.pause(is_paused)) for cursor in self.cursors]
+        for cursor, end in ends:
+            cursor.wait_durable(end)
+
+    def retry_now(self) -> int:
+        """Let what failed be due at once, and return how many messages that are."""
+        done = [(cursor, *cursor.retry_now()) for cursor in self.cursors]
+        for cursor, _, end in done:
+            cursor.wait_durable(end)
+        return sum(count for _, count, _ in done)
+
     def take(
-        self, count: int, lease_us: int | None, *, pop: bool = False, whole: bool = False
+        self,
+        count: int,
+        lease_us: int | None,
+        *,
+        pop: bool = False,
+        whole: bool = False,
+        owner: str | None = None,
     ) -> list[Taken]:
-        """Up to `count` messages, leased to the caller; with `pop` finished at once.
+        """Up to `count` messages, leased to `owner`, or to this process; with `pop` finished at once.
 
         A partition that cannot be read keeps nobody from the others; when no other has anything, its
         error is raised.
@@ -69,12 +99,17 @@ class Group:
         lease_us = self._lease_us if lease_us is None else lease_us
         cursors = self.cursors
         if len(cursors) == 1 and cursors[0].has_one_lane:
-            return cursors[0].take(_NORMAL, count, lease_us, pop=pop, whole=whole)
+            return cursors[0].take(_NORMAL, count, lease_us, pop=pop, whole=whole, owner=owner)
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Taken] = []
         left = count
         failures: list[QuiverError] = []
+        if self._age_us is not None:
+            taken = self._take_overdue(
+                cursors, count, self._age_us, lease_us, failures, pop=pop, whole=whole, owner=owner
+            )
+            left -= message_count(taken)
         # A lane may give less than it seemed to have: what has expired, or waits for its turn, counts.
         spent: set[int] = set()
         freed = sum(cursor.freed for cursor in cursors)
@@ -87,7 +122,7 @@ class Group:
                     break
                 spent.clear()
             for lane, share in shares:
-                given = _take(cursors, lane, share, lease_us, failures, pop=pop, whole=whole)
+                given = _take(cursors, lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner)
                 given_count = message_count(given)
                 if given_count < share:
                     spent.add(lane)
@@ -95,6 +130,39 @@ class Group:
                 left -= given_count
         if not taken and failures:
             raise failures[0]
+        return taken
+
+    def _take_overdue(
+        self,
+        cursors: list[Cursor],
+        count: int,
+        age_us: int,
+        lease_us: int,
+        failures: list[QuiverError],
+        *,
+        pop: bool,
+        whole: bool,
+        owner: str | None,
+    ) -> list[Taken]:
+        """Up to `count` messages that have waited for too long, from where the oldest is first.
+
+        By age and not by priority, or a high lane that is late as a whole would still starve the others.
+        """
+        now_us = self._clock.now_us()
+        late: list[tuple[int, int, int, Cursor]] = []
+        for cursor in cursors:
+            for lane in range(len(LANES)):
+                since, found = cursor.overdue(lane, now_us - age_us, now_us, count)
+                if found:
+                    late.append((since, lane, found, cursor))
+        taken: list[Taken] = []
+        for _, lane, found, cursor in sorted(late, key=lambda one: one[:2]):
+            if count <= 0:
+                break
+            share = min(found, count)
+            given = _take([cursor], lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner)
+            taken += given
+            count -= message_count(given)
         return taken
 
     def _ready(self, cursors: list[Cursor], spent: set[int]) -> list[int]:
@@ -121,6 +189,10 @@ class Group:
         counts = [lane for cursor in self.cursors for lane in cursor.counts()]
         return GroupCounts(*map(sum, zip(*counts, strict=True)))
 
+    def fresh(self) -> int:
+        """How many messages nobody in the group ever had."""
+        return sum(cursor.fresh() for cursor in self.cursors)
+
     def floors(self) -> list[list[int]]:
         """By partition and lane, the first offset that is not finished."""
         return [cursor.floors() for cursor in self.cursors]
@@ -129,6 +201,11 @@ class Group:
         """Let go of the leases that have run out."""
         for cursor in self.cursors:
             cursor.expire(now_us)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is with a consumer, and nothing waits for another attempt."""
+        return not any(cursor.unfinished_count for cursor in self.cursors)
 
     def next_event(self) -> int | None:
         """When something becomes ready by time alone."""
@@ -151,6 +228,7 @@ def _take(
     *,
     pop: bool,
     whole: bool,
+    owner: str | None,
 ) -> list[Taken]:
     """Up to `count` messages of one lane, from one partition after the other."""
     taken: list[Taken] = []
@@ -159,7 +237,7 @@ def _take(
         if left <= 0:
             break
         try:
-            given = cursor.take(lane, left, lease_us, pop=pop, whole=whole)
+            given = cursor.take(lane, left, lease_us, pop=pop, whole=whole, owner=owner)
             taken += given
             left -= message_count(given)
         except (StorageFailed, DiskRefused) as error:

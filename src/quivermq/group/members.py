@@ -31,12 +31,14 @@ class Members:
         topic_names: Callable[[], Iterable[str]],
         partitions_of: Callable[[str], int],
         next_generation: Callable[[], int],
+        origin_of: Callable[[str], str | None],
     ) -> None:
         self.name = name
         self._clock = clock
         self._topic_names = topic_names
         self._partitions_of = partitions_of
         self._next_generation = next_generation
+        self._origin_of = origin_of
         self._lock = threading.Lock()
         self._changes = TopicChanges()
         self.generation = next_generation()
@@ -76,7 +78,7 @@ class Members:
             member.session_timeout_s = wanted.session_timeout_s
             member.rebalance_timeout_s = wanted.rebalance_timeout_s
             member.subscription = wanted.subscription
-            member.topics = wanted.subscription.found_in(self._topic_names())
+            member.topics = wanted.subscription.found_in(self._topic_names(), self._origin_of)
             self._members[member_id] = member
             if member.is_counted and before != wanted.subscription:
                 self._rebalance(now_s)
@@ -189,8 +191,9 @@ class Members:
     def topic_changed(self, topic: str, *, is_deleted: bool) -> None:
         """Note it for whoever is here next, and wake those who wait. Never waits for the group."""
         self._changes.note(topic, is_deleted=is_deleted)
+        origin = self._origin_of(topic)
         for member in list(self._members.values()):
-            if member.subscription.matches(topic):
+            if member.subscription.matches(topic, origin):
                 _wake(member)
 
     def wake_all(self) -> None:
@@ -239,7 +242,8 @@ class Members:
             if was_deleted:
                 self._lose(topic)
             count = self._partitions_of(topic)
-            readers = [m for m in self._members.values() if m.subscription.matches(topic)]
+            origin = self._origin_of(topic)
+            readers = [m for m in self._members.values() if m.subscription.matches(topic, origin)]
             for member in readers:
                 member.topics = member.topics | {topic} if count else member.topics - {topic}
             is_other |= bool(readers) and count != self._partitions.get(topic, 0)

@@ -1,6 +1,6 @@
 """What a member wants to read: topics by name, and all topics of a pattern, also those yet to come."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from quivermq.errors import InvalidRequest
 from quivermq.topic.names import Pattern, check_topic_name, is_pattern
@@ -28,12 +28,12 @@ class Subscription:
     def __hash__(self) -> int:
         return hash(frozenset(self.topics))
 
-    def matches(self, topic: str) -> bool:
-        """Whether this topic is asked for."""
-        return topic in self._names or any(pattern.matches(topic) for pattern in self._patterns)
+    def matches(self, topic: str, origin: str | None) -> bool:
+        """Whether this topic is asked for; `origin` is the one whose dead letters it has, if any."""
+        return topic in self._names or any(pattern.matches(topic, origin) for pattern in self._patterns)
 
-    def found_in(self, catalogue: Iterable[str]) -> frozenset[str]:
+    def found_in(self, catalogue: Iterable[str], origin_of: Callable[[str], str | None]) -> frozenset[str]:
         """Those of the topics there are that are asked for."""
         if not self._patterns:
             return self._names.intersection(catalogue)
-        return frozenset(topic for topic in catalogue if self.matches(topic))
+        return frozenset(topic for topic in catalogue if self.matches(topic, origin_of(topic)))

@@ -4,9 +4,9 @@
 the side that writes knows none of them.
 """
 
-from quivermq.importers.importing import import_queue
+from quivermq.importers.importing import Import, import_queue
 from quivermq.importers.kinds import KINDS
 from quivermq.importers.model import Finding
 from quivermq.importers.summary import ImportSummary, TopicSummary
 
-__all__ = ["KINDS", "Finding", "ImportSummary", "TopicSummary", "import_queue"]
+__all__ = ["KINDS", "Finding", "Import", "ImportSummary", "TopicSummary", "import_queue"]

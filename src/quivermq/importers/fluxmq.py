@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, StorageFailed
-from quivermq.importers.files import is_directory, json_object, subdirectories
+from quivermq.importers.files import is_directory, subdirectories
 from quivermq.importers.fluxmq_batches import LAYOUT
 from quivermq.importers.fluxmq_groups import read_groups
 from quivermq.importers.fluxmq_items import Translator
 from quivermq.importers.fluxmq_queue import SUFFIX, records_in, segments_of
+from quivermq.importers.fluxmq_settings import read_settings
 from quivermq.importers.model import Findings, Item, SeenId, SourceGroup, text_identity
 from quivermq.importers.segment_files import (
     SegmentFile,
@@ -45,6 +46,10 @@ def open_source(path: Path, disk: Disk) -> "FluxSource":
     if disk.is_directory(path / "queues"):
         findings = Findings()
         queues = dict(_queue_directories(disk, path / "queues", findings))
+        if not queues and not findings.count and subdirectories(disk, path / "queues"):
+            raise InvalidRequest(
+                f"{path} is no directory of FluxMQ: queues/ has no queue such as queues/x/segments/"
+            )
         return FluxSource(path, disk, queues, findings)
     if disk.is_directory(path / "segments") or segment_files(disk, path, SUFFIX):
         return FluxSource(path, disk, {path.name: path}, Findings(), has_names=False)
@@ -104,13 +109,23 @@ class FluxSource:
         self.has_names = has_names
         self.findings = findings
         self._disk = disk
-        letters = _letter_queues(disk, queues, self._named_letter_queues())
+        told = read_settings(disk, path, findings)
+        named = {name: each.letters for name, each in told.items() if each.letters is not None}
+        letters = _letter_queues(disk, queues, named)
         own = {
             name: path for name, path in queues.items() if name not in letters or letters[name].is_shared
         }
         names = set(own).union(*(queue.owners for queue in letters.values()))
         self.topics = [
-            FluxTopic(self, disk, name, own.get(name), letters.values()) for name in sorted(names)
+            FluxTopic(
+                self,
+                disk,
+                name,
+                own.get(name),
+                letters.values(),
+                told[name].settings if name in told else {},
+            )
+            for name in sorted(names)
         ]
         for name in disk.names(path) if disk.is_directory(path / "queues") else ():
             if name not in _PARTS:
@@ -118,23 +133,6 @@ class FluxSource:
 
     def close(self) -> None:
         """Nothing is kept open between two calls."""
-
-    def _named_letter_queues(self) -> dict[str, str]:
-        """By queue, the one that the settings name for its dead letters."""
-        path = self.path / "config" / "queues.json"
-        if not self._disk.exists(path):
-            return {}
-        document = json_object(self._disk, path, self.findings, "where dead letters are kept is")
-        problem = "the settings of the queues, as retention and retries, are not imported"
-        self.findings.add(path, None, problem, is_damage=False)
-        configs = (document or {}).get("configs")
-        named = {}
-        for config in configs if isinstance(configs, list) else ():
-            letters = config.get("DLQConfig") if isinstance(config, dict) else None
-            topic = letters.get("Topic") if isinstance(letters, dict) else None
-            if isinstance(topic, str) and topic and topic != config.get("Name"):
-                named[str(config.get("Name"))] = topic
-        return named
 
 
 def _letter_queues(disk: Disk, queues: Mapping[str, Path], named: Mapping[str, str]) -> dict[str, _Letters]:
@@ -164,9 +162,16 @@ class FluxTopic:
 
     partitions = 1
     seen_ids: Sequence[SeenId] = ()
+    passed_over = 0
 
     def __init__(
-        self, source: FluxSource, disk: Disk, name: str, path: Path | None, letters: Iterable[_Letters]
+        self,
+        source: FluxSource,
+        disk: Disk,
+        name: str,
+        path: Path | None,
+        letters: Iterable[_Letters],
+        settings: Mapping[str, object],
     ) -> None:
         self.name = name
         self._findings = source.findings
@@ -176,6 +181,7 @@ class FluxTopic:
         self._letters = [queue for queue in letters if name in queue.owners]
         self._shared = next((queue for queue in letters if queue.name == name), None)
         self._groups: list[SourceGroup] | None = None
+        self.settings: Mapping[str, object] = settings
 
     @property
     def size_bytes(self) -> int:

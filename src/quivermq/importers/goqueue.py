@@ -10,9 +10,11 @@ from pathlib import Path
 
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, StorageFailed
-from quivermq.importers.files import first_bytes, subdirectories
+from quivermq.importers.files import first_bytes, names_in, subdirectories
+from quivermq.importers.goqueue_cipher import LOOKED_AT, Cipher, read_key
 from quivermq.importers.goqueue_groups import Committed, read_committed
-from quivermq.importers.goqueue_topic import LETTERS_SUFFIX, SUFFIX, GoTopic, Partitions, TopicState
+from quivermq.importers.goqueue_rest import left_behind
+from quivermq.importers.goqueue_topic import BESIDE, LETTERS_SUFFIX, SUFFIX, GoTopic, Partitions, TopicState
 from quivermq.importers.goqueue_transactions import NO_TRANSACTIONS, read_transactions
 from quivermq.importers.model import Findings
 from quivermq.importers.segment_files import segment_files
@@ -38,7 +40,19 @@ def looks_like(path: Path, disk: Disk) -> bool:
         return False
 
 
-def open_source(path: Path, disk: Disk) -> "GoSource":
+def open_encrypted(path: Path, disk: Disk, key: str) -> "GoSource":
+    """The same for values that are encrypted. Raises InvalidRequest, also for a key that opens none."""
+    cipher = Cipher(read_key(key, disk))
+    source = open_source(path, disk, cipher)
+    opened = [each for topic in source.topics for each in topic.opened_values(cipher, LOOKED_AT)]
+    if opened and not any(opened):
+        raise InvalidRequest(
+            f"the key opens none of the first values in {path}: it is the key of another queue"
+        )
+    return source
+
+
+def open_source(path: Path, disk: Disk, cipher: Cipher | None = None) -> "GoSource":
     """The topics in a directory. Raises InvalidRequest when it is not one of GoQueue."""
     findings = Findings()
     if disk.is_directory(path / "logs"):
@@ -46,14 +60,18 @@ def open_source(path: Path, disk: Disk) -> "GoSource":
             topic.name: _partitions(disk, topic, findings)
             for topic in subdirectories(disk, path / "logs", findings)
         }
-        return GoSource(path, disk, findings, topics, has_names=True)
+        if not any(topics.values()) and any(names_in(disk, path / "logs" / name) for name in topics):
+            raise InvalidRequest(
+                f"{path} is no directory of GoQueue: logs/ has no partition such as logs/x/0/"
+            )
+        return GoSource(path, disk, findings, topics, has_names=True, cipher=cipher)
     if segment_files(disk, path, SUFFIX):
-        return GoSource(path, disk, findings, {path.name: {0: path}}, has_names=False)
+        return GoSource(path, disk, findings, {path.name: {0: path}}, has_names=False, cipher=cipher)
     below = subdirectories(disk, path)
     if any(_is_partition(disk, each) for each in below) and (
         partitions := _partitions(disk, path, findings)
     ):
-        return GoSource(path, disk, findings, {path.name: partitions}, has_names=False)
+        return GoSource(path, disk, findings, {path.name: partitions}, has_names=False, cipher=cipher)
     inside = [
         part for topic in below for part in subdirectories(disk, topic) if _NUMBER.fullmatch(part.name)
     ]
@@ -67,8 +85,11 @@ def open_source(path: Path, disk: Disk) -> "GoSource":
 
 def _is_partition(disk: Disk, path: Path) -> bool:
     """Whether a segment begins as those of GoQueue do: other queues have files of the same names."""
-    begins = (first_bytes(disk, segment.path, len(_MAGIC)) for segment in segment_files(disk, path, SUFFIX))
-    return next(filter(None, begins), None) == _MAGIC
+    begins = [first_bytes(disk, segment.path, len(_MAGIC)) for segment in segment_files(disk, path, SUFFIX)]
+    if not any(begins):
+        # Nothing was put there yet; no other queue has an index of that name.
+        return bool(begins) and any(name.endswith(BESIDE) for name in names_in(disk, path))
+    return _MAGIC in begins
 
 
 def _partitions(disk: Disk, topic: Path, findings: Findings) -> Partitions:
@@ -101,6 +122,7 @@ class GoSource:
         topics: Mapping[str, Partitions],
         *,
         has_names: bool,
+        cipher: Cipher | None = None,
     ) -> None:
         self.path = path
         self.has_names = has_names
@@ -117,12 +139,13 @@ class GoSource:
                 topics.get(name, {}),
                 {each: topics[each] for each in sorted(letters) if _origin(each) == name},
                 states.get(name) or TopicState(),
+                cipher,
             )
             for name in names
         ]
         for name in disk.names(path) if has_names else ():
             if name not in _PARTS:
-                findings.add(path / name, None, "it is not imported", is_damage=False)
+                findings.add(path / name, None, left_behind(disk, path / name), is_damage=False)
 
     def close(self) -> None:
         """Nothing is kept open between two calls."""

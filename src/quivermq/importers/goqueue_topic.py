@@ -2,20 +2,23 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 from quivermq.disk import Disk
+from quivermq.importers.goqueue_cipher import LOOKED_AT, Cipher, look_encrypted
 from quivermq.importers.goqueue_delays import NO_DELAYS, Delays, Place, read_delays
 from quivermq.importers.goqueue_items import Translator
 from quivermq.importers.goqueue_letters import open_letter
 from quivermq.importers.goqueue_records import COMMIT, LAYOUT, Record, record_of
 from quivermq.importers.model import Death, Findings, Item, Position, SeenId, SourceGroup, text_identity
 from quivermq.importers.segment_files import segment_files, told_segment_files, total_bytes, witnesses_of
-from quivermq.importers.segments import Stored, whole_records
+from quivermq.importers.segments import Stored, Unreadable, whole_records
 
 SUFFIX = ".log"
 # What tells nothing that the segments do not tell.
-_BESIDE = (".index", ".timeindex")
+BESIDE = (".index", ".timeindex")
 LETTERS_SUFFIX = ".dlq"
 
 Partitions = Mapping[int, Path]
@@ -39,6 +42,8 @@ class GoTopic:
     """Its partitions by number, and those of the topics that hold its dead letters, by name."""
 
     seen_ids: Sequence[SeenId] = ()
+    settings: Mapping[str, object] = MappingProxyType({})
+    passed_over = 0
 
     def __init__(
         self,
@@ -48,6 +53,7 @@ class GoTopic:
         partitions: Partitions,
         letters: Mapping[str, Partitions],
         state: TopicState,
+        cipher: Cipher | None = None,
     ) -> None:
         self.name = name
         self._disk = disk
@@ -55,6 +61,7 @@ class GoTopic:
         self._partitions = partitions
         self._letters = letters
         self._state = state
+        self._cipher = cipher
         self._delays: Delays | None = None
 
     @property
@@ -94,7 +101,10 @@ class GoTopic:
         hidden = 0
         for number, path in self._partitions.items():
             translator = Translator(number, self._findings)
+            looked_at: list[bytes] = []
             for stored, record in self._messages(path):
+                if len(looked_at) < LOOKED_AT:
+                    looked_at.append(record.value)
                 place = (number, record.offset)
                 missing.discard(place)
                 if place in self._state.aborted or place in self._state.unended:
@@ -105,6 +115,11 @@ class GoTopic:
                     item.deliver_at_us = self._delays.due_us.get(place)
                     item.is_consumed = place in self._delays.done
                     yield item
+            if self._cipher is None and look_encrypted(looked_at):
+                problem = (
+                    "its values look encrypted: if they are, import with the key they were encrypted with"
+                )
+                self._findings.add(path, None, problem, is_damage=False)
         self._tell_hidden(hidden, missing)
 
     def dead_letters(self) -> Iterator[Item]:
@@ -127,13 +142,33 @@ class GoTopic:
         return {(name, number): path for name, paths in named.items() for number, path in paths.items()}
 
     def _messages(self, directory: Path) -> Iterator[tuple[Stored, Record]]:
-        files = told_segment_files(self._disk, directory, SUFFIX, _BESIDE, self._findings)
+        files = told_segment_files(self._disk, directory, SUFFIX, BESIDE, self._findings)
         for stored, _ in whole_records(self._disk, files, LAYOUT, self._findings):
             record = record_of(stored)
+            if self._cipher is not None and record.value:
+                try:
+                    record = record._replace(value=self._cipher.decrypted(record.value))
+                except Unreadable as error:
+                    problem = f"offset {record.offset} cannot be decrypted: {error}"
+                    self._findings.add(stored.path, stored.position, problem, length=len(stored.data))
+                    continue
             if record.is_control:
                 self._tell_abort(stored, record)
             else:
                 yield stored, record
+
+    def opened_values(self, cipher: Cipher, limit: int) -> Iterator[bool]:
+        """Whether the key opens them, for the first values of each partition."""
+        for path in self._paths().values():
+            files = segment_files(self._disk, path, SUFFIX)
+            records = (record_of(each) for each, _ in whole_records(self._disk, files, LAYOUT, Findings(0)))
+            for record in islice((each for each in records if each.value), limit):
+                try:
+                    cipher.decrypted(record.value)
+                except Unreadable:
+                    yield False
+                else:
+                    yield True
 
     def _open(self, item: Item, stored: Stored) -> None:
         try:

@@ -3,18 +3,20 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from quivermq.client import Connection
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
 from quivermq.engine import Engine
 from quivermq.errors import InvalidRequest, StorageFailed
+from quivermq.importers.apart import check_apart
 from quivermq.importers.kinds import open_source
 from quivermq.importers.ledger_book import LedgerBook
 from quivermq.importers.model import Finding, Source
 from quivermq.importers.naming import chosen_topics
 from quivermq.importers.summary import ImportSummary
-from quivermq.importers.target import NoTarget, target_of
+from quivermq.importers.target import NoTarget, Target, target_of
 from quivermq.importers.topic_import import Options, TopicImport
 from quivermq.topic.names import check_group_name
 
@@ -31,6 +33,7 @@ def import_queue(
     all: bool = False,  # noqa: A002 - As the option of the command is called.
     strict: bool = False,
     dry_run: bool = False,
+    key: str | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     disk: Disk | None = None,
     clock: Clock | None = None,
@@ -43,31 +46,103 @@ def import_queue(
 
     Consumed and expired messages are left out unless `all`. What is damaged is left out and told in the
     findings; with `strict` it raises StorageFailed instead, before anything is written. What an earlier
-    call imported is not added again. A `dry_run` writes nothing, and needs no queue. `progress` is told how
-    many bytes of how many are done. Raises InvalidRequest, NotFound, Conflict, and what `put_frame` raises.
+    call imported is not added again. A `dry_run` writes nothing, and needs no queue. With `key`, 64 hex
+    digits or @FILE with them, the values of a GoQueue are decrypted. `progress` is told how many bytes of
+    how many are done. Raises InvalidRequest, NotFound, Conflict, and what `put_frame` raises.
     """
-    disk = disk or SystemDisk()
-    for group in groups:
-        check_group_name(group)
     if queue is None and not dry_run:
         raise InvalidRequest("an import needs a queue to go to: only a dry run does without")
-    target = NoTarget() if queue is None else target_of(queue)
-    source = open_source(kind, Path(directory), disk)
-    try:
-        chosen = chosen_topics(source, topic, source_topics, names or {})
-        total = sum(each.size_bytes for _, each in chosen) * (2 if strict else 1)
-        meter = _Meter(total, progress)
-        options = Options(tuple(groups), all, dry_run, meter.add, clock or SystemClock())
-        book = LedgerBook(target, [name for name, _ in chosen])
-        imports = [TopicImport(source, each, name, target, book, options) for name, each in chosen]
-        if strict:
-            _check(source, imports)
-        summary = ImportSummary(kind, source.path, dry_run, [each.run() for each in imports])
-        summary.take_findings(source.findings)
-        meter.finish()
+    with Import(
+        kind,
+        directory,
+        topic=topic,
+        source_topics=source_topics,
+        names=names,
+        groups=groups,
+        all=all,
+        strict=strict,
+        dry_run=dry_run,
+        key=key,
+        progress=progress,
+        disk=disk,
+        clock=clock,
+        target=queue.path if isinstance(queue, Engine) else None,
+    ) as prepared:
+        return prepared.run(queue)
+
+
+class Import:
+    """An import of which everything is known but the queue it goes to, which need not be open yet.
+
+    What can be refused is refused here, so that whoever opens the queue afterwards has not made a directory
+    for nothing. `target` is where that directory is or will be. Takes what `import_queue` takes.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        directory: str | os.PathLike[str],
+        *,
+        topic: str | None = None,
+        source_topics: Sequence[str] = (),
+        names: Mapping[str, str] | None = None,
+        groups: Sequence[str] = ("default",),
+        all: bool = False,  # noqa: A002 - As the option of the command is called.
+        strict: bool = False,
+        dry_run: bool = False,
+        key: str | None = None,
+        progress: Callable[[int, int], None] = lambda _done, _total: None,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        target: Path | None = None,
+    ) -> None:
+        for group in groups:
+            check_group_name(group)
+        disk, path = disk or SystemDisk(), Path(directory)
+        if target is not None:
+            check_apart(path, target, disk)
+        self._kind = kind
+        self._source = open_source(kind, path, disk, key)
+        try:
+            self._chosen = chosen_topics(self._source, topic, source_topics, names or {})
+            self._must_check = strict
+            total = sum(each.size_bytes for _, each in self._chosen) * (2 if strict else 1)
+            self._meter = _Meter(total, progress)
+            self._options = Options(tuple(groups), all, dry_run, self._meter.add, clock or SystemClock())
+        except BaseException:
+            self._source.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+
+    def check(self) -> None:
+        """Do before there is a queue what `strict` asks for. Raises StorageFailed for what is damaged."""
+        if self._must_check:
+            _check(self._source, self._imports(NoTarget()))
+            self._must_check = False
+
+    def run(self, queue: Engine | Connection | None) -> ImportSummary:
+        """Import into a queue, or with None only say what would be done."""
+        imports = self._imports(NoTarget() if queue is None else target_of(queue))
+        if self._must_check:
+            _check(self._source, imports)
+        summary = ImportSummary(
+            self._kind, self._source.path, self._options.is_dry, [each.run() for each in imports]
+        )
+        summary.take_findings(self._source.findings)
+        self._meter.finish()
         return summary
-    finally:
-        source.close()
+
+    def _imports(self, target: Target) -> list[TopicImport]:
+        book = LedgerBook(target, [name for name, _ in self._chosen])
+        return [
+            TopicImport(self._source, each, name, target, book, self._options)
+            for name, each in self._chosen
+        ]
 
 
 class _Meter:

@@ -5,13 +5,23 @@ from pathlib import Path
 
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest
-from quivermq.importers.files import names_in, subdirectories
-from quivermq.importers.ledgerq_queue import LedgerTopic, holds_dead_letters, segment_paths, sounds_dead
-from quivermq.importers.ledgerq_segments import is_segment
-from quivermq.importers.ledgerq_state import METADATA
+from quivermq.importers.files import is_directory, names_in, subdirectories
+from quivermq.importers.ledgerq_queue import (
+    INDEX,
+    LedgerTopic,
+    holds_dead_letters,
+    segment_paths,
+    sounds_dead,
+)
+from quivermq.importers.ledgerq_segments import is_blank, is_index, is_segment
+from quivermq.importers.ledgerq_state import DEDUP, METADATA, RETRIES
 from quivermq.importers.model import Findings
 
 KIND = "ledgerq"
+
+# No other queue has files of these names.
+_STATE = {METADATA, RETRIES, DEDUP}
+_OTHER_INDEX = (".index", ".timeindex")
 
 
 def looks_like(path: Path, disk: Disk) -> bool:
@@ -41,21 +51,49 @@ class LedgerSource:
         self.path = path
         self.has_names = has_names
         self.findings = Findings()
-        for below in subdirectories(disk, path if has_names else path.parent):
-            # Nobody can tell what is in it; beside a queue only dead letters are of interest.
-            if has_names or sounds_dead(below):
+        self._disk = disk
+        if has_names:
+            self._tell_others({path for queue, graves in queues.items() for path in (queue, *graves)})
+        else:
+            for below in filter(sounds_dead, subdirectories(disk, path.parent)):
+                # Nobody can tell what is in it; beside a queue only dead letters are of interest.
                 names_in(disk, below, self.findings)
         self.topics = [LedgerTopic(disk, queue, graves, self.findings) for queue, graves in queues.items()]
+
+    def _tell_others(self, queues: set[Path]) -> None:
+        """Tell what lies among the queues and is none, so that nothing is passed over in silence."""
+        for name in names_in(self._disk, self.path):
+            path = self.path / name
+            if path in queues:
+                continue
+            if not is_directory(self._disk, path):
+                self.findings.add(path, None, "it is not imported", is_damage=False)
+            elif segment_paths(self._disk, path):
+                problem = (
+                    "it is not imported: none of its segments is one of LedgerQ, or what is left of one"
+                )
+                self.findings.add(path, None, problem)
+            elif names_in(self._disk, path, self.findings):
+                problem = "it is not imported: it is no queue of LedgerQ"
+                self.findings.add(path, None, problem, is_damage=False)
 
     def close(self) -> None:
         """Nothing is held open."""
 
 
 def _is_queue(disk: Disk, path: Path) -> bool:
-    segments = segment_paths(disk, path)
-    if segments:
-        return any(is_segment(disk, segment) for _, segment in segments)
-    return METADATA in names_in(disk, path)
+    """Whether anything there is of LedgerQ: any part of a queue may be damaged, or gone after a crash."""
+    names = names_in(disk, path)
+    if not _STATE.isdisjoint(names):
+        return True
+    segments = [segment for _, segment in segment_paths(disk, path)]
+    if any(is_segment(disk, segment) for segment in segments):
+        return True
+    if any(INDEX.fullmatch(name) and is_index(disk, path / name) for name in names):
+        return True
+    # Those of GoQueue have the same names, and an index beside them.
+    is_other = any(name.endswith(_OTHER_INDEX) for name in names)
+    return bool(segments) and not is_other and all(is_blank(disk, segment) for segment in segments)
 
 
 def _topics_of_one(queue: Path, disk: Disk) -> dict[Path, list[Path]]:

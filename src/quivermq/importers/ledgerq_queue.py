@@ -1,12 +1,13 @@
 """The messages of a LedgerQ queue, and those that were given up."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from quivermq.disk import Disk
-from quivermq.importers.files import file_bytes, first_bytes, names_in
+from quivermq.importers.files import file_bytes, names_in
 from quivermq.importers.ledgerq_entries import (
     COMPRESSED,
     DATA,
@@ -17,7 +18,7 @@ from quivermq.importers.ledgerq_entries import (
     looks_compressed,
     value_of,
 )
-from quivermq.importers.ledgerq_segments import entries, has_flag
+from quivermq.importers.ledgerq_segments import entries, has_flag, marks_of
 from quivermq.importers.ledgerq_state import METADATA, load_failures, load_metadata, load_seen_ids
 from quivermq.importers.model import Death, Findings, Item, Level, SeenId, SourceGroup, witness
 from quivermq.importers.ranges import RangeSet
@@ -25,9 +26,7 @@ from quivermq.importers.times import rfc3339_us
 
 _SEGMENT = re.compile(r"[0-9]{20}\.log")
 _GRAVE = re.compile(r"dlq|dead", re.IGNORECASE)
-_INDEX = re.compile(r"[0-9]{20}\.idx")
-# What never changes in the header of a segment: all up to when it was made, in nanoseconds.
-_WITNESS_BYTES = 24
+INDEX = re.compile(r"[0-9]{20}\.idx")
 _LEVELS: dict[int, Level] = {0: "low", 1: "normal", 2: "high"}
 _ORIGINAL_ID = "dlq.original_msg_id"
 _STORY = frozenset((_ORIGINAL_ID, "dlq.retry_count", "dlq.failure_reason", "dlq.last_failure"))
@@ -44,11 +43,34 @@ class Original(NamedTuple):
     is_compressed: bool
 
 
+class _PassedOver:
+    """Counts what LedgerQ may have passed over: it takes the highest priority first, and what lies before
+    the one it took counts as consumed, whether it was delivered or not."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._low = self._normal = 0
+
+    def note(self, level: Level) -> None:
+        """The next message before the read position."""
+        if level == "low":
+            self._low += 1
+            return
+        self.count += self._low
+        self._low = 0
+        if level == "normal":
+            self._normal += 1
+        else:
+            self.count += self._normal
+            self._normal = 0
+
+
 class LedgerTopic:
     """A queue directory, and those with its dead letters. One that holds nothing else is its own."""
 
     partitions = 1
     groups: Sequence[SourceGroup] = ()
+    settings: Mapping[str, object] = MappingProxyType({})
 
     def __init__(self, disk: Disk, path: Path, graves: list[Path], findings: Findings) -> None:
         self.name = path.name
@@ -56,11 +78,11 @@ class LedgerTopic:
         self._path = path
         self._graves = graves
         self._findings = findings
+        self.passed_over = 0
 
     @property
     def witnesses(self) -> list[str]:
-        heads = [first_bytes(self._disk, path, _WITNESS_BYTES) for path in self._segments]
-        return [witness(head) for head in heads if len(head) == _WITNESS_BYTES]
+        return [witness(*mark) for path in self._segments for mark in marks_of(self._disk, path)]
 
     @property
     def size_bytes(self) -> int:
@@ -82,12 +104,23 @@ class LedgerTopic:
         failures = load_failures(self._disk, self._path, self._findings)
         has_levels = self._has_levels()
         given_back = 0
+        passed = _PassedOver()
         for item, entry in self._stored(self._path):
             item.level = _level(entry, has_levels)
+            if item.is_consumed:
+                passed.note(item.level)
             if failure := failures.get(entry.id):
                 item.attempts, item.reason = failure
                 given_back += item.is_consumed
             yield item
+        self.passed_over = passed.count
+        if passed.count:
+            problem = (
+                "messages before the read position, behind which one of a higher priority was taken:"
+                f" {passed.count}. LedgerQ moves on when it takes that one, so they may never have been"
+                " delivered; they count as consumed"
+            )
+            self._findings.add(self._path / METADATA, None, problem, is_damage=False)
         if given_back:
             problem = (
                 f"messages that were given back and lie before the read position: {given_back}."
@@ -153,7 +186,7 @@ class LedgerTopic:
         """Tell of segments of which only the index is left, but for those that the queue itself removed:
         they are the oldest, and their index went last."""
         segments = {base for base, _ in segment_paths(self._disk, directory)}
-        indexes = [int(n[:-4]) for n in names_in(self._disk, directory) if _INDEX.fullmatch(n)]
+        indexes = [int(n[:-4]) for n in names_in(self._disk, directory) if INDEX.fullmatch(n)]
         for base in sorted(base for base in indexes if base not in segments):
             if segments and base > min(segments):
                 self._findings.add(directory, None, f"the segment {base:020}.log is missing")

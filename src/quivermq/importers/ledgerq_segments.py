@@ -31,6 +31,9 @@ from quivermq.importers.model import Findings
 
 HEADER_BYTES = 64
 MAGIC = 0x4C445151
+_INDEX_MAGIC = 0x4C445149
+# What never changes in a header: all up to when it was made, in nanoseconds.
+_CONSTANT_BYTES = 24
 _HEADER = Struct("<IHHQqQQ20xI")
 _VERSION = 1
 
@@ -60,8 +63,42 @@ def entries(disk: Disk, path: Path, findings: Findings) -> Iterator[Entry]:
 
 
 def is_segment(disk: Disk, path: Path) -> bool:
-    """Whether a file begins as a segment does."""
-    return first_bytes(disk, path, 4) == MAGIC.to_bytes(4, "little")
+    """Whether a file begins as a segment does. A damaged mark does no harm where an entry follows it."""
+    if first_bytes(disk, path, 4) == MAGIC.to_bytes(4, "little"):
+        return True
+    try:
+        file = disk.open(path)
+    except (FileNotFoundError, StorageFailed):
+        return False
+    try:
+        return _Walk(file, Findings(0)).begins_with_entry()
+    except StorageFailed:
+        return False
+    finally:
+        file.close()
+
+
+def is_index(disk: Disk, path: Path) -> bool:
+    """Whether a file begins as the index of a segment does."""
+    return first_bytes(disk, path, 4) == _INDEX_MAGIC.to_bytes(4, "little")
+
+
+def is_blank(disk: Disk, path: Path) -> bool:
+    """Whether a crash left nothing of the header of a segment, or only room for it."""
+    return not any(first_bytes(disk, path, HEADER_BYTES))
+
+
+def marks_of(disk: Disk, path: Path) -> Iterator[tuple[object, ...]]:
+    """What never changes in a segment, and is in no other: its header, and the first entry that is whole.
+
+    Either may be damaged one day, and then the other is enough.
+    """
+    header = first_bytes(disk, path, HEADER_BYTES)
+    if len(header) == HEADER_BYTES and _HEADER.unpack(header)[-1] == crc32c(header[:-4]):
+        yield ("header", header[:_CONSTANT_BYTES])
+    for entry in entries(disk, path, Findings(0)):
+        yield ("entry", entry.id, entry.timestamp_ns, entry.headers, entry.payload)
+        return
 
 
 def has_flag(disk: Disk, path: Path, flag: int) -> bool:
@@ -111,6 +148,10 @@ class _Walk:
             self._findings.add(self._path, 0, f"its version {version} is not known", length=self._size)
             return False
         return True
+
+    def begins_with_entry(self) -> bool:
+        """Whether a whole entry stands where the first one should."""
+        return self._size > HEADER_BYTES and self._is_entry(HEADER_BYTES)
 
     def entries(self) -> Iterator[Entry]:
         """The whole ones."""

@@ -193,6 +193,16 @@ class SourceTopic(Protocol):
     @property
     def seen_ids(self) -> Sequence[SeenId]: ...
 
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """Those of its settings that a topic here has as well, by their names here."""
+        ...
+
+    @property
+    def passed_over(self) -> int:
+        """Of the consumed messages, how many may never have been delivered. Known when all were read."""
+        ...
+
     def items(self) -> Iterator[Item]:
         """The messages in the order in which they are to be delivered; inside a partition that is their
         own. Identities ascend inside a partition unless the source numbers nothing. Consumed and expired

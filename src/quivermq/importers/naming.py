@@ -5,13 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from quivermq.errors import InvalidRequest
 from quivermq.importers.model import Source, SourceTopic
-from quivermq.topic.names import (
-    DEAD_LETTER_SUFFIX,
-    IMPORTS_TOPIC,
-    NAME_LENGTH_MAX,
-    check_topic_name,
-    is_dead_letter_topic,
-)
+from quivermq.topic.names import IMPORTS_TOPIC, NAME_LENGTH_MAX, check_topic_name, usual_origin
 
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -52,11 +46,8 @@ def _check(made: list[tuple[str, SourceTopic]]) -> None:
     taken: dict[str, str] = {}
     for name, topic in made:
         check_topic_name(name)
-        if is_dead_letter_topic(name):
-            raise InvalidRequest(
-                f"{name} is where dead letters go: name the topic they are of,"
-                f" {name.removesuffix(DEAD_LETTER_SUFFIX)}"
-            )
+        if (origin := usual_origin(name)) is not None:
+            raise InvalidRequest(f"{name} is where dead letters go: name the topic they are of, {origin}")
         if name == IMPORTS_TOPIC:
             raise InvalidRequest(f"{name} is where imports note what they have done: choose another name")
         if name in taken:

@@ -203,7 +203,10 @@ class StreamWriter:
 
     def _put_frame(self, lane: Lane, items: list[Item]) -> Run:
         frame = self._encoded(items, self._sequences.get(lane, 0))
-        first = self._target.put_frame(self.key.topic, frame, lane)
+        # What a producer writes into its headers is not believed, unlike what the source tells.
+        is_dead = items[0].dead is not None
+        put = self._target.put_dead_letters if is_dead else self._target.put_frame
+        first = put(self.key.topic, frame, lane)
         self._sequences[lane] = self._sequences.get(lane, 0) + len(items)
         return Run(lane, first, items)
 

@@ -32,6 +32,10 @@ class TopicSummary:
     groups_left: list[str] = field(default_factory=list)
     """The groups that have been elsewhere here, and were left alone."""
     dedup_ids: int = 0
+    passed_over: int = 0
+    """Of those that count as consumed, how many the source may never have delivered."""
+    settings: dict[str, object] = field(default_factory=dict)
+    """The settings of the source that a topic which is new here got."""
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}

@@ -37,6 +37,7 @@ class View(NamedTuple):
     settings: TopicSettings
     lanes: dict[Lane, range]
     """The offsets of each lane that is in use."""
+    dead_letters_of: str | None
 
 
 class Target(Protocol):
@@ -46,7 +47,7 @@ class Target(Protocol):
         """A topic; None when there is none."""
         ...
 
-    def create(self, topic: str, **settings: object) -> None:
+    def create(self, topic: str, **settings: Any) -> None:
         """Raises TopicExists."""
         ...
 
@@ -58,6 +59,10 @@ class Target(Protocol):
 
     def put_frame(self, topic: str, frame: bytes, lane: Lane) -> int:
         """The offset of the frame's first message; the same when its producer repeats it."""
+        ...
+
+    def put_dead_letters(self, topic: str, frame: bytes, lane: Lane) -> int:
+        """The same of a frame of messages that the source gave up."""
         ...
 
     def put_delayed(self, topic: str, messages: Sequence[Message]) -> None: ...
@@ -104,9 +109,9 @@ class EngineTarget:
             Lane(partition, LANES[lane]): range(log.start, log.end)
             for (partition, lane), log in hosted.topic.lanes().items()
         }
-        return View(self._engine.created_us(topic), hosted.settings, lanes)
+        return View(self._engine.created_us(topic), hosted.settings, lanes, hosted.origin)
 
-    def create(self, topic: str, **settings: object) -> None:
+    def create(self, topic: str, **settings: Any) -> None:
         self._engine.create_topic(topic, **settings)
 
     def alter(self, topic: str, **settings: object) -> None:
@@ -118,6 +123,13 @@ class EngineTarget:
     def put_frame(self, topic: str, frame: bytes, lane: Lane) -> int:
         put = self._engine.queue(topic).put_frame(
             frame, partition=lane.partition, priority=lane.priority, durability="fsync"
+        )
+        assert put.offset is not None, "a frame is never delayed"
+        return put.offset
+
+    def put_dead_letters(self, topic: str, frame: bytes, lane: Lane) -> int:
+        put = self._engine.adopt_dead_letters(
+            topic, frame, partition=lane.partition, priority=lane.priority
         )
         assert put.offset is not None, "a frame is never delayed"
         return put.offset
@@ -164,9 +176,9 @@ class BrokerTarget:
         except TopicNotFound:
             return None
         lanes = {Lane(each.partition, each.priority): range(each.start, each.end) for each in told.lanes}
-        return View(told.created_us, told.settings, lanes)
+        return View(told.created_us, told.settings, lanes, told.dead_letters_of)
 
-    def create(self, topic: str, **settings: object) -> None:
+    def create(self, topic: str, **settings: Any) -> None:
         self._connection.create_topic(topic, **settings)
 
     def alter(self, topic: str, **settings: object) -> None:
@@ -179,6 +191,13 @@ class BrokerTarget:
         publishing = Publishing(self._calls, topic)
         put = self._run(
             publishing.put_frame(frame, lane.partition, lane.priority, "fsync", is_repeatable=True)
+        )
+        assert put.offset is not None, "a frame is never delayed"
+        return put.offset
+
+    def put_dead_letters(self, topic: str, frame: bytes, lane: Lane) -> int:
+        put = self._run(
+            self._calls.adopt_dead_letters(topic, frame, partition=lane.partition, priority=lane.priority)
         )
         assert put.offset is not None, "a frame is never delayed"
         return put.offset

@@ -6,10 +6,11 @@ reads without a name.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 
 from quivermq.disk import Disk
 from quivermq.importers.files import file_bytes
@@ -50,6 +51,8 @@ class TinyTopic:
     # Every id is unique in the world.
     witnesses: tuple[str, ...] = ()
     seen_ids: tuple[SeenId, ...] = ()
+    settings: Mapping[str, object] = MappingProxyType({})
+    passed_over = 0
 
     def __init__(self, disk: Disk, name: str, files: TopicFiles, findings: Findings) -> None:
         self.name = name

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery.dead_letters import STORY_BYTES
-from quivermq.errors import Conflict, TopicExists
+from quivermq.errors import Conflict, InvalidRequest, InvalidSettings, TopicExists
 from quivermq.importers.adopter import Adopter
 from quivermq.importers.encoding import item_bytes, stored_bytes
 from quivermq.importers.group_progress import Finished
@@ -17,12 +17,14 @@ from quivermq.importers.naming import own_name
 from quivermq.importers.stream import StreamKey, StreamWriter
 from quivermq.importers.summary import TopicSummary
 from quivermq.importers.target import Target, View
-from quivermq.topic.names import dead_letter_name
+from quivermq.topic.names import DEAD_LETTER_SUFFIX
 from quivermq.topic.settings import TopicSettings
 
 # What a message takes in its source besides its value, where the reader does not say.
 _ITEM_BYTES = 64
 _TOLD_BYTES = 1024 * 1024
+# A topic's own ttl is for messages that are put from now on, not for those that had none where they were.
+_LATE = frozenset(("ttl_ms",))
 
 
 class Options(NamedTuple):
@@ -54,9 +56,11 @@ class TopicImport:
         self._options = options
         self._summary = TopicSummary(topic.name, name)
         self._ledger = Ledger(target, book, name, options.clock)
-        self._names = {False: name, True: dead_letter_name(name)}
+        self._names = {False: name, True: name + _suffix(target.look(name), name)}
         self._limits = {dead: Limits(target, self._ledger, each) for dead, each in self._names.items()}
         self._waiting_tried = 0
+        # What a topic that was just made gets once its messages are there.
+        self._late: dict[str, object] = {}
         # By whether they are dead letters: the topic as it is, and who writes each partition.
         self._views: dict[bool, View | None] = {}
         self._writers: dict[tuple[bool, int], StreamWriter] = {}
@@ -84,10 +88,15 @@ class TopicImport:
         if not self._options.is_dry:
             # Also one of which nothing is left: whoever looks for it here finds it, and its partitions.
             self._made(False)
+            if self._late:
+                self._target.alter(self._name, **self._late)
         self._adopt()
         for writer in self._writers.values():
             writer.finish()
         self._tell_waiting_tried()
+        self._summary.passed_over = 0 if self._options.wants_all else self._topic.passed_over
+        if self._options.is_dry and self._views[False] is None:
+            self._summary.settings = dict(self._topic.settings)
         return self._summary
 
     def _items(self) -> Iterator[tuple[bool, Iterator[Item]]]:
@@ -112,8 +121,23 @@ class TopicImport:
     def _look(self, *, is_dry: bool) -> None:
         self._views = {is_dead: self._target.look(name) for is_dead, name in self._names.items()}
         self._tell_partitions(self._views[False])
+        self._tell_settings(self._views[False])
         for is_dead, limits in self._limits.items():
             limits.look(self._views[is_dead], is_dry=is_dry)
+
+    def _tell_settings(self, view: View | None) -> None:
+        """Of a topic that is there already, what the source has set otherwise: it is left as it is."""
+        if view is None:
+            return
+        others = [
+            f"{name}={value}"
+            for name, value in self._topic.settings.items()
+            if name != "message_bytes_max" and getattr(view.settings, name) != value
+        ]
+        if others:
+            told = ", ".join(others)
+            problem = f"{self._name} was there, and keeps its settings; {self._topic.name} has {told}"
+            self._source.findings.add(self._source.path, None, problem, is_damage=False)
 
     def _tell_partitions(self, view: View | None) -> None:
         if view is not None and view.settings.partitions < self._topic.partitions:
@@ -259,15 +283,33 @@ class TopicImport:
             return view
         self._ledger.begin()
         name = self._names[is_dead]
-        settings = {} if is_dead else self._new_settings()
         try:
-            self._target.create(name, **settings)
+            if is_dead:
+                self._target.create(name)
+            else:
+                self._create_as_there(name)
         except TopicExists:
             raise Conflict(f"somebody else has just made {name}: import again") from None
         view = self._views[is_dead] = self._target.look(name)
         assert view is not None, "it was made"
         self._limits[is_dead].note_made(view)
         return view
+
+    def _create_as_there(self, name: str) -> None:
+        """Make the topic with the settings that it had, as far as this queue allows."""
+        settings = dict(self._topic.settings)
+        early = {each: value for each, value in settings.items() if each not in _LATE}
+        try:
+            self._target.create(name, **{**early, **self._new_settings()})
+        except InvalidSettings as error:
+            if not settings:
+                raise
+            problem = f"the settings of {self._topic.name} do not fit here, and are not imported: {error}"
+            self._source.findings.add(self._source.path, None, problem, is_damage=False)
+            self._target.create(name, **self._new_settings())
+        else:
+            self._summary.settings = settings
+            self._late = {each: value for each, value in settings.items() if each in _LATE}
 
     def _new_settings(self) -> dict[str, int]:
         settings = {"partitions": self._topic.partitions}
@@ -293,3 +335,14 @@ class TopicImport:
         if seen:
             places = self._writers[False, 0].places if (False, 0) in self._writers else {}
             self._summary.dedup_ids = adopter.adopt_ids(seen, places, now_us)
+
+
+def _suffix(view: View | None, name: str) -> str:
+    """What follows the name of a topic in that of its dead letters. Raises InvalidRequest."""
+    if view is None:
+        return DEAD_LETTER_SUFFIX
+    if view.dead_letters_of is not None:
+        raise InvalidRequest(
+            f"{name} is where dead letters go: name the topic they are of, {view.dead_letters_of}"
+        )
+    return view.settings.dead_letter_suffix

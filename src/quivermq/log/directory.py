@@ -6,7 +6,7 @@ A log is any directory with a segment in it; its name is its path below the data
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
@@ -24,12 +24,15 @@ from quivermq.errors import (
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
+from quivermq.log.open_files import OpenFiles, files_allowed
 from quivermq.log.opening import base_offsets
 from quivermq.metrics import Histogram
 from quivermq.segment.quarantine import DIRECTORY as QUARANTINE
 from quivermq.settings import StorageSettings
 
 LOCK_NAME = "LOCK"
+# What a queue knows of topics that are not open: it holds only while nobody changes their logs.
+CATALOG_NAME = "catalog"
 
 # As long as a file system lets a name be: what may be called how is for the layers above to say.
 _PART = re.compile(r"[A-Za-z0-9._-]{1,255}")
@@ -53,10 +56,11 @@ class DataDirectory:
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
         sync_time: Histogram | None = None,
+        files_max: int | None = None,
     ) -> None:
         self.path = Path(path)
         self.settings = settings or StorageSettings()
-        self.disk = disk or SystemDisk()
+        self.disk: Disk = OpenFiles(disk or SystemDisk(), files_max or files_allowed())
         self._clock = clock or SystemClock()
         self._sync_time = sync_time
         self._check_above()
@@ -100,6 +104,12 @@ class DataDirectory:
                 )
             return self._logs[name]
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a log has failed, and takes nothing any more. Looked at without waiting for anybody."""
+        failures = (log.failure for log in list(self._logs.values()))
+        return any(failure is not None and not isinstance(failure, Closing) for failure in failures)
+
     def remove(self, name: str) -> None:
         """Close the logs at and below that name, and take their files away."""
         check_log_name(name)
@@ -114,16 +124,30 @@ class DataDirectory:
             if name in self._logs:
                 self._logs.pop(name).close()
 
-    def close(self) -> None:
+    def announce(self, url: str) -> None:
+        """Tell whoever finds the directory locked where it is served."""
+        file = self.disk.open(self.path / LOCK_NAME, writable=True)
+        try:
+            # Behind the number of the process, until the next one takes the lock.
+            file.append([f"{url}\n".encode()])
+        finally:
+            file.close()
+
+    def close(self, last: Callable[[], None] | None = None) -> None:
         """Close every log, then let go of the lock. Closing twice is allowed.
 
         Every log is closed, also when one fails; then the first failure is raised. While a log cannot
-        write what it has buffered, the lock is kept, and `close` can be called again.
+        write what it has buffered, the lock is kept, and `close` can be called again. `last` is called when
+        all are closed, and none has failed: it may open some again, to write what relies on that.
         """
         if self._pid != os.getpid():
             return
         with self._opening:
             failures = [failure for log in self._logs.values() if (failure := _close(log))]
+        if last is not None and not failures and not self._is_closed:
+            last()
+        with self._opening:
+            failures += [failure for log in self._logs.values() if (failure := _close(log))]
             self._is_closed = not any(isinstance(failure, DiskRefused) for failure in failures)
         if self._is_closed:
             self._scheduler.close()

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from quivermq.errors import InvalidRequest, MessageTooLarge
-from quivermq.frame import Codec, Frame, Headers, encode
+from quivermq.frame import AnyCodec, Frame, Headers, encode
 from quivermq.settings import StorageSettings
 
 # Key, headers, timestamp, expires_at, dedup_id: the columns of a frame beside the value, in one row.
@@ -76,7 +76,7 @@ def _entry_bytes(value: bytes, rest: Rest | None) -> int:
     return size
 
 
-def lone_frame(entry: Entry, now_us: int, codec: Codec, settings: StorageSettings) -> Frame:
+def lone_frame(entry: Entry, now_us: int, codec: AnyCodec, settings: StorageSettings) -> Frame:
     """A frame of one message, which has no neighbours to be lined up with."""
     value, rest = entry
     key, headers, timestamp, expires_at, dedup_id = _NOTHING if rest is None else rest
@@ -114,12 +114,12 @@ class Gathered:
         self.values.append(value)
         self.bytes += len(value) + _VALUE_OVERHEAD_BYTES if rest is None else _entry_bytes(value, rest)
 
-    def frames(self, now_us: int, codec: Codec, settings: StorageSettings) -> list[Frame]:
+    def frames(self, now_us: int, codec: AnyCodec, settings: StorageSettings) -> list[Frame]:
         """The messages in as few frames as the size of a batch allows."""
         parts = [self] if self.bytes <= settings.batch_bytes else self._parts(settings.batch_bytes)
         return [frame for part in parts for frame in part._frames(now_us, codec, settings)]
 
-    def _frames(self, now_us: int, codec: Codec, settings: StorageSettings) -> list[Frame]:
+    def _frames(self, now_us: int, codec: AnyCodec, settings: StorageSettings) -> list[Frame]:
         try:
             return [self._frame(now_us, codec, settings)]
         except MessageTooLarge:
@@ -128,7 +128,7 @@ class Gathered:
             assert len(halves) > 1, "a single message was checked when it came in"
             return [frame for half in halves for frame in half._frames(now_us, codec, settings)]
 
-    def _frame(self, now_us: int, codec: Codec, settings: StorageSettings) -> Frame:
+    def _frame(self, now_us: int, codec: AnyCodec, settings: StorageSettings) -> Frame:
         values, raw_bytes_max = self.values, settings.frame_raw_bytes_max
         if not self.rests:
             return encode(values, timestamp=now_us, codec=codec, raw_bytes_max=raw_bytes_max)

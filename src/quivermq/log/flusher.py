@@ -8,7 +8,7 @@ from itertools import count
 from typing import Protocol
 
 from quivermq.clock import Clock
-from quivermq.errors import QuiverError
+from quivermq.errors import Closing, QuiverError
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,9 @@ class Flusher:
         while (call := self._wait()) is not None:
             try:
                 call()
+            except Closing:
+                # Whoever closed or deleted the log meanwhile has seen to what was left to write.
+                continue
             except QuiverError as error:
                 # The log keeps what it could not write and tells the next caller; here it is noted.
                 logger.error("background write failed: %s", error)

@@ -5,7 +5,7 @@ from operator import add, sub
 from typing import get_args
 
 from quivermq.disk import Buffer
-from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge
+from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge, UnsupportedFrame
 from quivermq.frame import Frame, Layout, has_removed
 from quivermq.settings import Durability, StorageSettings
 
@@ -79,6 +79,11 @@ def check_foreign_frame(frame: Frame, settings: StorageSettings) -> None:
     """Check a frame that somebody else encoded: everything it claims, and the limits."""
     if frame.is_control:
         raise InvalidFrame("control frames are written by the log alone", position=0)
+    if frame.header.flags:
+        # Each says something that others believe, such as that these are dead letters.
+        raise UnsupportedFrame(
+            f"flags {frame.header.flags:#x} are reserved: only the queue itself sets them", position=0
+        )
     # The limits of the header first: what is over them is not decompressed to find that out.
     check_frame(frame, settings)
     frame.validate()

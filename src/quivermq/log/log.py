@@ -12,7 +12,7 @@ from quivermq.frame import (
     Frame,
     Headers,
     Producer,
-    codec_named,
+    compression_of,
     encode,
     value_frame_bytes,
 )
@@ -23,6 +23,7 @@ from quivermq.log.replacement import Replaced, discard, find_replacement, put_in
 from quivermq.log.retention import Removed, is_expired, removable
 from quivermq.log.truncation import find_cut, make_cut
 from quivermq.log.writing import RETRY_S, LogWriter
+from quivermq.reentry import entered
 from quivermq.segment import Segment, SegmentWriter
 from quivermq.settings import Durability, StorageSettings
 
@@ -85,6 +86,7 @@ class Log(LogWriter):
         expires_at: Sequence[int | None] | None = None,
         dedup_ids: Sequence[str | None] | None = None,
         producer: Producer = ANONYMOUS,
+        flags: int = 0,
         durability: Durability | None = None,
     ) -> int:
         """Append a batch as one frame, all or nothing, and return its first offset."""
@@ -97,6 +99,7 @@ class Log(LogWriter):
             dedup_ids=dedup_ids,
             codec=self._codec,
             producer=producer,
+            flags=flags,
             raw_bytes_max=self.settings.frame_raw_bytes_max,
         )
         check_frame(frame, self.settings)
@@ -111,6 +114,14 @@ class Log(LogWriter):
         """
         word = durability or self.settings.durability
         check_durability(word)
+        frames = self.encoded(batches)
+        offset = self._append_frames(frames)
+        if word == "fsync":
+            self.sync(offset + sum(map(len, frames)))
+        return offset
+
+    def encoded(self, batches: Iterable[Mapping[str, Any]]) -> list[Frame]:
+        """Batches as the frames that would be appended. Raises InvalidRequest."""
         now_us, settings = self._clock.now_us(), self.settings
         frames: list[Frame] = []
         for batch in batches:
@@ -118,16 +129,20 @@ class Log(LogWriter):
             frame = encode(codec=self._codec, raw_bytes_max=settings.frame_raw_bytes_max, **columns)
             check_frame(frame, settings)
             frames.append(frame)
-        offset = self._append_frames(frames)
-        if word == "fsync":
-            self.sync(offset + sum(map(len, frames)))
-        return offset
+        return frames
 
-    def append_frame(self, frame: Buffer | Frame, *, durability: Durability | None = None) -> int:
-        """Append a frame that came from outside, its body as it is, and return its first offset."""
+    def append_frame(
+        self, frame: Buffer | Frame, *, flags: int = 0, durability: Durability | None = None
+    ) -> int:
+        """Append a frame that came from outside, its body as it is, and return its first offset.
+
+        It has no flags itself; `flags` are what the queue says of it.
+        """
         if not isinstance(frame, Frame):
             frame = parse_only(frame, self.settings)
         check_foreign_frame(frame, self.settings)
+        if flags:
+            frame = Frame(frame.header._replace(flags=flags), frame.stored)
         return self._append_frame(frame, durability)
 
     def roll(self) -> None:
@@ -142,7 +157,9 @@ class Log(LogWriter):
         """Go on with other settings. What is written already stays as it is."""
         with self._sync_lock, self._lock:
             self.settings = settings
-            self._codec = codec_named(settings.codec)
+            self._codec = compression_of(
+                settings.codec, settings.compression_level, settings.compression_bytes_min
+            )
 
     def retain(self, *, floor: int | None = None, finished: int = 0) -> Removed:
         """Remove the segments that the settings no longer keep, but none that holds `floor` or more.
@@ -237,6 +254,7 @@ class Log(LogWriter):
         self._writer = self._open()
         self._next_offset = self._synced_end = self._writer.segment.end_offset
 
+    @entered
     def _finish_cut_due(self) -> None:
         """Make a truncation whole that the disk refused in the middle."""
         with self._sync_lock, self._lock:

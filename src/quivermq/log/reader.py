@@ -3,12 +3,12 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 from copy import copy
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 from quivermq.disk import Disk
 from quivermq.errors import Corruption, OffsetOutOfRange
-from quivermq.frame import Frame, Record, left_of
+from quivermq.frame import Frame, Record, each_left
 from quivermq.segment import Segment
 from quivermq.settings import StorageSettings
 
@@ -115,12 +115,8 @@ class LogReader:
         return islice(self._records(start), limit)
 
     def _records(self, start: int | None) -> Iterator[Record]:
-        frames = self.frames(start)
-        for frame in islice(frames, 1):
-            # Only the first frame may begin before what is asked for.
-            skipped = 0 if start is None else start - frame.header.base_offset
-            yield from left_of(frame, frame.records()[skipped:])
-        yield from chain.from_iterable(left_of(frame, frame.records()) for frame in frames)
+        for frame in self.frames(start):
+            yield from each_left(frame, 0 if start is None else start)
 
     def find_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than `timestamp` (µs); `end` when all are."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
-from quivermq.disk import Disk, File, SystemDisk
-from quivermq.log.directory import check_exists, find_logs, locked
+from quivermq.disk import Disk, File, SystemDisk, remove_tree
+from quivermq.log.directory import CATALOG_NAME, LOCK_NAME, check_exists, find_logs, locked
 from quivermq.log.gap import gap_frames
 from quivermq.log.opening import base_offsets, tidy
 from quivermq.log.survey import Progress, Survey, segments_of, survey
@@ -61,7 +61,16 @@ def repair(
             for _, opened in segments_of(disk, directory, settings):
                 done.segments += 1
                 _mend(done, survey(*opened(), progress), now_us)
+        if done.indexes_rebuilt:
+            _forget_catalog(disk, path)
     return done
+
+
+def _forget_catalog(disk: Disk, path: Path) -> None:
+    """Let the queue look at its topics anew: what it knew of them was told by the logs before."""
+    for directory in (path, *path.parents):
+        if disk.exists(directory / LOCK_NAME):
+            remove_tree(disk, directory / CATALOG_NAME)
 
 
 def _mend(done: Repair, seen: Survey, now_us: int) -> None:

@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quivermq.disk import Buffer, Disk
-from quivermq.errors import Conflict, DiskRefused, InvalidFrame, InvalidRequest, QuiverError
-from quivermq.frame import Frame, Header, is_bound, parse_header, stamp_of
+from quivermq.errors import (
+    Conflict,
+    DiskRefused,
+    InvalidFrame,
+    InvalidRequest,
+    QuiverError,
+    UnsupportedFrame,
+)
+from quivermq.frame import Flag, Frame, Header, is_bound, parse_header, stamp_of
 from quivermq.frame.compaction import is_compacted_run
 from quivermq.segment import Damage, Index, Segment, copy_range, index_path, write_index
 from quivermq.segment.scan import Scan
@@ -125,6 +132,10 @@ def _check_bodies(data: Buffer, old: Sequence[_Old], new: Sequence[_New], raw_by
     """Check the frames in full, one after the other. Raises InvalidFrame, InvalidRequest."""
     notes = {each.header.base_offset for each in old if each.is_fixed}
     for position, header in new:
+        if header.flags & ~Flag.CONTROL:
+            raise UnsupportedFrame(
+                f"flags {header.flags:#x} are reserved: only the queue itself sets them", position=position
+            )
         if header.raw_bytes > raw_bytes_max:
             # Everybody who reads it later has this limit.
             raise InvalidFrame(

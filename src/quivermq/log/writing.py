@@ -8,7 +8,8 @@ at `buffered` in `_buffer` and at `fsync` in a group commit, and become one fram
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Self, TypeVar
@@ -18,7 +19,7 @@ from quivermq.disk import Disk, SystemDisk
 from quivermq.errors import Closing, Corruption, DiskRefused, QuiverError, StorageFailed
 from quivermq.frame import (
     Frame,
-    codec_named,
+    compression_of,
 )
 from quivermq.log.commit import GroupCommit
 from quivermq.log.entries import Entry, Gathered, lone_frame
@@ -27,6 +28,7 @@ from quivermq.log.gap import gap_frames
 from quivermq.log.opening import recover_directory
 from quivermq.log.reader import LogReader
 from quivermq.metrics import Histogram
+from quivermq.reentry import entered
 from quivermq.segment import Segment, SegmentWriter, Tail
 from quivermq.settings import StorageSettings
 
@@ -62,7 +64,9 @@ class LogWriter(LogReader):
         self._sync_lock = threading.Lock()
         self._replacing = threading.Lock()
         self._commit = GroupCommit(self._commit_group, self.directory)
-        self._codec = codec_named(settings.codec)
+        self._codec = compression_of(
+            settings.codec, settings.compression_level, settings.compression_bytes_min
+        )
         self._buffer = Gathered()
         self._flush_is_scheduled = False
         self._sync_is_scheduled = False
@@ -218,6 +222,52 @@ class LogWriter(LogReader):
         frame_bytes = sum(frame.header.frame_bytes for frame in frames)
         return self._write(SegmentWriter.append, frames, frame_bytes)
 
+    @contextmanager
+    def staging(self, frames: Sequence[Frame]) -> Iterator[Callable[[], int]]:
+        """Write frames where nobody sees them yet, and hold the log meanwhile.
+
+        What this yields shows them, and returns their first offset; leaving without it takes them away.
+        Whoever stages in several logs of a topic does so by partition and lane. Raises DiskRefused.
+        """
+        with self._lock:
+            self._check_usable()
+            self._flush_buffer()
+            shown: list[int] = []
+            show = self._stage(frames, shown)
+            try:
+                yield show
+            finally:
+                if not shown:
+                    self._unstage()
+
+    def _stage(self, frames: Sequence[Frame], shown: list[int]) -> Callable[[], int]:
+        now_us, frame_bytes = self._clock.now_us(), sum(frame.header.frame_bytes for frame in frames)
+        try:
+            if self._is_full(frame_bytes, now_us):
+                self._roll()
+            base = self._writer.segment.end_offset
+            show = self._writer.stage(frames, now_us)
+        except StorageFailed as error:
+            self._failure = error
+            raise
+
+        def show_all() -> int:
+            show()
+            self._next_offset = self._writer.segment.end_offset
+            if not self._sync_is_scheduled:
+                self._schedule_sync()
+            shown.append(base)
+            return base
+
+        return show_all
+
+    def _unstage(self) -> None:
+        try:
+            self._writer.unstage()
+        except StorageFailed as error:
+            self._failure = error
+            raise
+
     def _write(
         self, append: Callable[[SegmentWriter, Written, int], None], written: Written, frame_bytes: int
     ) -> int:
@@ -235,9 +285,12 @@ class LogWriter(LogReader):
             raise
         self._next_offset = writer.segment.end_offset
         if not self._sync_is_scheduled:
-            self._sync_is_scheduled = True
-            self._scheduler.schedule(self.settings.fsync_interval_ms / 1000, self._sync_due)
+            self._schedule_sync()
         return base
+
+    def _schedule_sync(self) -> None:
+        self._sync_is_scheduled = True
+        self._scheduler.schedule(self.settings.fsync_interval_ms / 1000, self._sync_due)
 
     def _flush_buffer(self) -> None:
         if not self._buffer.values:
@@ -289,6 +342,7 @@ class LogWriter(LogReader):
             return [lone_frame(entries[0], now_us, codec, settings)]
         return Gathered(entries).frames(now_us, codec, settings)
 
+    @entered
     def _flush_due(self) -> None:
         self._flush_is_scheduled = False
         if self._failure is None:
@@ -300,6 +354,7 @@ class LogWriter(LogReader):
                 self._scheduler.schedule(RETRY_S, self._flush_due)
                 raise
 
+    @entered
     def _sync_due(self) -> None:
         self._sync_is_scheduled = False
         if self._failure is None:
@@ -336,6 +391,16 @@ class LogWriter(LogReader):
         self._retired.clear()
 
 
+def append_together(parts: Sequence[tuple[LogWriter, Sequence[Frame]]]) -> list[int]:
+    """Append frames to several logs, to all of them or, when one has no room, to none.
+
+    Returns the first offset in each. The logs come in the order in which everybody takes them.
+    """
+    with ExitStack() as held:
+        staged = [held.enter_context(log.staging(frames)) for log, frames in parts]
+        return [show() for show in staged]
+
+
 def _missing_end(segment: Segment, tail: Tail) -> Corruption:
     """Without its end, the records of some state would bring about another one: that is for a repair."""
     return Corruption(
@@ -357,4 +422,5 @@ def _disown() -> None:
         log._failure = Closing(f"{log.directory} was opened before the fork: open it in the child")
 
 
-os.register_at_fork(after_in_child=_disown)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)

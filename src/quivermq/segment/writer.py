@@ -5,8 +5,9 @@ their file only behind a sync, because each promises that what lies before it is
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 from quivermq.disk import Buffer, Disk, File
@@ -103,17 +104,42 @@ class SegmentWriter:
         Raises DiskRefused, after which the next append may succeed, or StorageFailed, after which none
         will.
         """
-        segment = self.segment
+        buffers, notes, end_offset = self._stamped(frames, append_time)
+        self._write(buffers, notes, end_offset, append_time)
+
+    def stage(self, frames: Sequence[Frame], append_time: int) -> Callable[[], None]:
+        """Write frames behind the end, where nobody sees them until what this returns is called.
+
+        Or `unstage`; nothing else may be appended before. Raises as `append`, and then nothing is there.
+        """
+        buffers, notes, end_offset = self._stamped(frames, append_time)
+        if end_offset > OFFSET_MAX:
+            raise self._out_of_range(end_offset)
+        try:
+            written = self._log_file.append(buffers)
+        except BaseException:
+            self.unstage()
+            raise
+        return partial(self._show, written, notes, end_offset, append_time)
+
+    def unstage(self) -> None:
+        """Take away for good what was staged and not shown."""
+        self._cut()
+
+    def _stamped(
+        self, frames: Sequence[Frame], append_time: int
+    ) -> tuple[list[Buffer], list[tuple[int, int, int]], int]:
+        """The bytes of frames at the end, what the index notes of each, and the offset behind them."""
         buffers: list[Buffer] = []
         notes: list[tuple[int, int, int]] = []
-        offset, position = segment.end_offset, segment.end
+        offset, position = self.segment.end_offset, self.segment.end
         for frame in frames:
             header = frame.header
             buffers += frame.buffers_at(offset, append_time)
             notes.append((offset, header.timestamp_max, position))
             offset += header.message_count
             position += header.frame_bytes
-        self._write(buffers, notes, offset, append_time)
+        return buffers, notes, offset
 
     def append_value(self, value: bytes, append_time: int) -> None:
         """As `append` with a frame of one message, which is only a value and came in at that time."""
@@ -132,9 +158,10 @@ class SegmentWriter:
         """Write the buffers, and note for the index the offset, timestamp and position of each frame."""
         segment = self.segment
         if end_offset > OFFSET_MAX:
-            raise OffsetOutOfRange(end_offset, start=segment.base_offset, end=OFFSET_MAX)
+            raise self._out_of_range(end_offset)
         end = segment.end
         try:
+            # As `_show`, which every message would have to wait for.
             written = self._log_file.append(buffers)
             for note in notes:
                 self._note(*note)
@@ -151,6 +178,22 @@ class SegmentWriter:
                 self._note.cut(end)
                 self._cut()
             raise
+
+    def _out_of_range(self, end_offset: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(end_offset, start=self.segment.base_offset, end=OFFSET_MAX)
+
+    def _show(
+        self, written: int, notes: Sequence[tuple[int, int, int]], end_offset: int, append_time: int
+    ) -> None:
+        """Let everybody see what was written."""
+        segment = self.segment
+        for note in notes:
+            self._note(*note)
+        if self.first_append_time is None:
+            self.first_append_time = append_time
+        # The bytes first, as above.
+        segment.end += written
+        segment.end_offset = end_offset
 
     def _cut(self) -> None:
         """Take away what a refused write left, for good.

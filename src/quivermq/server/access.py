@@ -2,18 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from quivermq.errors import Denied
 from quivermq.server.http import Request
-from quivermq.topic.names import DEAD_LETTER_SUFFIX, is_dead_letter_topic
-
-KeyScope = Literal["read", "write", "admin"]
+from quivermq.server.permissions import SCOPES, KeyScope
 
 ALL_TOPICS = ">"
-
-# Each includes those before it.
-SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +28,24 @@ class ApiKey:
     def is_for_all_topics(self) -> bool:
         return ALL_TOPICS in self.topics
 
-    def allows(self, topic: str) -> bool:
+    def allows(self, topic: str, origin: str | None) -> bool:
         """Whether the key is for a topic, or for every topic that a pattern stands for.
 
-        A key for a topic is for its dead letters too: they are its messages.
+        `origin` is the topic whose dead letters it has, if any. A key for a topic is for its dead letters
+        too: they are its messages.
         """
         if self.is_for_all_topics:
             return True
-        if is_dead_letter_topic(topic):
-            alive = topic.removesuffix(DEAD_LETTER_SUFFIX)
-            # Otherwise `orders.*` would be taken for the dead letters of `orders`.
-            own = [allowed for allowed in self.topics if is_dead_letter_topic(allowed)]
-            return _any_covers(own, topic) or _any_covers(self.topics, alive)
-        return _any_covers(self.topics, topic)
+        if origin is None:
+            return _any_covers(self.topics, topic)
+        # Otherwise `orders.*` would be taken for the dead letters of `orders`.
+        own = [allowed for allowed in self.topics if allowed.endswith(topic.removeprefix(origin))]
+        return _any_covers(own, topic) or _any_covers(self.topics, origin)
 
 
 def may_see(request: Request, topic: str) -> bool:
     """Whether who asks may know of a topic: for calls that list topics, and leave out the others."""
-    return request.key is None or request.key.allows(topic)
+    return request.key is None or request.key.allows(topic, request.origin_of(topic))
 
 
 def check_topics(request: Request, topics: Iterable[str]) -> None:
@@ -62,7 +56,7 @@ def check_topics(request: Request, topics: Iterable[str]) -> None:
     if request.key is None:
         return
     for topic in topics:
-        if not request.key.allows(topic):
+        if not request.key.allows(topic, request.origin_of(topic)):
             raise Denied(f"this key is not for {topic[:300]}: ask for one whose topics include it")
 
 

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 from quivermq.errors import NotFound, QuiverError, Unauthenticated, Unavailable
 from quivermq.server.broker import Broker
+from quivermq.server.hiding import Hiding
 from quivermq.server.http import Later, Request, Response, json_response
 from quivermq.server.meter import RequestMeter
 from quivermq.server.routing import Answer, Route, Router
@@ -55,25 +57,36 @@ class App:
                 if self._gate is not None:
                     self._gate(request, route)
             except QuiverError as error:
-                response = error_response(error)
+                response = error_response(error, self.broker.hiding)
             except Exception:
                 response = _unforeseen(request)
             else:
                 request.is_admitted = True
+                request.body_bytes_max = route.body_limit
                 return None
         self._count(route, start, response)
         return response
 
     def _call(self, request: Request, route: Route) -> Answer:
         try:
-            if self._gate is not None and not request.is_admitted:
+            if self._gate is not None and not (request.is_admitted and self.broker.is_welcome(request.key)):
+                # A key may have been revoked while a large body arrived.
                 self._gate(request, route)
+            topic = request.params.get("topic") if self.broker.engine.has_resting else None
+            if topic is not None and self.broker.has_to_open(topic):
+                return self._after_opening(topic, request, route)
             return route.call(self.broker, request)
         except QuiverError as error:
             self.broker.note(error)
-            return error_response(error)
+            return error_response(error, self.broker.hiding)
         except Exception:
             return _unforeseen(request)
+
+    async def _after_opening(self, topic: str, request: Request, route: Route) -> Response:
+        """Have topics opened in a thread: a handler finds them open, and nobody waits for the disk here."""
+        await self.broker.run(self.broker.open_topic, topic)
+        answer = route.call(self.broker, request)
+        return answer if isinstance(answer, Response) else await answer
 
     async def _settled(
         self, answer: Awaitable[Response], request: Request, route: Route | None, start: float
@@ -82,7 +95,7 @@ class App:
             response = await answer
         except QuiverError as error:
             self.broker.note(error)
-            response = error_response(error)
+            response = error_response(error, self.broker.hiding)
         except Exception:
             response = _unforeseen(request)
         self._count(route, start, response)
@@ -110,10 +123,11 @@ def _unforeseen(request: Request) -> Response:
     return error_response(QuiverError("the broker failed: its log has the details of this request id"))
 
 
-def error_response(error: QuiverError) -> Response:
-    """An error in JSON, with the fields it was raised with."""
-    told = {"code": error.code, "message": str(error), "retryable": error.retryable}
-    fields = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
+def error_response(error: QuiverError, hiding: Hiding | None = None) -> Response:
+    """An error in JSON, with the fields it was raised with. One that may name files needs `hiding`."""
+    message = str(error) if hiding is None else hiding.message(error)
+    told = {"code": error.code, "message": message, "retryable": error.retryable}
+    fields = {name: _plain(value, hiding) for name, value in vars(error).items() if name[:1] != "_"}
     response = json_response({"error": {**fields, **told}}, error.http_status)
     if isinstance(error, Unavailable):
         response.headers = {"Retry-After": "1"}
@@ -122,9 +136,11 @@ def error_response(error: QuiverError) -> Response:
     return response
 
 
-def _plain(value: object) -> object:
-    if value is None or isinstance(value, int | float | str):
+def _plain(value: object, hiding: Hiding | None) -> object:
+    if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value)
+        return [_plain(item, hiding) for item in value]
+    if isinstance(value, Path) and hiding is not None:
+        return hiding.path(value)
+    return str(value) if hiding is None else hiding.text(str(value))

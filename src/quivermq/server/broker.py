@@ -4,16 +4,24 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from quivermq.engine import Engine
-from quivermq.errors import FsyncFailed, QuiverError, StorageFailed
+from quivermq.errors import DiskFull, FsyncFailed, InvalidSettings, QuiverError, StorageFailed
+from quivermq.server.access import ApiKey
+from quivermq.server.hiding import Hiding
 from quivermq.settings import Durability, ServerSettings
+from quivermq.topic.names import Pattern, is_pattern
 
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+# So long after the disk refused something, it counts as full.
+_FULL_S = 5.0
 
 
 class Broker:
@@ -22,15 +30,23 @@ class Broker:
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         self.engine = engine
         self.settings = settings
+        self.hiding = Hiding(engine.path)
         self.is_draining = False
         self.on_drain: list[Callable[[], None]] = []
         """Called once the broker is told to stop: whoever makes clients wait lets them go."""
+        self.is_welcome: Callable[[ApiKey | None], bool] = lambda _: True
+        """Whether who came with this key, or without one, may stay: whoever knows the keys says so."""
+        self.look_at_keys: Callable[[], bool] = lambda: False
+        """Read the keys again; whether they have changed."""
+        self.on_keys: list[Callable[[], None]] = []
+        """Called when keys have changed: whoever makes clients wait sends those away that may not stay."""
         self.count_connections: Callable[[], int] = lambda: 0
         """How many connections are open: whoever accepts them knows."""
         self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="quiver-worker")
         self.failure: FsyncFailed | None = None
         """Why some log takes no more messages until the broker is started again."""
         self._told_failure = ""
+        self._full_until = 0.0
         self._parts: dict[Any, Any] = {}
 
     def part(self, kind: Callable[["Broker"], T]) -> T:
@@ -56,8 +72,28 @@ class Broker:
             return True
         return hosted is None or (durability or hosted.settings.durability) == "fsync"
 
+    def has_to_open(self, topic: str) -> bool:
+        """Whether a topic, or one that a pattern matches, is there and not open."""
+        if not is_pattern(topic):
+            return self.engine.is_resting(topic)
+        return self.engine.has_resting
+
+    def open_topic(self, topic: str) -> None:
+        """Open a topic, or those that a pattern matches. For a thread.
+
+        One that cannot be opened is told to whoever asks for it. Raises DiskRefused, InvalidName.
+        """
+        if is_pattern(topic):
+            self.engine.find_by(Pattern(topic))
+        else:
+            with suppress(StorageFailed, InvalidSettings):
+                self.engine.find(topic)
+
     def note(self, error: QuiverError) -> None:
         """Take notice of what a client is told: who looks after the disk does not read answers."""
+        if isinstance(error, DiskFull) and error.free_bytes_min is None:
+            # The figures of the file system may say otherwise, as where there is a quota.
+            self._full_until = self.engine.clock.monotonic() + _FULL_S
         if isinstance(error, StorageFailed):
             if isinstance(error, FsyncFailed):
                 self.failure = error
@@ -65,6 +101,19 @@ class Broker:
             if self._told_failure != (text := str(error)):
                 self._told_failure = text
                 logger.error("%s", text, extra={"code": error.code})
+
+    def check_keys(self) -> bool:
+        """Look whether keys have changed, and if so, send away who may not stay."""
+        if not self.look_at_keys():
+            return False
+        for look in self.on_keys:
+            look()
+        return True
+
+    @property
+    def was_full(self) -> bool:
+        """Whether the disk refused something just now."""
+        return self.engine.clock.monotonic() < self._full_until
 
     def drain(self) -> None:
         """Let go of everybody who waits, and make nobody wait from now on."""

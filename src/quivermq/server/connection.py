@@ -3,21 +3,24 @@
 Nothing here makes a task where an answer is there at once, or a timer; and there is one write for all
 answers to what one read brought. A request begins only when the one before it was answered and while the
 client takes its answers. What it sends meanwhile waits in a queue, and then nothing more is read, so the
-queue holds what one read brought.
+queue holds what one read brought. A large answer goes to the transport piece by piece, so that what a
+client does not take is known, and counts: see `memory`.
 """
 
 import asyncio
 import logging
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 from quivermq.errors import Unavailable
+from quivermq.server.access import ApiKey
 from quivermq.server.app import error_response
 from quivermq.server.edge import Edge, access_log
 from quivermq.server.heads import CLOSE, CONTINUE, has_body, head
 from quivermq.server.http import Later, Request, Response
-from quivermq.server.reading import Reader, problem
+from quivermq.server.reading import UNASKED_BYTES, Reader, problem
 from quivermq.server.stream import LiveStream
 
 logger = logging.getLogger(__name__)
@@ -26,6 +29,8 @@ _NEVER = math.inf
 
 # When more waits to be sent, the transport gets it at once, and says whether the client keeps up.
 _UNSENT_BYTES_MAX = 64 * 1024
+# A transport takes whatever it is given, and over TLS makes a copy of it: so it gets no more than this.
+_PIECE_BYTES = 512 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -33,7 +38,10 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_begun",
+        "_below",
         "_edge",
+        "_has_held",
+        "_is_aborted",
         "_is_answering",
         "_is_blocked",
         "_is_closing",
@@ -44,9 +52,13 @@ class Connection(asyncio.Protocol):
         "_queue",
         "_reader",
         "_request",
+        "_rest",
+        "_rest_bytes",
         "_stream",
+        "_stream_key",
         "_task",
         "_transport",
+        "_unsent",
         "_unsent_bytes",
         "deadline",
     )
@@ -54,8 +66,12 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _reader: Reader
 
-    def __init__(self, edge: Edge, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, edge: Edge, loop: asyncio.AbstractEventLoop, *, below: asyncio.Transport | None = None
+    ) -> None:
         self._edge = edge
+        # What carries the bytes of TLS.
+        self._below = below
         self._loop = loop
         self.deadline = edge.read_deadline
         self._begun = 0
@@ -63,14 +79,22 @@ class Connection(asyncio.Protocol):
         self._request: Request | None = None
         self._task: asyncio.Future[Response] | Later | None = None
         self._stream: LiveStream | None = None
+        self._stream_key: ApiKey | None = None
         self._is_answering = False
         self._is_paused = False
         # Answering or paused: no request may begin.
         self._is_blocked = False
         self._is_closing = False
+        self._is_aborted = False
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._unsent_bytes = 0
+        # What to call for answers that may not have been sent as a whole.
+        self._unsent: list[Callable[[], None]] = []
+        # What the transport has yet to get. There is something only while it is paused.
+        self._rest: deque[bytes | memoryview] = deque()
+        self._rest_bytes = 0
+        self._has_held = False
 
     # What the event loop calls.
 
@@ -94,10 +118,14 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         reader.feed(data)
-        if reader.is_reading and reader.begun != self._begun:
-            self._begun = reader.begun
-            if not self._is_blocked:
-                self.deadline = self._edge.read_deadline
+        if reader.is_reading:
+            if reader.begun != self._begun:
+                self._begun = reader.begun
+                if not self._is_blocked:
+                    self.deadline = self._edge.read_deadline
+            self._hold_body()
+        elif self._has_held:
+            self._account()
         if reader.wants_continue or reader.refusal is not None:
             self._go_on()
         elif self._out:
@@ -106,30 +134,48 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         # Nobody can tell a client that only stopped sending from one that is gone, and waiting for messages
         # in the name of one that is gone would keep them from others.
+        self._note_sent()
         self._close()
-        return False
+        # The transport would close itself before it got the rest. With TLS it does so in any case.
+        return bool(self._rest) and self._below is None
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - A client may go as it likes.
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is None and not (self._is_paused or self._is_aborted):
+            # Closing waits until everything is sent, unless the client is gone.
+            self._unsent.clear()
         self._edge.leave(self)
+        self._has_held = False
         self._is_closing = self._is_blocked = True
         self._reader.stop()
         self._queue.clear()
         self._out.clear()
+        self._rest.clear()
+        self._rest_bytes = 0
         if self._task is not None:
             self._task.cancel()
         if self._stream is not None:
             self._stream.end()
+        for tell in self._unsent:
+            tell()
+        self._unsent.clear()
 
     def pause_writing(self) -> None:
         self._is_paused = self._is_blocked = True
-        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._unsent_bytes = self._buffered_bytes()
         self._set_deadline()
         if self._stream is not None:
             self._stream.is_paused = True
+            self._hold_answer()
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        if self._rest:
+            self._write_rest()
+            if self._is_paused:
+                return
         self._is_blocked = self._is_answering or self._is_closing
+        if self._has_held:
+            self._account()
         self._set_deadline()
         if self._stream is not None:
             self._stream.is_paused = False
@@ -155,7 +201,26 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without sending what was not sent."""
+        self._note_sent()
+        self._is_aborted = True
         self._transport.abort()
+
+    def send_away(self, is_welcome: Callable[[ApiKey | None], bool]) -> None:
+        """End a stream at once when the key for it was revoked: it may have more to tell otherwise."""
+        if self._stream is None or is_welcome(self._stream_key):
+            return
+        self._stream.end()
+        if self._is_paused:
+            self.abort()
+        else:
+            self._close()
+
+    def give_up(self) -> None:
+        """Somebody else needs the room: a body that stands still is refused, an answer is not sent."""
+        if self._reader.is_reading and not (self._is_blocked or self._is_closing):
+            self._refuse(_no_memory())
+        else:
+            self.abort()
 
     # Answering.
 
@@ -175,6 +240,8 @@ class Connection(asyncio.Protocol):
         self._is_answering = self._is_blocked = True
         self.deadline = _NEVER
         self._request = request
+        if len(request.body) > UNASKED_BYTES:
+            self._account()
         if isinstance(answer, Later):
             self._task = answer
             answer.then = self._on_answer
@@ -194,7 +261,11 @@ class Connection(asyncio.Protocol):
         request, self._request, self._task = self._request, None, None
         assert request is not None
         self._is_answering = False
+        if self._has_held:
+            self._account()
         if self._is_closing:
+            if response.unsent is not None:
+                response.unsent()
             self.abort()
             return
         self._is_blocked = self._is_paused
@@ -213,19 +284,22 @@ class Connection(asyncio.Protocol):
         if request.method != "HEAD" and has_body(response):
             self._out.append(response.body)
             self._out_bytes += len(response.body)
+        if response.unsent is not None:
+            self._unsent.append(response.unsent)
         if edge.is_logging:
             _log_access(request, response)
         if not self._is_blocked:
             self.deadline = edge.idle_deadline
         if response.stream is not None and request.method != "HEAD":
-            self._begin_stream(response)
+            self._begin_stream(request, response)
         elif is_last:
             self._close()
         elif self._out_bytes > _UNSENT_BYTES_MAX:
             self._flush()
 
-    def _begin_stream(self, response: Response) -> None:
+    def _begin_stream(self, request: Request, response: Response) -> None:
         assert response.stream is not None
+        self._stream_key = request.key
         self._flush()
         self._is_answering = self._is_blocked = True
         self._reader.stop()
@@ -257,11 +331,78 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         out, self._out = self._out, []
-        if self._out_bytes > _UNSENT_BYTES_MAX:
-            self._transport.writelines(out)
-        else:
+        if self._out_bytes <= _UNSENT_BYTES_MAX and not self._rest:
             self._transport.write(b"".join(out))
+        else:
+            self._rest.extend(out)
+            self._rest_bytes += sum(map(len, out))
+            if not self._is_paused:
+                self._write_rest()
         self._out_bytes = 0
+        if self._unsent:
+            self._note_sent()
+
+    def _write_rest(self) -> None:
+        """Give the transport what it takes."""
+        while self._rest and not self._is_paused:
+            self._transport.writelines(self._piece())
+        if self._rest:
+            self._hold_answer()
+        elif self._is_closing:
+            self._transport.close()
+
+    def _piece(self) -> list[bytes | memoryview]:
+        """The next bytes that were not sent."""
+        rest, piece, room = self._rest, list[bytes | memoryview](), _PIECE_BYTES
+        while rest and room:
+            part = rest.popleft()
+            if len(part) > room:
+                whole = memoryview(part)
+                part = whole[:room]
+                rest.appendleft(whole[room:])
+            piece.append(part)
+            room -= len(part)
+        self._rest_bytes -= _PIECE_BYTES - room
+        return piece
+
+    def _note_sent(self) -> None:
+        """Nobody is called for answers that are on their way."""
+        if not self._unsent or self._out or self._rest:
+            return
+        # A transport that failed has an empty buffer as well.
+        if not (self._transport.is_closing() or self._buffered_bytes()):
+            self._unsent.clear()
+
+    # What the broker holds for the client.
+
+    def _account(self) -> None:
+        """Tell the budget what this connection holds now."""
+        held = self._reader.held_bytes + self._rest_bytes
+        if self._request is not None:
+            held += len(self._request.body)
+        if self._queue:
+            held += sum(len(request.body) for request in self._queue)
+        if self._is_paused:
+            held += self._buffered_bytes()
+        self._has_held = held > 0
+        self._edge.memory.hold(self, held, self._edge.now)
+
+    def _hold_body(self) -> None:
+        """A part of a request has arrived: it is refused where there is no room for it."""
+        self._account()
+        if not self._edge.make_room() and self._reader.is_reading:
+            self._reader.refuse(_no_memory())
+            self._account()
+
+    def _hold_answer(self) -> None:
+        """The client does not take its answer as it comes: whoever takes nothing for longest has to go."""
+        self._account()
+        self._edge.make_room(at_any_cost=True)
+
+    def _buffered_bytes(self) -> int:
+        """What the transport has, and what carries the bytes of TLS."""
+        buffered = self._transport.get_write_buffer_size()
+        return buffered if self._below is None else buffered + self._below.get_write_buffer_size()
 
     # Ending.
 
@@ -272,7 +413,8 @@ class Connection(asyncio.Protocol):
         self._reader.stop()
         self._is_closing = self._is_blocked = True
         self.deadline = self._edge.write_deadline
-        self._transport.close()
+        if not self._rest:
+            self._transport.close()
 
     def _refuse(self, response: Response) -> None:
         """Send this as the last answer, and close as soon as the client does."""
@@ -296,8 +438,14 @@ class Connection(asyncio.Protocol):
             self.deadline = edge.read_deadline if self._reader.is_reading else edge.idle_deadline
 
     def _has_taken_some(self) -> bool:
-        before, self._unsent_bytes = self._unsent_bytes, self._transport.get_write_buffer_size()
+        before, self._unsent_bytes = self._unsent_bytes, self._buffered_bytes() + self._rest_bytes
         return self._unsent_bytes < before
+
+
+def _no_memory() -> Response:
+    return error_response(
+        Unavailable("the broker holds as much as server.memory_bytes_max allows: retry later, or send less")
+    )
 
 
 def _log_access(request: Request, response: Response) -> None:

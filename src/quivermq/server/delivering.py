@@ -28,6 +28,7 @@ class LeaseOut(msgspec.Struct):
     partition: int
     priority: str
     attempt: int
+    is_last_attempt: bool
     token: str
     deadline: int
     runs: list[int]
@@ -58,6 +59,7 @@ def packed(taken: Iterable[Taken], now_us: int) -> bytes:
                 cursor.partition,
                 LANES[lane],
                 lease.attempt,
+                cursor.is_last_attempt(lease),
                 f"{lease.token:x}",
                 lease.deadline,
                 flat,

@@ -9,19 +9,24 @@ from itertools import count
 from typing import Protocol
 
 from quivermq.clock import Clock
+from quivermq.server.access import ApiKey
 from quivermq.server.heads import date_line
 from quivermq.server.http import Request, Response
+from quivermq.server.memory import HANDSHAKE_BYTES, Memory
 from quivermq.server.routing import Answer
 from quivermq.settings import ServerSettings
 
 access_log = logging.getLogger("quivermq.server.access")
 
 # How often connections are looked at: no timeout is more exact than this.
-_SWEEP_S_MAX = 1.0
+_SWEEP_S_MAX = 0.5
 _SWEEP_S_MIN = 0.01
 
 # So many connections beyond the limit are told so; further ones are cut off without a word.
 _REFUSED_MAX = 100
+
+# Of the memory for all clients, this part of the whole may go to TLS handshakes.
+_HANDSHAKES_PART = 4
 
 # How long a connection stays open to read what the client was still sending when it was refused. Closing
 # at once would reset it, and the client would see a broken connection in place of the answer.
@@ -46,6 +51,14 @@ class Guest(Protocol):
         """Close, whatever is going on."""
         ...
 
+    def send_away(self, is_welcome: Callable[[ApiKey | None], bool]) -> None:
+        """End an answer without an end, unless its client may stay."""
+        ...
+
+    def give_up(self) -> None:
+        """Let go of what it makes the broker hold: somebody else needs the room."""
+        ...
+
 
 class Edge:
     """The connections and what they need to know. Belongs to the event loop's thread."""
@@ -62,6 +75,8 @@ class Edge:
         self._clock = clock
         self.settings = settings
         self.guests: set[Guest] = set()
+        self.memory = Memory(settings.memory_bytes_max)
+        self.handshakes = 0
         self._emptied = asyncio.Event()
         self.is_draining = False
         self.is_logging = False
@@ -83,6 +98,7 @@ class Edge:
         Connections read the time from here, because asking the system for it costs more.
         """
         settings, now = self.settings, self._clock.monotonic()
+        self.now = now
         self.read_deadline = now + settings.read_timeout_ms / 1000
         self.idle_deadline = now + settings.idle_timeout_ms / 1000
         self.write_deadline = now + settings.write_timeout_ms / 1000
@@ -96,13 +112,26 @@ class Edge:
         """Whether one more connection may be served."""
         return len(self.guests) < self.settings.connections_max
 
+    def has_room_for_handshake(self) -> bool:
+        """Whether one more may begin: they need no key, so they get a part of the memory only."""
+        handshakes_max = max(1, self.memory.bytes_max // _HANDSHAKES_PART // HANDSHAKE_BYTES)
+        return self.has_room() and not self.is_draining and self.handshakes < handshakes_max
+
     def has_room_to_refuse(self) -> bool:
         """Whether one more connection may be told that it is not served."""
         return len(self.guests) < self.settings.connections_max + _REFUSED_MAX
 
+    def make_room(self, count: int = 0, *, at_any_cost: bool = False) -> bool:
+        """Whether so many bytes more may be held, after those who stand still were sent away for it."""
+        memory = self.memory
+        if memory.held_bytes + count <= memory.bytes_max:
+            return True
+        return memory.make_room(self._clock.monotonic(), count, at_any_cost=at_any_cost)
+
     def leave(self, guest: Guest) -> None:
         """Forget a connection that is gone."""
         self.guests.discard(guest)
+        self.memory.hold(guest, 0, self.now)
         if not self.guests:
             self._emptied.set()
 
@@ -117,6 +146,11 @@ class Edge:
     def new_id(self) -> str:
         """A request id that this process has not used yet."""
         return f"{self._id_prefix}-{next(self._ids):x}"
+
+    def send_away(self, is_welcome: Callable[[ApiKey | None], bool]) -> None:
+        """End what goes to clients without an end, where the key they came with is no longer good."""
+        for guest in list(self.guests):
+            guest.send_away(is_welcome)
 
     def drain(self) -> None:
         """Let every connection go as soon as its answers are sent."""

@@ -1,30 +1,76 @@
 """Live events for everybody who listens, in the format of server-sent events.
 
-There is one timer and one look at the queue a second, however many listen, and none while nobody does. A
-listener that does not keep up is dropped: it would read of a past that nobody is interested in, and may
-come back.
+There is one timer and one look at the queue a second, however many listen, and none while nobody does.
+Those who listen to the same share the bytes, compressed or not. A listener that does not keep up is
+dropped: it would read of a past that nobody is interested in, and may come back.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
 from quivermq.errors import QuiverError
 from quivermq.server.broker import Broker
+from quivermq.server.changes import Version, next_version
 from quivermq.server.figures import Wanted, look, told
+from quivermq.server.gzip_blocks import GzipStream, compressed
 from quivermq.server.http import Stream
+from quivermq.server.recorder import Recorder
 
 CONTENT_TYPE = "text/event-stream"
 
 _INTERVAL_S = 1.0
-# What keeps proxies from thinking that nothing comes any more, when there is nothing else to say.
-_ALIVE = b": alive\n\n"
-# A browser that was dropped comes back after this many milliseconds.
-_HELLO = b"retry: 2000\n\n"
 
 _encode = msgspec.json.Encoder().encode
+
+
+class _Part(NamedTuple):
+    """Something to send, as it is and compressed."""
+
+    data: bytes
+    block: bytes
+
+
+class _Asked(NamedTuple):
+    """What a listener is to be told with one look. Equal ones get the same bytes, made once."""
+
+    wanted: Wanted
+    form: str
+    """`stats`: everything, each time. `full`: the same with its version. `changes`: what is new since."""
+
+
+@dataclass(slots=True, eq=False)
+class _Listener:
+    stream: Stream
+    wanted: Wanted
+    wants_changes: bool
+    gzip: GzipStream | None
+    has_all: bool = False
+    """Whether it was told everything once."""
+
+    def asks(self) -> _Asked:
+        form = "stats" if not self.wants_changes else "changes" if self.has_all else "full"
+        return _Asked(self.wanted, form)
+
+    def send(self, part: _Part) -> bool:
+        return self.stream.write(part.data) if self.gzip is None else self.gzip.write(*part)
+
+    def close(self) -> None:
+        (self.gzip or self.stream).close()
+
+
+def _part(data: bytes) -> _Part:
+    return _Part(data, compressed(data))
+
+
+# What keeps proxies from thinking that nothing comes any more, when there is nothing else to say.
+_ALIVE = _part(b": alive\n\n")
+# A browser that was dropped comes back after this many milliseconds.
+_HELLO = _part(b"retry: 2000\n\n")
 
 
 class Events:
@@ -33,21 +79,23 @@ class Events:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
-        # Equal ones among those that say what is wanted get the same bytes, made once.
-        self._listeners: dict[Stream, Wanted] = {}
+        self._listeners: dict[Stream, _Listener] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None
+        self._version: Version | None = None
+        self._recorder = broker.part(Recorder)
         broker.engine.topic_watchers.append(self._on_change)
         broker.on_drain.append(self._close)
 
-    def listen(self, stream: Stream, wanted: Wanted) -> None:
-        """Send events to a stream until it is closed."""
+    def listen(self, stream: Stream, wanted: Wanted, *, changes: bool = False, gzip: bool = False) -> None:
+        """Send events to a stream until it is closed: of changes only, after the first; as gzip."""
         if self._broker.is_draining:
             stream.close()
             return
-        self._listeners[stream] = wanted
+        listener = _Listener(stream, wanted, changes, GzipStream(stream) if gzip else None)
+        self._listeners[stream] = listener
         stream.on_close(lambda: self._forget(stream))
-        stream.write(_HELLO)
+        listener.send(_HELLO)
         if self._timer is None:
             self._plan(0)
 
@@ -71,29 +119,38 @@ class Events:
             self._send_all(lambda _: _ALIVE)
 
     async def _look(self) -> None:
+        # Who comes meanwhile is told the next time.
+        asked = {listener: listener.asks() for listener in self._listeners.values()}
         try:
-            events = await self._broker.run(self._stats_events, set(self._listeners.values()))
+            version, parts = await self._broker.run(self._told, self._version, set(asked.values()))
         except QuiverError:
             # The queue cannot tell now; whoever asks for it by name is told why.
             self._send_all(lambda _: _ALIVE)
         else:
-            # Who came meanwhile is told the next time.
-            self._send_all(lambda wanted: events.get(wanted, b""))
+            self._version = version
+            for listener in asked:
+                listener.has_all = True
+            self._send_all(lambda listener: parts[asked[listener]] if listener in asked else None)
         finally:
             self._looking = None
+            if not self._listeners:
+                # Whoever comes next is told everything, and nobody else has to remember it.
+                self._version = None
 
-    def _stats_events(self, listeners: set[Wanted]) -> dict[Wanted, bytes]:
+    def _told(self, before: Version | None, asked: Iterable[_Asked]) -> tuple[Version, dict[_Asked, _Part]]:
         """In a thread: many listeners of many patterns would keep the event loop from everybody else."""
-        figures, now_us = look(self._broker), self._broker.engine.clock.now_us()
+        survey = look(self._broker)
+        self._recorder.see(survey)
+        version = next_version(before, survey)
         # Listeners of the same topics get the same bytes.
-        made: dict[frozenset[str], bytes] = {}
-        events: dict[Wanted, bytes] = {}
-        for wanted in listeners:
-            names = frozenset(filter(wanted, figures.stats.topics))
-            if names not in made:
-                made[names] = _event("stats", {"time": now_us, **told(figures, names.__contains__)})
-            events[wanted] = made[names]
-        return events
+        made: dict[tuple[frozenset[str], str], _Part] = {}
+        parts: dict[_Asked, _Part] = {}
+        for each in asked:
+            place = (version.names(each.wanted), each.form)
+            if place not in made:
+                made[place] = _part(_figures(version, *place))
+            parts[each] = made[place]
+        return version, parts
 
     # When something happens.
 
@@ -104,23 +161,33 @@ class Events:
             self._loop.call_soon_threadsafe(self._send_change, topic, change)
 
     def _send_change(self, topic: str, change: str) -> None:
-        event = _event("topic", {"topic": topic, "change": change})
-        self._send_all(lambda wanted: event if wanted(topic) else b"")
+        if self._listeners:
+            part = _part(_event("topic", {"topic": topic, "change": change}))
+            self._send_all(lambda listener: part if listener.wanted(topic) else None)
 
-    def _send_all(self, event_for: Callable[[Wanted], bytes]) -> None:
-        for stream, wanted in list(self._listeners.items()):
-            event = event_for(wanted)
-            if event and not stream.write(event):
-                self._forget(stream)
-                stream.close()
+    def _send_all(self, part_for: Callable[[_Listener], _Part | None]) -> None:
+        for listener in list(self._listeners.values()):
+            part = part_for(listener)
+            if part is not None and not listener.send(part):
+                self._forget(listener.stream)
+                listener.close()
 
     def _close(self) -> None:
         """The broker drains, and may be told so twice."""
         if self._on_change in self._broker.engine.topic_watchers:
             self._broker.engine.topic_watchers.remove(self._on_change)
-        for stream in list(self._listeners):
-            self._forget(stream)
-            stream.close()
+        for listener in list(self._listeners.values()):
+            self._forget(listener.stream)
+            listener.close()
+
+
+def _figures(version: Version, names: frozenset[str], form: str) -> bytes:
+    if form == "changes" and not version.has_removed:
+        return _event("changes", version.changes(names))
+    if form != "stats":
+        return _event("stats", version.full(names))
+    survey = version.survey
+    return _event("stats", {"time": survey.time_us, **told(survey, names.__contains__)})
 
 
 def _event(name: str, data: object) -> bytes:

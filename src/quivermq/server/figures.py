@@ -1,11 +1,14 @@
 """Everything that the broker can count, at one moment, as JSON has it: what `/v1/stats` and events tell."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import asyncio
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from quivermq.engine.activity import Problem, TopicActivity
-from quivermq.engine.stats import EngineStats, TopicStats
+from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
+from quivermq.engine.stats import QueueStats, TopicStats
+from quivermq.engine.survey import Survey
+from quivermq.engine.turns import in_turns
 from quivermq.errors import DiskFull
 from quivermq.server.broker import Broker
 
@@ -13,22 +16,18 @@ from quivermq.server.broker import Broker
 Wanted = Callable[[str], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """One look at the queue."""
-
-    stats: EngineStats
-    activity: dict[str, TopicActivity]
-    problems: list[Problem]
-
-
-def look(broker: Broker) -> Figures:
+def look(broker: Broker) -> Survey:
     """Look now. For a thread: it may read from the disk."""
-    engine = broker.engine
-    problems = engine.problems()
-    if (reason := why_not_ready(broker)) is not None:
-        problems.insert(0, Problem(reason))
-    return Figures(engine.stats(), engine.activity(), problems)
+    reason, hide = why_not_ready(broker), broker.hiding.text
+    survey = broker.engine.survey([] if reason is None else [Problem(reason)])
+    return replace(
+        survey,
+        problems=[replace(each, message=hide(each.message)) for each in survey.problems],
+        stats=replace(
+            survey.stats,
+            alerts=[replace(each, summary=hide(each.summary)) for each in survey.stats.alerts],
+        ),
+    )
 
 
 def why_not_ready(broker: Broker) -> str | None:
@@ -37,32 +36,107 @@ def why_not_ready(broker: Broker) -> str | None:
         return "the broker is stopping"
     if broker.failure is not None:
         return "the disk failed to keep messages: see the log, then start the broker again"
+    if broker.engine.is_fenced:
+        return "a log takes nothing any more: GET /v1/stats tells which; then start the broker again"
     try:
         broker.engine.check_space()
-    except DiskFull:
+    except DiskFull as error:
+        if error.free_bytes_min is not None:
+            return "the disk has less left than engine.free_bytes_min: free some room"
+        return "the disk is full: free some room"
+    if broker.was_full:
         return "the disk is full: free some room"
     return None
 
 
-def told(figures: Figures, wanted: Wanted) -> dict[str, Any]:
+def told(survey: Survey, wanted: Wanted) -> dict[str, Any]:
     """The figures with only the topics that are wanted."""
-    topics = {name: topic for name, topic in figures.stats.topics.items() if wanted(name)}
+    topics = {name: topic for name, topic in survey.stats.topics.items() if wanted(name)}
     return {
-        "topics": {name: _topic(topic, figures.activity.get(name)) for name, topic in topics.items()},
-        "messages": sum(topic.messages for topic in topics.values()),
-        "bytes": sum(topic.bytes for topic in topics.values()),
-        "free_bytes": figures.stats.free_bytes,
-        "problems": [asdict(each) for each in figures.problems if each.topic is None or wanted(each.topic)],
+        "topics": {
+            name: topic_told(topic, survey.activity.get(name)) for name, topic in in_turns(topics.items())
+        },
+        **rest_told(survey, wanted, topics.values()),
     }
 
 
-def _topic(stats: TopicStats, activity: TopicActivity | None) -> dict[str, Any]:
+def rest_told(survey: Survey, wanted: Wanted, topics: Collection[TopicStats]) -> dict[str, Any]:
+    """Everything but the topics, which are these."""
+    return {
+        "messages": sum(topic.messages for topic in topics),
+        "bytes": sum(topic.bytes for topic in topics),
+        "free_bytes": survey.stats.free_bytes,
+        "problems": [asdict(each) for each in survey.problems if each.topic is None or wanted(each.topic)],
+        "alerts": [
+            asdict(each) for each in survey.stats.alerts if each.topic is None or wanted(each.topic)
+        ],
+    }
+
+
+def topic_told(stats: TopicStats, activity: TopicActivity | None) -> dict[str, Any]:
     """A topic or group that came between the two looks has not done anything yet."""
     done = activity or TopicActivity(0)
-    figures = {**stats.as_dict(), "published": done.published}
-    for name, group in figures["groups"].items():
-        group.update(asdict(done.groups[name]) if name in done.groups else _NOTHING)
-    return figures
+    figures = _fields(stats, _TOPIC)
+    figures["groups"] = {
+        name: {
+            **_fields(group, _GROUP),
+            "backlog": group.backlog,
+            **_fields(done.groups.get(name, _NOTHING), _ACTIVITY),
+        }
+        for name, group in in_turns(stats.groups.items())
+    }
+    return {**figures, "published": done.published, "refused": done.refused, "dropped": done.dropped}
 
 
-_NOTHING = {"delivered": 0, "acked": 0, "oldest_unacked_ms": 0}
+def _fields(value: object, names: tuple[str, ...]) -> dict[str, Any]:
+    """As `asdict` of what holds plain values only, which thousands of topics are told with every second."""
+    return {name: getattr(value, name) for name in names}
+
+
+_TOPIC = tuple(each.name for each in fields(TopicStats))
+_GROUP = tuple(each.name for each in fields(QueueStats))
+_ACTIVITY = tuple(each.name for each in fields(GroupActivity))
+_NOTHING = GroupActivity(0, 0, 0)
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look, and the answers that were made of it."""
+
+    survey: asyncio.Task[Survey]
+    answers: dict[Hashable, asyncio.Task[bytes]] = field(default_factory=dict)
+
+
+class Looks:
+    """One look at the queue for all who ask at the same time, and one answer for all who ask the same.
+
+    Whoever asks gets a look that began later, so that it shows all that was answered before: while one is
+    under way, all who come share the next. Belongs to the event loop's thread.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._running: asyncio.Task[Survey] | None = None
+        self._next: _Look | None = None
+
+    async def answer(self, asked: Hashable, make: Callable[[Survey], bytes]) -> bytes:
+        """What `make`, in a thread, makes of a look, for everybody who asks the same."""
+        look = self._next
+        if look is None:
+            look = self._next = _Look(asyncio.create_task(self._look(self._running)))
+        task = look.answers.get(asked)
+        if task is None:
+            task = look.answers[asked] = asyncio.create_task(self._made(look, make))
+        # One who goes away must not take it from the others.
+        return await asyncio.shield(task)
+
+    async def _made(self, look: _Look, make: Callable[[Survey], bytes]) -> bytes:
+        return await self._broker.run(make, await asyncio.shield(look.survey))
+
+    async def _look(self, before: asyncio.Task[Survey] | None) -> Survey:
+        if before is not None:
+            await asyncio.wait([before])
+        assert self._next is not None
+        # Who comes from now on shares the next one.
+        self._running, self._next = self._next.survey, None
+        return await self._broker.run(look, self._broker)

@@ -10,6 +10,12 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 CLOSE = "Connection: close\r\n"
 KEEP_ALIVE = "Connection: keep-alive\r\n"
 
+# A browser is not to take a message for a page or a script, whatever is in it.
+_NO_SNIFFING = "X-Content-Type-Options: nosniff\r\n"
+# An answer may have messages in it, and is old as soon as it is made.
+_CACHE = "Cache-Control"
+_NO_STORE = f"{_CACHE}: no-store\r\n"
+
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
 
@@ -23,14 +29,14 @@ def head(response: Response, request_id: str, date: str, connection: str = "") -
     """The head of an answer. `date` and `connection` are whole lines."""
     status = response.status
     line = _STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
-    more = "" if response.headers is None else _lines(response)
+    more = _NO_STORE if response.headers is None else _lines(response)
     if status in _WITHOUT_BODY:
         described = ""
     elif response.stream is not None:
         described = f"Content-Type: {response.content_type}\r\n"
     else:
         described = f"Content-Type: {response.content_type}\r\nContent-Length: {len(response.body)}\r\n"
-    text = f"{line}{date}{described}{connection}{more}Quiver-Request-Id: {request_id}\r\n\r\n"
+    text = f"{line}{date}{described}{connection}{more}{_NO_SNIFFING}Quiver-Request-Id: {request_id}\r\n\r\n"
     return text.encode("latin-1", "replace")
 
 
@@ -41,7 +47,8 @@ def has_body(response: Response) -> bool:
 
 def _lines(response: Response) -> str:
     assert response.headers is not None
-    return "".join(f"{name}: {_one_line(value)}\r\n" for name, value in response.headers.items())
+    first = "" if _CACHE in response.headers else _NO_STORE
+    return first + "".join(f"{name}: {_one_line(value)}\r\n" for name, value in response.headers.items())
 
 
 def _one_line(value: str) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from quivermq.errors import InvalidRequest
+from quivermq.topic.names import usual_origin
 
 if TYPE_CHECKING:
     from quivermq.server.access import ApiKey
@@ -20,7 +21,7 @@ TEXT = "text/plain; charset=utf-8"
 
 _PARAMETERS_MAX = 100
 
-_encode_json = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 
 
 class Request:
@@ -32,12 +33,14 @@ class Request:
     __slots__ = (
         "_query",
         "body",
+        "body_bytes_max",
         "client",
         "headers",
         "id",
         "is_admitted",
         "key",
         "method",
+        "origin_of",
         "params",
         "path",
         "query_string",
@@ -65,8 +68,12 @@ class Request:
         self._query: dict[str, str] | None = None
         self.key: ApiKey | None = None
         """Who asks, where the broker wants to know."""
+        self.origin_of: Callable[[str], str | None] = usual_origin
+        """The topic whose dead letters a topic has, if it has any: a key for the one is for the other."""
         self.is_admitted = False
         """Whether the gate was asked already, before the body was read."""
+        self.body_bytes_max: int | None = None
+        """How large the body may be, once the gate was asked; None leaves it to the settings."""
 
     @property
     def query(self) -> dict[str, str]:
@@ -118,7 +125,7 @@ class Stream(Protocol):
 class Response:
     """An answer. `headers` come in addition to those that every answer has."""
 
-    __slots__ = ("body", "content_type", "headers", "status", "stream")
+    __slots__ = ("body", "content_type", "headers", "status", "stream", "unsent")
 
     def __init__(
         self,
@@ -136,6 +143,8 @@ class Response:
 
         What it returns to be awaited is cancelled when the client goes, and ends the stream when it ends.
         """
+        self.unsent: Callable[[], None] | None = None
+        """Called, on the event loop, when the client has gone before all of it was sent."""
 
 
 class Later:
@@ -169,4 +178,4 @@ class Later:
 
 def json_response(value: object, status: int = 200) -> Response:
     """An answer in JSON."""
-    return Response(status, _encode_json(value))
+    return Response(status, encode_json(value))

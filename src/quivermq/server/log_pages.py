@@ -91,7 +91,7 @@ def read_messages(lane: Lane, offset: int, limit: int, wanted: Wanted = EVERYTHI
     removed, found, size, seam = lane.removed, [], 0, lane.seam
     patience = Patience(lane.engine.clock) if wanted else None
     for frame in seam.frames(offset):
-        for record in wanted.records(frame):
+        for record in wanted.records(frame, offset):
             if record.offset < offset or record.offset in removed:
                 continue
             found.append(record_to_json(record, topic, number, priority))
@@ -127,7 +127,7 @@ def _left_of(frame: Frame, removed: OffsetSet) -> Iterator[Buffer]:
     for _, run in groupby(left, key=lambda record: record.offset - next(places)):
         records = list(run)
         producer = _producer_at(frame.header, records[0].offset)
-        yield from encode_records(records, frame.header.append_time, producer).buffers()
+        yield from encode_records(records, frame.header.append_time, producer, frame.header.flags).buffers()
 
 
 def _producer_at(header: Header, offset: int) -> Producer:

@@ -65,6 +65,8 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
     delay_ms: Milliseconds | None = None
     deliver_at: DueMoment | None = None
     dedup_id: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    dedup_window_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] | None = None
+    """How long the `dedup_id` is remembered, instead of the topic's `dedup_window_ms`."""
     partition: Annotated[int, Meta(ge=0)] | None = None
     timestamp: PastMoment | None = None
 
@@ -124,6 +126,7 @@ def message_from(given: MessageIn) -> Message:
         given.dedup_id,
         given.timestamp,
         given.partition,
+        None if given.dedup_window_ms is None else given.dedup_window_ms / 1000,
     )
 
 

@@ -15,8 +15,9 @@ from typing import TypeVar
 from quivermq.engine import Queue
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.waiting import Watch
-from quivermq.errors import QuiverError
+from quivermq.errors import QuiverError, Unauthenticated
 from quivermq.group.group import Group
+from quivermq.server.access import ApiKey
 from quivermq.server.broker import Broker
 
 logger = logging.getLogger(__name__)
@@ -45,10 +46,17 @@ class Polls:
         self._events: dict[tuple[Hosted, Group], float] = {}
         self._event_timer: asyncio.Handle | None = None
         self._event_at = 0.0
+        self._keys: dict[Ring, ApiKey | None] = {}
         broker.on_drain.append(self._let_go)
+        broker.on_keys.append(self._send_away)
 
-    async def wait_for(self, queue: Queue, take: Take[T], seconds: float) -> list[T]:
-        """What `take` finds, as soon as it finds something; nothing after so many seconds."""
+    async def wait_for(
+        self, queue: Queue, take: Take[T], seconds: float, key: ApiKey | None = None
+    ) -> list[T]:
+        """What `take` finds, as soon as it finds something; nothing after so many seconds.
+
+        Raises Unauthenticated once the key of who waits is revoked.
+        """
         found = await take()
         end = self._loop.time() + seconds
         while not found and self._loop.time() < end and not self._broker.is_draining:
@@ -59,13 +67,14 @@ class Polls:
                 found = await take()
                 if not found:
                     self._expect(watch)
-                    await self.rung(ring, end)
+                    await self.rung(ring, end, key)
             except BaseException:
                 # Also when the client has gone away: somebody else is to have what it was woken for.
                 watch.leave(pass_on=True)
                 raise
             watch.leave(pass_on=bool(found))
-            if not found:
+            # Who stops hands nothing out any more: nobody could settle it here.
+            if not found and not self._broker.is_draining:
                 found = await self._take_after_ring(take, watch)
         return found
 
@@ -89,10 +98,16 @@ class Polls:
 
     # Ends.
 
-    async def rung(self, ring: Ring, end: float) -> None:
-        """Wait for a ring, or for the end, in the time of the event loop; not at all once it drains."""
+    async def rung(self, ring: Ring, end: float, key: ApiKey | None = None) -> None:
+        """Wait for a ring, or for the end, in the time of the event loop; not at all once it drains.
+
+        Raises Unauthenticated once the key of who waits is revoked.
+        """
         if self._broker.is_draining:
             return
+        if not self._broker.is_welcome(key):
+            raise _revoked()
+        self._keys[ring] = key
         tick = math.ceil(end / _TICK_S)
         if self._end_timer is None or tick < self._end_tick:
             self._plan_end(tick)
@@ -100,6 +115,7 @@ class Polls:
         try:
             await ring
         finally:
+            del self._keys[ring]
             rings = self._ends.get(tick, set())
             rings.discard(ring)
             if not rings:
@@ -125,6 +141,12 @@ class Polls:
         for rings in list(self._ends.values()):
             for ring in list(rings):
                 _set(ring)
+
+    def _send_away(self) -> None:
+        """Keys have changed."""
+        for ring, key in list(self._keys.items()):
+            if not (ring.done() or self._broker.is_welcome(key)):
+                ring.set_exception(_revoked())
 
     # What becomes ready by time alone.
 
@@ -181,6 +203,10 @@ class Polls:
         when = self._loop.time() + wait
         self._events[place] = min(when, self._events.get(place, when))
         self._plan_look()
+
+
+def _revoked() -> Unauthenticated:
+    return Unauthenticated("the key was revoked while the call waited: ask for another one")
 
 
 def _set(ring: Ring) -> None:

@@ -87,16 +87,29 @@ class _Line:
             self._done(self._stored(messages), answers)
 
     def _stored(self, messages: list[bytes | Message]) -> Sequence[Response]:
+        """Answers for messages of as many callers: each is stored, or refused and not there."""
+        waiting = [place for place, message in enumerate(messages) if _is_delayed(message)]
+        if not waiting or len(waiting) == len(messages):
+            return self._put(messages)
+        # What waits lies elsewhere: one may have room where the other has none.
+        others = [place for place, message in enumerate(messages) if not _is_delayed(message)]
+        found: dict[int, Response] = {}
+        for places in (waiting, others):
+            found |= zip(places, self._put([messages[place] for place in places]), strict=True)
+        return [found[place] for place in range(len(messages))]
+
+    def _put(self, messages: list[bytes | Message]) -> Sequence[Response]:
+        """Store messages, all or none of them."""
         try:
             return list(map(put_response, self._queue.put_many(messages, durability=self._durability)))
         except (Overloaded, InvalidRequest) as error:
             if len(messages) == 1:
-                return [error_response(error)]
+                return [error_response(error, self._broker.hiding)]
             # Nothing was stored; one of them may be the reason, and the others must not suffer for it.
-            return [response for message in messages for response in self._stored([message])]
+            return [response for message in messages for response in self._put([message])]
         except QuiverError as error:
             self._broker.note(error)
-            return [error_response(error)] * len(messages)
+            return [error_response(error, self._broker.hiding)] * len(messages)
         except Exception:
             logger.exception("storing %d messages of %s failed", len(messages), self._queue.topic)
             return [error_response(QuiverError("the broker failed: its log has the details"))] * len(
@@ -114,6 +127,10 @@ class _Line:
             except Exception:
                 # The others have to be told all the same.
                 logger.exception("an answer could not be sent")
+
+
+def _is_delayed(message: bytes | Message) -> bool:
+    return isinstance(message, Message) and (message.delay is not None or message.deliver_at is not None)
 
 
 def put_response(put: Put) -> Response:

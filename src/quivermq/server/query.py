@@ -74,6 +74,14 @@ def bytes_given(request: Request, name: str) -> bytes | None:
         raise InvalidRequest(f"{name}_base64 is not base64: {base64[:80]!r}") from None
 
 
+def flag_of(request: Request, parameter: Parameter) -> bool:
+    """A parameter that is true or false. Raises InvalidRequest."""
+    text = request.query.get(parameter.name, "true" if parameter.schema["default"] else "false")
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{parameter.name} is true or false, not {text[:80]!r}")
+    return text == "true"
+
+
 def choice_of(request: Request, parameter: Parameter) -> str:
     """One of some words. Raises InvalidRequest."""
     choices: list[str] = parameter.schema["enum"]

@@ -36,7 +36,7 @@ _ONCE = frozenset(
 )
 
 # A body that is larger is only read when the request is admitted.
-_UNASKED_BYTES = 16 * 1024
+UNASKED_BYTES = 16 * 1024
 # So many parts of a body are held one by one: tiny ones take more memory than what they carry.
 _PARTS_MAX = 1024
 
@@ -60,6 +60,7 @@ class Reader:
         "_has_progress",
         "_has_stopped",
         "_headers",
+        "_is_asked",
         "_is_deaf",
         "_new_id",
         "_parser",
@@ -89,7 +90,8 @@ class Reader:
         self._take = take
         self._new_id = new_id
         self._admit = admit
-        self._allowed_bytes = _UNASKED_BYTES
+        self._allowed_bytes = UNASKED_BYTES
+        self._is_asked = False
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: dict[str, str] = {}
@@ -139,10 +141,20 @@ class Reader:
         if self.is_reading and not self._has_progress:
             self._look_at_progress()
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of a request that is not complete is held."""
+        return self._body_bytes + self._stalled_bytes
+
+    def refuse(self, response: Response) -> None:
+        """Answer this in place of the request that is being read, and read nothing more."""
+        self._refuse(response)
+
     def stop(self) -> None:
         """Read nothing more. The parser and this would otherwise keep each other alive."""
         self._is_deaf = True
         self._parser = None
+        self._forget()
 
     # What the parser calls.
 
@@ -153,6 +165,7 @@ class Reader:
         self._headers = {}
         self._stalled_bytes = 0
         self._begun_bytes = self._fed_bytes
+        self._is_asked = False
         self._has_progress = self.is_reading = True
         self.begun += 1
 
@@ -192,18 +205,21 @@ class Reader:
         self._headers = {}
         if not self._parser.should_keep_alive():
             self.is_last = True
-        self._allowed_bytes = min(_UNASKED_BYTES, settings.body_bytes_max)
-        if size > _UNASKED_BYTES:
+        self._allowed_bytes = min(UNASKED_BYTES, settings.body_bytes_max)
+        if size > UNASKED_BYTES:
             self._ask()
+            if size > self._allowed_bytes:
+                self._stop_at_size(size)
 
     def on_body(self, body: bytes) -> None:
         self._stalled_bytes = 0
         self._has_progress = True
         self._body_bytes += len(body)
         if self._body_bytes > self._allowed_bytes:
-            if self._body_bytes > self._settings.body_bytes_max:
+            if not self._is_asked:
+                self._ask()
+            if self._body_bytes > self._allowed_bytes:
                 self._stop_at_size(self._body_bytes)
-            self._ask()
         self._body.append(body)
         if len(self._body) == _PARTS_MAX:
             self._early_body += b"".join(self._body)
@@ -270,11 +286,14 @@ class Reader:
 
     def _ask(self) -> None:
         """Read on only if the request may be made at all."""
-        self._allowed_bytes = self._settings.body_bytes_max
         assert self._request is not None
+        self._is_asked = True
         if self._admit is not None and (response := self._admit(self._request)) is not None:
             self._refuse(response)
             self._halt()
+        most = self._settings.body_bytes_max
+        limit = self._request.body_bytes_max
+        self._allowed_bytes = most if limit is None else min(most, limit)
 
     def _check_head_length(self) -> None:
         length = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers.items())
@@ -289,8 +308,16 @@ class Reader:
 
     def _stop_at_size(self, size: int) -> NoReturn:
         most = self._settings.body_bytes_max
-        self._stop(
-            MessageTooLarge("the body", size_bytes=size, limit_bytes=most, setting="server.body_bytes_max")
+        if size > most:
+            self._stop(
+                MessageTooLarge(
+                    "the body", size_bytes=size, limit_bytes=most, setting="server.body_bytes_max"
+                )
+            )
+        self._stop_with(
+            413,
+            MessageTooLarge.code,
+            f"the body has {size} bytes or more, and this call takes {self._allowed_bytes}: send less",
         )
 
     def _stop_at_head(self) -> NoReturn:
@@ -314,7 +341,12 @@ class Reader:
         self.refusal = response
         self._is_deaf = self.is_last = True
         self.is_reading = self.wants_continue = False
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what has arrived of a request: the connection may stay for a while."""
         self._request = None
+        self._body_bytes = self._stalled_bytes = 0
         self._body = []
         self._early_body = bytearray()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -10,11 +10,16 @@ import msgspec
 from quivermq.errors import InvalidRequest
 from quivermq.server.broker import Broker
 from quivermq.server.http import JSON, Later, Request, Response
+from quivermq.server.permissions import Permission, Scope, permission_of
+
+# What a call takes that is told what to do, and gets no messages.
+JSON_BODY_BYTES = 1024 * 1024
+# What any call may take at most, where the settings allow it.
+WHOLE_BODY = 2**31
 
 _KEPT_PATHS_MAX = 4096
 _KEPT_PATH_MAX = 600
 
-Scope = Literal["none", "read", "write", "admin"]
 Answer = Response | Later | Awaitable[Response]
 
 
@@ -37,7 +42,6 @@ class Route:
     """With the open parts in braces: /v1/topics/{topic}."""
     handler: Callable[..., Answer]
     summary: str
-    scope: Scope
     tag: str
     body: Any = None
     """A msgspec.Struct that forbids unknown fields; the body has to be JSON of it."""
@@ -50,11 +54,19 @@ class Route:
     """For a handler that reads the body itself: by media type, what it takes."""
     errors: tuple[int, ...] = ()
     """The statuses of the errors that this call may answer beside those that every call may."""
-    checks_topics: bool = False
-    """Of a path without {topic}: whether the handler asks `may_see` or `check_topics` about each topic.
+    body_bytes_max: int | None = None
+    """How large a body may be, of a call that takes more or less than others of its kind."""
+    permission: Permission = None  # type: ignore[assignment]
+    """What a key has to be for: as the table of all calls has it, unless a test says otherwise."""
 
-    If it does not, only keys for all topics may make the call.
-    """
+    def __post_init__(self) -> None:
+        if self.permission is None:
+            object.__setattr__(self, "permission", permission_of(self.method, self.path))
+
+    @property
+    def scope(self) -> Scope:
+        """The least scope of a key for this call."""
+        return self.permission.scope
 
     @property
     def parameters(self) -> set[str]:
@@ -65,6 +77,15 @@ class Route:
     def takes_body(self) -> bool:
         """Whether a request has a body, in JSON or in whatever else the route consumes."""
         return self.body is not None or bool(self.request_schemas) or JSON not in self.consumes
+
+    @property
+    def body_limit(self) -> int | None:
+        """How large a body may be; None stands for what the settings allow, where messages come in."""
+        if self.body_bytes_max is not None:
+            return self.body_bytes_max
+        if self.body is not None:
+            return JSON_BODY_BYTES
+        return None if self.takes_body else 0
 
     def call(self, broker: Broker, request: Request) -> Answer:
         """Check the query and the body, then hand over. Raises InvalidRequest."""

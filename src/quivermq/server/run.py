@@ -2,26 +2,28 @@
 
 import asyncio
 import errno
+import gc
 import logging
-import os
 import signal
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 
 import uvloop
 
 from quivermq.engine import Engine
-from quivermq.errors import Conflict, InvalidRequest
+from quivermq.errors import Conflict, InvalidRequest, QuiverError
 from quivermq.server.addresses import check_reach
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
 from quivermq.server.connection import Connection
 from quivermq.server.edge import Edge
 from quivermq.server.gate import Gate
+from quivermq.server.handshake import Handshake
 from quivermq.server.keys import KeyStore
-from quivermq.server.logs import configure_logging
 from quivermq.server.open_files import allow_open_files
 from quivermq.server.rate import RateLimit
+from quivermq.server.recorder import Recorder
 from quivermq.server.routes import all_routes
 from quivermq.server.tls import tls_context
 from quivermq.settings import ServerSettings
@@ -30,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 # Connections that wait to be accepted.
 _BACKLOG = 4096
-_GOODBYE_S = 0.5
 # How long the event loop may take to let go of connections that were cut off.
 _ABORT_S = 5.0
 
@@ -61,21 +62,17 @@ class Server:
         self._look_around(loop)
         try:
             self._listener = await loop.create_server(
-                lambda: Connection(self.edge, loop),
-                self._host,
-                self.port,
-                ssl=self._tls,
-                ssl_handshake_timeout=(
-                    None if self._tls is None else self.edge.settings.read_timeout_ms / 1000
-                ),
-                # A client that is idle may never answer the goodbye of TLS.
-                ssl_shutdown_timeout=None if self._tls is None else _GOODBYE_S,
-                backlog=_BACKLOG,
+                lambda: self._welcome(loop), self._host, self.port, backlog=_BACKLOG
             )
         except OSError as error:
             self._stop_looking()
             raise self._not_listening(error) from error
         self.port = self._listener.sockets[0].getsockname()[1]
+        self._app.broker.part(Recorder).start()
+
+    def _welcome(self, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
+        tls = self._tls
+        return Connection(self.edge, loop) if tls is None else Handshake(self.edge, loop, tls)
 
     async def drain(self) -> None:
         """Stop accepting, finish what has begun, and close every connection.
@@ -94,13 +91,17 @@ class Server:
         """Stop listening, and cut off every connection."""
         if self._listener is not None:
             self._listener.close()
+        self._app.broker.part(Recorder).stop()
         self.edge.abort()
         await self.edge.emptied(_ABORT_S)
         self._stop_looking()
 
     def _look_around(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One timer for the timeouts of all connections."""
+        """One timer for the timeouts of all connections, and for keys that are revoked."""
         self.edge.sweep()
+        broker = self._app.broker
+        if broker.check_keys():
+            self.edge.send_away(broker.is_welcome)
         self._sweep = loop.call_later(self.edge.sweep_interval_s, self._look_around, loop)
 
     def _stop_looking(self) -> None:
@@ -124,38 +125,42 @@ def broker_app(
     """The app that answers every call with what the engine does."""
     per_second = settings.requests_per_second
     rate = None if per_second is None else RateLimit(per_second, engine.clock.monotonic)
-    return App(Broker(engine, settings), all_routes(), Gate(keys, rate, host))
+    broker = Broker(engine, settings)
+    if keys is not None:
+        broker.is_welcome, broker.look_at_keys = keys.is_welcome, keys.look
+    return App(broker, all_routes(), Gate(keys, rate, host, engine.origin_of))
 
 
 def serve(
     engine: Engine,
     settings: ServerSettings,
     *,
-    host: str = "127.0.0.1",
-    port: int = 7070,
-    tls_certificate: str | os.PathLike[str] | None = None,
-    tls_key: str | os.PathLike[str] | None = None,
     keys: KeyStore | None = None,
     ready: Callable[[Server], None] | None = None,
-    log_json: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT comes, drain, and close the engine. For the main thread.
+    """Serve until SIGTERM, SIGINT or SIGHUP comes, drain, and close the engine. For the main thread.
 
-    A second signal cuts the draining short. `keys` are those of the engine's directory unless given, and
+    A second signal cuts the draining short. `keys` are those that the settings name unless given, and
     `ready` is called once clients may come. Raises InvalidRequest for an address that others reach while
     there are no keys, and Conflict when the port is in use; the engine is closed then, too.
     """
     try:
-        if log_json:
-            configure_logging(as_json=True)
         if keys is None:
-            keys = KeyStore(engine.path, clock=engine.clock)
-        check_reach(host, is_authenticated=keys.is_required)
-        tls = tls_context(tls_certificate, tls_key)
+            keys = KeyStore(engine.path, file=settings.keys, clock=engine.clock)
+        check_reach(settings.host, is_authenticated=keys.is_required)
+        if keys.is_required and keys.is_empty:
+            logger.warning(
+                "every call needs a key, and the last one was revoked: make one with `quiver key create`,"
+                " or open the broker to this machine with `quiver key allow-anonymous`"
+            )
+        tls = tls_context(settings.tls_certificate, settings.tls_key)
         allow_open_files(settings.connections_max)
-        app = broker_app(engine, settings, keys, host)
+        app = broker_app(engine, settings, keys, settings.host)
+        # What the engine has open stays: a collection of garbage that walks over thousands of groups would
+        # stop everybody for a second, and find nothing.
+        gc.freeze()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(app, Server(app, host, port, tls=tls), ready))
+            runner.run(_serve(app, Server(app, settings.host, settings.port, tls=tls), ready))
     finally:
         engine.close()
 
@@ -163,11 +168,15 @@ def serve(
 async def _serve(app: App, server: Server, ready: Callable[[Server], None] | None) -> None:
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    # A terminal that is closed sends SIGHUP, which would end the process where it stands.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, told.set)
     try:
         await server.start()
         logger.info("serving %s at %s", app.broker.engine.path, server.url)
+        # A disk that takes nothing now must not keep a broker from serving what is there.
+        with suppress(QuiverError):
+            app.broker.engine.announce(server.url)
         if ready is not None:
             ready(server)
         await told.wait()

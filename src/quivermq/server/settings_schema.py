@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from quivermq.settings.setting import FlagSetting, Setting, WeightsSetting, settings_of
+from quivermq.settings.setting import (
+    DecimalSetting,
+    FlagSetting,
+    Setting,
+    TextSetting,
+    WeightsSetting,
+    settings_of,
+)
 from quivermq.topic.settings import TopicSettings
 
 
@@ -25,6 +32,13 @@ def _allowed(setting: Setting) -> list[dict[str, Any]]:
     bounds = {"minimum": setting.lowest, "maximum": setting.highest}
     if isinstance(setting, FlagSetting):
         return [{"type": "boolean"}, {"enum": ["true", "false"]}]
+    if isinstance(setting, TextSetting):
+        return [{"type": "string", "pattern": f"^{setting.pattern}$"}]
+    if isinstance(setting, DecimalSetting):
+        return [
+            {"type": "number", **bounds},
+            {"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,12})?$"},
+        ]
     if isinstance(setting, WeightsSetting):
         weight = {"type": "integer", **bounds}
         count = len(setting.parts)
@@ -41,7 +55,8 @@ def _allowed(setting: Setting) -> list[dict[str, Any]]:
         ]
     if setting.choices:
         return [{"enum": list(setting.choices)}]
-    unit = "( ?(KiB|MiB|GiB))?" if setting.is_size else ""
+    units = "|".join(unit for unit in setting.units if unit)
+    unit = f"( ?({units}))?" if units else ""
     allowed: list[dict[str, Any]] = [
         {"type": "integer", **bounds},
         {"type": "string", "pattern": f"^[0-9]{{1,19}}{unit}$"},

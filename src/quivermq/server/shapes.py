@@ -9,8 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from quivermq.delivery.unfinished import UnfinishedState
+from quivermq.engine.group_state import GroupState
 from quivermq.frame import OFFSET_MAX
 from quivermq.server.messages_json import Base64, Content, Lane, MessageOut, PastMoment, Priority
+from quivermq.server.permissions import KeyScope
 from quivermq.server.schema_words import at_most_one, exactly_one
 from quivermq.server.settings_schema import settings_schema
 
@@ -19,6 +22,10 @@ Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
 
 _NAME_PATTERN = "^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 NAME_SCHEMA: dict[str, Any] = {"type": "string", "pattern": _NAME_PATTERN, "maxLength": 249}
+_EXIST_OK: dict[str, Any] = {
+    "type": "boolean",
+    "description": "Whether a topic that is there already is left as it is, and answered with 200.",
+}
 
 
 # Unknown ones are left to the engine, which names them and knows which one was meant.
@@ -30,7 +37,7 @@ TopicIn = Annotated[
     dict[str, Any],
     Meta(
         extra_json_schema={
-            **settings_schema(name=NAME_SCHEMA),
+            **settings_schema(name=NAME_SCHEMA, exist_ok=_EXIST_OK),
             "required": ["name"],
             "examples": [{"name": "orders", "partitions": 3, "lease_ms": 60000}],
         }
@@ -74,8 +81,10 @@ class GroupFigures(msgspec.Struct):
     pending: Count
     in_flight: Count
     retrying: Count
+    waiting_for_key: Count
     delayed: Count
     dead_letters: Count
+    state: GroupState
     backlog: Count
 
 
@@ -85,6 +94,9 @@ class GroupActivityFigures(GroupFigures):
     delivered: Count
     acked: Count
     oldest_unacked_ms: Count
+    oldest_unacked_at: Count
+    dead_lettered: Count
+    leases_expired: Count
 
 
 class TopicFigures(msgspec.Struct):
@@ -96,8 +108,11 @@ class TopicFigures(msgspec.Struct):
     bytes: Count
     delayed: Count
     dead_letters: Count
+    dead_letters_of: str | None
     groups: dict[str, GroupActivityFigures]
     published: Count
+    refused: Count
+    dropped: Count
 
 
 class TopicOut(msgspec.Struct):
@@ -109,6 +124,7 @@ class TopicOut(msgspec.Struct):
     bytes: Count
     delayed: Count
     dead_letters: Count
+    dead_letters_of: str | None
     groups: dict[str, GroupFigures]
 
 
@@ -139,9 +155,10 @@ class TopicWithSettings(TopicOut):
 
 
 class TopicList(msgspec.Struct):
-    """The topics, by name."""
+    """The topics, by name. `next` is there when `limit` left some out: send it as `after`."""
 
     topics: list[TopicOut]
+    next: str | UnsetType = UNSET
 
 
 class LaneOut(msgspec.Struct):
@@ -155,10 +172,14 @@ class LaneOut(msgspec.Struct):
     lag: Count
     in_flight: Count
     retrying: Count
+    waiting_for_key: Count
 
 
 class HeldOut(msgspec.Struct):
-    """A message that `owner` has, if known, until `deadline`, in unix microseconds."""
+    """A message that `owner` has until `deadline`, and when it was delivered first and last.
+
+    Times are unix microseconds.
+    """
 
     partition: Count
     priority: Lane
@@ -166,22 +187,27 @@ class HeldOut(msgspec.Struct):
     attempt: Count
     deadline: int
     owner: str | None
+    first_delivered_at: int | None
+    last_delivered_at: int | None
 
 
 class UnfinishedOut(msgspec.Struct):
     """A message that somebody has until `time`, or that is due again at `time`, in unix microseconds.
 
-    One with no attempt yet waits for the earlier ones of its key. `owner` is who received it: its agent,
-    its address and the id of its key; null for what nobody has, or had before the broker was restarted.
+    What waits for earlier ones of its key, or was released and never failed, is due at 0. `owner` is who
+    received it: its agent, its address and the id of its key; null for what nobody has. It was delivered
+    first and last at these times, null where it never was.
     """
 
     partition: Count
     priority: Lane
     offset: Count
     attempt: Count
-    state: Literal["in_flight", "retrying"]
+    state: UnfinishedState
     time: int
     owner: str | None
+    first_delivered_at: int | None
+    last_delivered_at: int | None
 
 
 class DeliveryList(msgspec.Struct):
@@ -225,8 +251,10 @@ class GroupOut(msgspec.Struct):
     pending: Count
     in_flight: Count
     retrying: Count
+    waiting_for_key: Count
     delayed: Count
     dead_letters: Count
+    state: GroupState
     backlog: Count
     lag: Count
     partitions: list[LaneOut]
@@ -309,6 +337,7 @@ class DeadLetterOut(MessageOut, kw_only=True):
     group: str
     origin: OriginOut
     died_at: int
+    by_hand: bool
 
 
 class DeadLetterList(msgspec.Struct):
@@ -386,6 +415,32 @@ class Discarded(msgspec.Struct):
     discarded: Count
 
 
+class Purged(msgspec.Struct):
+    """How many messages were taken out of the topic."""
+
+    purged: Count
+
+
+class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Which delayed messages."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {"examples": [{"ids": ["643f1a2b3c4d5-1-0"]}]}
+
+    ids: Annotated[list[str], Meta(max_length=1000)]
+
+
+class Cancelled(msgspec.Struct):
+    """How many delayed messages were still waiting, and never come."""
+
+    cancelled: Count
+
+
+class Retried(msgspec.Struct):
+    """How many messages have their next attempt now."""
+
+    retried: Count
+
+
 class ProblemOut(msgspec.Struct):
     """A part of the queue that does not work, and why; null stands for all of them."""
 
@@ -396,22 +451,49 @@ class ProblemOut(msgspec.Struct):
     group: str | None
 
 
+class AlertOut(msgspec.Struct):
+    """Something that is wrong, by a rule of that name, and since when it is known, in unix microseconds."""
+
+    alert: str
+    severity: Literal["page", "ticket"]
+    summary: str
+    topic: str | None
+    group: str | None
+    partition: Count | None
+    priority: Lane | None
+    value: float
+    since: int
+
+
 class Stats(msgspec.Struct):
-    """Everything the queue can count, and what does not work."""
+    """Everything the queue can count, what does not work, and what is wrong, the worst first."""
 
     topics: dict[str, TopicFigures]
     messages: Count
     bytes: Count
     free_bytes: Count
     problems: list[ProblemOut]
+    alerts: list[AlertOut]
+
+
+class HistoryOut(msgspec.Struct):
+    """The last hour: `times` of its points in unix microseconds, and a number for each in every series.
+
+    `published`, `delivered` and `acked` are a second; what ends in `_p50` or `_p99` is in milliseconds.
+    null is what nobody knows.
+    """
+
+    interval_ms: Count
+    times: list[int]
+    series: dict[str, list[float | None]]
 
 
 class KeyOut(msgspec.Struct):
-    """What a key allows. A scope includes those before it: read, write, admin. The topic `>` is all."""
+    """What a key allows. A scope includes those before it. The topic `>` is all."""
 
     is_required: bool
     id: str | None
-    scope: Literal["read", "write", "admin"]
+    scope: KeyScope
     topics: list[str]
 
 

@@ -1,7 +1,8 @@
 """The settings: one frozen, typed tree, and where each of its values came from."""
 
-from quivermq.settings.load import LoadedSettings, SettingValue, load_settings
+from quivermq.settings.load import TOPICS, LoadedSettings, SettingValue, load_settings, settings_from
 from quivermq.settings.tree import (
+    ClientSettings,
     CodecName,
     Durability,
     EngineSettings,
@@ -11,6 +12,8 @@ from quivermq.settings.tree import (
 )
 
 __all__ = [
+    "TOPICS",
+    "ClientSettings",
     "CodecName",
     "Durability",
     "EngineSettings",
@@ -20,4 +23,5 @@ __all__ = [
     "Settings",
     "StorageSettings",
     "load_settings",
+    "settings_from",
 ]

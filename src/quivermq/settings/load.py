@@ -15,10 +15,17 @@ from typing import Any
 
 from quivermq.errors import InvalidSettings
 from quivermq.settings.setting import Setting, settings_of
-from quivermq.settings.tree import EngineSettings, ServerSettings, Settings, StorageSettings
+from quivermq.settings.tree import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
 
+# Topics come as they are: what may be set of them, and which pattern stands for which, is known above.
+TOPICS = "topics"
 _SECTIONS: Mapping[str, type] = MappingProxyType(
-    {"storage": StorageSettings, "engine": EngineSettings, "server": ServerSettings}
+    {
+        "storage": StorageSettings,
+        "engine": EngineSettings,
+        "server": ServerSettings,
+        "client": ClientSettings,
+    }
 )
 _PREFIX = "QUIVER_"
 
@@ -66,23 +73,61 @@ def load_settings(
     """The settings that all sources together ask for.
 
     `toml` is a file that must exist, `environ` is all of the environment, and the keys of
-    `arguments` are dotted (`storage.codec`). Raises InvalidSettings.
+    `arguments` are dotted (`storage.codec`). Paths in the file begin where the file is. What is said of
+    topics is gathered, and checked by `quivermq.topic.defaults`. Raises InvalidSettings.
     """
     origins = dict.fromkeys(SETTINGS, "default")
     sections: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
-    for key, raw, origin in _given(toml, environ, arguments):
-        section, name = key.split(".")
+    topics = _Topics()
+    for section, name, raw, origin in _given(toml, environ, arguments):
+        if section == TOPICS:
+            topics.add(name, raw, origin)
+            continue
+        key = f"{section}.{name}"
         try:
-            sections[section][name] = SETTINGS[key].parse(raw)
+            value = SETTINGS[key].parse(raw)
         except ValueError as error:
             raise InvalidSettings(key, str(error), origin=origin) from None
+        if isinstance(value, Path) and toml is not None and origin == str(toml):
+            value = toml.parent / value
+        sections[section][name] = value
         origins[key] = origin
     try:
-        settings = Settings(**{name: _SECTIONS[name](**given) for name, given in sections.items()})
+        made: dict[str, Any] = {name: _SECTIONS[name](**given) for name, given in sections.items()}
+        settings = Settings(**made, topics=topics.given, topic_origins=MappingProxyType(topics.origins))
     except InvalidSettings as error:
         # Values that are fine one by one do not go together; only here are their origins known.
         raise InvalidSettings(error.key, error.reason, origin=origins[error.key]) from None
     return LoadedSettings(settings, MappingProxyType(origins))
+
+
+def settings_from(tree: Mapping[str, Any]) -> Settings:
+    """The settings of a mapping that is like the file: sections, and in each of them names and values.
+
+    Raises InvalidSettings.
+    """
+    for section, table in tree.items():
+        _check_section(section, table, "arguments")
+    arguments = {f"{section}.{name}": raw for section, table in tree.items() for name, raw in table.items()}
+    return load_settings(arguments=arguments).settings
+
+
+class _Topics:
+    """What the sources say of topics: of one setting the last one counts."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+        self.origins: dict[tuple[str, str], str] = {}
+
+    def add(self, name: str, raw: object, origin: str) -> None:
+        """A setting of all topics, or the settings of those that a pattern stands for."""
+        before = self.given.get(name)
+        if isinstance(raw, Mapping):
+            self.given[name] = {**(before if isinstance(before, dict) else {}), **raw}
+            self.origins.update(((name, inner), origin) for inner in raw)
+        else:
+            self.given[name] = raw
+        self.origins["", name] = origin
 
 
 def variable_of(key: str) -> str:
@@ -92,19 +137,20 @@ def variable_of(key: str) -> str:
 
 def _given(
     toml: Path | None, environ: Mapping[str, str], arguments: Mapping[str, object]
-) -> Iterator[tuple[str, object, str]]:
-    """What each source says, as known key, raw value and origin; the last one counts."""
+) -> Iterator[tuple[str, str, object, str]]:
+    """What each source says, as section, name, raw value and origin; the last one counts."""
     for key, raw in _read_toml(toml) if toml else ():
-        yield _known(key, str(toml)), raw, str(toml)
+        yield *_known(key, str(toml)), raw, str(toml)
     for variable, text in environ.items():
         if variable.startswith(_PREFIX) and "__" in variable:
             origin = f"environment {variable}"
             key = variable.removeprefix(_PREFIX).replace("__", ".", 1).lower()
-            if variable != variable_of(_known(key, origin)):
+            known = _known(key, origin)
+            if variable != variable_of(key):
                 raise InvalidSettings(key, f"is spelled {variable_of(key)}", origin=origin)
-            yield key, text, origin
+            yield *known, text, origin
     for key, raw in arguments.items():
-        yield _known(key, "arguments"), raw, "arguments"
+        yield *_known(key, "arguments"), raw, "arguments"
 
 
 def _read_toml(path: Path) -> Iterator[tuple[str, object]]:
@@ -115,16 +161,21 @@ def _read_toml(path: Path) -> Iterator[tuple[str, object]]:
     except ValueError as error:
         raise InvalidSettings(str(path), f"is not TOML: {error}", origin=str(path)) from error
     for section, table in document.items():
-        # Checked here as well as key by key, or an empty section could have any name.
-        if section not in _SECTIONS or not isinstance(table, dict):
-            known = ", ".join(f"[{known}]" for known in _SECTIONS)
-            raise InvalidSettings(section, f"is not one of the sections {known}", origin=str(path))
+        _check_section(section, table, str(path))
         yield from ((f"{section}.{name}", raw) for name, raw in table.items())
 
 
-def _known(key: str, origin: str) -> str:
-    if key in SETTINGS:
-        return key
+def _check_section(section: str, table: object, origin: str) -> None:
+    # As well as key by key, or an empty section could have any name.
+    if (section not in _SECTIONS and section != TOPICS) or not isinstance(table, Mapping):
+        known = ", ".join(f"[{known}]" for known in (*_SECTIONS, TOPICS))
+        raise InvalidSettings(section, f"is not one of the sections {known}", origin=origin)
+
+
+def _known(key: str, origin: str) -> tuple[str, str]:
+    section, _, name = key.partition(".")
+    if key in SETTINGS or (section == TOPICS and name):
+        return section, name
     # Strict, because the name of the section alone already makes two keys alike.
     close = get_close_matches(key, SETTINGS, n=1, cutoff=0.8)
     hint = f"; did you mean {close[0]}?" if close else ""

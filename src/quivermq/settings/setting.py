@@ -1,13 +1,14 @@
 """What a single setting may be: its type, its range, how it is written as text, its line of doc.
 
-A section of the tree is a dataclass whose fields are declared with `choice`, `number`, `flag` and
-`weights`. Nothing here knows a particular setting or where a value came from.
+A section of the tree is a dataclass whose fields are declared with `choice`, `number`, `decimal`, `flag`,
+`text`, `path` and `weights`. Nothing here knows a particular setting or where a value came from.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
+from pathlib import Path
 from reprlib import Repr
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -21,8 +22,11 @@ INT64_MAX = 2**63 - 1
 MS_MAX = INT64_MAX // 1000
 
 _UNITS = {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+_PERIODS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Nineteen digits are enough for 64 bits and too few for int() to be slow or to refuse.
 _NUMBER = re.compile(r"(-?[0-9]{1,19}) ?([A-Za-z]*)")
+
+_DECIMAL = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,12})?")
 
 # The word that stands for weights without a number: the next only once the one before has nothing.
 STRICT = "strict"
@@ -44,6 +48,24 @@ def number(default: int | None, doc: str, *, lowest: int = 1, highest: int = INT
 def flag(default: bool, doc: str) -> Any:
     """A field whose type is `bool`."""
     return field(default=default, metadata={"doc": doc, "kind": FlagSetting})
+
+
+def text(default: str, doc: str, *, pattern: str, expected: str) -> Any:
+    """A field whose type is `str`, which looks like the pattern; `expected` puts that in words."""
+    metadata = {"doc": doc, "kind": TextSetting, "pattern": pattern, "looks": expected}
+    return field(default=default, metadata=metadata)
+
+
+def path(doc: str) -> Any:
+    """A field whose type is `Path | None`."""
+    return field(default=None, metadata={"doc": doc, "kind": PathSetting})
+
+
+def decimal(default: float, doc: str, *, lowest: int, highest: int) -> Any:
+    """A field whose type is `float`."""
+    return field(
+        default=default, metadata={"doc": doc, "kind": DecimalSetting, "lowest": lowest, "highest": highest}
+    )
 
 
 def weights(
@@ -73,6 +95,16 @@ class Setting:
         """Sizes may be written with a unit. The name says that a number is one."""
         return "bytes" in self.name.split("_")
 
+    @property
+    def is_period(self) -> bool:
+        """Spans of time are milliseconds, and may be written with a unit as well."""
+        return "ms" in self.name.split("_")
+
+    @property
+    def units(self) -> Mapping[str, int]:
+        """What may follow a number that is written as text, and what it stands for."""
+        return _UNITS if self.is_size else _PERIODS_MS if self.is_period else {"": 1}
+
     def parse(self, raw: object) -> object:
         """The value that `raw` stands for, checked; a number may come as text.
 
@@ -85,12 +117,12 @@ class Setting:
     def _parse_number(self, text: str) -> int | None:
         if self.optional and text == "none":
             return None
-        match = _NUMBER.fullmatch(text)
-        if match is None or (match[2] and not self.is_size):
+        match, units = _NUMBER.fullmatch(text), self.units
+        if match is None or (match[2] and len(units) == 1):
             raise ValueError(f"{_shown(text)} is not {self.expected}")
-        if match[2] not in _UNITS:
-            raise ValueError(f"{_shown(text)} has an unknown unit: write KiB, MiB or GiB")
-        return int(match[1]) * _UNITS[match[2]]
+        if match[2] not in units:
+            raise ValueError(f"{_shown(text)} has an unknown unit: write {_listed([*units][1:])}")
+        return int(match[1]) * units[match[2]]
 
     def check(self, value: object) -> None:
         """Raise ValueError, with the reason as a clause, unless `value` is allowed."""
@@ -116,6 +148,8 @@ class Setting:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         kind = "a size such as 4096 or 64MiB" if self.is_size else "a whole number"
+        if self.is_period:
+            kind += " of milliseconds, or such as 30s, 5m, 12h or 7d"
         return f"{kind}, or none" if self.optional else kind
 
     def text(self, value: object) -> str:
@@ -145,6 +179,69 @@ class FlagSetting(Setting):
 
     def text(self, value: object) -> str:
         return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class TextSetting(Setting):
+    """A setting that is text of a certain look."""
+
+    pattern: str = ".*"
+    looks: str = ""
+
+    def parse(self, raw: object) -> object:
+        self.check(raw)
+        return raw
+
+    def check(self, value: object) -> None:
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+            raise ValueError(f"{_shown(value)} is not {self.expected}")
+
+    @property
+    def expected(self) -> str:
+        return self.looks
+
+
+@dataclass(frozen=True, slots=True)
+class PathSetting(Setting):
+    """A setting that is the path of a file or a directory, or none."""
+
+    def parse(self, raw: object) -> object:
+        value = None if raw == "none" else Path(raw) if isinstance(raw, str) and raw else raw
+        self.check(value)
+        return value
+
+    def check(self, value: object) -> None:
+        if value is not None and (not isinstance(value, Path) or "\0" in str(value)):
+            raise ValueError(f"{_shown(value)} is not {self.expected}")
+
+    @property
+    def expected(self) -> str:
+        return "a path, or none"
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalSetting(Setting):
+    """A setting that is a number with or without a fraction."""
+
+    def parse(self, raw: object) -> object:
+        is_text = isinstance(raw, str) and _DECIMAL.fullmatch(raw) is not None
+        is_whole = isinstance(raw, int) and not isinstance(raw, bool) and abs(raw) <= INT64_MAX
+        value: object = float(raw) if is_text or is_whole else raw  # type: ignore[arg-type]
+        self.check(value)
+        return value
+
+    def check(self, value: object) -> None:
+        if not isinstance(value, float):
+            raise ValueError(f"{_shown(value)} is not {self.expected}")
+        if not self.lowest <= value <= self.highest:
+            raise ValueError(f"{_shown(value)} is not between {self.lowest} and {self.highest}")
+
+    @property
+    def expected(self) -> str:
+        return f"a number such as {self.text(self.default)}"
+
+    def text(self, value: object) -> str:
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +298,10 @@ def _setting(declared: Field[Any], allowed: Any) -> Setting:
         described["choices"] = get_args(allowed)
     optional = NoneType in get_args(allowed)
     return kind(name=declared.name, default=declared.default, optional=optional, **described)
+
+
+def _listed(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _shown(value: object) -> str:

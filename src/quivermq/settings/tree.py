@@ -4,12 +4,17 @@ A section checks itself when it is made, so a `Settings` in hand is a valid one,
 docs/reference/settings.md is generated from here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
 
 from quivermq.errors import InvalidSettings
-from quivermq.settings.setting import GIB, KIB, MIB, MS_MAX, choice, number, settings_of
+from quivermq.settings.setting import GIB, KIB, MIB, MS_MAX, choice, number, path, settings_of, text
 
+LogShape = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 Durability = Literal["fsync", "os", "buffered"]
 CodecName = Literal["none", "zstd", "lz4", "gzip"]
 
@@ -19,6 +24,7 @@ _BODY_BYTES_MAX = 2 * GIB - 1
 _BATCH_MESSAGES_MAX = _BODY_BYTES_MAX // 4 - 1
 # What a frame needs besides its messages' bytes: the header, offsets, bitmaps and padding.
 _FRAME_OVERHEAD_BYTES = 4 * KIB
+_GZIP_LEVEL_MAX = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +62,15 @@ class StorageSettings:
     segments_max: int | None = number(None, "The oldest segments go while there are more.")
     segments_min: int = number(1, "This many segments stay, whatever the retention limits say.")
     codec: CodecName = choice("none", "How a frame is compressed, if that saves 5 % or more.")
+    compression_level: int | None = number(
+        None,
+        "How hard the codec tries: 1 to 22 for zstd, which has 1 by default, 1 to 9 for gzip, which has 6.",
+        highest=22,
+    )
+    compression_bytes_min: int = number(0, "A frame with a smaller body is not compressed.", lowest=0)
     message_bytes_max: int = number(2 * MIB, "A larger message is refused.", highest=_BODY_BYTES_MAX)
     frame_messages_max: int = number(
-        1_000_000, "A batch of more messages is refused.", highest=_BATCH_MESSAGES_MAX
+        100_000, "A batch of more messages is refused.", highest=_BATCH_MESSAGES_MAX
     )
     frame_bytes_max: int = number(
         16 * MIB, "A frame that is larger as stored is refused.", highest=_BODY_BYTES_MAX
@@ -77,6 +89,8 @@ class StorageSettings:
         self._check_order("batch_messages", "frame_messages_max")
         self._check_order("message_bytes_max", "frame_bytes_max", margin=_FRAME_OVERHEAD_BYTES)
         self._check_order("batch_bytes", "frame_bytes_max", margin=_FRAME_OVERHEAD_BYTES)
+        if reason := wrong_level(self.codec, self.compression_level):
+            raise _invalid("compression_level", reason)
         # Without a codec the stored body is the raw one, so one limit must not forbid the other.
         self._check_order("frame_bytes_max", "frame_raw_bytes_max")
 
@@ -93,6 +107,12 @@ class StorageSettings:
         )
 
 
+def wrong_level(codec: str, level: int | None) -> str:
+    """Why a codec cannot have a level, or nothing."""
+    is_wrong = codec == "gzip" and level is not None and level > _GZIP_LEVEL_MAX
+    return f"{level} is more than {_GZIP_LEVEL_MAX}, the highest of gzip" if is_wrong else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """How the queue as a whole looks after itself. Raises InvalidSettings."""
@@ -101,6 +121,17 @@ class EngineSettings:
         32 * MIB,
         "Messages are refused while the disk has less room, so that acks still have some.",
         lowest=0,
+    )
+    topics_max: int = number(20_000, "How many topics there may be. Dead letters get theirs all the same.")
+    partitions_max: int = number(100_000, "How many partitions all topics may have together.")
+    groups_max: int = number(
+        100_000, "How many groups there may be, each counted once for every topic that it is in."
+    )
+    topic_groups_max: int = number(10_000, "How many groups one topic may have.")
+    files_max: int | None = number(
+        None,
+        "How many files are kept open for writing; by default half of what the process may have open.",
+        lowest=4,
     )
     maintenance_interval_ms: int = number(
         500, "How often leases that ran out and the room on the disk are looked at.", highest=MS_MAX
@@ -119,12 +150,32 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """How the broker serves, and what it refuses. Raises InvalidSettings."""
+    """Where and how the broker serves, and what it refuses. Raises InvalidSettings."""
 
+    data: Path | None = path("The data directory.")
+    host: str = text(
+        "127.0.0.1",
+        "The address to listen on. One that others can reach needs a key first.",
+        pattern=r"[A-Za-z0-9:%._-]*",
+        expected="an address such as 127.0.0.1, ::1 or 0.0.0.0, or the name of one",
+    )
+    port: int = number(7070, "The port to listen on; 0 takes one that is free.", lowest=0, highest=65535)
+    tls_certificate: Path | None = path("A certificate in PEM, with its chain: then it serves https.")
+    tls_key: Path | None = path("The private key of the certificate, if it is in another file.")
+    keys: Path | None = path(
+        "The file of the hashes of API keys; by default `keys.json` in the data directory."
+    )
+    log: LogShape = choice("text", "How the log on standard error is written.")
+    log_level: LogLevel = choice("info", "What is worth a line in the log.")
     threads: int = number(8, "How many calls may wait for the disk at the same time.", highest=256)
     connections_max: int = number(12_000, "A connection more is answered with 503 and closed.")
     body_bytes_max: int = number(
         32 * MIB, "A request with a larger body is answered with 413 before it is read."
+    )
+    memory_bytes_max: int = number(
+        256 * MIB,
+        "How much all clients together may make the broker hold: bodies that arrive, answers that wait,"
+        " TLS handshakes. Then who stands still is cut off, and a body more is answered with 503.",
     )
     head_bytes_max: int = number(
         32 * KIB, "A request with a longer line and headers is answered with 431.", lowest=KIB
@@ -147,7 +198,7 @@ class ServerSettings:
     )
     session_timeout_ms: int = number(
         30_000,
-        "A member of a group that is not heard of for so long has left.",
+        "A member of a group that is not heard of for so long has left, unless it names a time itself.",
         lowest=100,
         highest=3_600_000,
     )
@@ -158,6 +209,54 @@ class ServerSettings:
                 setting.check(getattr(self, name))
             except ValueError as error:
                 raise _invalid(name, str(error), "server") from None
+        if self.memory_bytes_max < self.body_bytes_max:
+            # Blame the one that was changed.
+            is_small = self.memory_bytes_max != settings_of(ServerSettings)["memory_bytes_max"].default
+            raise _invalid(
+                "memory_bytes_max" if is_small else "body_bytes_max",
+                f"memory_bytes_max is {self.memory_bytes_max} and must be at least {self.body_bytes_max},"
+                " that is body_bytes_max",
+                "server",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How a client of a broker waits and tries again. Raises InvalidSettings."""
+
+    timeout_ms: int = number(30_000, "How long a broker may be silent.", highest=86_400_000)
+    retries: int = number(
+        8, "How often a call that is safe to repeat is made again.", lowest=0, highest=2**31
+    )
+    backoff_ms: int = number(
+        50, "How long the first repetition waits at most; doubles with each.", highest=3_600_000
+    )
+    backoff_ms_max: int = number(5000, "Where that doubling ends.", highest=3_600_000)
+    session_timeout_ms: int = number(
+        30_000,
+        "A consumer that the broker does not hear of for so long has left its group.",
+        lowest=100,
+        highest=3_600_000,
+    )
+    heartbeat_ms: int | None = number(
+        None,
+        "How often a consumer is heard of; by default four times in `session_timeout_ms`.",
+        lowest=10,
+        highest=3_600_000,
+    )
+
+    def __post_init__(self) -> None:
+        for name, setting in settings_of(ClientSettings).items():
+            try:
+                setting.check(getattr(self, name))
+            except ValueError as error:
+                raise _invalid(name, str(error), "client") from None
+        if self.backoff_ms > self.backoff_ms_max:
+            reason = f"is {self.backoff_ms_max} and must be at least {self.backoff_ms}, that is backoff_ms"
+            raise _invalid("backoff_ms_max", reason, "client")
+        if self.heartbeat_ms is not None and self.heartbeat_ms >= self.session_timeout_ms:
+            reason = f"is {self.heartbeat_ms} and must be less than {self.session_timeout_ms}"
+            raise _invalid("heartbeat_ms", f"{reason}, that is session_timeout_ms", "client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +266,14 @@ class Settings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
+    client: ClientSettings = field(default_factory=ClientSettings)
+    topics: Mapping[str, Any] = field(default_factory=dict)
+    """What topics are made with, as in `[topics]` of the file: settings of a topic by name, and by pattern
+    settings of the topics that it stands for. Checked by whoever knows topics."""
+    topic_origins: Mapping[tuple[str, str], str] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False
+    )
+    """Where each came from, by pattern, which is empty for all topics, and name."""
 
 
 def _invalid(name: str, reason: str, section: str = "storage") -> InvalidSettings:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Column, Frame, Header, removed_offsets
 from quivermq.frame.arrow import HEADERS, TIME, arrow_batch
-from quivermq.frame.arrow import SCHEMA as FRAME_SCHEMA
 from quivermq.frame.rewriting import left_mask
+from quivermq.spark.joining import SCHEMA as FRAME_SCHEMA
 from quivermq.spark.joining import joined
 from quivermq.spark.place import Lane
 from quivermq.topic.offsets import OffsetSet
@@ -41,10 +41,13 @@ SCHEMA = pa.schema(
         ("timestamp", TIME),
         ("headers", HEADERS),
         ("expires_at", TIME),
+        ("dedup_id", pa.string()),
+        ("append_time", TIME),
     ]
 )
 
 _OF_LANE = ("topic", "partition", "priority")
+_APPEND_TIME = "append_time"
 
 Wanted = Callable[[Header], bool]
 Making = Callable[[Iterator[Frame], Sequence[str], "_Cut"], Iterator[pa.RecordBatch]]
@@ -151,11 +154,22 @@ def _large(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator
         kept = cut.kept(header)
         if not kept:
             continue
-        batch, left = arrow_batch(frame, names), left_mask(frame)
+        batch, left = _whole(frame, names), left_mask(frame)
         for start, end in kept:
             place, rows = start - header.base_offset, end - start
             part = batch.slice(place, rows)
             yield part if left is None else part.filter(left.slice(place, rows))
+
+
+def _whole(frame: Frame, names: Sequence[str]) -> pa.RecordBatch:
+    """All messages of a frame."""
+    if _APPEND_TIME not in names:
+        return arrow_batch(frame, names)
+    own = [name for name in names if name != _APPEND_TIME]
+    came = pa.repeat(pa.scalar(frame.header.append_time, TIME), len(frame))
+    arrays = dict(zip(own, arrow_batch(frame, own).columns, strict=True)) | {_APPEND_TIME: came}
+    schema = pa.schema([FRAME_SCHEMA.field(name) for name in names])
+    return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=schema)
 
 
 def _middle(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator[pa.RecordBatch]:
@@ -213,6 +227,11 @@ def _expiries(frame: Frame) -> Iterable[int | None]:
     return frame.expires_at() if header.columns & Column.EXPIRES_AT else repeat(None, header.message_count)
 
 
+def _dedup_ids(frame: Frame) -> Iterable[str | None]:
+    header = frame.header
+    return frame.dedup_ids() if header.columns & Column.DEDUP_ID else repeat(None, header.message_count)
+
+
 # What a frame has for each column.
 _TAKE: dict[str, Callable[[Frame], Iterable[Any]]] = {
     "offset": lambda frame: range(frame.header.base_offset, frame.header.end_offset),
@@ -221,6 +240,8 @@ _TAKE: dict[str, Callable[[Frame], Iterable[Any]]] = {
     "value": Frame.values,
     "headers": _pairs,
     "expires_at": _expiries,
+    "dedup_id": _dedup_ids,
+    "append_time": lambda frame: repeat(frame.header.append_time, frame.header.message_count),
 }
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from quivermq.client.blocking.connection import Connection, connect
 from quivermq.client.core.logs import FramePage, LogCalls
-from quivermq.errors import OffsetOutOfRange
+from quivermq.errors import OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
 from quivermq.spark.place import Bounds, Lane, TopicView
+from quivermq.topic.names import usual_origin
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.settings import TopicSettings
 
@@ -49,6 +50,15 @@ class BrokerPlace:
 
     def topics(self) -> list[str]:
         return self.connection.topics()
+
+    def origins(self) -> dict[str, str | None]:
+        return dict(sorted(self.connection.shell.run(self.connection.calls.origins()).items()))
+
+    def origin(self, topic: str) -> str | None:
+        try:
+            return self.connection.shell.run(self._calls.topic(topic)).dead_letters_of
+        except TopicNotFound:
+            return usual_origin(topic)
 
     def look(self, topic: str) -> TopicView:
         told = self.connection.shell.run(self._calls.topic(topic))

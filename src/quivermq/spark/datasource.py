@@ -31,9 +31,9 @@ class QuiverDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(dict(options))
         self._parsed = Options.parse(options)
-        # Decided here, because this is what Spark carries from the loading of a DataFrame to each of its
-        # uses: two counts of the same one must not differ. A stream and a writer do not care.
-        self._snapshot = _taken(self._parsed)
+        # Decided here where every use of a DataFrame is to read the same: this is what Spark carries from
+        # its loading to each of them. A stream and a writer do not care.
+        self._pinned = _pinned(self._parsed)
 
     @classmethod
     def name(cls) -> str:
@@ -56,11 +56,10 @@ class QuiverDataSource(DataSource):
             return table_reader(options, schema)
         from quivermq.spark.source.reading import BatchReader
 
-        snapshot = self._snapshot if options == self._parsed else _taken(options)
-        if isinstance(snapshot, QuiverError):
-            raise snapshot
-        assert snapshot is not None, "a snapshot is taken of whatever is subscribed to"
-        return BatchReader(options, schema, snapshot)
+        pinned = self._pinned if options == self._parsed else _pinned(options)
+        if isinstance(pinned, QuiverError):
+            raise pinned
+        return BatchReader(options, schema, pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name.)
         options = _to_read(self._parsed, schema)
@@ -72,8 +71,9 @@ class QuiverDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from quivermq.spark.sink import batch_writer
+        from quivermq.spark.source.table_options import recalled, to_insert
 
-        return batch_writer(self._parsed, schema, overwrite)
+        return batch_writer(to_insert(recalled(schema, self._parsed)), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from quivermq.spark.sink import stream_writer
@@ -101,11 +101,14 @@ def _to_read(options: Options, schema: StructType) -> Options:
     return options
 
 
-def _taken(options: Options) -> "Snapshot | QuiverError | None":
-    """What a batch would read, or what keeps it from that; None for whoever does not read messages."""
+def _pinned(options: Options) -> "Snapshot | QuiverError | None":
+    """What a batch always reads, or what keeps it from that; None where each use looks for itself."""
     if options.table != _MESSAGES or options.text("topic") is not None:
         return None
-    from quivermq.spark.source.snapshot import Snapshot
+    from quivermq.spark.source.snapshot import Snapshot, is_pinned
+
+    if not is_pinned(options):
+        return None
 
     try:
         place = options.whole_place()

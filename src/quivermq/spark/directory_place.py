@@ -19,7 +19,7 @@ from quivermq.log.follower import LogFollower
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import NORMAL, NOTHING, Bounds, Lane, TopicView
 from quivermq.spark.state_logs import replayed
-from quivermq.topic.names import check_topic_name
+from quivermq.topic.names import check_topic_name, usual_origin
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.partition import LANE_NUMBERS, LANES
 from quivermq.topic.removals import Removed
@@ -56,8 +56,19 @@ class DirectoryPlace:
         return DirectoryPlace, (str(self.path),)
 
     def topics(self) -> list[str]:
+        return list(self.origins())
+
+    def origins(self) -> dict[str, str | None]:
         check_exists(self._disk, self.path)
-        return [name for name in self._disk.names(self.path / "topics") if self._is_topic(name)]
+        names = self._disk.names(self.path / "topics")
+        return {name: self.origin(name) for name in names if self._is_topic(name)}
+
+    def origin(self, topic: str) -> str | None:
+        try:
+            stored = self._find(topic)
+        except (StorageFailed, InvalidSettings):
+            stored = None
+        return usual_origin(topic) if stored is None else stored.dead_letters_of
 
     def look(self, topic: str) -> TopicView:
         stored = self._stored(topic)

@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
-from operator import or_
+from operator import attrgetter, or_
 
 import numpy as np
 import pyarrow as pa
 
 from quivermq.frame import Column, Frame, Header
-from quivermq.frame.arrow import SCHEMA, TIME, absent, arrow_batch
+from quivermq.frame.arrow import SCHEMA as FRAME_SCHEMA
+from quivermq.frame.arrow import TIME, absent, arrow_batch
+
+# What a frame tells of its messages, and when it came in, which is the same for all of them.
+SCHEMA = FRAME_SCHEMA.append(pa.field("append_time", TIME, nullable=False))
 
 _STORED_AS = {
     "value": Column.VALUE,
@@ -19,6 +23,10 @@ _STORED_AS = {
     "expires_at": Column.EXPIRES_AT,
     "dedup_id": Column.DEDUP_ID,
 }
+
+
+# Times that a frame's header tells for all of its messages.
+_OF_HEADERS = {"timestamp": "timestamp_min", "append_time": "append_time"}
 
 
 def joined(frames: Sequence[Frame], names: Sequence[str]) -> pa.RecordBatch:
@@ -42,8 +50,9 @@ def _shared(name: str, headers: Sequence[Header]) -> pa.Array:
     """A column that is not stored, for the messages of all these frames."""
     if name == "offset":
         return _offsets(headers)
-    if name == "timestamp":
-        stamps = np.fromiter((header.timestamp_min for header in headers), np.int64, len(headers))
+    if name in _OF_HEADERS:
+        taken = attrgetter(_OF_HEADERS[name])
+        stamps = np.fromiter(map(taken, headers), np.int64, len(headers))
         counts = np.fromiter((header.message_count for header in headers), np.int64, len(headers))
         return pa.array(np.repeat(stamps, counts)).view(TIME)
     return absent(name, sum(header.message_count for header in headers))

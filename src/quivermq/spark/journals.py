@@ -9,7 +9,6 @@ from quivermq.disk import SystemDisk
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Bounds, Lane
 from quivermq.spark.state_logs import replayed
-from quivermq.topic.names import dead_letter_name, is_dead_letter_topic
 from quivermq.topic.partition import LANES
 from quivermq.topic.transfer import find_transfer
 
@@ -53,9 +52,10 @@ def read_journal(path: Path) -> Replay:
 
 def _has_arrived(place: DirectoryPlace, topic: str, burial: Burial) -> bool:
     """Whether messages on their way to the dead letters are there: then they are finished here."""
-    if is_dead_letter_topic(topic) or dead_letter_name(topic) not in place.topics():
+    name = topic + place.settings(topic).dead_letter_suffix
+    if place.origins().get(name) != topic:
         return False
-    grave = Lane(dead_letter_name(topic), burial.target_partition, "normal")
+    grave = Lane(name, burial.target_partition, "normal")
     if not place.lanes(grave.topic).get(grave, Bounds(0, 0, 0, 0)).end:
         return False
     return find_transfer(place.follower(grave), burial.target_end, burial.transfer) is not None

@@ -1,4 +1,4 @@
-"""Small programs that stand before Java and Python, kept below the user's cache directory.
+"""Small programs that stand before Java and Python, and other files, kept below the user's cache directory.
 
 Spark starts whatever is called `java` and `python`, with arguments and an environment of its own making;
 where those do not fit, a few lines of shell between the two put it right.
@@ -19,26 +19,39 @@ def cached_program(name: str, script: str) -> Path:
     Its directory is named after what it holds. So whoever finds it finds the right one, processes that make
     it at once all make the same, and one that is in use is never changed.
     """
+    content = script.encode()
+    return _cached(Path(_digest(content)) / "bin" / name, content, is_program=True)
+
+
+def cached_file(name: str, content: bytes) -> Path:
+    """The same for a file of any content."""
+    return _cached(Path(_digest(content)) / name, content, is_program=False)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _cached(place: Path, content: bytes, *, is_program: bool) -> Path:
     disk = SystemDisk()
-    directory = cache_directory() / hashlib.sha256(script.encode()).hexdigest()[:16] / "bin"
-    program = directory / name
-    if disk.exists(program):
-        return program
-    unfinished = directory / f"{name}.{os.getpid()}-{threading.get_ident()}"
+    path = cache_directory() / place
+    if disk.exists(path):
+        return path
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
-        disk.make_directory(directory)
-        file = disk.create(unfinished, is_program=True)
+        disk.make_directory(path.parent)
+        file = disk.create(unfinished, is_program=is_program)
         try:
-            file.append([script.encode()])
+            file.append([content])
             file.sync()
         finally:
             file.close()
-        disk.rename(unfinished, program)
+        disk.rename(unfinished, path)
     except (StorageFailed, OSError) as error:
         raise QuiverError(
-            f"{program} cannot be made: {error}; set XDG_CACHE_HOME to a directory that can be written"
+            f"{path} cannot be made: {error}; set XDG_CACHE_HOME to a directory that can be written"
         ) from error
-    return program
+    return path
 
 
 def cache_directory() -> Path:

@@ -4,6 +4,7 @@ Spark hands over text under names in lower case. One that nobody knows is refuse
 `startingOfsets` must not read something else than was meant.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,15 +19,20 @@ _READ = (
     "table",
     "subscribe",
     "subscribePattern",
+    "assign",
     "startingOffsets",
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "failOnDataLoss",
     "includeHeaders",
-    "filterPushdown",
     "group",
 )
 _WRITE = (
@@ -55,12 +61,21 @@ _OF_TABLES = frozenset({"provider", "owner"})
 _FLAGS = {"true": True, "false": False}
 _NUMBER_MAX = 2**63 - 1
 # As milliseconds this is the year 5138; as microseconds it was in 1973.
-_MS_MAX = 100_000_000_000_000
+MS_MAX = 100_000_000_000_000
+_UNITS_US = {
+    "ms": 1000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_DURATION = re.compile(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)")
 
 _NOWHERE = (
     "say where the queue is: the option `path` for a data directory, or `server` for a broker. (Spark does"
-    " not tell the options of a table that was made with a list of columns or AS SELECT, nor to an INSERT:"
-    " make it without, or use CREATE TEMPORARY VIEW.)"
+    " not tell the options of a table that was made with a list of columns or AS SELECT: make it without,"
+    " or use CREATE TEMPORARY VIEW.)"
 )
 
 
@@ -121,12 +136,24 @@ class Options:
         if text is None:
             return None
         if text.removeprefix("-").isdecimal() and text.isascii():
-            if abs(int(text)) >= _MS_MAX:
+            if abs(int(text)) >= MS_MAX:
                 raise InvalidRequest(
                     f"the option `{name}` is in milliseconds: {text} would be far in the future"
                 )
             return int(text) * 1000
         return _moment_us(name, text)
+
+    def duration_us(self, name: str) -> int | None:
+        """A length of time in microseconds, given as Spark writes it: 500ms, 30s, 15m, 2h, 1d."""
+        text = self.text(name)
+        if text is None:
+            return None
+        match = _DURATION.fullmatch(text)
+        if match is None:
+            raise InvalidRequest(
+                f"the option `{name}` is a length of time such as 30s or 15m, not {text!r}"
+            )
+        return int(match[1]) * _UNITS_US[match[2]]
 
     def place(self) -> Place:
         """Where the queue is. Raises InvalidRequest unless exactly one place is given."""

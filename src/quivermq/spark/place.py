@@ -53,6 +53,14 @@ class Place(Protocol):
         """The names of all topics, sorted."""
         ...
 
+    def origins(self) -> dict[str, str | None]:
+        """The same, each with the topic whose dead letters it has, if it has any."""
+        ...
+
+    def origin(self, topic: str) -> str | None:
+        """The topic whose dead letters a topic has; None for a topic of its own."""
+        ...
+
     def look(self, topic: str) -> TopicView:
         """A topic in one look: what the next three methods tell. Raises TopicNotFound."""
         ...

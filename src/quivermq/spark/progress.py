@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from quivermq.spark.classic import is_classic
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -29,7 +31,7 @@ def no_progress(description: str, done: float, total: float | None = None) -> No
 @contextmanager
 def watched(spark: "SparkSession", progress: Progress | None, description: str) -> Iterator[None]:
     """Tell how many tasks of the Spark jobs that this thread runs inside of the block are done."""
-    if progress is None:
+    if progress is None or not is_classic(spark):
         yield
         return
     context = spark.sparkContext

@@ -1,10 +1,12 @@
 """A Spark session that is ready for the queue's data: on this machine, or on the cluster of a master."""
 
+import logging
 import os
 import shlex
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,15 +15,29 @@ from quivermq.errors import Conflict, NotFound
 from quivermq.spark.gateway import ended_when_interrupted
 from quivermq.spark.java import use_java
 from quivermq.spark.launcher import cache_directory, cached_program
+from quivermq.spark.shipping import (
+    PATH_VARIABLE,
+    PYTHON_VARIABLE,
+    check_python,
+    is_on_this_machine,
+    package_archive,
+    ship,
+    with_archive_in_path,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER_VARIABLE = "QUIVER_SPARK_MASTER"
-_PYTHON_VARIABLE = "PYSPARK_PYTHON"
+_PYTHON_SETTING = "spark.pyspark.python"
+# What Spark starts where nobody says what.
+_SPARKS_CHOICE = "python3"
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CONNECT_FIRST = Path(__file__).with_name("connect_first.py").absolute()
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+
+_PRINTED_BEFORE_RAISED = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _starting = threading.Lock()
 
@@ -29,10 +45,11 @@ _EVERYWHERE = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # The data source leaves out segments by topic, partition, offset and time, if Spark tells it the
-    # filters.
-    "spark.sql.python.filterPushdown.enabled": "true",
+    # Otherwise Spark writes times to Parquet in an old form that has no zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.python.unix.domain.socket.enabled": "true",
+    # On a slow machine Python may take longer to answer than the fifteen seconds that Spark waits.
+    "spark.python.authenticate.socketTimeout": "120s",
     # Without it every file of a checkpoint has a second one with its checksum, and takes twice as long.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     # State that grows beyond the memory goes to the disk.
@@ -47,7 +64,8 @@ _ON_THIS_MACHINE = {
 }
 
 # Spark puts its own pyspark.zip before the installed package, and that holds nothing compiled: each start
-# of a Python would compile it again, for seconds. The installed one is the same.
+# of a Python would compile it again, for seconds. The installed one is the same. A Python that has a socket
+# of its own to connect to, which Spark starts for a streaming source, does that first.
 _PYTHON_SCRIPT = """\
 #!/bin/sh
 kept=
@@ -61,6 +79,9 @@ done
 unset IFS
 PYTHONPATH=$kept
 export PYTHONPATH
+if [ -n "$PYTHON_WORKER_FACTORY_SOCK_PATH" ] && [ "$1" = -m ]; then
+    exec {python} -P {connect_first} "$@"
+fi
 exec {python} "$@"
 """
 
@@ -85,14 +106,55 @@ def session(master: str | None = None, *, app: str = "quiver", **conf: str) -> "
             return running
         master = master or os.environ.get(MASTER_VARIABLE) or "local[*]"
         use_java()
-        if is_local(master):
-            # Without it Spark takes whatever PATH calls python3, which may have none of our packages.
-            os.environ.setdefault(_PYTHON_VARIABLE, str(worker_python()))
+        archive = _prepare_workers(master, conf)
         builder = SparkSession.builder.master(master).appName(app)
         for name, setting in settings_for(master, conf).items():
             builder = builder.config(name, setting)
-        with ended_when_interrupted():
-            return builder.getOrCreate()
+        with ended_when_interrupted(), _environment(archive):
+            spark = builder.getOrCreate()
+        if archive is not None:
+            ship(spark, archive)
+        _quieten()
+        return spark
+
+
+def _quieten() -> None:
+    """Let Spark not print an error as JSON, with its traceback, before it is raised as well."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _PRINTED_BEFORE_RAISED:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _prepare_workers(master: str, conf: Mapping[str, str]) -> Path | None:
+    """See to it that workers run a Python that has what they need; the archive to send, if they need it.
+
+    Raises NotFound where the Python that was chosen for them cannot do it.
+    """
+    given = conf.get(_PYTHON_SETTING) or os.environ.get(PYTHON_VARIABLE)
+    if not given and (is_local(master) or is_on_this_machine(master)):
+        # Without it Spark takes whatever PATH calls python3, which may have none of our packages.
+        os.environ[PYTHON_VARIABLE] = worker_python()
+        return None
+    if is_local(master) or given == worker_python():
+        return None
+    check_python(given or _SPARKS_CHOICE)
+    return package_archive()
+
+
+@contextmanager
+def _environment(archive: Path | None) -> Iterator[None]:
+    """The archive in the path of whatever Python the driver starts, while it is started."""
+    before = os.environ.get(PATH_VARIABLE)
+    if archive is not None:
+        os.environ.update(with_archive_in_path(archive))
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[PATH_VARIABLE] = before
+        else:
+            os.environ.pop(PATH_VARIABLE, None)
 
 
 def check_installed() -> None:
@@ -143,4 +205,6 @@ def local_cores(master: str) -> int:
 
 def worker_python() -> str:
     """The program that Spark starts for Python code on this machine: this interpreter, as a quick start."""
-    return str(cached_program("python", _PYTHON_SCRIPT.format(python=shlex.quote(sys.executable))))
+    python, connect_first = shlex.quote(sys.executable), shlex.quote(str(_CONNECT_FIRST))
+    script = _PYTHON_SCRIPT.format(python=python, connect_first=connect_first)
+    return str(cached_program("python", script))

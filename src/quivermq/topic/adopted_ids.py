@@ -8,8 +8,9 @@ from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX
 from quivermq.topic.incoming import check_dedup_id, check_number, check_partition, moment_us
 from quivermq.topic.partition import Partition, lane_number
-from quivermq.topic.seen import ELSEWHERE, Sighting
+from quivermq.topic.seen import ELSEWHERE
 from quivermq.topic.settings import TopicSettings
+from quivermq.topic.sightings import Sighting
 
 ADOPTED_MAX = 10_000
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from quivermq.clock import SteadyClock
@@ -13,14 +13,24 @@ from quivermq.topic.partition import lane_number
 from quivermq.topic.settings import TopicSettings
 
 Moment = int | float | datetime
+# A span of time: seconds, or a timedelta.
+Period = float | timedelta
 
 _INT64_MAX = 2**63 - 1
 _SECONDS_MAX = _INT64_MAX // 1_000_000 // 4
 # 1973 in microseconds: a smaller number was meant as seconds or milliseconds.
 _LATE_ENOUGH_US = 10**14
-# Seconds from 2017 to 2049; as microseconds, they would be some minutes in January 1970.
-_LIKE_SECONDS = range(1_500_000_000, 2_500_000_000)
+# From 2017 to 2049. As microseconds, seconds would be some minutes in January 1970, milliseconds some days
+# of it, and nanoseconds thousands of years from now: nobody means that.
+_LIKE = {
+    "seconds": range(1_500_000_000, 2_500_000_000),
+    "milliseconds": range(1_500_000_000_000, 2_500_000_000_000),
+    "nanoseconds": range(1_500_000_000_000_000_000, 2_500_000_000_000_000_000),
+}
+# As seconds the year 5138, as milliseconds 1973: a float as large as this was not meant as seconds.
+_UNLIKE_SECONDS = 1e11
 _DEDUP_ID_BYTES_MAX = 1024
+_WAYS = "give unix seconds as a float, unix microseconds as an int, or a datetime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +41,13 @@ class Message:
     key: bytes | None = None
     headers: Mapping[str, bytes] | None = None
     priority: str = "normal"
-    ttl: float | None = None
-    delay: float | None = None
+    ttl: Period | None = None
+    delay: Period | None = None
     deliver_at: Moment | None = None
     dedup_id: str | None = None
     timestamp: Moment | None = None
     partition: int | None = None
+    dedup_window: Period | None = None
 
 
 class Incoming(NamedTuple):
@@ -47,6 +58,8 @@ class Incoming(NamedTuple):
     lane: int
     partition: int | None
     due: int | None
+    window_us: int | None = None
+    """How long its deduplication id is remembered; None for as long as the topic says."""
 
 
 def check_message(
@@ -69,7 +82,7 @@ def check_message(
         check_dedup_id(message.dedup_id)
     check_partition(message.partition, settings)
     assert rest is not None
-    return Incoming(value, rest, lane, message.partition, due)
+    return Incoming(value, rest, lane, message.partition, due, _window_us(message))
 
 
 def check_dedup_id(dedup_id: str) -> None:
@@ -117,11 +130,22 @@ def check_ids(ids: object) -> None:
 
 def seconds_us(what: str, given: Any, *, lowest: float) -> int:
     """Seconds as microseconds. Raises InvalidRequest for what is no sensible number of seconds."""
+    if isinstance(given, timedelta):
+        given = given.total_seconds()
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     if not is_number or not lowest <= given <= _SECONDS_MAX:
-        raise InvalidRequest(f"{what} is a number of seconds, at least {lowest:g}, not {given!r}")
+        raise InvalidRequest(
+            f"{what} is a number of seconds or a timedelta, at least {lowest:g} s, not {given!r}"
+        )
     microseconds: int = round(given * 1_000_000)
     return microseconds
+
+
+def seconds_of(what: str, given: Any, *, lowest: float) -> float:
+    """A period as seconds. Raises InvalidRequest for what is no sensible number of seconds."""
+    seconds_us(what, given, lowest=lowest)
+    seconds: float = given.total_seconds() if isinstance(given, timedelta) else given
+    return seconds
 
 
 def moment_us(what: str, given: Any) -> int:
@@ -131,12 +155,13 @@ def moment_us(what: str, given: Any) -> int:
             raise InvalidRequest(f"{what} needs a time zone: use datetime.now(timezone.utc) or like it")
         return round(given.timestamp() * 1_000_000)
     if isinstance(given, float) and -_SECONDS_MAX <= given <= _SECONDS_MAX:
+        if abs(given) >= _UNLIKE_SECONDS:
+            raise InvalidRequest(f"{what} {given!r} looks like milliseconds or less: {_WAYS}")
         return round(given * 1_000_000)
     if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= _INT64_MAX // 2:
-        if given in _LIKE_SECONDS:
-            raise InvalidRequest(
-                f"{what} {given} looks like seconds: give unix seconds as a float, or unix microseconds"
-            )
+        for unit, range_ in _LIKE.items():
+            if given in range_:
+                raise InvalidRequest(f"{what} {given} looks like {unit}: {_WAYS}")
         return given
     raise InvalidRequest(
         f"{what} is unix microseconds as an int, unix seconds as a float, or a datetime, not {given!r}"
@@ -158,6 +183,14 @@ def _due(message: Message, clock: SteadyClock, now_us: int) -> int | None:
         )
     due = clock.from_wall(moment)
     return due if due > now_us else None
+
+
+def _window_us(message: Message) -> int | None:
+    if message.dedup_window is None:
+        return None
+    if message.dedup_id is None:
+        raise InvalidRequest("a dedup_window is how long a dedup_id is remembered: give it one")
+    return seconds_us("dedup_window", message.dedup_window, lowest=0.001)
 
 
 def _expires_at(message: Message, settings: TopicSettings, start_us: int) -> int | None:

@@ -4,11 +4,13 @@ A name becomes the name of a directory, so this check is also what keeps a name 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from quivermq.errors import InvalidName
 
 DEAD_LETTER_SUFFIX = ".dlq"
+"""What the names of dead-letter topics end with, unless a topic has another `dead_letter_suffix`."""
+SUFFIX_PATTERN = r"[._-][A-Za-z0-9._-]{1,49}"
 IMPORTS_TOPIC = "quiver.imports"
 """Where imports note what they have done. No pattern stands for it: nobody asked for that."""
 
@@ -30,18 +32,32 @@ def check_group_name(name: object) -> None:
     _check("a group", name, NAME_LENGTH_MAX)
 
 
-def dead_letter_name(topic: str) -> str:
-    """The topic that takes the dead letters of a topic.
+def check_dead_letter_name(topic: str, suffix: str) -> None:
+    """Raise InvalidName when a topic cannot have its dead letters under that suffix."""
+    check_topic_name(topic)
+    if suffix != DEAD_LETTER_SUFFIX and len(topic) + len(suffix) > NAME_LENGTH_MAX:
+        raise InvalidName(
+            f"{_shown(topic + suffix)} is too long for the name of a dead-letter topic, which has at most"
+            f" {NAME_LENGTH_MAX} characters: choose a shorter dead_letter_suffix"
+        )
 
-    Raises InvalidName for a topic that holds dead letters itself: those go nowhere else.
+
+def usual_origin(name: str) -> str | None:
+    """The topic whose dead letters a name is for by default; None for any other name.
+
+    What a topic really is stands in its `topic.json`, because the suffix is a setting: this is only for
+    one that is not there, or not yet.
     """
-    if is_dead_letter_topic(topic):
-        raise InvalidName(f"{topic} holds dead letters itself and has no dead letters of its own")
-    return topic + DEAD_LETTER_SUFFIX
+    origin = name.removesuffix(DEAD_LETTER_SUFFIX)
+    return None if origin in (name, "") else origin
 
 
-def is_dead_letter_topic(name: str) -> bool:
-    return name.endswith(DEAD_LETTER_SUFFIX)
+NO_ORIGINS: Mapping[str, str | None] = {}
+
+
+def origin_in(origins: Mapping[str, str | None], name: str) -> str | None:
+    """The topic whose dead letters a topic has, as it was told; by default as its name tells."""
+    return origins[name] if name in origins else usual_origin(name)
 
 
 def is_pattern(text: object) -> bool:
@@ -53,17 +69,17 @@ class Pattern:
     """The topics whose levels, which are separated by dots, look like those of the pattern.
 
     `*` stands for exactly one level and `>`, which must be the last, for one or more. Dead letters are
-    taken only by a pattern that asks for them, by ending in `.dlq`. Raises InvalidName.
+    taken only by a pattern that asks for them, by ending as their topic does, such as in `.dlq`. Raises
+    InvalidName.
     """
 
-    __slots__ = ("_head", "_takes_dead_letters", "_takes_rest", "text")
+    __slots__ = ("_head", "_takes_rest", "text")
 
     def __init__(self, text: str) -> None:
         levels = _checked_levels(text)
         self.text = text
         self._takes_rest = levels[-1] == _REST
         self._head = levels[:-1] if self._takes_rest else levels
-        self._takes_dead_letters = is_dead_letter_topic(text)
 
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
@@ -74,10 +90,19 @@ class Pattern:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def matches(self, topic: str) -> bool:
-        """Whether the pattern stands for this topic. Takes time in proportion to the name's length."""
-        if topic == IMPORTS_TOPIC or (is_dead_letter_topic(topic) and not self._takes_dead_letters):
+    def matches(self, topic: str, origin: str | None) -> bool:
+        """Whether the pattern stands for this topic; `origin` is the one whose dead letters it has, if any.
+
+        Takes time in proportion to the name's length.
+        """
+        if topic == IMPORTS_TOPIC:
             return False
+        if origin is not None and not self.text.endswith(topic.removeprefix(origin)):
+            return False
+        return self.looks_like(topic)
+
+    def looks_like(self, topic: str) -> bool:
+        """Whether the name is of the pattern, whatever the topic is for."""
         levels = topic.split(".")
         head = self._head
         if not (len(levels) > len(head) if self._takes_rest else len(levels) == len(head)):
@@ -107,7 +132,7 @@ def _checked_levels(text: object) -> Sequence[str]:
 
 def _topic_length_max(name: object) -> int:
     # A topic of any allowed name must be able to have its dead letters.
-    has_suffix = isinstance(name, str) and is_dead_letter_topic(name)
+    has_suffix = isinstance(name, str) and name.endswith(DEAD_LETTER_SUFFIX)
     return NAME_LENGTH_MAX + (len(DEAD_LETTER_SUFFIX) if has_suffix else 0)
 
 

@@ -170,11 +170,13 @@ class Producers:
         """Not everybody is known who was last heard of before that time."""
         self.known_since_us = max(self.known_since_us, time_us)
 
-    def cut(self, ends: Mapping[Lane, int]) -> None:
-        """Forget what lies behind the ends of the lanes, and be in order again."""
+    def cut(self, ends: Mapping[Lane, int]) -> bool:
+        """Forget what lies behind the ends of the lanes, and be in order again. Whether anything did."""
+        is_cut = False
         for producer_id, producer in list(self._known.items()):
             for lane, there in list(producer.lanes.items()):
                 end = ends.get(lane, 0)
+                is_cut |= any(batch.base_offset >= end for batch in there.batches) or there.first >= end
                 there.batches = [batch for batch in there.batches if batch.base_offset < end]
                 if there.first >= end:
                     del producer.lanes[lane]
@@ -183,6 +185,7 @@ class Producers:
                 del self._known[producer_id]
                 self._places -= 1
         self._known = OrderedDict(sorted(self._known.items(), key=lambda item: item[1].time_us))
+        return is_cut
 
     def _heard_of(self, producer_id: int, time_us: int) -> Producer:
         producer = self._known.get(producer_id)

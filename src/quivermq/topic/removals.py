@@ -117,6 +117,11 @@ class Removals(Removed):
             self._note(b"")
         return not self.unfinished
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no move is under way, and everything is written."""
+        return not (self.unfinished or self._owed)
+
     def give_up(self, move: Move) -> None:
         """Forget a move that did not get as far as the other log."""
         with self._lock:

@@ -6,7 +6,6 @@ behind its last checkpoint. The state log comes to be, durably, before the first
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from quivermq.log import DataDirectory, Log
 from quivermq.topic.hashed_ids import hashed_id, is_hashed
 from quivermq.topic.producers import Batch, Producers
 from quivermq.topic.records import pack, unpack
+from quivermq.topic.sightings import Sighting, Sightings
 from quivermq.topic.state_log import StateLog, parts
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
@@ -27,33 +27,12 @@ ELSEWHERE = -1
 
 _ID, _SCHEDULED, _FORGOTTEN, _BATCH, _CHECKPOINT, _BEGUN, _FIRST, _KNOWN_SINCE = range(1, 9)
 
-IDS_MAX = 250_000
 # Of this many pairs of producer and lane a release knew that told no times.
 _UNTIMED_MAX = 10_000
 # So many messages may come in before a checkpoint spares the next opening from looking at them.
 _CHECKPOINT_MESSAGES = 5_000
 
 Lanes = dict[tuple[int, int], Log]
-
-
-class Sighting(NamedTuple):
-    """Where the first message of an id is, or is to come, and when it was seen.
-
-    One that is delayed will come to `floor` or behind it: before that are older ones of its id. The offset
-    of one that is in no lane here is ELSEWHERE.
-    """
-
-    time: int
-    partition: int
-    lane: int
-    offset: int | None
-    scheduled_id: str | None = None
-    floor: int = 0
-
-    def can_be(self, partition: int, lane: int, offset: int) -> bool:
-        """Whether a message that was delayed may be the one that is there now."""
-        is_there = (self.partition, self.lane) == (partition, lane)
-        return self.offset is None and is_there and offset >= self.floor
 
 
 class Begun(NamedTuple):
@@ -75,19 +54,23 @@ class Seen:
         lanes: Callable[[], Lanes],
         clock: Clock,
         window_ms: int = 0,
+        entries_max: int = 250_000,
     ) -> None:
+        self._entries_max = entries_max
         self.lock = threading.Lock()
         self._directory = directory
         self._name = name
         self._lanes = lanes
         self._clock = clock
         self._log: StateLog | None = None
-        self._ids: OrderedDict[str, Sighting] = OrderedDict()
+        self._ids = Sightings()
         # How many of them are only known by their hash.
         self._hashed = 0
         # The ids of messages that are delayed.
         self._scheduled: set[str] = set()
         self._has_lost = False
+        # Whether the lanes told something that is not written along.
+        self._has_learned = False
         self._producers = Producers()
         # Whether the log was written by a release that told no times of producers.
         self._is_untimed = False
@@ -98,17 +81,32 @@ class Seen:
             self._recover()
         elif window_ms and any(log.end > log.start for log in lanes().values()):
             # Nobody has put an id so far, or somebody took the files away: the lanes tell.
-            self._rebuild(clock.now_us() - window_ms * 1000)
+            try:
+                self._rebuild(clock.now_us() - window_ms * 1000)
+            except DiskRefused as error:
+                # Known, and written before anything else is.
+                logger.warning("%s is not written: %s", self._name, error)
+                self._look_at_lanes()
+                self._has_lost = self._has_learned
 
     # Deduplication ids.
 
     def find(self, dedup_id: str, oldest_us: int) -> Sighting | None:
-        """The first message of that id, if it came in after `oldest_us`."""
-        self._forget_older(oldest_us)
+        """The first message of that id, if it came in after `oldest_us`, or its own window is not over."""
+        now_us = self._clock.now_us()
+        for gone in self._ids.over(oldest_us, now_us):
+            self._drop(gone)
         seen = self._ids.get(dedup_id)
         if seen is None and self._hashed:
             seen = self._ids.get(hashed_id(dedup_id))
-        return seen if seen is not None and seen.time >= oldest_us else None
+        return None if seen is None or self._ids.is_over(seen, oldest_us, now_us) else seen
+
+    def configure(self, entries_max: int) -> None:
+        """Remember so many ids from now on."""
+        with self.lock:
+            self._entries_max = entries_max
+            while len(self._ids) > entries_max:
+                self._drop(self._ids.oldest())
 
     def ends(self) -> dict[tuple[int, int], int]:
         """Where the next message of each lane will be."""
@@ -139,11 +137,24 @@ class Seen:
     def forget_scheduled(self, scheduled_id: str) -> None:
         """A delayed message was cancelled: its id may come again."""
         with self.lock:
-            gone = [i for i in self._scheduled if self._ids[i].scheduled_id == scheduled_id]
+            known = [(dedup_id, self._ids.get(dedup_id)) for dedup_id in self._scheduled]
+            gone = [dedup_id for dedup_id, seen in known if seen and seen.scheduled_id == scheduled_id]
             for dedup_id in gone:
                 # In any case: the next opening asks the delay store what was cancelled.
                 self._drop(dedup_id)
                 self._write(pack(_FORGOTTEN, 0, (), dedup_id.encode()))
+
+    def forget_all_scheduled(self) -> None:
+        """All delayed messages were cancelled: their ids may come again."""
+        with self.lock:
+            for dedup_id in list(self._scheduled):
+                self._drop(dedup_id)
+                self._write(pack(_FORGOTTEN, 0, (), dedup_id.encode()))
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether some id is remembered, perhaps for longer than it should be."""
+        return bool(self._ids)
 
     @property
     def has_scheduled(self) -> bool:
@@ -159,7 +170,7 @@ class Seen:
         if self._log is not None:
             self._look_at_lanes()
         waiting = {seen.scheduled_id: (dedup_id, seen) for dedup_id, seen in scheduled}
-        for dedup_id, seen in list(self._ids.items()):
+        for dedup_id, seen in list(self._ids):
             if seen.offset is None and waiting.pop(seen.scheduled_id, None) is None:
                 self._drop(dedup_id)
         ends = self.ends()
@@ -178,7 +189,7 @@ class Seen:
                 for offset, dedup_id in enumerate(frame.dedup_ids(), frame.header.base_offset):
                     seen = self._ids.get(dedup_id or "")
                     if dedup_id is not None and seen is not None and seen.can_be(partition, lane, offset):
-                        self.note_id(dedup_id, Sighting(seen.time, partition, lane, offset))
+                        self.note_id(dedup_id, _there(seen, partition, lane, offset))
 
     # Producers.
 
@@ -231,8 +242,17 @@ class Seen:
         if self._log is None:
             log = StateLog(self._directory, self._name)
             self._checkpoint = self._known_ends()
-            log.sync(log.append(self._packed_checkpoint()))
+            if self._has_lost:
+                log.snapshot(parts(self._snapshot()))
+                self._has_lost = False
+            else:
+                log.sync(log.append(self._packed_checkpoint()))
             self._log = log
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a log of it, which wants to be kept up to date."""
+        return self._log is not None
 
     def checkpoint(self) -> None:
         """Spare the next opening from looking at what is known already."""
@@ -255,10 +275,12 @@ class Seen:
 
         Raises DiskRefused: then they have to stay.
         """
-        if self._log is None:
+        if self._log is None and not self._has_lost:
             return
         # Also to wait for who has appended a message, and not noted it yet.
         with self.lock:
+            self.prepare()
+            assert self._log is not None, "it is there from now on"
             if self._has_lost:
                 self._checkpoint = self._known_ends()
                 self._log.snapshot(parts(self._snapshot()))
@@ -283,21 +305,29 @@ class Seen:
         self._log.apply(self._apply)
         self._look_at_lanes()
         # A power loss may have taken messages that were noted: their ids and batches are free again.
-        ends = self.ends()
-        for dedup_id, seen in list(self._ids.items()):
+        ends, is_cut = self.ends(), False
+        for dedup_id, seen in list(self._ids):
             end = ends.get((seen.partition, seen.lane), 0)
+            is_cut |= seen.floor > end or (seen.offset is not None and seen.offset >= end)
             if seen.offset is not None and seen.offset >= end:
                 self._drop(dedup_id)
             elif seen.floor > end:
-                self._ids[dedup_id] = seen._replace(floor=end)
+                self._add(dedup_id, seen._replace(floor=end))
         if self._is_untimed and self._producers.places >= _UNTIMED_MAX:
             # It may have forgotten some, and did not say so.
             self._producers.forgot_before(self._clock.now_us())
-        self._producers.cut(ends)
+        is_cut |= self._producers.cut(ends)
         self._producers.forget(self._clock.now_us())
-        self._ids = OrderedDict(sorted(self._ids.items(), key=lambda item: item[1].time))
-        # Durable before new messages come to these offsets.
-        self._log.snapshot(parts(self._snapshot()))
+        self._ids.sort()
+        try:
+            # Durable before new messages come to these offsets.
+            self._log.snapshot(parts(self._snapshot()))
+        except DiskRefused as error:
+            if is_cut:
+                raise
+            # What the lanes hold, they tell at the next opening as well; they must not lose it meanwhile.
+            logger.warning("%s is not written anew: %s", self._name, error)
+            self._has_lost = self._has_learned
 
     def _rebuild(self, oldest_us: int) -> None:
         """Know again, from the lanes alone, what came in since then."""
@@ -305,7 +335,10 @@ class Seen:
             begun = ((segment.base_offset, segment.first_append_time()) for segment in log.segments)
             older = [base for base, time_us in begun if time_us is not None and time_us <= oldest_us]
             self._checkpoint[place] = max(older, default=log.start)
-        self._recover()
+        looked_at = sum(log.end - self._checkpoint[place] for place, log in self._lanes().items())
+        self._look_at_lanes()
+        if self._ids or self._producers.places or self._unread or looked_at >= _CHECKPOINT_MESSAGES:
+            self._recover()
 
     def _look_at_lanes(self) -> None:
         """Take in what came to the lanes behind the checkpoint."""
@@ -318,6 +351,7 @@ class Seen:
         for frame in self._readable_frames(partition, lane, start):
             header = frame.header
             if header.producer_id and header.producer_epoch != TRANSFER_EPOCH:
+                self._has_learned = True
                 self._apply(_packed_batch(partition, lane, header, header.base_offset, header.append_time))
             if header.columns & Column.DEDUP_ID:
                 self._look_into(partition, lane, frame)
@@ -350,11 +384,14 @@ class Seen:
             if dedup_id is None:
                 continue
             known, time = self._ids.get(dedup_id), seen_at[offset - frame.header.base_offset]
+            self._has_learned |= known is None or known.offset != offset
             if known is not None and known.can_be(partition, lane, offset):
-                self._add(dedup_id, Sighting(known.time, partition, lane, offset))
+                self._add(dedup_id, _there(known, partition, lane, offset))
             elif known is None or known.time <= time:
                 # Of two of an id, the later one was let in because the window of the earlier one was over.
-                self._add(dedup_id, Sighting(time, partition, lane, offset))
+                # A window of its own is not in the frame: only the state log knows it.
+                until = known.until if known is not None and known.is_at(partition, lane, offset) else None
+                self._add(dedup_id, Sighting(time, partition, lane, offset, until=until))
 
     def _keep_short(self) -> None:
         if self._log is not None and self._log.wants_snapshot:
@@ -364,7 +401,7 @@ class Seen:
 
     def _snapshot(self) -> Iterator[bytes]:
         yield self._packed_checkpoint()
-        for dedup_id, sighting in self._ids.items():
+        for dedup_id, sighting in self._ids:
             yield _packed(dedup_id, sighting)
         yield pack(_KNOWN_SINCE, 0, (self._producers.known_since_us,))
         for producer_id, producer in self._producers:
@@ -383,12 +420,14 @@ class Seen:
     def _apply(self, record: bytes) -> None:
         for kind, lane, numbers, text in unpack(record):
             if kind == _ID:
-                time, partition, offset = numbers
-                self._add(text.decode(), Sighting(time, partition, lane, offset))
+                time, partition, offset, *until = numbers
+                sighting = Sighting(time, partition, lane, offset, until=until[0] if until else None)
+                self._add(text.decode(), sighting)
             elif kind == _SCHEDULED:
                 scheduled_id, _, dedup_id = text.partition(b"\0")
-                time, partition, floor = numbers
-                sighting = Sighting(time, partition, lane, None, scheduled_id.decode(), floor)
+                time, partition, floor, *until = numbers
+                end = until[0] if until else None
+                sighting = Sighting(time, partition, lane, None, scheduled_id.decode(), floor, end)
                 self._add(dedup_id.decode(), sighting)
             elif kind == _FORGOTTEN:
                 self._drop(text.decode())
@@ -412,23 +451,18 @@ class Seen:
 
     def _add(self, dedup_id: str, sighting: Sighting) -> None:
         self._drop(dedup_id)
-        self._ids[dedup_id] = sighting
+        self._ids.add(dedup_id, sighting)
         self._hashed += is_hashed(dedup_id)
         if sighting.offset is None:
             self._scheduled.add(dedup_id)
-        while len(self._ids) > IDS_MAX:
+        while len(self._ids) > self._entries_max:
             # Full means that the oldest go, never that a new one goes untracked.
-            self._drop(next(iter(self._ids)))
+            self._drop(self._ids.oldest())
 
     def _drop(self, dedup_id: str) -> None:
-        if self._ids.pop(dedup_id, None) is not None:
+        if self._ids.pop(dedup_id) is not None:
             self._hashed -= is_hashed(dedup_id)
         self._scheduled.discard(dedup_id)
-
-    def _forget_older(self, oldest_us: int) -> None:
-        ids = self._ids
-        while ids and next(iter(ids.values())).time < oldest_us:
-            self._drop(next(iter(ids)))
 
     def _timed(self, numbers: Sequence[int], count: int) -> tuple[Sequence[int], int]:
         """The numbers of a record about a producer, and the time at its end."""
@@ -440,11 +474,17 @@ class Seen:
         return numbers, self._clock.now_us()
 
 
+def _there(seen: Sighting, partition: int, lane: int, offset: int) -> Sighting:
+    """A message that was delayed, now that it is in its lane."""
+    return Sighting(seen.time, partition, lane, offset, until=seen.until)
+
+
 def _packed(dedup_id: str, seen: Sighting) -> bytes:
+    until = () if seen.until is None else (seen.until,)
     if seen.offset is not None:
-        return pack(_ID, seen.lane, (seen.time, seen.partition, seen.offset), dedup_id.encode())
+        return pack(_ID, seen.lane, (seen.time, seen.partition, seen.offset, *until), dedup_id.encode())
     text = (seen.scheduled_id or "").encode() + b"\0" + dedup_id.encode()
-    return pack(_SCHEDULED, seen.lane, (seen.time, seen.partition, seen.floor), text)
+    return pack(_SCHEDULED, seen.lane, (seen.time, seen.partition, seen.floor, *until), text)
 
 
 def _packed_batch(partition: int, lane: int, header: Header, base_offset: int, time_us: int) -> bytes:

@@ -9,11 +9,14 @@ settings of that moment, so that a topic does not change because somebody edits 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any, Literal
 
 from quivermq.errors import InvalidSettings
 from quivermq.settings import CodecName, Durability, StorageSettings
-from quivermq.settings.setting import MS_MAX, choice, flag, number, settings_of, weights
+from quivermq.settings.setting import MS_MAX, choice, decimal, flag, number, settings_of, text, weights
+from quivermq.settings.tree import wrong_level
+from quivermq.topic.names import DEAD_LETTER_SUFFIX, SUFFIX_PATTERN
 
 Ordering = Literal["none", "key"]
 BacklogPolicy = Literal["reject", "drop_oldest"]
@@ -25,6 +28,21 @@ PARTITIONS_MAX = 1024
 # Added to the time of today, as microseconds, it still fits into 64 bits with a sign.
 _PERIOD_MS_MAX = MS_MAX // 2
 _KEY_LENGTH_MAX = 80
+
+# What a dead-letter topic does not have: whatever is set for other topics, a dead letter stays.
+_KEPT_FOR_EVER: dict[str, Any] = {
+    "retention_ms": None,
+    "retention_bytes": None,
+    "retention_messages": None,
+    "segments_max": None,
+    "segments_min": 1,
+    "segment_ms": None,
+    "retention_force": False,
+    "delete_finished": False,
+    "backlog_messages_max": None,
+    "backlog_bytes_max": None,
+    "cleanup": "delete",
+}
 
 # The first must not be larger than the second, if there is a second.
 _ORDERED = (("segments_min", "segments_max"), ("backoff_ms", "backoff_ms_max"))
@@ -55,18 +73,26 @@ class TopicSettings:
     attempts_max: int | None = number(3, "After this many deliveries a message becomes a dead letter.")
     backoff_ms: int = number(
         1000,
-        "How long the second delivery waits at most; doubles with each attempt.",
+        "How long the second delivery waits at most; grows with each attempt.",
         lowest=0,
         highest=_PERIOD_MS_MAX,
     )
+    backoff_multiplier: float = decimal(
+        2.0, "By how much `backoff_ms` grows with each attempt.", lowest=1, highest=1000
+    )
     backoff_ms_max: int = number(
-        60_000, "Where the doubling of `backoff_ms` ends.", lowest=0, highest=_PERIOD_MS_MAX
+        60_000, "Where the growing of `backoff_ms` ends.", lowest=0, highest=_PERIOD_MS_MAX
     )
     dedup_window_ms: int = number(
         300_000,
         "How long a `dedup_id` is remembered; 0 switches that off.",
         lowest=0,
         highest=_PERIOD_MS_MAX,
+    )
+    dedup_entries_max: int = number(
+        250_000,
+        "How many `dedup_id`s are remembered at most: one more, and the oldest is forgotten.",
+        highest=100_000_000,
     )
     backlog_messages_max: int | None = number(
         None, "How many unfinished messages there may be before `backlog_policy` applies."
@@ -82,11 +108,31 @@ class TopicSettings:
         None, "A message without a ttl of its own expires after this.", highest=_PERIOD_MS_MAX
     )
     dead_letter_expired: bool = flag(False, "Whether an expired message becomes a dead letter.")
+    dead_letters: bool = flag(
+        True,
+        "Whether a message that is given up becomes a dead letter; without, it is dropped and counted.",
+    )
+    dead_letter_retention_ms: int | None = number(
+        None,
+        "How long dead letters are kept; nothing else limits that, and by default they stay.",
+        highest=_PERIOD_MS_MAX,
+    )
+    dead_letter_suffix: str = text(
+        DEAD_LETTER_SUFFIX,
+        "What follows the topic's name in the name of its dead-letter topic; stays as the topic was made.",
+        pattern=SUFFIX_PATTERN,
+        expected="`.`, `-` or `_`, and up to 49 more of letters, digits, `.`, `_` and `-`",
+    )
     priority_weights: PriorityWeights = weights(
         (8, 4, 1),
         "How many turns high, normal and low get; with `strict` the higher always goes first.",
         parts=("high", "normal", "low"),
         highest=1000,
+    )
+    priority_age_ms: int | None = number(
+        None,
+        "A message that has waited longer goes before those of a higher priority; with `strict`, too.",
+        highest=_PERIOD_MS_MAX,
     )
     segment_bytes: int = _as_in_storage("segment_bytes")
     segment_messages: int | None = _as_in_storage("segment_messages")
@@ -101,6 +147,8 @@ class TopicSettings:
         False, "Whether a segment goes as soon as every group has finished with it."
     )
     codec: CodecName = _as_in_storage("codec")
+    compression_level: int | None = _as_in_storage("compression_level")
+    compression_bytes_min: int = _as_in_storage("compression_bytes_min")
     cleanup: Cleanup = choice(
         "delete",
         "With `compact`, `quiver pipeline compact` lets only the latest message of each key stay."
@@ -116,17 +164,25 @@ class TopicSettings:
                 raise InvalidSettings(name, str(error), origin="arguments") from None
         changed = {name for name, value in values.items() if value != settings[name].default}
         _check_order(values, changed, origin="arguments")
+        if reason := wrong_level(self.codec, self.compression_level):
+            raise InvalidSettings("compression_level", reason, origin="arguments")
 
     @classmethod
     def make(
-        cls, given: Mapping[str, object], defaults: StorageSettings, origin: str = "arguments"
+        cls,
+        given: Mapping[str, object],
+        defaults: StorageSettings,
+        origin: str = "arguments",
+        *,
+        preset: Mapping[str, Any] = MappingProxyType({}),
     ) -> "TopicSettings":
-        """The settings of a new topic: those given, which may be text, and `defaults` for the rest.
+        """The settings of a new topic: those given, which may be text, then `preset`, then `defaults`.
 
         Raises InvalidSettings, also when the logs of the topic could not be kept with `defaults`.
         """
         values = {name: getattr(defaults, name) for name in storage_names()}
-        settings = cls()._with(values, values, origin)._with(_parse(given, origin), given, origin)
+        settings = cls()._with(values, values, origin)._with(preset, preset, origin)
+        settings = settings._with(parse_settings(given, origin), given, origin)
         settings.storage(defaults, origin)
         return settings
 
@@ -135,11 +191,15 @@ class TopicSettings:
 
         Whether they go with the storage settings is for `storage` to say.
         """
-        values = _parse(given, origin)
+        values = parse_settings(given, origin)
         partitions = values.get("partitions", self.partitions)
         if partitions < self.partitions:
             reason = f"{partitions} is less than {self.partitions}: a topic cannot lose partitions"
             raise InvalidSettings("partitions", reason, origin=origin)
+        if values.get("dead_letter_suffix", self.dead_letter_suffix) != self.dead_letter_suffix:
+            # Those that are there already would be dead letters of nothing.
+            reason = f"stays {self.dead_letter_suffix!r}: it can only be set when the topic is created"
+            raise InvalidSettings("dead_letter_suffix", reason, origin=origin)
         return self._with(values, given, origin)
 
     def storage(self, defaults: StorageSettings, origin: str = "arguments") -> StorageSettings:
@@ -152,6 +212,20 @@ class TopicSettings:
         except InvalidSettings as error:
             # Both are valid in themselves, and this is all that they have to agree on.
             raise InvalidSettings("message_bytes_max", error.reason, origin=origin) from None
+
+    def of_dead_letters(self, own: "TopicSettings") -> "TopicSettings":
+        """The settings of the dead-letter topic of a topic with these, which has `own` of its own.
+
+        It has at least as many partitions, so that each dead letter has the partition that its message
+        had, and nothing but `dead_letter_retention_ms` takes anything out of it.
+        """
+        kept_ms = self.dead_letter_retention_ms
+        return replace(
+            own,
+            partitions=max(self.partitions, own.partitions),
+            # Whole segments go, so none may grow old: a dead letter now and then would keep all of it.
+            **(_KEPT_FOR_EVER | {"retention_ms": kept_ms, "segment_ms": kept_ms}),
+        )
 
     @property
     def is_bounded(self) -> bool:
@@ -168,7 +242,7 @@ class TopicSettings:
     @classmethod
     def from_json(cls, document: object, origin: str = "arguments") -> "TopicSettings":
         """What `to_json` made; a setting that is not there has its default. Raises InvalidSettings."""
-        values = _parse(document, origin)
+        values = parse_settings(document, origin)
         return cls()._with(values, values, origin)
 
     def _values(self) -> dict[str, Any]:
@@ -179,12 +253,18 @@ class TopicSettings:
         return replace(self, **values)
 
 
+def settled_by_origin() -> list[str]:
+    """The settings of a dead-letter topic that follow from those of its topic, and are changed there."""
+    return list(_KEPT_FOR_EVER)
+
+
 def storage_names() -> list[str]:
     """The settings that a topic has in common with the storage settings."""
     return [name for name in settings_of(TopicSettings) if name in settings_of(StorageSettings)]
 
 
-def _parse(given: object, origin: str) -> dict[str, Any]:
+def parse_settings(given: object, origin: str) -> dict[str, Any]:
+    """Settings of a topic as given, by name. Raises InvalidSettings for one that is not, or cannot be."""
     if not isinstance(given, Mapping):
         reason = f"is a {type(given).__name__} and not a mapping of names to values"
         raise InvalidSettings("settings", reason, origin=origin)

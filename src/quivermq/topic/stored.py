@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from quivermq.disk import Disk, read_file, replace_file
-from quivermq.errors import StorageFailed
+from quivermq.errors import InvalidName, StorageFailed
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings.setting import INT64_MAX
+from quivermq.topic.names import check_topic_name
 from quivermq.topic.settings import TopicSettings
 
 FILE_NAME = "topic.json"
+# What the file of a deleted topic is called where there was no room to say in it that it is.
+_DELETED_NAME = "topic.json.deleted"
 
 _VERSION = 1
-_KEYS = ("version", "created_us", "deleted", "settings")
+_KEYS = ("version", "created_us", "deleted", "dead_letters_of", "settings")
 _FILE_BYTES_MAX = 64 * 1024
 
 
@@ -31,6 +34,8 @@ class StoredTopic:
     settings: TopicSettings
     created_us: int
     deleted: bool = False
+    dead_letters_of: str | None = None
+    """The topic whose dead letters are here. A name does not tell that: the suffix is a setting."""
 
 
 def load_topic(disk: Disk, path: Path) -> StoredTopic | None:
@@ -39,16 +44,21 @@ def load_topic(disk: Disk, path: Path) -> StoredTopic | None:
     Raises StorageFailed for a file that is not what `store_topic` writes, and InvalidSettings for
     settings that this release does not know or allow.
     """
-    file_path = path / FILE_NAME
+    file_path, is_renamed = path / FILE_NAME, False
     try:
         data = read_file(disk, file_path, bytes_max=_FILE_BYTES_MAX)
     except FileNotFoundError:
-        return None
+        file_path, is_renamed = path / _DELETED_NAME, True
+        try:
+            data = read_file(disk, file_path, bytes_max=_FILE_BYTES_MAX)
+        except FileNotFoundError:
+            return None
     document = _parse(data, file_path)
     return StoredTopic(
         settings=TopicSettings.from_json(document["settings"], origin=str(file_path)),
         created_us=document["created_us"],
-        deleted=document["deleted"],
+        deleted=document["deleted"] or is_renamed,
+        dead_letters_of=document["dead_letters_of"],
     )
 
 
@@ -62,12 +72,19 @@ def store_topic(disk: Disk, path: Path, stored: StoredTopic) -> None:
         "version": _VERSION,
         "created_us": stored.created_us,
         "deleted": stored.deleted,
+        "dead_letters_of": stored.dead_letters_of,
         "settings": {
             name: value for name, value in stored.settings.to_json().items() if value != defaults[name]
         },
     }
     disk.make_directory(path)
     replace_file(disk, path / FILE_NAME, sealed(document))
+
+
+def mark_deleted(disk: Disk, path: Path) -> None:
+    """Make a directory say, durably and without any room, that its topic is deleted."""
+    disk.rename(path / FILE_NAME, path / _DELETED_NAME)
+    disk.sync_directory(path)
 
 
 def _parse(data: bytes, path: Path) -> dict[str, Any]:
@@ -93,6 +110,11 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
         raise _mangled(path, "created_us is not a time")
     if type(document["deleted"]) is not bool:
         raise _mangled(path, "deleted is neither true nor false")
+    if document["dead_letters_of"] is not None:
+        try:
+            check_topic_name(document["dead_letters_of"])
+        except InvalidName as error:
+            raise _mangled(path, f"dead_letters_of: {error}") from error
     return document
 
 

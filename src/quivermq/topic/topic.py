@@ -1,28 +1,30 @@
 """A topic: its partitions and lanes, and the way of a message into one of them."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 from quivermq.clock import SteadyClock
 from quivermq.disk import Buffer
-from quivermq.errors import StorageFailed
+from quivermq.errors import DiskRefused, StorageFailed
 from quivermq.frame import Column, Frame, Record, with_expiry
 from quivermq.log import DataDirectory, Log
 from quivermq.log.limits import check_durability
+from quivermq.log.writing import append_together
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.adopted_ids import AdoptedId, adopted_sightings
 from quivermq.topic.delay import Delayed, DelayStore
 from quivermq.topic.delay.lost import LostDelays
 from quivermq.topic.draft import Draft
 from quivermq.topic.incoming import Incoming, Message, message_bytes
-from quivermq.topic.names import is_dead_letter_topic
 from quivermq.topic.partition import LANES, Partition, lane_number
 from quivermq.topic.put import FirstFrame, ProducerState, Put, Puts
 from quivermq.topic.routing import Router
-from quivermq.topic.seen import ELSEWHERE, Lanes, Seen, Sighting
+from quivermq.topic.seen import ELSEWHERE, Lanes, Seen
 from quivermq.topic.settings import TopicSettings
+from quivermq.topic.sightings import Sighting
 from quivermq.topic.splitting import FrameLimits, split
 
 logger = logging.getLogger(__name__)
@@ -38,9 +40,16 @@ class Topic:
     """Opens what there is of a topic, and appends to it. Thread-safe."""
 
     def __init__(
-        self, directory: DataDirectory, name: str, settings: TopicSettings, clock: SteadyClock
+        self,
+        directory: DataDirectory,
+        name: str,
+        settings: TopicSettings,
+        clock: SteadyClock,
+        origin: str | None = None,
     ) -> None:
         self.name = name
+        self.origin = origin
+        """The topic whose dead letters are here; None for a topic of its own."""
         self._directory = directory
         self._clock = clock
         self.settings = settings
@@ -50,7 +59,14 @@ class Topic:
         self.partitions: list[Partition] = []
         self.grow(settings)
         self._router = Router(settings.partitions)
-        self.seen = Seen(directory, f"topics/{name}/seen", self.lanes, clock, settings.dedup_window_ms)
+        self.seen = Seen(
+            directory,
+            f"topics/{name}/seen",
+            self.lanes,
+            clock,
+            settings.dedup_window_ms,
+            settings.dedup_entries_max,
+        )
 
     def open_delays(self) -> None:
         """Open the delay store, which may append at once what was on its way when the process died.
@@ -61,7 +77,7 @@ class Topic:
         self.delays: DelayStore | LostDelays
         try:
             self.delays = DelayStore(self._directory, name, self._storage, self._lane_log)
-            if self.settings.dedup_window_ms:
+            if self.settings.dedup_window_ms or self.seen.has_scheduled:
                 self.seen.restore_scheduled(
                     (dedup_id, Sighting(put_at, partition, lane, None, scheduled_id))
                     for dedup_id, put_at, partition, lane, scheduled_id in self.delays.dedup_ids()
@@ -82,6 +98,18 @@ class Topic:
                 lane = lane_number(priority)
                 self.seen.note_released(partition, lane, self.partitions[partition].log(lane), offsets)
         return sum(len(offsets) for _, _, offsets in released)
+
+    def deliver(self, scheduled_id: str) -> bool:
+        """Append a delayed message before it is due. False when none waits under this id."""
+        with self.seen.lock if self.seen.has_scheduled else nullcontext():
+            released = self.delays.deliver(scheduled_id)
+            if released is None:
+                return False
+            if self.seen.has_scheduled:
+                partition, priority, offsets = released
+                lane = lane_number(priority)
+                self.seen.note_released(partition, lane, self.partitions[partition].log(lane), offsets)
+        return True
 
     def lanes(self) -> Lanes:
         """Every lane that is in use, by partition and number."""
@@ -116,6 +144,7 @@ class Topic:
         for partition in self.partitions:
             partition.configure(storage)
         self.delays.configure(storage)
+        self.seen.configure(settings.dedup_entries_max)
         self._draft, self._storage = draft, storage
         self._frame_limits = FrameLimits.of(storage)
         if self._router.partitions != settings.partitions:
@@ -161,11 +190,17 @@ class Topic:
             return self._put_values(messages, word)  # type: ignore[arg-type]  # All are bytes.
         checked = [self._draft.checked(message) for message in messages]
         places = [self._partition_of(message) for message in checked]
-        if self.settings.dedup_window_ms and any(message.rest[4] is not None for message in checked):
+        if any(message.rest[4] is not None for message in checked) and self._is_deduplicated(checked):
             return self._put_once(checked, places, word)
         results: list[Put | None] = [None] * len(checked)
         self._put_all(checked, places, range(len(checked)), results, word)
         return [put for put in results if put is not None]
+
+    def _is_deduplicated(self, checked: list[Incoming]) -> bool:
+        """Whether ids count: for the topic, for one of these messages, or for one that came before."""
+        if self.settings.dedup_window_ms or self.seen.has_ids:
+            return True
+        return any(message.window_us is not None for message in checked)
 
     def check(self, messages: Sequence[bytes | Message]) -> None:
         """Raise InvalidRequest when one of the messages could not be stored."""
@@ -182,10 +217,12 @@ class Topic:
         partition: int | None = None,
         priority: str = "normal",
         durability: Durability | None = None,
+        flags: int = 0,
     ) -> Put:
         """Append a frame, which `parse` has checked, as it is, unless the topic has a time to live.
 
-        One that its producer sent before is answered as it was then. Raises Conflict.
+        With `flags`, the queue says something of it, and it never expires. One that its producer sent
+        before is answered as it was then. Raises Conflict.
         """
         lane = lane_number(priority)
         word = self.settings.durability if durability is None else durability
@@ -193,23 +230,25 @@ class Topic:
         self._draft.check_producer(frame.header, partition)
         header = frame.header
         number = self._router.partition_of(None) if partition is None else partition
-        if self.settings.ttl_ms is not None and not frame.is_control:
+        if self.settings.ttl_ms is not None and not flags:
             frame = with_expiry(frame, self._clock.now_us() + self.settings.ttl_ms * 1000)
             header = frame.header
-        if header.columns & Column.DEDUP_ID and self.settings.dedup_window_ms and not header.producer_id:
+        if header.columns & Column.DEDUP_ID and not header.producer_id and self._is_deduplicated([]):
             # Ids are looked at one by one, so here the messages are taken out of their frame.
             messages = [_incoming(record, lane, number) for record in frame.records()]
             return self._put_once(messages, [number] * len(messages), word)[0]
         if not header.producer_id:
             log = self.partitions[number].log(lane)
-            return Put(self.name, number, priority, log.append_frame(frame, durability=word))
+            return Put(self.name, number, priority, log.append_frame(frame, flags=flags, durability=word))
         with self.seen.lock:
             self.seen.prepare()
             found = self.seen.find_batch(number, lane, header)
             # Only now: nothing is made for a frame that is refused.
             log = self.partitions[number].log(lane)
-            offset = log.append_frame(frame, durability="os") if found is None else found
-            if found is None:
+            if found is not None:
+                offset = found
+            else:
+                offset = log.append_frame(frame, flags=flags, durability="os")
                 self.seen.note_batch(number, lane, header, offset)
         if word == "fsync":
             log.sync(offset + len(frame))
@@ -249,7 +288,9 @@ class Topic:
             return self.seen.find_batch(partition, lane_number(priority), frame.header) is not None
 
     def _oldest_us(self) -> int:
-        return self._clock.now_us() - self.settings.dedup_window_ms * 1000
+        window_us = self.settings.dedup_window_ms * 1000
+        # With 0, not even what came in at this very moment counts.
+        return self._clock.now_us() - window_us + (not window_us)
 
     def _put_values(self, values: Sequence[bytes], word: Durability) -> Sequence[Put]:
         if not isinstance(values, list):
@@ -262,14 +303,36 @@ class Topic:
         if step == 1:
             return Puts(self.name, NORMAL, [(0, self._append_values(0, values, size, word))], len(values))
         step = min(step, len(values))
-        runs: list[tuple[int, int]] = []
-        for start in range(step):
+        numbers: list[int] = []
+        for _ in range(step):
             number = self._router.partition_of(None)
-            if any(number == taken for taken, _ in runs):
-                # Others put at the same time; two runs of one log would not be one run.
-                number = next(n for n in range(partitions) if all(n != t for t, _ in runs))
-            runs.append((number, self._append_values(number, values[start::step], size, word)))
+            # Others put at the same time; two runs of one log would not be one run.
+            numbers.append(number if number not in numbers else min(set(range(partitions)) - {*numbers}))
+        limits = self._frame_limits
+        bases = self._append_together(
+            {
+                (number, NORMAL): ({"values": part} for part in split(values[start::step], len, limits))
+                for start, number in enumerate(numbers)
+            },
+            word,
+        )
+        runs = [(number, bases[number, NORMAL]) for number in numbers]
         return Puts(self.name, NORMAL, runs, len(values))
+
+    def _append_together(
+        self, batches: Mapping[tuple[int, int], Iterable[Mapping[str, Any]]], word: Durability
+    ) -> dict[tuple[int, int], int]:
+        """Append batches to several lanes, all of it or nothing, and return the first offset in each."""
+        # Always in this order, so that nobody waits for who waits for them. All logs are there before
+        # the first is written to: for one that is new, there may be no room.
+        places = sorted(batches)
+        logs = [self.partitions[number].log(lane) for number, lane in places]
+        frames = [log.encoded(batches[place]) for place, log in zip(places, logs, strict=True)]
+        bases = append_together(list(zip(logs, frames, strict=True)))
+        if word == "fsync":
+            for log, base, made in zip(logs, bases, frames, strict=True):
+                log.sync(base + sum(map(len, made)))
+        return dict(zip(places, bases, strict=True))
 
     def _append_values(self, number: int, values: list[bytes], bytes_max: int, word: Durability) -> int:
         partition = self.partitions[number]
@@ -290,8 +353,12 @@ class Topic:
             now_us, oldest_us, ends = self._clock.now_us(), self._oldest_us(), self.seen.ends()
             for index, message in enumerate(checked):
                 dedup_id = message.rest[4]
-                if dedup_id is None or first_of.setdefault(dedup_id, index) == index:
-                    seen = None if dedup_id is None else self.seen.find(dedup_id, oldest_us)
+                if dedup_id is None:
+                    new.append(index)
+                elif dedup_id not in first_of:
+                    if message.window_us or self.settings.dedup_window_ms:
+                        first_of[dedup_id] = index
+                    seen = self.seen.find(dedup_id, oldest_us)
                     if seen is None:
                         new.append(index)
                     else:
@@ -309,6 +376,9 @@ class Topic:
         puts = [put for put in results if put is not None]
         if word == "fsync":
             self.sync(puts)
+            if any(message.window_us is not None for message in checked):
+                # A window of its own is in no frame: it must not be lost with the power.
+                self.seen.make_durable()
         return puts
 
     def _note_ids(
@@ -321,15 +391,23 @@ class Topic:
     ) -> None:
         for index in new:
             dedup_id, put = checked[index].rest[4], results[index]
-            if dedup_id is not None and put is not None:
+            window_us = checked[index].window_us
+            if dedup_id is not None and put is not None and (window_us or self.settings.dedup_window_ms):
                 lane = lane_number(put.priority)
                 floor = ends.get((put.partition, lane), 0) if put.offset is None else 0
-                sighting = Sighting(now_us, put.partition, lane, put.offset, put.scheduled_id, floor)
+                until = None if window_us is None else now_us + window_us
+                sighting = Sighting(now_us, put.partition, lane, put.offset, put.scheduled_id, floor, until)
                 self.seen.note_id(dedup_id, sighting)
 
     def _seen_put(self, seen: Sighting) -> Put:
         offset = None if seen.offset == ELSEWHERE else seen.offset
         return Put(self.name, seen.partition, LANES[seen.lane], offset, True, seen.scheduled_id)
+
+    def sync_all(self) -> None:
+        """Return once everything that was put so far is on stable storage, delayed messages included."""
+        for log in self.lanes().values():
+            log.sync()
+        self.delays.sync()
 
     def sync(self, puts: Sequence[Put]) -> None:
         """Wait for messages, and for those that they repeat, to be on stable storage."""
@@ -364,11 +442,40 @@ class Topic:
         groups: dict[tuple[int, int], list[int]] = {}
         for index in direct:
             groups.setdefault((places[index], checked[index].lane), []).append(index)
+        try:
+            bases = self._append_groups(
+                {place: [checked[index] for index in members] for place, members in groups.items()}, word
+            )
+        except DiskRefused:
+            for index in set(indexes).difference(direct):
+                self._take_back(results, index)
+            raise
         for (number, lane), members in groups.items():
-            log = self.partitions[number].log(lane)
-            base = self._append_group(log, [checked[index] for index in members], word)
-            for offset, index in enumerate(members, base):
+            for offset, index in enumerate(members, bases[number, lane]):
                 results[index] = Put(self.name, number, LANES[lane], offset)
+
+    def _take_back(self, results: list[Put | None], index: int) -> None:
+        """Call a delayed message off, for which no room is left with the others that came with it."""
+        put = results[index]
+        assert put is not None
+        assert put.scheduled_id is not None, "it waits"
+        self.delays.cancel(put.scheduled_id)
+        results[index] = None
+
+    def _append_groups(
+        self, groups: dict[tuple[int, int], list[Incoming]], word: Durability
+    ) -> dict[tuple[int, int], int]:
+        if len(groups) == 1:
+            [(place, messages)] = groups.items()
+            return {place: self._append_group(self.partitions[place[0]].log(place[1]), messages, word)}
+        now_us, limits = self._clock.now_us(), self._frame_limits
+        return self._append_together(
+            {
+                place: (_columns(part, now_us) for part in split(messages, _size, limits))
+                for place, messages in groups.items()
+            },
+            word,
+        )
 
     def _append_group(self, log: Log, messages: list[Incoming], word: Durability) -> int:
         if len(messages) == 1:
@@ -410,7 +517,7 @@ class Topic:
         return self.partitions[partition].log(lane_number(priority))
 
     def _storage_of(self, limits: StorageSettings) -> StorageSettings:
-        if not is_dead_letter_topic(self.name):
+        if self.origin is None:
             return limits
         # A message that was not too large must not become so by being given up.
         frame_bytes = min(limits.frame_bytes_max + 2 * _STORY_BYTES, _BYTES_MAX)

@@ -15,7 +15,7 @@ of the queue has to fit one of them, and leaves those that it fits.
 from support.queue_model.group import GroupModel
 from support.queue_model.looking import look
 from support.queue_model.messages import Place, Sent
-from support.queue_model.states import Doomed, Finished, Leased, Rules
+from support.queue_model.states import Doomed, Finished, Leased, Rules, Waiting
 from support.queue_model.topic import TopicModel
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "Rules",
     "Sent",
     "TopicModel",
+    "Waiting",
     "look",
 ]

@@ -122,9 +122,9 @@ def test_files_are_of_one_day_by_when_their_messages_came_in(logs: Logs, tmp_pat
             logs.clock.advance(DAY_S)
     manifest = archive_log(SystemDisk(), log, directory=tmp_path / "archive")
     assert [(f.name, f.rows) for f in manifest.lane(LANE).files] == [
-        ("topic=orders/day=2023-11-14/p0-normal-0-2.parquet", 2),
-        ("topic=orders/day=2023-11-15/p0-normal-2-4.parquet", 2),
-        ("topic=orders/day=2023-11-16/p0-normal-4-6.parquet", 2),
+        ("messages/topic=orders/day=2023-11-14/p0-normal-0-2.parquet", 2),
+        ("messages/topic=orders/day=2023-11-15/p0-normal-2-4.parquet", 2),
+        ("messages/topic=orders/day=2023-11-16/p0-normal-4-6.parquet", 2),
     ]
 
 
@@ -156,6 +156,9 @@ def test_a_range_without_messages_is_archived_all_the_same(faulty_disk: FaultyDi
     with changing(Archive(ARCHIVE, faulty_disk), "job") as job:
         [file] = write_piece(faulty_disk, job, Piece(TOPIC, LANE, 7, 9, CREATED_US), [])
     assert (file.start, file.end, file.rows) == (7, 9, 0)
+    # Who reads every Parquet file below a directory meets only what counts, also after a run was killed.
+    assert file.name.endswith(".parquet")
+    assert not str(file.staged).endswith(".parquet")
 
 
 def test_small_files_become_one(faulty_disk: FaultyDisk, faulty_logs: Logs) -> None:

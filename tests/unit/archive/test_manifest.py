@@ -19,7 +19,7 @@ LANE = LanePlace(1, "low")
 
 def file(start: int, end: int, **more: Any) -> ArchivedFile:
     return ArchivedFile(
-        f"topic=t/day=d/p-{start}-{end}.parquet", "d", start, end, end - start, 9, 100, 7, **more
+        f"messages/topic=t/day=d/p-{start}-{end}.parquet", "d", start, end, end - start, 9, 100, 7, **more
     )
 
 

@@ -19,26 +19,32 @@ def test_the_page_is_what_make_reference_writes(monkeypatch: pytest.MonkeyPatch)
 
 
 COMMANDS = """
+ack
 bench
 chaos
 compact
 dlq, dlq discard, dlq list, dlq redrive
 export
+extend
 get
-group, group delete, group list, group reset, group seek, group show
+group, group delete, group deliveries, group list, group pause, group reset, group resume, group retry
+group seek, group show
 import
-key, key create, key list, key revoke
+key, key allow-anonymous, key create, key list, key revoke
+nack
 pipeline, pipeline archive, pipeline audit, pipeline compact
 pipeline redrive, pipeline replay, pipeline report, pipeline run, pipeline sql
 put
 read
+reject
+release
 repair
-scheduled, scheduled cancel, scheduled list
+scheduled, scheduled cancel, scheduled deliver, scheduled list
 serve
 settings, settings show
 stats
 tail
-topic, topic alter, topic create, topic delete, topic list, topic show
+topic, topic alter, topic create, topic delete, topic list, topic purge, topic show, topic sync
 verify
 """
 

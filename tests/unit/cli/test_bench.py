@@ -49,3 +49,14 @@ def test_a_wrong_call_measures_nothing(tmp_path: Path, arguments: list[str]) -> 
     ran = quiver("bench", *arguments, "--data", tmp_path / "data")
     assert (ran.code, ran.out) == (2, b"")
     assert not (tmp_path / "data").exists()
+
+
+def test_what_a_killed_bench_left_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with quivermq.open(tmp_path / "quiver-bench-left") as mq:
+        mq.create_topic("quiver-bench-1")
+    with quivermq.open(tmp_path / "quiver-bench-running"):
+        assert quiver("bench", *QUICK, "--durability", "os").code == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["quiver-bench-running"]

@@ -95,9 +95,20 @@ def test_nothing_there_is_no_error_unless_asked_for(data: Path) -> None:
     assert get(data, "--wait", "10ms") == (0, b"", "")
 
 
-def test_a_topic_that_nobody_made_yet_has_nothing(data: Path) -> None:
-    assert get(data, topic="none") == (0, b"", "")
-    assert not (data / "topics" / "none").exists()
+def test_a_topic_that_is_not_there_is_told_with_those_that_may_be_meant(data: Path) -> None:
+    ran = get(data, topic="ordres")
+    assert (ran.code, ran.out) == (3, b"")
+    assert ran.err == "error: there is no topic ordres: did you mean orders?\n"
+    assert get(data, topic="unlike").err.endswith("`quiver topic list` shows those there are\n")
+    assert not (data / "topics" / "ordres").exists()
+    # A pattern stands also for topics that come later.
+    assert get(data, topic="events.*") == (0, b"", "")
+
+
+def test_a_topic_that_is_not_there_yet_can_be_waited_for(data: Path) -> None:
+    ran = get(data, "--wait", "10ms", topic="ordres")
+    assert (ran.code, ran.out) == (0, b"")
+    assert ran.err == "there is no topic ordres: did you mean orders? Waiting for it\n"
 
 
 def test_without_an_ack_messages_stay_leased(data: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,8 @@ def values(data: Path, name: str = "billing") -> list[bytes]:
 
 def test_groups_of_all_topics_are_listed(data: Path) -> None:
     assert table_rows(group(data, "list").text) == [
-        ["orders", "billing", "1", "1", "0", "2"],
-        ["other", "audit", "0", "0", "0", "0"],
+        ["orders", "billing", "1", "1", "0", "0", "2", "consuming"],
+        ["other", "audit", "0", "0", "0", "0", "0", "idle"],
     ]
 
 
@@ -48,8 +49,10 @@ def test_groups_of_one_topic_are_listed(data: Path) -> None:
                 "pending": 1,
                 "in_flight": 1,
                 "retrying": 0,
+                "waiting_for_key": 0,
                 "delayed": 0,
                 "dead_letters": 0,
+                "state": "consuming",
                 "backlog": 2,
             }
         ]
@@ -58,7 +61,7 @@ def test_groups_of_one_topic_are_listed(data: Path) -> None:
 
 def test_one_group_is_shown(data: Path) -> None:
     assert table_rows(group(data, "show", "orders", "billing").text) == [
-        ["orders", "billing", "1", "1", "0", "2"]
+        ["orders", "billing", "1", "1", "0", "0", "2", "consuming"]
     ]
     assert json.loads(group(data, "show", "orders", "billing", "--json").out)["in_flight"] == 1
 
@@ -124,3 +127,18 @@ def test_a_deleted_group_is_forgotten(data: Path) -> None:
         assert mq.groups("orders") == []
     told = json.loads(group(data, "delete", "other", "audit", "--yes", "--json").out)
     assert told == {"deleted": "audit", "topic": "other"}
+
+
+def test_what_is_in_flight_is_listed_with_who_has_it(data: Path) -> None:
+    [row] = table_rows(group(data, "deliveries", "orders", "billing").text)
+    assert row[:4] == ["0", "normal", "1", "1"]
+    holder = f"process {os.getpid()} on {os.uname().nodename}"
+    assert " ".join(row).endswith(holder)
+    [held] = json.loads(group(data, "deliveries", "orders", "billing", "--json").out)["deliveries"]
+    assert (held["topic"], held["offset"], held["attempt"], held["holder"]) == ("orders", 1, 1, holder)
+    assert held["first_delivered_at"] == held["last_delivered_at"] < held["deadline"]
+    assert json.loads(group(data, "deliveries", "other", "audit", "--json").out) == {"deliveries": []}
+
+
+def test_what_nobody_has_of_a_group_that_is_not_there_is_an_error(data: Path) -> None:
+    assert group(data, "deliveries", "orders", "nobody").code == 3

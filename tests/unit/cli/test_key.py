@@ -8,6 +8,7 @@ from support.command import INHERITED, table_rows
 from support.command_inside import Ran, quiver
 
 import quivermq
+from quivermq.server.keys import KeyStore
 
 
 @pytest.fixture
@@ -54,6 +55,18 @@ def test_a_revoked_key_is_gone(data: Path) -> None:
     assert json.loads(key(data, "list", "--json").out) == {"keys": []}
 
 
+def test_a_broker_that_had_keys_is_opened_only_when_it_is_said(data: Path) -> None:
+    made = json.loads(key(data, "create", "--scope", "read", "--json").out)["id"]
+    ran = key(data, "allow-anonymous", "--yes")
+    assert (ran.code, "quiver key revoke" in ran.err) == (4, True)
+    key(data, "revoke", made, "--yes")
+    assert KeyStore(data).is_required
+    assert key(data, "allow-anonymous").code == 2
+    assert KeyStore(data).is_required
+    assert json.loads(key(data, "allow-anonymous", "--yes", "--json").out) == {"anonymous": True}
+    assert not KeyStore(data).is_required
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -82,3 +95,17 @@ def test_without_the_parts_of_a_broker_it_says_what_to_install(data: Path, comma
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: install the broker: pip install 'quivermq[server]'\n"
+
+
+def test_keys_go_where_the_settings_of_the_broker_say(tmp_path: Path) -> None:
+    config = tmp_path / "quiver.toml"
+    config.write_text('[server]\ndata = "data"\nkeys = "secret/clients.json"\n')
+    quivermq.open(tmp_path / "data").close()
+    asked = ("--config", config, "--json")
+    made = json.loads(quiver("key", "create", "--scope", "read", *asked).out)
+    assert (tmp_path / "secret" / "clients.json").exists()
+    assert not (tmp_path / "data" / "keys.json").exists()
+    [listed] = json.loads(quiver("key", "list", *asked).out)["keys"]
+    assert listed["id"] == made["id"]
+    assert quiver("key", "revoke", made["id"], "--yes", *asked).code == 0
+    assert json.loads(quiver("key", "list", *asked).out) == {"keys": []}

@@ -1,11 +1,13 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command import everything
 from support.command_inside import quiver
 
 import quivermq
+from quivermq.cli.place import connected
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def test_another_directory_is_not_made_a_queue_by_asking(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "command",
-    [["topic", "list"], ["put", "orders", "x"], ["get", "orders"], ["compact"], ["stats"]],
+    [["topic", "create", "x"], ["put", "orders", "x"], ["get", "orders"], ["compact"]],
     ids=" ".join,
 )
 def test_a_locked_directory_is_left_alone_and_a_server_suggested(data: Path, command: list[str]) -> None:
@@ -101,7 +103,7 @@ def test_a_locked_directory_is_left_alone_and_a_server_suggested(data: Path, com
 
 def test_a_locked_directory_keeps_its_code_for_programs(data: Path) -> None:
     with quivermq.open(data):
-        ran = quiver("stats", "--data", data, "--json")
+        ran = quiver("compact", "--data", data, "--json")
     assert json.loads(ran.err)["error"]["code"] == "directory_locked"
 
 
@@ -114,3 +116,26 @@ def test_settings_of_the_environment_count(tmp_path: Path) -> None:
     env = {"QUIVER_STORAGE__DURABILITY": "os"}
     ran = quiver("topic", "create", "t", "--data", tmp_path / "data", "--json", env=env)
     assert json.loads(ran.out)["settings"]["durability"] == "os"
+
+
+def patience(url: str = "http://127.0.0.1:1", **given: Any) -> tuple[float, int]:
+    with connected(url, **given) as client:
+        return client.shell._pool._timeout_s, client.calls.retry.retries
+
+
+def test_the_command_is_as_patient_as_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert patience() == (30, 4)
+    (tmp_path / "quiver.toml").write_text("[client]\ntimeout_ms = 7000\nretries = 2\n")
+    assert patience() == (7, 2)
+    monkeypatch.setenv("QUIVER_CLIENT__RETRIES", "8")
+    assert patience() == (7, 8)
+    assert patience(timeout=1, retries=0) == (1, 0)
+
+
+def test_a_client_setting_that_cannot_be_is_told_before_anything_is_sent() -> None:
+    ran = quiver("stats", "--server", "http://127.0.0.1:1", env={"QUIVER_CLIENT__RETRIES": "many"})
+    assert (ran.code, ran.out) == (2, b"")
+    assert "client.retries" in ran.err

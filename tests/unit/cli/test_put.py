@@ -209,3 +209,16 @@ def test_a_field_of_the_wrong_type_is_an_error_in_words(data: Path, line: bytes)
 
 def test_a_name_that_no_topic_can_have_is_refused(data: Path) -> None:
     assert quiver("put", "a/b", "x", "--data", data).code == 2
+
+
+def test_an_id_is_remembered_for_as_long_as_the_option_says(data: Path) -> None:
+    with quivermq.open(data) as mq:
+        mq.create_topic("rare", dedup_window_ms=0)
+    arguments = ("put", "rare", "tea", "--data", data, "--dedup-id", "d")
+    assert "was there already" not in quiver(*arguments).err
+    assert "was there already" not in quiver(*arguments, "--dedup-window", "1h").err
+    assert "was there already" in quiver(*arguments).err
+    line = b'{"value":"v","dedup_id":"e","dedup_window_ms":60000}\n'
+    ran = quiver("put", "rare", "--ndjson", "--json", "--data", data, stdin=line + line)
+    assert [json.loads(put)["duplicate"] for put in ran.out.splitlines()] == [False, True]
+    assert quiver(*arguments, "--dedup-window", "0s").code == 2

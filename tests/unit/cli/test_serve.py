@@ -34,7 +34,11 @@ def test_where_to_look_is_told_once_it_is_ready(tmp_path: Path, asked: dict[str,
     assert ran.code == 0, ran.err
     for place in (tmp_path / "data", "http://127.0.0.1:7070/docs", "http://127.0.0.1:7070/metrics"):
         assert str(place) in ran.text
-    assert (asked["host"], asked["port"], asked["path"]) == ("127.0.0.1", 7070, tmp_path / "data")
+    assert (asked["settings"].host, asked["settings"].port, asked["path"]) == (
+        "127.0.0.1",
+        7070,
+        tmp_path / "data",
+    )
 
 
 def test_where_to_look_is_a_line_of_json_for_programs(tmp_path: Path, asked: dict[str, Any]) -> None:
@@ -55,9 +59,10 @@ def test_options_and_settings_reach_the_server(tmp_path: Path, asked: dict[str, 
         *("--log-level", "warning"),
     )
     assert ran.code == 0, ran.err
-    assert (asked["host"], asked["port"]) == ("::1", 0)
-    assert (asked["tls_certificate"], asked["tls_key"]) == (Path("c.pem"), Path("k.pem"))
-    assert asked["settings"].threads == 3
+    server = asked["settings"]
+    assert (server.host, server.port) == ("::1", 0)
+    assert (server.tls_certificate, server.tls_key) == (Path("c.pem"), Path("k.pem"))
+    assert server.threads == 3
     assert logging.getLogger("quivermq").level == logging.WARNING
 
 
@@ -79,3 +84,56 @@ def test_a_wrong_call_serves_nothing(tmp_path: Path, asked: dict[str, Any], argu
 
 def test_without_a_directory_nothing_is_served(asked: dict[str, Any]) -> None:
     assert (quiver("serve").code, asked) == (2, {})
+
+
+FILE = """
+[server]
+data = "data"
+host = "::1"
+port = 7171
+tls_certificate = "tls/cert.pem"
+keys = "/etc/quiver/keys.json"
+log = "json"
+log_level = "error"
+
+[topics]
+partitions = 4
+"""
+
+
+def test_one_file_is_enough(tmp_path: Path, asked: dict[str, Any]) -> None:
+    (tmp_path / "quiver.toml").write_text(FILE)
+    ran = quiver("serve", "--config", tmp_path / "quiver.toml")
+    assert ran.code == 0, ran.err
+    server = asked["settings"]
+    assert (asked["path"], server.host, server.port) == (tmp_path / "data", "::1", 7171)
+    assert (server.tls_certificate, server.keys) == (
+        tmp_path / "tls" / "cert.pem",
+        Path("/etc/quiver/keys.json"),
+    )
+    assert logging.getLogger("quivermq").level == logging.ERROR
+
+
+def test_an_option_counts_more_than_the_environment_and_that_more_than_the_file(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    (tmp_path / "own.toml").write_text(FILE)
+    env = {
+        "QUIVER_CONFIG": str(tmp_path / "own.toml"),
+        "QUIVER_DATA": str(tmp_path / "named"),
+        "QUIVER_SERVER__PORT": "7272",
+        "QUIVER_SERVER__LOG_LEVEL": "debug",
+    }
+    ran = quiver("serve", "--log-level", "warning", env=env)
+    assert ran.code == 0, ran.err
+    assert (asked["path"], asked["settings"].port) == (tmp_path / "named", 7272)
+    assert logging.getLogger("quivermq").level == logging.WARNING
+
+
+def test_a_mistake_in_the_file_serves_nothing(tmp_path: Path, asked: dict[str, Any]) -> None:
+    (tmp_path / "own.toml").write_text('[topics."events.*"]\nleese_ms = 5\n')
+    ran = quiver("serve", "--data", tmp_path / "data", "--config", tmp_path / "own.toml")
+    assert (ran.code, asked) == (2, {})
+    assert 'topics."events.*".leese_ms' in ran.err
+    assert "own.toml" in ran.err
+    assert not (tmp_path / "data").exists()

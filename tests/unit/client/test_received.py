@@ -20,6 +20,7 @@ def lease(runs: list[int], frames: int, **fields: Any) -> dict[str, Any]:
         "attempt": 2,
         "token": "1f",
         "deadline": 5,
+        "is_last_attempt": False,
     }
     return {**usual, "runs": runs, "frames": frames, **fields}
 
@@ -43,6 +44,14 @@ def test_a_delivery_has_everything() -> None:
     assert (delivery.topic, delivery.partition, delivery.priority) == ("orders", 1, "low")
     assert (delivery.attempt, delivery.receipt) == (2, "orders:1:2:17:1f")
     assert not delivery.is_settled
+    assert not delivery.is_last_attempt
+
+
+def test_the_broker_says_which_attempt_is_the_last() -> None:
+    (delivery,) = deliveries_of(
+        body([lease([0, 1], 1, is_last_attempt=True)], frame(b"x", base=0)), place_of
+    )
+    assert delivery.is_last_attempt
 
 
 def test_only_the_messages_of_the_lease_are_delivered() -> None:

@@ -44,8 +44,8 @@ class Place:
     def adopt(self, position: int | None, *tried: Tried, expected: Progress | None = None) -> bool:
         return self.cursor.adopt(NORMAL, Progress(position, tried), expected)
 
-    def take(self, count: int = 100, **how: bool) -> list[tuple[int, int]]:
-        taken = self.cursor.take(NORMAL, count, LEASE_US, **how)
+    def take(self, count: int = 100, *, pop: bool = False, whole: bool = False) -> list[tuple[int, int]]:
+        taken = self.cursor.take(NORMAL, count, LEASE_US, pop=pop, whole=whole)
         return [(message.offset, message.attempt) for message in deliveries_of(taken)]
 
     def reopened(self) -> "Place":
@@ -76,9 +76,9 @@ def test_a_group_in_the_middle_is_the_same_after_a_crash(parts: Parts, is_compac
     if is_compacted:
         place.cursor.compact()
     place = place.reopened()
-    assert place.cursor.counts()[NORMAL] == (3, 0, 1)
+    assert place.cursor.counts()[NORMAL] == (3, 0, 1, 0)
     assert place.take() == [(1, 3), (3, 1), (4, 8), (5, 1)]
-    assert place.reopened().cursor.counts()[NORMAL] == (0, 4, 0)
+    assert place.reopened().cursor.counts()[NORMAL] == (0, 4, 0, 0)
 
 
 def test_a_group_is_there_already_when_it_is_asked_twice(parts: Parts) -> None:

@@ -7,7 +7,7 @@ from quivermq.delivery import journal
 from quivermq.delivery.journal import Replay
 from quivermq.delivery.lease import Lease
 from quivermq.delivery.retry import Retry
-from quivermq.delivery.state import LaneState
+from quivermq.delivery.state import LaneState, Times
 from quivermq.topic.offsets import runs
 from quivermq.topic.records import unpack
 
@@ -26,6 +26,10 @@ def told(state: LaneState) -> Told:
     return state.next, leases, state.retries
 
 
+def told_of_delivery(state: LaneState) -> object:
+    return {o: (lease.owner, lease.since) for o, lease in state.leases.items()}, state.times
+
+
 LEASE = Lease(1, 100, 77)
 
 
@@ -35,8 +39,45 @@ def test_messages_are_granted_and_finished() -> None:
 
 
 def test_the_short_forms_are_the_same_bytes() -> None:
-    assert journal.granted_one(2, 8, 77, 100, 7) == journal.granted(2, 8, LEASE, [7, 8])
+    lease = Lease(1, 100, 77, since=40)
+    assert journal.granted_one(2, 8, 77, 100, 40, 3, 7) == journal.granted(2, 8, lease, [7, 8], 3)
     assert journal.finished_one(2, 7) == journal.finished(2, [7, 8])
+
+
+def held(replay: Replay, offset: int) -> tuple[str | None, int]:
+    lease = replay.lanes[1].leases[offset]
+    return lease.owner, lease.since
+
+
+def test_who_has_a_message_and_since_when_is_told_by_number() -> None:
+    records = [journal.holder(1, "blue"), journal.holder(2, "grün")]
+    records.append(journal.granted(1, 1, Lease(1, 100, 7, since=40), [0, 1], 2))
+    records.append(journal.granted(1, 3, Lease(1, 100, 8, since=50), [1, 3], 1))
+    replay = replayed(*records, journal.extended(1, Lease(1, 900, 8), [2, 3]))
+    assert [held(replay, offset) for offset in range(3)] == [("grün", 40), ("blue", 50), ("blue", 50)]
+    assert replay.lanes[1].leases[2].deadline == 900
+
+
+def test_one_message_is_replayed_as_many_are() -> None:
+    replay = Replay([LaneState() for _ in range(3)])
+    replay.apply_record(journal.holder(4, "blue"))
+    replay.apply_record(journal.granted_one(1, 1, 77, 100, 40, 4, 0))
+    assert held(replay, 0) == ("blue", 40)
+    # That a lease ended by itself is told by the next one alone.
+    again = Lease(2, 300, 78, since=200)
+    replay.apply_record(journal.granted(1, 1, again, [0, 1], 4))
+    assert replay.lanes[1].times == {0: (40, 40)}
+    replay.apply_record(journal.waiting(1, Retry(2, 500), [0, 1]))
+    assert replay.lanes[1].times == {0: (40, 200)}
+
+
+def test_a_name_that_is_too_long_is_cut() -> None:
+    replay = replayed(
+        journal.holder(1, "é" * 100_000), journal.granted(1, 1, Lease(1, 100, 7, since=40), [0, 1], 1)
+    )
+    name, _ = held(replay, 0)
+    assert (name or "").startswith("é" * 500)
+    assert len(name or "") < 600
 
 
 def test_every_lane_is_on_its_own() -> None:
@@ -92,7 +133,11 @@ def states(draw: st.DrawFn) -> list[LaneState]:
         for token in range(draw(st.integers(0, 3))):
             count = draw(st.integers(0, 20))
             taken, free = free[:count], free[count:]
-            state.grant(Lease(draw(st.integers(1, 9)), draw(st.integers(0, 2**60)), token), taken)
+            attempt, since = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+            deadline = draw(st.integers(0, 2**60))
+            owner = draw(st.sampled_from([None, "blue", "grün"]))
+            state.grant(Lease(attempt, deadline, token, owner, since), taken)
+            state.times.update(dict.fromkeys(taken[:2], Times(since - 1, since)))
         for offset in free[: draw(st.integers(0, 20))]:
             state.retries[offset] = Retry(draw(st.integers(0, 3)), draw(st.integers(0, 3)))
         lanes.append(state)
@@ -103,6 +148,7 @@ def states(draw: st.DrawFn) -> list[LaneState]:
 def test_a_snapshot_brings_the_same_state_about(lanes: list[LaneState]) -> None:
     replay = replayed(*journal.snapshot(lanes))
     assert [told(state) for state in replay.lanes] == [told(state) for state in lanes]
+    assert list(map(told_of_delivery, replay.lanes)) == list(map(told_of_delivery, lanes))
 
 
 def test_a_snapshot_of_many_runs_is_in_small_changes() -> None:

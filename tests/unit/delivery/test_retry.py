@@ -46,3 +46,19 @@ def test_no_backoff_is_no_wait() -> None:
 def test_the_last_attempt(attempt: int, last: bool) -> None:
     assert is_last(attempt, TopicSettings(attempts_max=3)) is last
     assert not is_last(attempt, TopicSettings(attempts_max=None))
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "attempt", "wait_ms"),
+    [(1.0, 1, 1000), (1.0, 10_000, 1000), (1.5, 3, 2250), (3.0, 3, 9000), (1000.0, 10**9, 60_000)],
+)
+def test_the_wait_grows_by_the_multiplier(
+    chance: list[float], multiplier: float, attempt: int, wait_ms: int
+) -> None:
+    settings = TopicSettings(backoff_ms=1000, backoff_ms_max=60_000, backoff_multiplier=multiplier)
+    assert backoff_us(attempt, settings) == wait_ms * 1000
+
+
+def test_a_wait_grows_slowly_for_as_long_as_it_takes(chance: list[float]) -> None:
+    settings = TopicSettings(backoff_ms=1000, backoff_ms_max=60_000, backoff_multiplier=1.01)
+    assert backoff_us(500, settings) == 60_000_000

@@ -34,8 +34,10 @@ def test_a_topic_that_is_gone_is_forgotten(store: Store) -> None:
     look = ages.Ages(store.clock)
     store.queue().put(b"x")
     store.queue().get()
+    came_us = store.clock.now_us()
     store.pass_time(1)
     hosted = {"orders": store.engine.hosted("orders")}
-    assert look.look(hosted) == {("orders", "default"): 1_000_000}
+    assert look.look(hosted) == {("orders", "default"): came_us}
+    assert look.oldest_us(hosted["orders"], hosted["orders"].groups["default"]) == came_us
     assert look.look({}) == {}
     assert look._appended == {}

@@ -44,6 +44,7 @@ BAD_PUTS: dict[str, list[Any]] = {
     "deliver_at": [*NOT_MOMENTS, 1_700_000_000, -5],
     "timestamp": NOT_MOMENTS,
     "dedup_id": ["", b"x", 5, [], "\ud800", "x" * 100_000, True],
+    "dedup_window": [*NOT_SECONDS, 0],
     "partition": [-1, 3, 10**30, "0", 0.0, NAN, b"0", [], True],
     "durability": ["never", "", "FSYNC", 5, b"os", ["os"], {}, True, False],
 }  # fmt: skip
@@ -491,9 +492,18 @@ def test_a_bad_path_is_refused(path: Any) -> None:
         quivermq.open(path)
 
 
-@pytest.mark.parametrize("settings", ["x", 5, {"storage": {}}, quivermq.StorageSettings()], ids=type)
+@pytest.mark.parametrize("settings", ["x", 5, [("storage", {})], quivermq.StorageSettings()], ids=type)
 def test_settings_of_another_type_are_refused(tmp_path: Path, settings: Any) -> None:
     with pytest.raises(quivermq.InvalidRequest):
+        quivermq.open(tmp_path / "data", settings)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"storage": 5}, {"storrage": {}}, {"storage": {"durabilty": "os"}}, {5: {}}], ids=str
+)
+def test_settings_in_a_dict_that_are_none_are_refused(tmp_path: Path, settings: Any) -> None:
+    with pytest.raises(quivermq.InvalidSettings):
         quivermq.open(tmp_path / "data", settings)
     assert not (tmp_path / "data").exists()
 

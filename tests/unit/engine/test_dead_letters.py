@@ -1,7 +1,9 @@
 """Dead letters: how they come to be, what they tell, and how they go back."""
 
+import logging
+
 import pytest
-from unit.engine.store import Store, drain, values
+from unit.engine.store import DATA, Store, drain, values
 
 import quivermq
 
@@ -260,29 +262,80 @@ def test_a_letter_that_somebody_put_there_by_hand(store: Store) -> None:
     assert (message.value, message.headers["own"]) == (b"hand", b"1")
 
 
-@pytest.mark.parametrize("topic", [b"../../etc", b"nowhere"])
-def test_a_letter_that_leads_elsewhere_keeps_no_other_from_going_back(store: Store, topic: bytes) -> None:
+@pytest.mark.parametrize("topic", [b"../../etc", b"nowhere", b"secret"])
+def test_a_letter_that_claims_to_be_from_elsewhere_goes_to_the_topic_of_the_others(
+    store: Store, topic: bytes
+) -> None:
+    store.engine.create_topic("secret")
     queue, graves = store.queue(), store.queue("orders.dlq")
     graves.put(b"bad", headers={"quiver-dlq-topic": topic})
     queue.put(b"good")
     get(queue).reject()
-    with pytest.raises(quivermq.QuiverError):
-        queue.redrive(lambda letter: letter.value == b"bad")
-    assert queue.redrive(lambda letter: letter.value == b"good") == 1
-    assert drain(queue) == [b"good"]
-    assert values(queue.dead_letters()) == [b"bad"]
+    assert queue.redrive() == 2
+    assert sorted(drain(queue)) == [b"bad", b"good"]
+    assert store.queue("secret").get() is None
 
 
-def test_partitions_of_the_dead_letter_topic_may_be_fewer(store: Store) -> None:
-    queue = store.queue(partitions=5)
+def test_without_its_topic_a_dead_letter_stays(store: Store) -> None:
+    queue = store.queue()
+    queue.put(b"x")
+    kill_all(queue)
+    store.engine.delete_topic("orders")
+    with pytest.raises(quivermq.TopicNotFound):
+        queue.redrive()
+    assert values(queue.dead_letters()) == [b"x"]
+
+
+def test_a_dead_letter_topic_that_was_made_before_has_enough_partitions(store: Store) -> None:
     store.engine.create_topic("orders.dlq", partitions=2)
+    queue = store.queue(partitions=5)
     for partition in range(5):
         queue.put(b"%d" % partition, partition=partition)
     kill_all(queue)
     graves = store.queue("orders.dlq")
-    assert sorted(values(graves.read(partition=0))) == [b"0", b"2", b"4"]
+    assert [values(graves.read(partition=number)) for number in range(5)] == [[b"%d" % n] for n in range(5)]
     assert queue.redrive() == 5
     assert {m.partition: m.value for m in queue.get_many(10)} == {n: b"%d" % n for n in range(5)}
+
+
+def test_an_alteration_that_was_cut_short_is_finished_by_the_next_opening(store: Store) -> None:
+    queue = store.queue(partitions=2)
+    queue.put(b"x", partition=1)
+    kill_all(queue)
+    hosted = store.engine.hosted("orders")
+    altered = hosted.settings.changed({"partitions": 3, "dead_letter_retention_ms": 5})
+    store.engine._store("orders", altered, origin=None)
+    store.kill()
+    assert store.engine.topic("orders.dlq").partitions == 3
+    assert store.engine.topic("orders.dlq").settings.retention_ms == 5
+    store.kill()
+    assert values(store.queue().dead_letters()) == [b"x"]
+
+
+def test_what_a_topic_is_survives_its_file(store: Store) -> None:
+    queue = store.queue(partitions=2, dead_letter_suffix="-failed")
+    queue.put(b"x", partition=1)
+    kill_all(queue)
+    store.engine.close()
+    store.disk.remove(DATA / "topics/orders-failed/topic.json")
+    store.open_again(store.disk)
+    assert store.engine.topic("orders-failed").dead_letters_of == "orders"
+    assert values(store.queue().dead_letters()) == [b"x"]
+
+
+def test_what_is_dropped_instead_of_a_dead_letter_is_counted_and_told(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = store.queue(dead_letters=False, lease_ms=1000, attempts_max=1)
+    queue.put_many([b"a", b"b"])
+    get(queue).reject()
+    get(queue)
+    store.pass_time(2)
+    told = {sample["name"]: sample.get("value") for sample in store.engine.collect_metrics()}
+    assert told["quiver_messages_given_up_total"] == 2
+    assert caplog.text.count("1 messages of orders were given up and dropped") == 2
+    store.kill()
+    assert (store.queue().get(), store.engine.topics()) == (None, ["orders"])
 
 
 def test_a_full_disk_keeps_the_message_where_it_is(store: Store) -> None:
@@ -306,3 +359,22 @@ def test_dead_letters_count_in_the_story_headers(store: Store) -> None:
     queue.put(b"x")
     get(queue).reject()
     assert {f"quiver-dlq-{name}" for name in HEADERS} == set(queue.dead_letters()[0].headers)
+
+
+def test_many_dead_letters_are_told_in_one_line(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    queue = store.queue()
+    queue.put_many([b"x"] * 300)
+    with caplog.at_level(logging.WARNING):
+        for message in queue.get_many(200):
+            message.reject("no")
+        assert caplog.messages == ["dead letters of orders: 1 more"]
+        store.pass_time(1)
+        assert caplog.messages[1:] == [
+            "dead letters of orders: 199 more, such as offsets 1, 2, 3 of partition 0"
+        ]
+        for message in queue.get_many(10):
+            message.reject("no")
+        store.close()
+    assert caplog.messages[2:] == [
+        "dead letters of orders: 10 more, such as offsets 200, 201, 202 of partition 0"
+    ]

@@ -1,11 +1,13 @@
 """Deduplication ids: within the window, across kills, bounded, and with delays."""
 
+from typing import Any
+
 import pytest
 from support.threads import start
 from unit.engine.store import Store, drain
 
 import quivermq
-from quivermq.topic import seen
+from quivermq.topic.sightings import Sighting, Sightings
 
 
 def test_the_second_of_an_id_is_answered_with_the_first(store: Store) -> None:
@@ -77,9 +79,8 @@ def test_ids_survive(store: Store, way: str) -> None:
     assert again == [put._replace(duplicate=True) for put in first]
 
 
-def test_ids_are_bounded_and_the_oldest_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "IDS_MAX", 10)
-    queue = store.queue(durability="os")
+def test_ids_are_bounded_and_the_oldest_go(store: Store) -> None:
+    queue = store.queue(durability="os", dedup_entries_max=10)
     for n in range(15):
         queue.put(b"x", dedup_id=str(n))
     assert queue.put(b"x", dedup_id="14").duplicate
@@ -175,3 +176,70 @@ def test_a_redriven_message_is_no_duplicate(store: Store) -> None:
     assert queue.redrive() == 1
     assert drain(queue) == [b"x"]
     assert queue.put(b"y", dedup_id="x").duplicate
+
+
+@pytest.mark.parametrize("window_s", [1, 100])
+def test_an_id_with_a_window_of_its_own_is_free_again_after_that(store: Store, window_s: int) -> None:
+    queue = store.queue(dedup_window_ms=10_000)
+    queue.put(b"1", dedup_id="x", dedup_window=window_s)
+    queue.put(b"1", dedup_id="usual")
+    store.clock.advance(window_s)
+    assert queue.put(b"2", dedup_id="x").duplicate
+    assert queue.put(b"2", dedup_id="usual").duplicate == (window_s < 10)
+    store.clock.advance(0.001)
+    put = queue.put(b"3", dedup_id="x")
+    assert not put.duplicate
+    # Now for as long as the topic says.
+    store.clock.advance(10)
+    assert queue.put(b"4", dedup_id="x") == put._replace(duplicate=True)
+    store.clock.advance(0.001)
+    assert not queue.put(b"5", dedup_id="x").duplicate
+
+
+@pytest.mark.parametrize("death", ["kill", "power"])
+@pytest.mark.parametrize("more", [{}, {"delay": 50}], ids=str)
+def test_a_window_of_its_own_survives_with_its_message(
+    store: Store, death: str, more: dict[str, Any]
+) -> None:
+    queue = store.queue(dedup_window_ms=1000)
+    queue.put(b"1", dedup_id="x", dedup_window=100, durability="fsync", **more)
+    queue.put(b"1", dedup_id="short", dedup_window=2, durability="fsync")
+    store.clock.advance(40)
+    after = _died(store, death)
+    assert after.queue("orders").put(b"2", dedup_id="x").duplicate
+    assert not after.queue("orders").put(b"2", dedup_id="short").duplicate
+    store.clock.advance(20)
+    store.engine.maintain()
+    after = _died(store, death)
+    put = after.queue("orders").put(b"2", dedup_id="x")
+    assert (put.duplicate, put.scheduled_id) == (True, None)
+    store.clock.advance(40.001)
+    assert not store.queue().put(b"2", dedup_id="x").duplicate
+
+
+def _died(store: Store, death: str) -> quivermq.Engine:
+    if death == "kill":
+        return store.kill()
+    store.disk.stop()
+    return store.open_again(store.disk.after_power_loss(0, keep="nothing"))
+
+
+def test_of_too_many_ids_the_oldest_go_whatever_their_windows(store: Store) -> None:
+    queue = store.queue(dedup_entries_max=3)
+    for number in range(5):
+        window = 10_000 + number if number % 2 else None
+        queue.put(b"x", dedup_id=str(number), dedup_window=window)
+        store.clock.advance(1)
+    again = [queue.put(b"x", dedup_id=str(number)).duplicate for number in (4, 3, 2, 1)]
+    assert again == [True, True, True, False]
+
+
+def test_ends_of_ids_that_are_gone_do_not_pile_up() -> None:
+    seen = Sightings()
+    for number in range(10_000):
+        seen.add(str(number), Sighting(number, 0, 0, number, until=10**15 + number))
+        if number >= 10:
+            seen.pop(seen.oldest())
+    assert len(seen) == 10
+    assert len(seen._ends) < 1200
+    assert seen.over(0, 10**15 + 9_995) == [str(number) for number in range(9_990, 9_995)]

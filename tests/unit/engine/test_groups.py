@@ -4,6 +4,7 @@ import pytest
 from unit.engine.store import Store, drain
 
 import quivermq
+from quivermq.engine.hosted import Hosted
 
 
 def test_every_group_sees_every_message(store: Store) -> None:
@@ -111,3 +112,32 @@ def test_two_queues_of_one_group_share_the_work(store: Store) -> None:
     first, second = store.queue().get_many(2), store.queue().get_many(5)
     assert {m.value for m in first} | {m.value for m in second} == {b"0", b"1", b"2", b"3"}
     store.queue().ack([*first, *second])
+
+
+def test_the_figures_of_many_groups_look_at_their_topic_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.queue().put(b"x")
+    for number in range(50):
+        store.queue("orders", f"g{number}").get()
+    looks: list[int] = []
+    true = Hosted.release
+
+    def counted(hosted: Hosted, now_us: int) -> None:
+        looks.append(now_us)
+        true(hosted, now_us)
+
+    monkeypatch.setattr(Hosted, "release", counted)
+    groups = store.engine.stats().topics["orders"].groups
+    assert [groups[f"g{number}"].in_flight for number in range(50)] == [1] * 50
+    assert len(looks) == 1
+
+
+def test_who_walks_over_the_groups_is_not_disturbed_by_new_ones(store: Store) -> None:
+    queue = store.queue()
+    queue.put(b"x")
+    queue.get()
+    hosted = store.engine.hosted("orders")
+    for group in hosted.all_groups():
+        store.queue("orders", f"beside-{group.name}").get()
+    assert sorted(hosted.groups) == ["beside-default", "default"]

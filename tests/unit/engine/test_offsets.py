@@ -306,3 +306,43 @@ def test_members_and_topics_that_change_in_many_threads_never_wait_for_each_othe
         each.result(PATIENCE_S)
     assert orders.engine.members.groups() == []
     assert {each.offset for each in committed_offsets(orders.engine, GROUP, ["orders"])} - {None}
+
+
+def counted(store: Store) -> tuple[int, int]:
+    """How many messages the group was delivered, and acked, as stats and metrics have it."""
+    had = store.engine.activity()["orders"].groups[GROUP]
+    samples = {
+        sample["name"]: sample["value"]
+        for sample in store.engine.collect_metrics()
+        if sample["labels"] == {"topic": "orders", "group": GROUP} and "value" in sample
+    }
+    assert samples["quiver_messages_delivered_total"] == had.delivered
+    assert samples["quiver_messages_acked_total"] == had.acked
+    return had.delivered, had.acked
+
+
+def test_what_is_committed_was_delivered_and_finished(orders: Store) -> None:
+    commit(orders, Commit("orders", 0, 4))
+    assert counted(orders) == (4, 4)
+    commit(orders, Commit("orders", 0, 4))
+    commit(orders, Commit("orders", 0, 7), Commit("orders", 1, 10))
+    assert counted(orders) == (17, 17)
+    # Going back delivers nothing; what is read from there once more is delivered once more.
+    commit(orders, Commit("orders", 1, 5))
+    assert counted(orders) == (17, 17)
+    commit(orders, Commit("orders", 1, 6))
+    assert counted(orders) == (18, 18)
+
+
+def test_a_commit_counts_nothing_twice_that_was_handed_out_before(orders: Store) -> None:
+    queue = orders.engine.queue("orders", GROUP)
+    had = queue.get_many(20)
+    queue.ack([delivery for delivery in had if delivery.partition == 0])
+    assert counted(orders) == (20, 10)
+    commit(orders, Commit("orders", 1, 8))
+    assert counted(orders) == (20, 18)
+
+
+def test_a_seek_counts_nothing(orders: Store) -> None:
+    orders.engine.queue("orders", GROUP).seek("latest")
+    assert counted(orders) == (0, 0)

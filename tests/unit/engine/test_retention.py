@@ -268,3 +268,21 @@ def test_redriven_dead_letters_make_room(store: Store) -> None:
 
 def test_compacting_nothing(store: Store) -> None:
     assert store.engine.compact() == quivermq.Compacted(0, 0, 0)
+
+
+def test_no_default_of_the_storage_takes_dead_letters(store: Store) -> None:
+    limits = quivermq.StorageSettings(
+        segment_messages=1, retention_ms=1, retention_bytes=1, retention_messages=1, segments_max=1
+    )
+    store._settings = quivermq.Settings(storage=limits)
+    store.reopen()
+    queue = store.queue()
+    fill(queue)
+    queue.reject(queue.get_many(10))
+    store.pass_time(3600)
+    store.engine.compact()
+    assert len(queue.dead_letters()) == 10
+    store.engine.alter_topic("orders", dead_letter_retention_ms=60_000)
+    store.pass_time(3600)
+    store.engine.compact()
+    assert queue.dead_letters() == []

@@ -198,3 +198,17 @@ def test_there_has_to_be_a_topic(store: Store) -> None:
     with pytest.raises(quivermq.TopicNotFound):
         store.queue("nowhere").seek("earliest")
     assert store.engine.topics() == []
+
+
+def test_a_seek_to_where_expired_messages_end_is_kept_though_the_clock_goes_back(store: Store) -> None:
+    """Passing over what expired needs no record; that somebody wanted to be behind it does."""
+    queue = store.queue()
+    queue.put(b"0", ttl=7)
+    store.clock.advance(30)
+    assert queue.get() is None
+    queue.seek(offset=1)
+    store.clock.jump(-30)
+    store.kill()
+    assert store.queue().get() is None
+    store.queue().put(b"1")
+    assert drain(store.queue()) == [b"1"]

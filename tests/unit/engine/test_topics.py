@@ -191,6 +191,7 @@ def test_the_figures_of_the_whole(store: Store) -> None:
         "messages": 3,
         "bytes": stats.bytes,
         "free_bytes": stats.free_bytes,
+        "alerts": [],
     }
 
 

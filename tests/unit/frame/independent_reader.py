@@ -66,7 +66,7 @@ def read_header(data: bytes) -> dict[str, Any]:
     must(len(data) >= 80)
     h = dict(zip(FIELDS.split(), unpack_from("<4sIIIIIqqqqQIIHHHBB", data), strict=True))
     must(h["magic"] == b"QVF1" and h["header_crc"] == crc32c(data[8:80]))
-    if h["version"] != 1 or h["codec"] > 3 or h["flags"] > 7 or h["columns"] > 63:
+    if h["version"] != 1 or h["codec"] > 3 or h["flags"] > 15 or h["columns"] > 63:
         raise Unsupported
     must(h["base_offset"] >= 0 and h["base_offset"] + h["message_count"] < 2**63)
     must(h["timestamp_min"] <= h["timestamp_max"] and h["message_count"] >= 1)

@@ -13,7 +13,7 @@ from vectors import forged
 import quivermq.frame.codec as codec_module
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, InvalidRequest
-from quivermq.frame import Codec, Frame, codec_named, encode
+from quivermq.frame import Codec, Frame, codec_named, compression_of, encode
 from quivermq.frame.codec import compress, decompress
 
 RAW = b"a message like many others, and another message like many others. " * 20
@@ -27,7 +27,7 @@ def stored_with(codec: Codec, raw: bytes = RAW) -> bytes:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, codec: Codec, compressor: Callable[[Buffer], bytes]) -> None:
-    monkeypatch.setitem(codec_module._compress, codec, compressor)
+    monkeypatch.setitem(codec_module._compress, codec, lambda raw, _: compressor(raw))
 
 
 def bomb_of_512_mib(codec: Codec) -> bytes:
@@ -197,3 +197,22 @@ def test_a_codec_has_a_name() -> None:
     assert [codec_named(name) for name in ("none", "zstd", "lz4", "gzip")] == list(Codec)
     with pytest.raises(InvalidRequest, match="'snappy' is not one of none, zstd, lz4, gzip"):
         codec_named("snappy")
+
+
+def test_a_level_makes_a_body_smaller() -> None:
+    raw = b" ".join(b"%d" % (number * 7919 % 10_007) for number in range(20_000))
+    sizes = [len(compress(raw, compression_of("zstd", level))[0]) for level in (None, 1, 19)]
+    assert sizes[0] == sizes[1] > sizes[2]
+    stored, used = compress(raw, compression_of("gzip", 9))
+    assert (used, bytes(decompress(stored, used, len(raw)))) == (Codec.GZIP, raw)
+
+
+def test_a_small_body_stays_as_it_is() -> None:
+    codec = compression_of("zstd", None, 1000)
+    assert compress(b"a" * 999, codec) == (b"a" * 999, Codec.NONE)
+    assert compress(b"a" * 1000, codec)[1] is Codec.ZSTD
+
+
+def test_without_more_to_say_it_is_the_codec_alone() -> None:
+    assert compression_of("lz4") is Codec.LZ4
+    assert compression_of("none", 5, 100) is Codec.NONE

@@ -107,7 +107,7 @@ def test_an_error_has_the_position_of_the_header() -> None:
         ({"version": 255}, "version 255"),
         ({"codec": 4}, "codec 4 is not known"),
         ({"codec": 255}, "codec 255 is not known"),
-        ({"flags": 8}, "flags 0x8"),
+        ({"flags": 16}, "flags 0x10"),
         ({"flags": 0x8000}, "flags 0x8000"),
         ({"columns": 1 | 64}, "columns 0x41"),
         ({"columns": 1 | 0x8000}, "columns 0x8001"),

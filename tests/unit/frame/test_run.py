@@ -126,7 +126,7 @@ def test_what_is_special_is_left_to_others(frame: Frame) -> None:
         {"codec": 255},
         {"flags": Flag.CONTROL},
         {"flags": Flag.ENCRYPTED},
-        {"flags": 8},
+        {"flags": 16},
         {"columns": 0},
         {"columns": 2},
         {"columns": 62},

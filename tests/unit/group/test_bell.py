@@ -2,7 +2,7 @@
 
 from support.threads import PATIENCE_S, start
 
-from quivermq.group.bell import Bell, Waiter, leave
+from quivermq.group.bell import Bell, Waiter, leave, ring_all
 
 
 class Guest:
@@ -13,7 +13,7 @@ class Guest:
         self.waiter = Waiter(self.wake)
         self.bells = bells
         for bell in bells:
-            bell.waiting.append(self.waiter)
+            bell.wait(self.waiter)
 
     def wake(self) -> None:
         self.woken += 1
@@ -111,3 +111,40 @@ def test_no_wake_up_is_lost_between_ringing_and_leaving() -> None:
         ringing.result(PATIENCE_S)
         leaving.result(PATIENCE_S)
         assert stayer.woken == 1
+
+
+def test_only_the_bells_are_rung_at_which_somebody_waits() -> None:
+    waited: set[Bell] = set()
+    bells = [Bell(waited) for _ in range(3)]
+    assert not waited
+    guests = [Guest(bells[0]), Guest(bells[0]), Guest(bells[2])]
+    assert waited == {bells[0], bells[2]}
+    ring_all(waited, 1)
+    assert [guest.woken for guest in guests] == [1, 0, 1]
+    # Somebody still waits at the first one.
+    assert waited == {bells[0]}
+    ring_all(waited, 1)
+    assert [guest.woken for guest in guests] == [1, 1, 1]
+    assert not waited
+
+
+def test_who_comes_while_the_last_one_is_woken_is_not_forgotten() -> None:
+    waited: set[Bell] = set()
+    bell = Bell(waited)
+    late: list[Guest] = []
+
+    class Late(set[Bell]):
+        """Somebody begins to wait just when the bell is taken out."""
+
+        def discard(self, rung: object) -> None:
+            if not late:
+                late.append(Guest(bell))
+            super().discard(bell)
+
+    waited = Late()
+    bell = Bell(waited)
+    Guest(bell)
+    ring_all(waited, 1)
+    assert waited == {bell}
+    ring_all(waited, 1)
+    assert late[0].woken == 1

@@ -121,12 +121,12 @@ def test_a_group_goes_by_the_lease_of_its_topic_unless_told(parts: Parts) -> Non
     assert place.group.next_event() == START_US + 2 * SECOND
     parts.wall.advance(2)
     place.group.expire(parts.now)
-    assert place.group.counts() == GroupCounts(pending=1, in_flight=1, waiting=1)
+    assert place.group.counts() == GroupCounts(pending=1, in_flight=1, retrying=1, waiting_for_key=0)
     place.group.configure(place.settings.changed({"lease_ms": 1000}))
     place.take(1)
     parts.wall.advance(1)
     place.group.expire(parts.now)
-    assert place.group.counts() == GroupCounts(pending=1, in_flight=1, waiting=1)
+    assert place.group.counts() == GroupCounts(pending=1, in_flight=1, retrying=1, waiting_for_key=0)
 
 
 def test_new_partitions_are_read_as_well(parts: Parts) -> None:
@@ -146,7 +146,7 @@ def test_everything_is_counted_over_partitions_and_lanes(parts: Parts) -> None:
     one, two = place.take(2)
     one.nack(5)
     counts = place.group.counts()
-    assert counts == GroupCounts(pending=3, in_flight=1, waiting=1)
+    assert counts == GroupCounts(pending=3, in_flight=1, retrying=1, waiting_for_key=0)
     assert counts.unfinished == 5
     two.ack()
     assert place.group.counts().unfinished == 4
@@ -160,7 +160,7 @@ def test_popped_messages_are_done(parts: Parts) -> None:
     place.put(2, partition=0)
     place.put(2, partition=1, lane=LOW)
     assert len(place.take(3, pop=True)) == 3
-    assert place.group.counts() == GroupCounts(pending=1, in_flight=0, waiting=0)
+    assert place.group.counts() == GroupCounts(pending=1, in_flight=0, retrying=0, waiting_for_key=0)
 
 
 class Broken(Cursor):
@@ -190,3 +190,89 @@ def test_a_closed_group_wakes_everybody_and_gives_nothing(parts: Parts) -> None:
     assert woken == [1, 1, 1]
     with pytest.raises(Closing):
         place.take()
+
+
+def test_what_has_waited_too_long_goes_before_what_is_urgent(parts: Parts) -> None:
+    place = Place(parts, priority_weights="strict", priority_age_ms=10_000)
+    place.put(2, lane=LOW)
+    parts.wall.advance(10 - 1e-6)
+    place.put(3, lane=HIGH)
+    assert lanes(place.take(1)) == "h"
+    parts.wall.advance(1e-6)
+    place.put(1, lane=LOW)
+    # The third low one is young, and waits for the high ones.
+    assert lanes(place.take(10)) == "llhhl"
+
+
+def test_without_an_age_strict_lets_a_lane_wait_for_ever(parts: Parts) -> None:
+    place = Place(parts, priority_weights="strict")
+    place.put(1, lane=LOW)
+    parts.wall.advance(1_000_000)
+    place.put(2, lane=HIGH)
+    assert lanes(place.take(10)) == "hhl"
+
+
+def test_of_lanes_that_are_late_the_oldest_message_goes_first(parts: Parts) -> None:
+    place = Place(parts, priority_weights="strict", priority_age_ms=1000)
+    for lane in (LOW, NORMAL, HIGH):
+        place.put(1, lane=lane)
+        parts.wall.advance(1)
+    place.put(1, lane=HIGH)
+    assert [lanes(place.take(1)) for _ in range(4)] == ["l", "n", "h", "h"]
+
+
+def test_a_partition_that_is_late_does_not_wait_for_one_that_is_not(parts: Parts) -> None:
+    place = Place(parts, partitions=2, priority_weights="strict", priority_age_ms=1000)
+    place.put(1, partition=1, lane=LOW)
+    parts.wall.advance(2)
+    place.put(1, partition=0, lane=LOW)
+    place.put(2, partition=0, lane=HIGH)
+    for _ in range(2):
+        late = place.take(1)
+        assert (lanes(late), late[0].partition) == ("l", 1)
+        late[0].release()
+    late = place.take(1)
+    late[0].ack()
+    assert lanes(place.take(10)) == "hhl"
+
+
+def test_a_message_that_was_given_back_is_as_old_as_it_was_put(parts: Parts) -> None:
+    place = Place(parts, priority_weights="strict", priority_age_ms=1000)
+    place.put(1, lane=LOW)
+    (young,) = place.take(1)
+    young.release()
+    place.put(1, lane=HIGH)
+    (urgent,) = place.take(1)
+    assert urgent.priority == "high"
+    urgent.release()
+    parts.wall.advance(0.5)
+    place.put(1, lane=HIGH)
+    assert lanes(place.take(1)) == "h"
+    parts.wall.advance(0.5)
+    assert lanes(place.take(1)) == "l"
+
+
+def test_the_age_can_be_changed_and_taken_away(parts: Parts) -> None:
+    place = Place(parts, priority_weights="strict", priority_age_ms=1000)
+    place.put(3, lane=LOW)
+    parts.wall.advance(2)
+    place.put(3, lane=HIGH)
+    assert lanes(place.take(1)) == "l"
+    place.group.configure(place.settings.changed({"priority_age_ms": None}))
+    assert lanes(place.take(1)) == "h"
+    place.group.configure(place.settings.changed({"priority_age_ms": 1}))
+    assert lanes(place.take(1)) == "l"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_ageing_gives_every_message_once(parts: Parts, whole: bool) -> None:
+    place = Place(parts, partitions=2, priority_weights="strict", priority_age_ms=1000)
+    found: list[Delivery] = []
+    for _ in range(5):
+        for lane in (HIGH, NORMAL, LOW):
+            place.put(7, partition=lane % 2, lane=lane)
+        parts.wall.advance(0.4)
+        found += place.take(9, whole=whole)
+    while more := place.take(9, whole=whole):
+        found += more
+    assert len({delivery.receipt for delivery in found}) == len(found) == 105

@@ -4,6 +4,7 @@ import pytest
 
 from quivermq.errors import InvalidName, InvalidRequest
 from quivermq.group.subscription import Subscription
+from quivermq.topic.names import usual_origin
 
 CATALOGUE = ["orders", "orders.eu", "orders.eu.late", "mails", "mails.dlq"]
 
@@ -21,12 +22,12 @@ CATALOGUE = ["orders", "orders.eu", "orders.eu.late", "mails", "mails.dlq"]
 )
 def test_topics_are_found_by_name_and_by_pattern(topics: list[str], found: set[str]) -> None:
     wanted = Subscription(topics, 10)
-    assert wanted.found_in(CATALOGUE) == found
-    assert {topic for topic in CATALOGUE if wanted.matches(topic)} == found
+    assert wanted.found_in(CATALOGUE, usual_origin) == found
+    assert {topic for topic in CATALOGUE if wanted.matches(topic, usual_origin(topic))} == found
 
 
 def test_a_topic_that_does_not_exist_yet_is_asked_for() -> None:
-    assert Subscription(["later"], 10).matches("later")
+    assert Subscription(["later"], 10).matches("later", None)
 
 
 @pytest.mark.parametrize("topics", [[], ["a"] * 11])

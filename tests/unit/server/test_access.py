@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from quivermq.errors import Denied
 from quivermq.server.access import ApiKey, check_topics, may_see
 from quivermq.server.http import Request
-from quivermq.topic.names import Pattern
+from quivermq.server.permissions import SCOPES
+from quivermq.topic.names import Pattern, usual_origin
 
 
 def key(*topics: str, scope: str = "read") -> ApiKey:
@@ -16,10 +17,15 @@ def key(*topics: str, scope: str = "read") -> ApiKey:
 
 @pytest.mark.parametrize(
     ("scope", "allowed"),
-    [("read", ["read"]), ("write", ["read", "write"]), ("admin", ["read", "write", "admin"])],
+    [
+        ("read", ["read"]),
+        ("consume", ["read", "consume"]),
+        ("write", ["read", "consume", "write"]),
+        ("admin", ["read", "consume", "write", "admin"]),
+    ],
 )
 def test_each_scope_includes_those_before_it(scope: str, allowed: list[str]) -> None:
-    assert [each for each in ("read", "write", "admin") if key(">", scope=scope).has_scope(each)] == allowed
+    assert [each for each in SCOPES if key(">", scope=scope).has_scope(each)] == allowed
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_each_scope_includes_those_before_it(scope: str, allowed: list[str]) -> 
     ],
 )
 def test_a_key_is_for_what_its_topics_cover(own: str, asked: str) -> None:
-    assert key("other", own).allows(asked)
+    assert key("other", own).allows(asked, usual_origin(asked))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,25 @@ def test_a_key_is_for_what_its_topics_cover(own: str, asked: str) -> None:
     ],
 )
 def test_a_key_is_for_nothing_else(own: str, asked: str) -> None:
-    assert not key("other", own).allows(asked)
+    assert not key("other", own).allows(asked, usual_origin(asked))
+
+
+@pytest.mark.parametrize(
+    ("own", "topic", "origin", "is_for"),
+    [
+        ("orders", "orders-failed", "orders", True),
+        ("orders", "orders-failed", None, False),
+        ("orders.*", "orders.tea-failed", "orders.tea", True),
+        ("orders.*", "orders.failed", "orders", False),
+        ("orders.failed", "orders.failed", "orders", True),
+        ("*.failed", "orders.failed", "orders", True),
+        ("orders", "orders.dlq", None, False),
+    ],
+)
+def test_whose_dead_letters_a_topic_has_is_told_and_not_read_from_its_name(
+    own: str, topic: str, origin: str | None, is_for: bool
+) -> None:
+    assert key(own).allows(topic, origin) is is_for
 
 
 levels = st.sampled_from(["a", "b", "dlq"])
@@ -86,8 +110,8 @@ patterns = st.builds(
 
 @given(own=patterns, asked=patterns, name=names)
 def test_a_pattern_is_allowed_only_when_all_its_topics_are(own: str, asked: str, name: str) -> None:
-    if key(own).allows(asked) and Pattern(asked).matches(name):
-        assert key(own).allows(name)
+    if key(own).allows(asked, usual_origin(asked)) and Pattern(asked).matches(name, usual_origin(name)):
+        assert key(own).allows(name, usual_origin(name))
 
 
 def test_topics_in_a_body_are_checked_by_whoever_reads_it() -> None:

@@ -57,7 +57,8 @@ def test_an_answer_has_all_that_an_answer_needs() -> None:
     wire.send(b"GET / HTTP/1.1\r\nHost: x\r\nQuiver-Request-Id: mine\r\n\r\n")
     assert wire.sent == (
         b"HTTP/1.1 201 Created\r\nDate: Tue, 14 Nov 2023 22:13:20 GMT\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 2\r\nAllow: GET\r\nQuiver-Request-Id: mine\r\n\r\n{}"
+        b"Content-Length: 2\r\nCache-Control: no-store\r\nAllow: GET\r\n"
+        b"X-Content-Type-Options: nosniff\r\nQuiver-Request-Id: mine\r\n\r\n{}"
     )
     assert not wire.transport.is_over
 
@@ -70,7 +71,27 @@ def test_ids_that_the_broker_makes_differ() -> None:
 
 def test_an_answer_without_a_body_says_nothing_of_one() -> None:
     wire = Wire(lambda _: Response(204))
-    assert b"Content-" not in wire.send(GET % b"")
+    assert b"\r\nContent-" not in wire.send(GET % b"")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        GET % b"",
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n",
+    ],
+)
+def test_every_answer_keeps_browsers_from_guessing_and_keeping(sent: bytes) -> None:
+    answer = Wire(lambda _: Response(200, b"{}")).send(sent)
+    assert answer.count(b"X-Content-Type-Options: nosniff\r\n") == 1
+    assert answer.count(b"Cache-Control: no-store\r\n") == 1
+
+
+def test_what_may_be_kept_says_so_itself() -> None:
+    answer = Wire(lambda _: Response(200, b"", headers={"Cache-Control": "no-cache"})).send(GET % b"")
+    assert answer.count(b"Cache-Control") == 1
 
 
 def test_head_is_answered_without_the_body_but_with_its_length() -> None:

@@ -1,19 +1,22 @@
 """Server-sent events: figures once a second, changes of topics, and listeners that do not keep up."""
 
 import asyncio
+import gzip
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from support.site import Site
 from unit.server.routes.conversation import status_and_code
 
-from quivermq.engine.stats import EngineStats
+from quivermq.engine.activity import Problem
+from quivermq.engine.survey import Survey
 from quivermq.server import events
 from quivermq.server.access import ApiKey
 from quivermq.server.events import Events
+from quivermq.server.figures import look, told
 from quivermq.server.http import Request, Response
 from quivermq.server.routes import operations
 
@@ -129,6 +132,8 @@ def test_figures_come_at_once_and_again_and_again(site: Site) -> None:
     assert last["topics"]["orders"] == {
         **site.engine.stats().topics["orders"].as_dict(),
         "published": 2,
+        "refused": 0,
+        "dropped": 0,
     }
 
 
@@ -185,14 +190,14 @@ def test_a_listener_hears_of_the_topics_it_asked_for_and_may_know_of(site: Site)
 
 
 def test_all_listeners_share_one_look_at_the_queue(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[EngineStats] = []
-    stats = site.engine.stats
+    looks: list[Survey] = []
+    survey = site.engine.survey
 
-    def look() -> EngineStats:
-        looks.append(stats())
+    def look(problems: Sequence[Problem] = ()) -> Survey:
+        looks.append(survey(problems))
         return looks[-1]
 
-    monkeypatch.setattr(site.engine, "stats", look)
+    monkeypatch.setattr(site.engine, "survey", look)
 
     async def listen() -> None:
         listeners = [await joined(site) for _ in range(50)]
@@ -202,7 +207,7 @@ def test_all_listeners_share_one_look_at_the_queue(site: Site, monkeypatch: pyte
             listener.close()
 
     site.run(listen())
-    assert len(looks) < 10
+    assert 0 < len(looks) < 10
 
 
 def test_nobody_looks_while_nobody_listens(site: Site) -> None:
@@ -267,3 +272,102 @@ def test_a_topic_may_change_when_the_loop_has_ended(site: Site) -> None:
 @pytest.mark.parametrize("topics", ["", "a,,b", "a/b", "a.>.b", ",".join(["a"] * 101)])
 def test_wrong_topics_are_refused(site: Site, topics: str) -> None:
     assert status_and_code(site, "GET", f"/v1/events?topics={topics}")[0] == 400
+
+
+def merged(known: Any, patch: Any) -> Any:
+    """A JSON merge patch, as RFC 7396 has it."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(known) if isinstance(known, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = merged(found.get(name), value)
+    return found
+
+
+def test_who_wants_changes_is_told_everything_once_and_then_what_is_new(site: Site) -> None:
+    for name in ("orders", "quiet", "gone"):
+        site.engine.queue(name, "billing").put_many([b"x", b"y"])
+        site.engine.queue(name, "billing").get()
+
+    async def listen() -> tuple[Any, list[Any], Any]:
+        listener = await joined(site, "changes=true")
+        await listener.hears("stats")
+        await site.broker.run(site.engine.delete_topic, "gone")
+        await site.broker.run(site.engine.delete_group, "quiet", "billing")
+        await site.broker.run(site.engine.queue("orders", "audit").put, b"z")
+        await site.broker.run(site.engine.queue("orders", "audit").get)
+        await listener.hears("changes", len(listener.events("changes")) + 2)
+        listener.close()
+        fulls = listener.events("stats")
+        assert ["gone" in full["topics"] for full in fulls] == [True, False]
+        late = [each for each in listener.events("changes") if each["since"] >= fulls[-1]["version"]]
+        return fulls[-1], late, told(look(site.broker), lambda _: True)
+
+    full, changes, now = site.run(listen())
+    assert [change["since"] for change in changes] == [*range(full["version"], changes[-1]["version"])]
+    # Nothing of what stayed as it was is sent again.
+    assert changes[-1]["topics"] == {}
+    assert not any("alerts" in change for change in changes)
+    known = full
+    for change in changes:
+        known = merged(known, change)
+    assert {name: known[name] for name in now} == now
+    assert sum(len(change["topics"]) for change in changes) <= 4
+
+
+def test_who_comes_later_is_told_everything_first(site: Site) -> None:
+    async def listen() -> tuple[Any, Any]:
+        first = await joined(site, "changes=true")
+        await first.hears("changes", 3)
+        second = await joined(site, "changes=true")
+        [full] = await second.hears("stats")
+        change = (await second.hears("changes"))[0]
+        return full, change
+
+    full, change = site.run(listen())
+    assert full["version"] >= 4
+    assert change["since"] == full["version"]
+
+
+def test_an_age_that_grows_is_no_change(site: Site) -> None:
+    site.engine.queue("orders", "billing").put(b"x")
+    site.engine.queue("orders", "billing").get()
+
+    async def listen() -> list[Any]:
+        listener = await joined(site, "changes=true")
+        [full] = await listener.hears("stats")
+        site.clock.advance(1)
+        changes = await listener.hears("changes", 2)
+        at = full["topics"]["orders"]["groups"]["billing"]["oldest_unacked_at"]
+        assert at in (0, site.engine.clock.now_us() - 1_000_000)
+        return [change["topics"] for change in changes[-1:]]
+
+    assert site.run(listen()) == [{}]
+
+
+def test_a_client_that_takes_gzip_gets_it_and_others_do_not(site: Site) -> None:
+    site.engine.queue("orders").put(b"x")
+
+    async def listen() -> tuple[Listener, Listener, Listener]:
+        listeners = [Listener(), Listener(), Listener()]
+        for listener, accepted in zip(listeners, ("gzip, br", "gzip", "identity"), strict=True):
+            request = Request("GET", "/v1/events", "", {"accept-encoding": accepted})
+            response = operations.listen(site.broker, request)
+            assert (response.headers or {}).get("Content-Encoding") == (
+                "gzip" if "gzip" in accepted else None
+            )
+            assert response.stream is not None
+            response.stream(listener)
+        plain = listeners[-1]
+        await plain.hears("stats", 2)
+        site.broker.drain()
+        return listeners[0], listeners[1], plain
+
+    one, other, plain = site.run(listen())
+    assert gzip.decompress(b"".join(one.sent)) == b"".join(plain.sent)
+    # Made once for both.
+    assert one.sent[1] is other.sent[1]
+    assert max(map(len, one.sent)) < max(map(len, plain.sent))

@@ -1,14 +1,21 @@
 """What `/v1/stats` and the events tell: only of the topics that somebody may know of."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.site import Site
+from support.threads import PATIENCE_S
 
 from quivermq.engine.activity import Problem
+from quivermq.engine.stats import Alert
+from quivermq.engine.survey import Survey
 from quivermq.errors import FsyncFailed
-from quivermq.server.figures import Figures, look, told, why_not_ready
+from quivermq.server.broker import Broker
+from quivermq.server.figures import Looks, look, told, why_not_ready
 
 
 @pytest.fixture
@@ -36,7 +43,7 @@ def test_what_came_between_the_two_looks_has_done_nothing_yet(site: Site) -> Non
     site.engine.queue("orders", "billing").put(b"x")
     site.engine.queue("orders", "billing").get()
     found = look(site.broker)
-    late = Figures(found.stats, {}, [])
+    late = replace(found, activity={})
     topic = told(late, lambda _: True)["topics"]["orders"]
     assert (topic["published"], topic["groups"]["billing"]["delivered"]) == (0, 0)
 
@@ -44,7 +51,7 @@ def test_what_came_between_the_two_looks_has_done_nothing_yet(site: Site) -> Non
 def test_problems_of_topics_of_others_are_not_told(site: Site) -> None:
     found = look(site.broker)
     problems = [Problem("all of it"), Problem("mine", "orders"), Problem("theirs", "events")]
-    figures = told(Figures(found.stats, {}, problems), "orders".__eq__)
+    figures = told(replace(found, problems=problems), "orders".__eq__)
     assert [problem["message"] for problem in figures["problems"]] == ["all of it", "mine"]
 
 
@@ -55,3 +62,63 @@ def test_a_broker_that_takes_no_messages_says_why(site: Site) -> None:
     assert reason is not None
     assert "/data" not in reason
     assert look(site.broker).problems[0] == Problem(reason)
+
+
+def test_alerts_of_topics_of_others_are_not_told(site: Site) -> None:
+    found = look(site.broker)
+    alerts = [
+        Alert("A", "page", "all of it"),
+        Alert("B", "page", "theirs", "events"),
+        Alert("C", "page", "mine", "orders"),
+    ]
+    survey = replace(found, stats=replace(found.stats, alerts=alerts))
+    assert [alert["alert"] for alert in told(survey, "orders".__eq__)["alerts"]] == ["A", "C"]
+
+
+def test_who_asks_at_the_same_time_shares_one_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on, looks = threading.Event(), threading.Event(), list[int]()
+
+    def slow_look(broker: Broker) -> Survey:
+        looks.append(len(looks))
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        return look(broker)
+
+    monkeypatch.setattr("quivermq.server.figures.look", slow_look)
+    made: list[str] = []
+
+    def make(survey: Survey) -> bytes:
+        made.append("once")
+        return str(survey.stats.messages).encode()
+
+    async def ask() -> list[bytes]:
+        shared = Looks(site.broker)
+        first = asyncio.create_task(shared.answer("all", make))
+        await site.broker.run(begun.wait, PATIENCE_S)
+        # The look that is under way may not know of this any more: whoever asks from now on must be told.
+        await site.broker.run(site.engine.queue("orders").put, b"x")
+        later = [asyncio.create_task(shared.answer("all", make)) for _ in range(8)]
+        other = asyncio.create_task(shared.answer("other", lambda _: b"other"))
+        await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.gather(first, *later, other)
+
+    first, *later, other = asyncio.run(ask())
+    assert later == [b"1"] * 8
+    assert other == b"other"
+    assert looks == [0, 1]
+    # One for the first, one for the eight.
+    assert made == ["once"] * 2
+    assert first in (b"0", b"1")
+
+
+def test_one_who_goes_away_takes_the_look_from_nobody(site: Site) -> None:
+    async def ask() -> bytes:
+        shared = Looks(site.broker)
+        impatient = asyncio.create_task(shared.answer("all", lambda _: b"answer"))
+        patient = asyncio.create_task(shared.answer("all", lambda _: b"answer"))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        return await patient
+
+    assert asyncio.run(ask()) == b"answer"

@@ -10,12 +10,13 @@ from quivermq.server.app import error_response
 from quivermq.server.gate import Gate
 from quivermq.server.http import Request, Response
 from quivermq.server.keys import KeyStore, NewKey, create_key
+from quivermq.server.permissions import Permission, Scope, Topics
 from quivermq.server.rate import RateLimit
-from quivermq.server.routing import Route, Scope
+from quivermq.server.routing import Route
 
 
-def route(scope: Scope, path: str = "/", *, checks_topics: bool = False) -> Route:
-    return Route("GET", path, lambda *_: Response(), "", scope, "", checks_topics=checks_topics)
+def route(scope: Scope, path: str = "/", *, topics: Topics = "all") -> Route:
+    return Route("GET", path, lambda *_: Response(), "", "", permission=Permission(scope, topics))
 
 
 def request(key: NewKey | None = None, *, topic: str | None = None, authorization: str = "") -> Request:
@@ -71,7 +72,7 @@ def test_a_call_about_all_topics_needs_a_key_for_all_unless_it_checks_them(tmp_p
     some, every = create_key(tmp_path, "admin", ["orders.*"]), create_key(tmp_path, "admin")
     gate = Gate(KeyStore(tmp_path), None)
     gate(request(every), route("read"))
-    gate(request(some), route("read", checks_topics=True))
+    gate(request(some), route("read", topics="each"))
     with pytest.raises(Denied, match="all topics"):
         gate(request(some), route("read"))
 

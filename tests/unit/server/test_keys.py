@@ -10,7 +10,7 @@ from support.manual_clock import ManualClock
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, InvalidName, InvalidRequest, NotFound, StorageFailed
-from quivermq.server.keys import KeyStore, create_key, list_keys, revoke_key
+from quivermq.server.keys import KeyStore, allow_anonymous, create_key, list_keys, revoke_key
 
 
 def test_a_key_is_found_by_what_the_client_sends(tmp_path: Path) -> None:
@@ -97,6 +97,46 @@ def test_a_broker_that_wants_a_key_goes_on_wanting_one(tmp_path: Path, how: str)
     assert store.find(new.text) is None
 
 
+@pytest.mark.parametrize("how", ["revoke", "remove"])
+def test_a_broker_that_is_started_without_the_last_key_wants_one_until_it_is_told(
+    tmp_path: Path, how: str
+) -> None:
+    new = create_key(tmp_path, "read")
+    with pytest.raises(Conflict, match="quiver key revoke"):
+        allow_anonymous(tmp_path)
+    if how == "revoke":
+        revoke_key(tmp_path, new.key.id)
+    else:
+        (tmp_path / "keys.json").unlink()
+    started = KeyStore(tmp_path)
+    assert (started.is_required, started.is_empty) == (True, True)
+    allow_anonymous(tmp_path)
+    # One that may be reached by others checked that it asks for keys when it began.
+    assert started.look()
+    assert started.is_required
+    assert not KeyStore(tmp_path).is_required
+    create_key(tmp_path, "read")
+    assert KeyStore(tmp_path).is_required
+
+
+def test_looking_for_a_key_where_none_was_leaves_the_broker_open(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        revoke_key(tmp_path, "0" * 12)
+    assert not KeyStore(tmp_path).is_required
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_may_stay_is_known_after_each_look(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path)
+    assert store.is_welcome(None)
+    one, other = create_key(tmp_path, "read"), create_key(tmp_path, "admin")
+    assert (store.look(), store.look()) == (True, False)
+    assert [store.is_welcome(key) for key in (None, one.key, other.key)] == [False, True, True]
+    revoke_key(tmp_path, one.key.id)
+    assert store.look()
+    assert [store.is_welcome(key) for key in (None, one.key, other.key)] == [False, False, True]
+
+
 def test_a_broker_keeps_its_keys_while_the_file_cannot_be_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,7 +173,19 @@ def test_a_file_that_was_edited_wrongly_is_refused(tmp_path: Path, change: dict[
         KeyStore(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "1", "{}", '{"version": 2, "keys": []}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "1",
+        "{}",
+        '{"version": 2, "open": false, "keys": []}',
+        '{"version": 1, "open": 1, "keys": []}',
+        "[" * 100_000,
+    ],
+)
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "keys.json").write_text(text)
     with pytest.raises(StorageFailed, match=r"keys\.json cannot be understood"):

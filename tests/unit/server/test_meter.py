@@ -9,6 +9,7 @@ from support.site import Site
 from quivermq.errors import Conflict
 from quivermq.server.broker import Broker
 from quivermq.server.http import Later, Request, Response
+from quivermq.server.permissions import Permission
 from quivermq.server.routing import Answer, Parameter, Route
 
 
@@ -34,7 +35,7 @@ def broken(_: Broker, __: Request) -> Answer:
 
 def route(path: str, handler: Callable[..., Answer]) -> Route:
     query = (Parameter("refused", {}, ""),)
-    return Route("GET", path, handler, summary="", scope="none", tag="", query=query)
+    return Route("GET", path, handler, summary="", tag="", query=query, permission=Permission("none"))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from quivermq.server.broker import Broker
 from quivermq.server.http import FRAME, JSON, Request, Response
 from quivermq.server.openapi import openapi_document
+from quivermq.server.permissions import Permission
 from quivermq.server.routes import all_routes
 from quivermq.server.routing import Parameter, Route
 from quivermq.topic.settings import TopicSettings
@@ -138,7 +139,7 @@ def test_a_route_is_described_by_what_it_says_of_itself() -> None:
         "/v1/topics/{topic}/cup",
         brew,
         summary="Brew",
-        scope="write",
+        permission=Permission("write"),
         tag="drinks",
         request_schemas={JSON: Tea},
         consumes=(JSON, FRAME),

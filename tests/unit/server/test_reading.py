@@ -268,3 +268,12 @@ def test_a_refusal_is_one_whatever_is_being_handled_further_up() -> None:
     except IndexError:
         statuses.append(refused(b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n")[0])
     assert statuses == [400]
+
+
+def test_what_has_arrived_is_let_go_of_as_soon_as_nothing_more_is_read() -> None:
+    start = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n"
+    for end in (Reader.stop, lambda reader: reader.refuse(Response(503))):
+        reader, _ = read(start + b"x" * 8000)
+        assert reader.held_bytes == 8000
+        end(reader)
+        assert (reader.held_bytes, len(reader._body), len(reader._early_body)) == (0, 0, 0)

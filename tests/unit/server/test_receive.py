@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Iterator
 from struct import unpack_from
@@ -549,10 +550,10 @@ def test_what_is_in_flight_says_who_has_it(site: Site) -> None:
     received(site)
     hosted = site.engine.hosted("orders")
     cursor = hosted.groups["billing"].cursors[0]
-    owners = [lease.owner for _, _, lease in cursor.in_flight(9)]
-    assert owners == ["worker (blue:17)", None]
+    owners = [held.owner for _, held in cursor.in_flight(9, 0)]
+    assert owners == ["worker (blue:17)", f"process {os.getpid()} on {os.uname().nodename}"]
     site.post(f"{GROUP}/extend", {"receipts": [message["receipt"]], "lease_ms": 5000})
-    assert [lease.owner for _, _, lease in cursor.in_flight(9)] == owners
+    assert [held.owner for _, held in cursor.in_flight(9, 0)] == owners
 
 
 def test_an_owner_is_an_agent_an_address_and_a_key() -> None:

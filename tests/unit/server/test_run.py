@@ -189,15 +189,15 @@ def test_draining_answers_who_waits_and_refuses_who_comes(tmp_path: Path) -> Non
 def test_draining_lets_a_running_call_finish(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as served:
         begun, go_on = threading.Event(), threading.Event()
-        stats = served.engine.stats
+        verify = served.engine.verify
 
         def slow() -> Any:
             begun.set()
             go_on.wait()
-            return stats()
+            return verify()
 
-        served.engine.stats = slow  # type: ignore[method-assign]
-        answer = start(lambda: call(served.port, "GET", "/v1/stats"))
+        served.engine.verify = slow  # type: ignore[method-assign]
+        answer = start(lambda: call(served.port, "POST", "/v1/verify"))
         begun.wait()
         drained = start(served.drain)
         wait_until(lambda: served.app.broker.is_draining)
@@ -217,7 +217,7 @@ def test_a_port_that_is_in_use_is_an_error_that_says_so(tmp_path: Path) -> None:
     with serving(tmp_path / "one") as served:
         engine = open_engine(tmp_path / "two")
         with pytest.raises(Conflict, match=f"port {served.port} of 127.0.0.1 is in use"):
-            serve(engine, ServerSettings(), port=served.port)
+            serve(engine, ServerSettings(port=served.port))
         with pytest.raises(Closing):
             engine.check_open()
 
@@ -248,7 +248,7 @@ def test_who_does_not_speak_tls_gets_nowhere(tmp_path: Path, certificate: tuple[
 def test_serving_others_without_keys_is_refused(tmp_path: Path) -> None:
     engine = open_engine(tmp_path)
     with pytest.raises(InvalidRequest, match="quiver key create"):
-        serve(engine, ServerSettings(), host="0.0.0.0", port=0)
+        serve(engine, ServerSettings(host="0.0.0.0", port=0))
     with pytest.raises(Closing):
         engine.check_open()
 
@@ -256,31 +256,36 @@ def test_serving_others_without_keys_is_refused(tmp_path: Path) -> None:
 # Signals.
 
 
-def served_until_told(path: Path, act: Callable[[Server], None], **settings: Any) -> None:
-    """Serve in this thread while another one acts and then sends SIGTERM."""
+def served_until_told(
+    path: Path, act: Callable[[Server], None], *, told: signal.Signals = signal.SIGTERM, **settings: Any
+) -> None:
+    """Serve in this thread while another one acts and then sends a signal."""
 
     def ready(server: Server) -> None:
         def run() -> None:
             try:
                 act(server)
             finally:
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), told)
 
         acting.append(start(run))
 
     acting: list[Any] = []
-    serve(open_engine(path), ServerSettings(**settings), port=0, ready=ready)
+    serve(open_engine(path), ServerSettings(port=0, **settings), ready=ready)
     acting[0].result()
 
 
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("durability", ["fsync", "os", "buffered"])
-def test_what_was_acknowledged_before_sigterm_is_there_afterwards(tmp_path: Path, durability: str) -> None:
+def test_what_was_acknowledged_before_a_signal_is_there_afterwards(
+    tmp_path: Path, durability: str, told: signal.Signals
+) -> None:
     def publish(server: Server) -> None:
         for number in range(20):
             status, _ = call(server.port, "POST", f"{PATH}?durability={durability}", b"%d" % number)
             assert status == 200
 
-    served_until_told(tmp_path / "data", publish)
+    served_until_told(tmp_path / "data", publish, told=told)
     with open_engine(tmp_path / "data") as engine:
         values = [message.value for message in engine.queue("orders").read(limit=100)]
     assert values == [b"%d" % number for number in range(20)]

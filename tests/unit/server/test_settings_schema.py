@@ -17,17 +17,19 @@ def allows(schema: dict[str, Any], value: object) -> bool:
         return any(allows(one, value) for one in schema["anyOf"])
     if "enum" in schema or "const" in schema:
         return value in schema.get("enum", [schema.get("const")]) and not isinstance(value, bool)
-    kinds = {
+    kinds: dict[str, Any] = {
         "boolean": bool,
         "null": type(None),
         "string": str,
         "integer": int,
+        "number": (int, float),
         "array": list,
         "object": dict,
     }
-    if type(value) is not kinds[schema["type"]]:
+    kind = kinds[schema["type"]]
+    if type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
         return False
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return bool(schema["minimum"] <= value <= schema["maximum"])
     if isinstance(value, str):
         return re.search(schema["pattern"], value) is not None

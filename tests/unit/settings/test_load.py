@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from quivermq.errors import InvalidSettings
-from quivermq.settings import load_settings
+from quivermq.settings import load_settings, settings_from
 from quivermq.settings.load import SETTINGS, variable_of
 
 
@@ -137,3 +137,37 @@ def test_values_that_do_not_go_together_name_the_origin(tmp_path: Path) -> None:
         load_settings(toml=path, environ={"QUIVER_STORAGE__SEGMENTS_MAX": "2"})
     assert caught.value.key == "storage.segments_max"
     assert caught.value.origin == "environment QUIVER_STORAGE__SEGMENTS_MAX"
+
+
+def test_paths_in_the_file_begin_where_the_file_is(tmp_path: Path) -> None:
+    path = write_toml(tmp_path, '[server]\ndata = "data"\nkeys = "/etc/keys.json"\ntls_key = "k.pem"\n')
+    loaded = load_settings(toml=path, environ={"QUIVER_SERVER__TLS_KEY": "here.pem"})
+    server = loaded.settings.server
+    assert (server.data, server.keys) == (tmp_path / "data", Path("/etc/keys.json"))
+    assert (server.tls_key, server.tls_certificate) == (Path("here.pem"), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("port", "70700"), ("port", "-1"), ("host", "a b"), ("log", "xml"), ("data", "")]
+)
+def test_a_broker_that_cannot_be_is_refused(name: str, text: str) -> None:
+    variable = variable_of(f"server.{name}")
+    with pytest.raises(InvalidSettings, match=variable):
+        load_settings(environ={variable: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("30s", 30_000), ("5m", 300_000), ("12h", 43_200_000), ("7 d", 604_800_000)]
+)
+def test_a_period_may_have_a_unit(text: str, milliseconds: int) -> None:
+    loaded = load_settings(environ={"QUIVER_STORAGE__RETENTION_MS": text})
+    assert loaded.settings.storage.retention_ms == milliseconds
+
+
+def test_a_mapping_is_like_the_file() -> None:
+    settings = settings_from({"storage": {"linger_ms": "1s"}, "topics": {"lease_ms": 5}})
+    assert (settings.storage.linger_ms, settings.topics) == (1000, {"lease_ms": 5})
+    with pytest.raises(InvalidSettings, match="storge"):
+        settings_from({"storge": {}})
+    with pytest.raises(InvalidSettings, match="topics"):
+        settings_from({"topics": 5})

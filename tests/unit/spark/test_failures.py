@@ -8,8 +8,8 @@ from pyspark.errors import (
     StreamingQueryException,
 )
 
-from quivermq.errors import Corruption, InvalidRequest, OffsetOutOfRange
-from quivermq.spark.failures import error_in, translated
+from quivermq.errors import Corruption, InvalidRequest, NotFound, OffsetOutOfRange
+from quivermq.spark.failures import error_in, in_users_code, one_line, translated
 
 TRACEBACK = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
@@ -62,3 +62,40 @@ def test_data_that_sql_fails_on_is_a_wrong_request() -> None:
         raise ArithmeticException("[INTERNAL_ERROR] A bug. SQLSTATE: XX000")
     with pytest.raises(InvalidRequest, match=r"^\[DIVIDE_BY_ZERO\] Division by zero\.$"), translated():
         raise ArithmeticException("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL ==")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            AnalysisException(
+                "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: quiver. Make sure the provider"
+                " name is correct. SQLSTATE: 42K02"
+            ),
+            "Spark finds no data source quiver",
+        ),
+        (
+            PythonException(
+                'Traceback (most recent call last):\n  File "a.py", line 1\n'
+                "ModuleNotFoundError: No module named 'crc32c'\n\tat org.apache.spark"
+            ),
+            "has no crc32c",
+        ),
+    ],
+)
+def test_a_worker_without_the_package_is_told_what_to_do(error: PySparkException, reason: str) -> None:
+    with (
+        pytest.raises(NotFound, match=rf"{reason}.*install quivermq\[spark\] .*PYSPARK_PYTHON"),
+        translated(),
+    ):
+        raise error
+
+
+def test_a_failing_function_is_one_line() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted: Traceback (most recent call"
+        ' last):\n  File "/home/me/steps.py", line 7, in f\n    return {}[n]\nKeyError: 5\n\tat org.apache'
+    )
+    assert str(in_users_code(text)) == "KeyError: 5 (line 7 of /home/me/steps.py)"
+    assert in_users_code("[SOMETHING] else\n\tat org.apache") is None
+    assert one_line(PythonException("first\n\tat org.apache")) == "first"

@@ -43,6 +43,15 @@ def test_rows_count_once_however_often_they_are_told() -> None:
     assert query.is_stopped
 
 
+def test_over_spark_connect_each_source_tells_its_rows() -> None:
+    progress = told(0, 5)
+    progress["numInputRows"] = None
+    progress["sources"] = [{**progress["sources"][0], "numInputRows": rows} for rows in (4, 3)]
+    standing = Standing()
+    standing.learn(progress)
+    assert standing.rows == 7
+
+
 def test_the_lag_is_what_was_not_read() -> None:
     standing = Standing()
     standing.learn(told(0, 5, read=4, latest=10))
@@ -67,3 +76,13 @@ def test_somebody_may_stop_it() -> None:
     queries: Any = {"a": query}
     assert wait_for(queries, lambda _: stop.set(), stop)["a"].rows == 2
     assert query.is_stopped
+
+
+def test_what_is_written_is_what_came_out_and_not_what_went_in() -> None:
+    standing = Standing()
+    for batch, observed in enumerate(({"rows": 3}, None, {"rows": None}, {"rows": 2})):
+        progress = {**told(batch, 10), "observedMetrics": {"quiver_written": observed} if observed else {}}
+        standing.learn(progress)
+        # A batch that is told again counts once.
+        standing.learn(progress)
+    assert (standing.rows, standing.written) == (40, 5)

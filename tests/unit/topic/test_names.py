@@ -11,11 +11,12 @@ from quivermq.topic.names import (
     IMPORTS_TOPIC,
     NAME_LENGTH_MAX,
     Pattern,
+    check_dead_letter_name,
     check_group_name,
     check_topic_name,
-    dead_letter_name,
-    is_dead_letter_topic,
     is_pattern,
+    origin_in,
+    usual_origin,
 )
 
 GOOD = ["a", "0", "_", "-", "orders", "Orders.EU-1_x", ".a", "a.", "a..b", "..a", "x" * 249]
@@ -62,7 +63,7 @@ def test_a_bad_name_is_refused_with_a_reason(name: object, reason: str) -> None:
 
 
 def test_the_longest_topic_can_have_dead_letters() -> None:
-    name = dead_letter_name("x" * NAME_LENGTH_MAX)
+    name = "x" * NAME_LENGTH_MAX + DEAD_LETTER_SUFFIX
     check_topic_name(name)
     with pytest.raises(InvalidName, match="at most 253 characters, not 254"):
         check_topic_name("x" + name)
@@ -72,17 +73,28 @@ def test_the_longest_topic_can_have_dead_letters() -> None:
         check_topic_name("x" * 253)
 
 
-def test_dead_letters_have_a_topic_of_their_own() -> None:
-    assert dead_letter_name("orders") == "orders" + DEAD_LETTER_SUFFIX == "orders.dlq"
-    assert is_dead_letter_topic("orders.dlq")
-    assert not is_dead_letter_topic("orders")
-    assert not is_dead_letter_topic("orders.dlq.x")
-    assert not is_dead_letter_topic("ordersdlq")
+def test_a_name_tells_whose_dead_letters_it_is_for_by_default() -> None:
+    assert usual_origin("orders" + DEAD_LETTER_SUFFIX) == usual_origin("orders.dlq") == "orders"
+    assert [usual_origin(name) for name in ("orders", "orders.dlq.x", "ordersdlq", ".dlq")] == [None] * 4
+    told = {"orders-failed": "orders", "mails.dlq": None}
+    assert [origin_in(told, name) for name in (*told, "a.dlq", "a")] == ["orders", None, "a", None]
 
 
-def test_dead_letters_have_no_dead_letters() -> None:
-    with pytest.raises(InvalidName, match=r"orders\.dlq holds dead letters itself"):
-        dead_letter_name("orders.dlq")
+def test_dead_letters_under_another_suffix_have_a_name_that_fits() -> None:
+    check_dead_letter_name("x" * 249, ".dlq")
+    check_dead_letter_name("x" * 240, "-failures")
+    with pytest.raises(InvalidName, match="choose a shorter dead_letter_suffix"):
+        check_dead_letter_name("x" * 241, "-failures")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "takes"),
+    [("orders.*", False), ("orders.>", False), ("orders.*.bad", True), ("*.tea.bad", True), (">", False)],
+)
+def test_dead_letters_of_any_suffix_are_taken_only_by_who_asks_for_them(pattern: str, takes: bool) -> None:
+    assert Pattern(pattern).matches("orders.tea.bad", "orders.tea") is takes
+    assert not Pattern("orders.*").matches("orders.tea-bad", "orders.tea")
+    assert Pattern("orders.*").matches("orders.tea-bad", None)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +121,9 @@ def test_a_pattern_is_told_from_a_name(text: object, result: bool) -> None:
     ],
 )
 def test_a_pattern_matches_level_by_level(pattern: str, matching: list[str], others: list[str]) -> None:
-    assert [topic for topic in [*matching, *others] if Pattern(pattern).matches(topic)] == matching
+    assert [
+        topic for topic in [*matching, *others] if Pattern(pattern).matches(topic, usual_origin(topic))
+    ] == matching
 
 
 @pytest.mark.parametrize(
@@ -131,7 +145,7 @@ def test_a_pattern_matches_level_by_level(pattern: str, matching: list[str], oth
 def test_only_a_pattern_that_asks_for_dead_letters_gets_them(
     pattern: str, topic: str, result: bool
 ) -> None:
-    assert Pattern(pattern).matches(topic) is result
+    assert Pattern(pattern).matches(topic, usual_origin(topic)) is result
 
 
 @pytest.mark.parametrize(
@@ -163,7 +177,7 @@ def test_what_is_no_pattern_is_refused_with_a_reason(text: str, reason: str) -> 
 
 @pytest.mark.parametrize("pattern", [">", "quiver.*", "quiver.>", "*.imports"])
 def test_no_pattern_stands_for_what_imports_note(pattern: str) -> None:
-    assert not Pattern(pattern).matches(IMPORTS_TOPIC)
+    assert not Pattern(pattern).matches(IMPORTS_TOPIC, None)
 
 
 def test_patterns_of_one_text_are_one() -> None:
@@ -186,12 +200,12 @@ def test_a_pattern_agrees_with_a_walk_from_the_left(
         return bool(levels) and fnmatchcase(levels[0], wanted[0]) and walk(wanted[1:], levels[1:])
 
     pattern = Pattern(".".join([*wanted, ">"] if rest else wanted))
-    assert pattern.matches(".".join(levels)) is walk(wanted, levels)
+    assert pattern.matches(".".join(levels), None) is walk(wanted, levels)
 
 
 def test_no_pattern_takes_long() -> None:
     pattern = Pattern("*." * 100 + "b")
     start = time.process_time()
-    assert not pattern.matches("a." * 100 + "a")
+    assert not pattern.matches("a." * 100 + "a", None)
     # A search that tried every way to split the name would not come back at all.
     assert time.process_time() - start < 1

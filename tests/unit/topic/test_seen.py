@@ -10,7 +10,8 @@ from quivermq.frame import Frame, Producer, encode
 from quivermq.topic import producers, state_log
 from quivermq.topic import seen as seen_module
 from quivermq.topic.records import pack
-from quivermq.topic.seen import Seen, Sighting
+from quivermq.topic.seen import Seen
+from quivermq.topic.sightings import Sighting
 
 NAME = "topics/orders/seen"
 
@@ -18,10 +19,11 @@ NAME = "topics/orders/seen"
 class Place:
     """The lanes of a partition and what was seen in them."""
 
-    def __init__(self, parts: Parts | None = None) -> None:
+    def __init__(self, parts: Parts | None = None, entries_max: int = 250_000) -> None:
         self.parts = parts or Parts()
         self.partition = self.parts.partition()
-        self.seen = Seen(self.parts.directory, NAME, self.lanes, self.parts.clock)
+        self.entries_max = entries_max
+        self.seen = Seen(self.parts.directory, NAME, self.lanes, self.parts.clock, entries_max=entries_max)
 
     def lanes(self) -> seen_module.Lanes:
         return {(0, lane): log for lane, log in enumerate(self.partition.logs) if log is not None}
@@ -53,7 +55,7 @@ class Place:
             log.sync()
 
     def killed(self) -> "Place":
-        return Place(self.parts.killed())
+        return Place(self.parts.killed(), self.entries_max)
 
     def without_power(self) -> "Place":
         return Place(self.parts.without_power())
@@ -101,8 +103,8 @@ def test_the_last_sighting_counts(place: Place) -> None:
     assert place.offset("a") == 1
 
 
-def test_when_there_are_too_many_the_oldest_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "IDS_MAX", 3)
+def test_when_there_are_too_many_the_oldest_go() -> None:
+    place = Place(entries_max=3)
     for number in range(5):
         place.put(f"{number}")
     assert [place.offset(f"{number}") for number in range(5)] == [None, None, 2, 3, 4]

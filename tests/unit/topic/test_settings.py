@@ -24,15 +24,21 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "lease_ms": ("1", 1),
     "attempts_max": ("none", None),
     "backoff_ms": ("0", 0),
+    "backoff_multiplier": ("1.5", 1.5),
     "backoff_ms_max": ("1000", 1000),
     "dedup_window_ms": ("0", 0),
+    "dedup_entries_max": ("10", 10),
     "backlog_messages_max": ("10", 10),
     "backlog_bytes_max": ("64MiB", 64 * MIB),
     "backlog_policy": ("drop_oldest", "drop_oldest"),
     "message_bytes_max": ("1 KiB", KIB),
     "ttl_ms": ("5", 5),
     "dead_letter_expired": ("true", True),
+    "dead_letters": ("false", False),
+    "dead_letter_retention_ms": ("7", 7),
+    "dead_letter_suffix": ("-failed", "-failed"),
     "priority_weights": ("1000:2:1", (1000, 2, 1)),
+    "priority_age_ms": ("60000", 60_000),
     "segment_bytes": ("1MiB", MIB),
     "segment_messages": ("7", 7),
     "segment_ms": ("7", 7),
@@ -44,6 +50,8 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "retention_force": ("true", True),
     "delete_finished": ("true", True),
     "codec": ("zstd", "zstd"),
+    "compression_level": ("3", 3),
+    "compression_bytes_min": ("1KiB", KIB),
     "cleanup": ("compact", "compact"),
 }
 
@@ -88,7 +96,7 @@ def test_every_setting_has_one_line_of_doc(name: str) -> None:
 
 
 def test_what_a_topic_shares_with_the_storage_is_declared_alike() -> None:
-    assert len(storage_names()) == 11
+    assert len(storage_names()) == 13
     for name in storage_names():
         assert settings_of(TopicSettings)[name] == settings_of(StorageSettings)[name]
 
@@ -105,8 +113,36 @@ def test_every_setting_can_be_given_as_text_and_as_a_value(name: str) -> None:
     text, value = OTHERS[name]
     assert value != settings_of(TopicSettings)[name].default
     assert getattr(make({name: text}), name) == value
-    assert make({name: text}) == make({name: value}) == TopicSettings().changed({name: value})
+    assert make({name: text}) == make({name: value})
+    if name != "dead_letter_suffix":
+        assert make({name: text}) == TopicSettings().changed({name: value})
     assert make({name: value}) == replace(TopicSettings(), **{name: value})
+
+
+def test_where_dead_letters_go_is_decided_when_the_topic_is_made() -> None:
+    topic = make(dead_letter_suffix="-failed")
+    assert topic.changed({"dead_letter_suffix": "-failed", "lease_ms": 5}).lease_ms == 5
+    with pytest.raises(InvalidSettings, match="only be set when the topic is created"):
+        topic.changed({"dead_letter_suffix": ".dlq"})
+
+
+@pytest.mark.parametrize("suffix", ["", ".", "dlq", "/x", ".a b", "-" + "x" * 50, 5, None, ".dlq\n"])
+def test_a_suffix_is_like_the_end_of_a_name(suffix: object) -> None:
+    with pytest.raises(InvalidSettings, match="dead_letter_suffix"):
+        make(dead_letter_suffix=suffix)
+
+
+def test_nothing_but_its_own_retention_takes_dead_letters_away() -> None:
+    keeps = StorageSettings(
+        retention_ms=1, retention_bytes=1, retention_messages=1, segments_max=1, segment_ms=1
+    )
+    own = make({"delete_finished": True, "retention_force": True, "partitions": 2, "lease_ms": 7}, keeps)
+    made = make(partitions=4).of_dead_letters(own)
+    assert (made.retention_ms, made.retention_bytes, made.retention_messages) == (None, None, None)
+    assert (made.segments_max, made.delete_finished, made.retention_force) == (None, False, False)
+    assert (made.partitions, made.lease_ms) == (4, 7)
+    assert make(dead_letter_retention_ms=9).of_dead_letters(made).retention_ms == 9
+    assert make(partitions=1).of_dead_letters(made).partitions == 4
 
 
 @pytest.mark.parametrize(
@@ -300,3 +336,24 @@ def test_json_gives_back_the_same() -> None:
 def test_what_json_leaves_out_is_a_default() -> None:
     assert TopicSettings.from_json({"partitions": 2}) == TopicSettings(partitions=2)
     assert TopicSettings.from_json({}) == TopicSettings()
+
+
+def test_a_level_must_be_one_of_the_codec() -> None:
+    assert TopicSettings(codec="zstd", compression_level=22).compression_level == 22
+    with pytest.raises(InvalidSettings, match="compression_level"):
+        TopicSettings(codec="gzip", compression_level=10)
+    with pytest.raises(InvalidSettings, match="compression_level"):
+        StorageSettings(codec="gzip", compression_level=10)
+
+
+@pytest.mark.parametrize(("raw", "value"), [("1.5", 1.5), (3, 3.0), (2.25, 2.25), ("4", 4.0)])
+def test_a_multiplier_may_have_a_fraction(raw: object, value: float) -> None:
+    made = TopicSettings.make({"backoff_multiplier": raw}, StorageSettings())
+    assert made.backoff_multiplier == value
+    assert TopicSettings.from_json(made.to_json()) == made
+
+
+@pytest.mark.parametrize("raw", [0.5, "x", True, None, "1e3", float("nan"), 10**30])
+def test_a_wrong_multiplier_is_refused(raw: object) -> None:
+    with pytest.raises(InvalidSettings, match="backoff_multiplier"):
+        TopicSettings.make({"backoff_multiplier": raw}, StorageSettings())

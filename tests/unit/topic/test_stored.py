@@ -16,8 +16,15 @@ NEW = StoredTopic(
     settings=TopicSettings(partitions=3, attempts_max=None, priority_weights=(3, 2, 1)),
     created_us=1_700_000_000_000_000,
     deleted=True,
+    dead_letters_of="tea",
 )
-DOCUMENT = {"version": 1, "created_us": 1, "deleted": False, "settings": {}}
+DOCUMENT: dict[str, Any] = {
+    "version": 1,
+    "created_us": 1,
+    "deleted": False,
+    "dead_letters_of": None,
+    "settings": {},
+}
 
 
 def write(disk: Disk, data: bytes) -> None:
@@ -41,8 +48,9 @@ def test_only_what_is_not_a_default_is_written() -> None:
         "version": 1,
         "created_us": 1_700_000_000_000_000,
         "deleted": True,
+        "dead_letters_of": "tea",
         "settings": {"partitions": 3, "attempts_max": None, "priority_weights": [3, 2, 1]},
-        "checksum": "crc32c:b82e3070",
+        "checksum": "crc32c:006b6053",
     }
     assert text.endswith("}\n")
     store_topic(disk, PATH, OLD)
@@ -107,7 +115,7 @@ def test_a_failed_sync_is_told_and_leaves_the_old_one() -> None:
         (b'{"settings": {"partitions": 1, "partitions": 2}}', "a name is there twice"),
         (b"[]", "it is not an object"),
         (b"null", "it is not an object"),
-        (b"{}", "must have exactly version, created_us, deleted, settings"),
+        (b"{}", "must have exactly version, created_us, deleted, dead_letters_of, settings"),
         (b" " * 65_537, "65537 bytes, at most 65536 belong there"),
     ],
 )
@@ -137,6 +145,8 @@ def test_a_file_that_is_no_topic_is_named(data: bytes, reason: str) -> None:
         ({"created_us": float("nan")}, "created_us is not a time"),
         ({"created_us": -1}, "created_us is not a time"),
         ({"created_us": 2**63}, "created_us is not a time"),
+        ({"dead_letters_of": 5}, "dead_letters_of: the name of a topic is a str"),
+        ({"dead_letters_of": "../x"}, "dead_letters_of: '../x' cannot be the name of a topic"),
         ({"deleted": 0}, "deleted is neither true nor false"),
         ({"deleted": "false"}, "deleted is neither true nor false"),
     ],

@@ -1,5 +1,7 @@
 """A message that nobody survives: its worker dies, or raises, again and again."""
 
+from typing import Any
+
 from quivermq.chaos.broker import LIVES, broker
 from quivermq.chaos.expectation import expect
 from quivermq.chaos.http import Caller
@@ -10,7 +12,7 @@ from quivermq.engine import open_engine
 _ATTEMPTS_MAX = 3
 _LEASE_S = 0.1
 _LONG_LEASE_S = 600.0
-_SETTINGS = {"attempts_max": _ATTEMPTS_MAX, "backoff_ms": 1, "backoff_ms_max": 1}
+_SETTINGS: dict[str, Any] = {"attempts_max": _ATTEMPTS_MAX, "backoff_ms": 1, "backoff_ms_max": 1}
 _HEALTHY = "healthy"
 
 

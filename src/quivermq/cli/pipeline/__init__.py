@@ -3,9 +3,11 @@
 A command imports `quivermq.spark` when it runs, so that the help does not wait for it.
 """
 
+from typing import Annotated
+
 import typer
 
-from quivermq.cli.pipeline import archive, audit, compact, redrive, replay, report, run, sql
+from quivermq.cli.pipeline import archive, audit, compact, job, redrive, replay, report, run, sql
 
 app = typer.Typer(
     help="Work on whole topics with Spark, on this machine or on a cluster.", no_args_is_help=True
@@ -18,3 +20,12 @@ app.command("archive")(archive.command)
 app.command("audit")(audit.command)
 app.command("compact")(compact.command)
 app.command("report")(report.command)
+
+
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="When Spark fails, print all that it says, with its Java stack.")
+    ] = False,
+) -> None:
+    job.debug = debug

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import typer
 from quivermq.cli.output import print_table
 from quivermq.cli.place import KEY_VARIABLE, check_directory, find_place, with_advice
 from quivermq.client import connect
-from quivermq.errors import DirectoryLocked
+from quivermq.errors import DirectoryLocked, QuiverError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,9 @@ MasterOption = Annotated[
         " Otherwise the cores of this machine.",
     ),
 ]
+# Whether an error is shown with all that Spark says of it.
+debug = False
+
 _CHECK_SECONDS = 10.0
 _CHECK_RETRIES = 2
 
@@ -81,7 +85,11 @@ def spark_job(
     from quivermq.spark.gateway import end_running
 
     try:
-        with progress_display() if shows_progress else nullcontext() as progress, translated():
+        with (
+            progress_display() if shows_progress else nullcontext() as progress,
+            _on_one_line(),
+            translated(),
+        ):
             if progress is not None:
                 progress("starting Spark", 0)
             _keep_to_one_line()
@@ -96,6 +104,28 @@ def spark_job(
         raise
     except DirectoryLocked as error:
         raise with_advice(error) if hasattr(error, "pid") else error from None
+
+
+@contextmanager
+def _on_one_line() -> Iterator[None]:
+    """Tell on one line also what nobody foresaw, unless somebody wants to see all of it."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    from quivermq.spark.failures import one_line
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if debug:
+            raise
+        raise QuiverError(
+            f"{one_line(error)} (quiver pipeline --debug … shows all that Spark says)"
+        ) from error
+    except QuiverError as error:
+        if debug and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        raise
 
 
 def job_place(data: Path | None, server: str | None) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def command(
         return
     if dry_run:
         print_table(("table", "columns"), list(done.tables.items()))
-    sinks = [(sink.name, sink.target, f"{sink.read:,}") for sink in done.sinks]
-    print_table(("sink", "goes to", "messages read"), sinks)
+    sinks = [(sink.name, sink.target, f"{sink.read:,}", f"{sink.written:,}") for sink in done.sinks]
+    print_table(("sink", "goes to", "messages read", "rows written"), sinks)
     print_summary({"pipeline": done.name, "mode": done.mode, "checkpoint": done.checkpoint})
 
 

@@ -2,34 +2,45 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakSet
 
 from quivermq.client.asynchronous.consumer import AsyncConsumer
+from quivermq.client.asynchronous.delivery import AsyncDelivery
+from quivermq.client.asynchronous.giving_back import release_quietly
 from quivermq.client.asynchronous.pool import AsyncPool
 from quivermq.client.asynchronous.producer import AsyncProducer
 from quivermq.client.asynchronous.queue import AsyncQueue
 from quivermq.client.asynchronous.renewal import AsyncRenewer
 from quivermq.client.asynchronous.source import EmbeddedSource, RemoteSource, Source
 from quivermq.client.asynchronous.streaming import AsyncStream
-from quivermq.client.blocking.connection import RETRIES, TIMEOUT_S, default_ssl_context
-from quivermq.client.consuming.options import Callback, ConsumerOptions, Reset, Strategy, names_of
+from quivermq.client.blocking.connection import default_ssl_context
+from quivermq.client.consuming.options import (
+    Callback,
+    ConsumerOptions,
+    Reset,
+    Strategy,
+    names_of,
+    session_of,
+)
 from quivermq.client.core.address import Address, common_headers
-from quivermq.client.core.retry import Retry
+from quivermq.client.core.patience import client_settings, patience_of
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
 from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
+from quivermq.clock import Clock
 from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo, open_engine
 from quivermq.engine.stats import EngineStats
 from quivermq.errors import InvalidRequest
 from quivermq.log import Replaced, Report
-from quivermq.settings import CodecName, Durability, Settings
+from quivermq.settings import ClientSettings, CodecName, Durability, Settings
 from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.incoming import seconds_us
+from quivermq.topic.incoming import Period
 from quivermq.topic.put import ProducerState
 
 if TYPE_CHECKING:
@@ -40,40 +51,54 @@ async def connect_async(
     url: str,
     *,
     key: str | None = None,
-    timeout: float = TIMEOUT_S,
+    timeout: Period | None = None,
     ssl_context: "SSLContext | None" = None,
-    retries: int = RETRIES,
+    retries: int | None = None,
+    backoff: Period | None = None,
+    backoff_max: Period | None = None,
+    settings: ClientSettings | None = None,
 ) -> "AsyncConnection":
     """As `quivermq.connect`, with methods that are awaited. It belongs to the event loop that runs."""
     address = Address.parse(url)
-    seconds_us("timeout", timeout, lowest=0.001)
+    settings = client_settings(settings)
+    timeout_s, retry = patience_of(settings, timeout, retries, backoff, backoff_max)
     if address.is_secure and ssl_context is None:
         ssl_context = default_ssl_context()
-    pool = AsyncPool(address, common_headers(address, key), timeout, ssl_context)
-    return AsyncConnection(RemoteSource(str(address), pool, TopicCalls(Retry(retries))))
+    pool = AsyncPool(address, common_headers(address, key), timeout_s, ssl_context)
+    return AsyncConnection(RemoteSource(str(address), pool, TopicCalls(retry)), settings)
 
 
-async def open_async(path: str | os.PathLike[str], settings: Settings | None = None) -> "AsyncConnection":
-    """As `quivermq.open`, with methods that are awaited: each runs in a thread."""
-    engine = await asyncio.to_thread(open_engine, path, settings)
+async def open_async(
+    path: str | os.PathLike[str],
+    settings: Settings | Mapping[str, Any] | None = None,
+    *,
+    clock: Clock | None = None,
+) -> "AsyncConnection":
+    """As `quivermq.open`, with methods that are awaited: each runs in a thread. `clock` is for tests."""
+    engine = await asyncio.to_thread(partial(open_engine, path, settings, clock=clock))
     return AsyncConnection(EmbeddedSource(engine))
 
 
 class AsyncConnection:
     """A queue for the tasks of one event loop. Close it, or use it in an `async with` statement."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, settings: ClientSettings | None = None) -> None:
         self.source = source
+        self._settings = settings or ClientSettings()
         self.renewer = AsyncRenewer(source.clock)
         self.streams: WeakSet[AsyncStream] = WeakSet()
+        self._finishing: set[asyncio.Task[None]] = set()
         self._producers: WeakSet[AsyncProducer] = WeakSet()
         self._consumers: WeakSet[AsyncConsumer] = WeakSet()
 
     # Topics.
 
-    async def create_topic(self, name: str, **settings: Any) -> None:
-        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings."""
-        await self.source.call("create_topic", name, **settings)
+    async def create_topic(self, name: str, *, exist_ok: bool = False, **settings: Any) -> None:
+        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings.
+
+        With `exist_ok`, one that is there already stays as it is, whatever the settings say.
+        """
+        await self.source.call("create_topic", name, exist_ok=exist_ok, **settings)
 
     async def alter_topic(self, name: str, **settings: Any) -> None:
         """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
@@ -192,7 +217,8 @@ class AsyncConnection:
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         max_poll: int = 500,
-        session_timeout_ms: int = 30_000,
+        session_timeout_ms: int | None = None,
+        heartbeat_ms: int | None = None,
     ) -> AsyncConsumer:
         """A member of a group in stream mode. As `Connection.consumer`; only with a broker.
 
@@ -200,7 +226,7 @@ class AsyncConnection:
         """
         options = ConsumerOptions(
             names_of(topics), group, strategy, auto_commit_ms, reset, on_assigned, on_revoked, max_poll,
-            session_timeout_ms,
+            *session_of(self._settings, session_timeout_ms, heartbeat_ms),
         )  # fmt: skip
         source = self._broker("consumer")
         consumer = AsyncConsumer(source, source.calls, options)
@@ -214,6 +240,10 @@ class AsyncConnection:
         return self.source
 
     # The whole.
+
+    async def sync(self) -> None:
+        """Return once everything that was put so far is on stable storage, whatever the durability."""
+        await self.source.call("sync")
 
     async def stats(self) -> EngineStats:
         """What there is, and how far every group has come."""
@@ -242,17 +272,42 @@ class AsyncConnection:
         """Let go of the broker, or close the embedded queue. Closing twice is allowed.
 
         Consumers commit and leave their groups first; producers send what they have, and raise here what
-        they cannot.
+        they cannot. What `process` and `stream` are at is released; other leases stay as they are.
         """
         await self._close(is_finished=True)
+
+    async def give_back(self, queue: AsyncQueue, messages: Iterable[AsyncDelivery]) -> None:
+        """Release what was not settled, and never fail: what cannot be given back has a lease that ends."""
+        held = [message for message in messages if not message.is_settled]
+        if held:
+            await self.finish(release_quietly(queue, held))
+
+    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what has to be done also when whoever waits for it is cancelled, even a second time."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            # A generator that is closed when there is no event loop any more: nothing can be sent.
+            work.close()
+            return
+        task = loop.create_task(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        await asyncio.shield(task)
+
+    async def _finished(self) -> None:
+        if self._finishing:
+            await asyncio.wait(list(self._finishing))
 
     async def _close(self, *, is_finished: bool) -> None:
         async with AsyncExitStack() as stack:
             # From the last to the first, each of them whatever the others raise.
             stack.push_async_callback(self.source.close)
             stack.push_async_callback(self.renewer.close)
+            stack.push_async_callback(self._finished)
+            stack.push_async_callback(self.renewer.give_back)
             for stream in list(self.streams):
-                stack.push_async_callback(stream.tell)
+                stack.push_async_callback(stream.close)
             for producer in list(self._producers):
                 stack.push_async_callback(producer.close)
             for consumer in list(self._consumers):

@@ -14,7 +14,7 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.engine.looking import StoredMessage
 from quivermq.errors import Closing
 from quivermq.group.assignment import TopicPartition
-from quivermq.topic.incoming import check_number, seconds_us
+from quivermq.topic.incoming import Period, check_number, seconds_of
 
 
 class AsyncConsumer:
@@ -37,7 +37,7 @@ class AsyncConsumer:
 
     # Messages.
 
-    async def poll(self, timeout: float = 1.0, max_messages: int | None = None) -> list[StoredMessage]:
+    async def poll(self, timeout: Period = 1.0, max_messages: int | None = None) -> list[StoredMessage]:
         """The next messages, an empty list when none came within `timeout` seconds.
 
         As `RemoteConsumer.poll`. Here callbacks are called, and awaited when they are coroutines.
@@ -46,10 +46,10 @@ class AsyncConsumer:
         membership = self._membership
         count = membership.options.max_poll if max_messages is None else max_messages
         check_number("max_messages", count, 1, 1_000_000)
-        seconds_us("timeout", timeout, lowest=0)
+        wait_s = seconds_of("timeout", timeout, lowest=0)
         membership.finish()
         await self._run(membership.commit_if_due())
-        end = membership.clock.monotonic() + timeout
+        end = membership.clock.monotonic() + wait_s
         while True:
             if not await self._run(membership.rebalance()):
                 await self._pause(PAUSE_S)

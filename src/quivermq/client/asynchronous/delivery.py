@@ -1,8 +1,10 @@
 """A message in the hands of an asynchronous consumer."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quivermq.delivery.delivery import Delivery
+from quivermq.errors import InvalidRequest
+from quivermq.topic.incoming import Period
 
 if TYPE_CHECKING:
     from quivermq.client.asynchronous.queue import AsyncQueue
@@ -65,6 +67,11 @@ class AsyncDelivery:
         return self.held.attempt
 
     @property
+    def is_last_attempt(self) -> bool:
+        """Whether it becomes a dead letter when this attempt fails."""
+        return self.held.is_last_attempt
+
+    @property
     def receipt(self) -> str:
         """What `ack` and the others take in place of the delivery itself, also after a restart."""
         return self.held.receipt
@@ -78,18 +85,25 @@ class AsyncDelivery:
         await self._queue.ack(self)
 
     async def nack(
-        self, delay: float | None = None, reason: str | None = None, *, error: str | None = None
+        self, delay: Period | None = None, reason: str | None = None, *, error: str | None = None
     ) -> None:
         """It failed: try again after `delay` seconds, or after a growing wait when none is given."""
         await self._queue.nack(self, delay, reason, error=error)
+
+    async def release(self) -> None:
+        """Give it back as if it had not been handed out: at once, and the attempt does not count."""
+        await self._queue.release(self)
 
     async def reject(self, reason: str | None = None, *, error: str | None = None) -> None:
         """It can never succeed: make it a dead letter at once. Raises LeaseExpired."""
         await self._queue.reject(self, reason, error=error)
 
-    async def extend(self, seconds: float) -> None:
+    async def extend(self, seconds: Period) -> None:
         """Keep the lease for so many seconds from now. Raises LeaseExpired."""
         await self._queue.extend(self, seconds)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InvalidRequest("an asynchronous delivery is not pickled: pickle its `held`, or its receipt")
 
     def __repr__(self) -> str:
         return f"<Async{repr(self.held)[1:]}"

@@ -12,6 +12,7 @@ from quivermq.client.producing.batch import Batch
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.client.producing.sending import OVERHEAD_BYTES, Sending
 from quivermq.errors import Closing, QuiverError, Unavailable
+from quivermq.topic.incoming import Period, seconds_of
 from quivermq.topic.put import Put
 
 logger = logging.getLogger(__name__)
@@ -31,14 +32,15 @@ class AsyncSent:
         """Whether it was stored, or given up."""
         return self._batch.is_done
 
-    async def result(self, timeout: float | None = None) -> Put:
+    async def result(self, timeout: Period | None = None) -> Put:
         """Where it is. Raises what kept it from being stored, and Unavailable after `timeout` seconds."""
         batch = self._batch
-        if not await self._news.wait_for(lambda: batch.is_done, timeout):
-            raise Unavailable(f"the message is still on its way after {timeout} seconds")
+        wait_s = None if timeout is None else seconds_of("timeout", timeout, lowest=0)
+        if not await self._news.wait_for(lambda: batch.is_done, wait_s):
+            raise Unavailable(f"the message is still on its way after {wait_s:g} seconds")
         return batch.place_of(self._index)
 
-    async def exception(self, timeout: float | None = None) -> QuiverError | None:
+    async def exception(self, timeout: Period | None = None) -> QuiverError | None:
         """What kept it from being stored, or None."""
         try:
             await self.result(timeout)
@@ -102,19 +104,20 @@ class AsyncProducer:
 
     # Out.
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, timeout: Period | None = None) -> None:
         """Return once everything sent so far is stored. Raises as `RemoteProducer.flush`."""
+        wait_s = None if timeout is None else seconds_of("timeout", timeout, lowest=0)
         waiting = self._sending.unfinished()
         self._work.notify_all()
-        if not await self._news.wait_for(lambda: all(batch.is_done for batch in waiting), timeout):
+        if not await self._news.wait_for(lambda: all(batch.is_done for batch in waiting), wait_s):
             left = sum(len(batch.values) for batch in waiting if not batch.is_done)
-            raise Unavailable(f"{left} messages are still on their way after {timeout} seconds")
+            raise Unavailable(f"{left} messages are still on their way after {wait_s:g} seconds")
         failure, count = self._sending.take_failure()
         if failure is not None:
             logger.warning("%d messages for %s were not stored: %s", count, self.topic, failure)
             raise failure
 
-    async def close(self, timeout: float | None = None) -> None:
+    async def close(self, timeout: Period | None = None) -> None:
         """Send what is left and end. Raises as `flush`; nothing is dropped silently."""
         self._sending.is_closed = True
         self._news.notify_all()

@@ -9,19 +9,23 @@ from quivermq.client.asynchronous.streaming import AsyncStream
 from quivermq.client.core.queue import Filter
 from quivermq.client.core.words import told
 from quivermq.delivery.dead_letters import DeadLetter
+from quivermq.delivery.giving_back import is_stop
+from quivermq.engine.in_flight import InFlight
 from quivermq.engine.looking import StoredMessage
+from quivermq.engine.queue import PREFETCH_MAX
 from quivermq.engine.reasons import DeadLetterReason
 from quivermq.engine.stats import QueueStats
 from quivermq.errors import Closing, LeaseExpired, Unreachable
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled, Timeline
-from quivermq.topic.incoming import Message, Moment, check_number
+from quivermq.topic.incoming import Message, Moment, Period, check_number
 from quivermq.topic.put import Put
 
 if TYPE_CHECKING:
-    from quivermq.client.asynchronous.connection import AsyncConnection
+    import pandas as pd
+    import pyarrow as pa
 
-_PREFETCH_MAX = 10_000
+    from quivermq.client.asynchronous.connection import AsyncConnection
 
 AsyncHeld = AsyncDelivery | str | Iterable[AsyncDelivery | str]
 
@@ -48,10 +52,11 @@ class AsyncQueue:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         priority: str = "normal",
-        ttl: float | None = None,
-        delay: float | None = None,
+        ttl: Period | None = None,
+        delay: Period | None = None,
         deliver_at: Moment | None = None,
         dedup_id: str | None = None,
+        dedup_window: Period | None = None,
         timestamp: Moment | None = None,
         partition: int | None = None,
         durability: Durability | None = None,
@@ -67,6 +72,7 @@ class AsyncQueue:
             delay=delay,
             deliver_at=deliver_at,
             dedup_id=dedup_id,
+            dedup_window=dedup_window,
             timestamp=timestamp,
             partition=partition,
             durability=durability,
@@ -93,13 +99,17 @@ class AsyncQueue:
         )
         return cast(Put, put)
 
+    async def sync(self) -> None:
+        """Return once everything that was put into the topic so far is on stable storage."""
+        await self._call("sync")
+
     # Out.
 
     async def get(
         self,
-        timeout: float | None = 0,
+        timeout: Period | None = 0,
         *,
-        lease: float | None = None,
+        lease: Period | None = None,
     ) -> AsyncDelivery | None:
         """The next message, or None when there is none within `timeout` seconds; None waits for ever."""
         held = await self._call("get", timeout=timeout, lease=lease)
@@ -108,15 +118,15 @@ class AsyncQueue:
     async def get_many(
         self,
         count: int,
-        timeout: float | None = 0,
+        timeout: Period | None = 0,
         *,
-        lease: float | None = None,
+        lease: Period | None = None,
     ) -> list[AsyncDelivery]:
         """Up to `count` messages: what is there, or, when nothing is, what comes first."""
         held = await self._call("get_many", count, timeout=timeout, lease=lease)
         return [AsyncDelivery(each, self) for each in held]
 
-    async def pop(self, timeout: float | None = 0) -> AsyncDelivery | None:
+    async def pop(self, timeout: Period | None = 0) -> AsyncDelivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
         held = await self._call("pop", timeout=timeout)
         return None if held is None else AsyncDelivery(held, self)
@@ -124,23 +134,29 @@ class AsyncQueue:
     @asynccontextmanager
     async def process(
         self,
-        timeout: float | None = 0,
+        timeout: Period | None = 0,
         *,
-        lease: float | None = None,
+        lease: Period | None = None,
     ) -> AsyncIterator[AsyncDelivery | None]:
         """The next message for an `async with` block: acked at its end, nacked when it raises.
 
-        The lease is renewed as long as the block runs. None when there is no message.
+        Released when the task is cancelled or the program ends, as `Queue.process` has it. The lease is
+        renewed as long as the block runs. None when there is no message.
         """
         message = await self.get(timeout, lease=lease)
         if message is None:
             yield None
             return
+        is_given = False
         try:
             await self._hold(message, lease)
+            is_given = True
             yield message
         except BaseException as error:
             self._connection.renewer.release(message)
+            if is_stop(error) or not is_given:
+                await self._connection.give_back(self, [message])
+                raise
             # What the handler raised is what the caller has to know.
             with suppress(LeaseExpired, Closing, Unreachable):
                 if not message.is_settled:
@@ -152,9 +168,9 @@ class AsyncQueue:
 
     def stream(
         self,
-        timeout: float | None = None,
+        timeout: Period | None = None,
         *,
-        lease: float | None = None,
+        lease: Period | None = None,
         prefetch: int = 1,
     ) -> AsyncGenerator[AsyncDelivery, None]:
         """Message after message; each is acked when the next one is asked for.
@@ -162,7 +178,7 @@ class AsyncQueue:
         As `Queue.stream`. A generator that is left early gives back what it holds when it is closed: use
         `contextlib.aclosing`, or the next collection of garbage does it.
         """
-        check_number("prefetch", prefetch, 1, _PREFETCH_MAX)
+        check_number("prefetch", prefetch, 1, PREFETCH_MAX)
         if prefetch > 1:
             stream = AsyncStream(self._connection, self, timeout, lease, prefetch)
             self._connection.streams.add(stream)
@@ -170,7 +186,7 @@ class AsyncQueue:
         return self._one_by_one(timeout, lease)
 
     async def _one_by_one(
-        self, timeout: float | None, lease: float | None
+        self, timeout: Period | None, lease: Period | None
     ) -> AsyncGenerator[AsyncDelivery, None]:
         while (message := await self.get(timeout, lease=lease)) is not None:
             try:
@@ -178,19 +194,16 @@ class AsyncQueue:
                 yield message
             except BaseException:
                 self._connection.renewer.release(message)
-                # A lease that is lost needs no giving back.
-                with suppress(LeaseExpired, Closing, Unreachable):
-                    if not message.is_settled:
-                        await message.nack(delay=0, reason="stream closed")
+                await self._connection.give_back(self, [message])
                 raise
             self._connection.renewer.release(message)
             if not message.is_settled:
                 await message.ack()
 
-    async def _hold(self, message: AsyncDelivery, lease: float | None) -> None:
+    async def _hold(self, message: AsyncDelivery, lease: Period | None) -> None:
         self._connection.renewer.hold(self, message, await self.lease_s(message.topic, lease))
 
-    async def lease_s(self, topic: str, lease: float | None) -> float:
+    async def lease_s(self, topic: str, lease: Period | None) -> float:
         """How long a lease lasts, as given or as the topic is set."""
         return await self._source.lease_s(topic, lease)
 
@@ -206,7 +219,7 @@ class AsyncQueue:
     async def nack(
         self,
         held: AsyncHeld,
-        delay: float | None = None,
+        delay: Period | None = None,
         reason: str | None = None,
         *,
         error: str | None = None,
@@ -214,11 +227,15 @@ class AsyncQueue:
         """Messages failed and are tried again, after `delay` seconds or a growing wait."""
         await self._call("nack", _plain(held), delay, reason, error=error)
 
+    async def release(self, held: AsyncHeld) -> None:
+        """Messages are given back as if they had not been handed out: at once, and no attempt counts."""
+        await self._call("release", _plain(held))
+
     async def reject(self, held: AsyncHeld, reason: str | None = None, *, error: str | None = None) -> None:
         """Messages can never succeed: they become dead letters at once."""
         await self._call("reject", _plain(held), reason, error=error)
 
-    async def extend(self, held: AsyncHeld, seconds: float) -> None:
+    async def extend(self, held: AsyncHeld, seconds: Period) -> None:
         """Leases last for so many seconds from now."""
         await self._call("extend", _plain(held), seconds)
 
@@ -252,6 +269,36 @@ class AsyncQueue:
         found = await self._call("read", partition, start, limit, priority=priority, key=key, text=text)
         return cast(list[StoredMessage], found)
 
+    async def to_arrow(
+        self,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int | None = None,
+        priority: str | None = None,
+    ) -> "pa.Table":
+        """Messages of the topic as a `pyarrow.Table`, with the columns that they have for Spark.
+
+        All of them, or those of a partition, of a priority, and with offsets in [start, end), `limit` at
+        most, in order of partition, priority and offset. Raises InvalidRequest without pyarrow, and
+        OffsetOutOfRange for offsets that are gone.
+        """
+        return await self._call("to_arrow", partition, start, end, limit=limit, priority=priority)
+
+    async def to_pandas(
+        self,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int | None = None,
+        priority: str | None = None,
+    ) -> "pd.DataFrame":
+        """The same as a `pandas.DataFrame`. Needs pandas."""
+        table = await self.to_arrow(partition, start, end, limit=limit, priority=priority)
+        return table.to_pandas()
+
     async def peek(self, limit: int = 1) -> list[StoredMessage]:
         """The next messages that nobody in the group has had, without taking them."""
         return cast(list[StoredMessage], await self._call("peek", limit))
@@ -261,6 +308,10 @@ class AsyncQueue:
     async def stats(self) -> QueueStats:
         """How much there is for the group, and how far it has come."""
         return cast(QueueStats, await self._call("stats"))
+
+    async def deliveries(self, limit: int = 100, after: InFlight | None = None) -> list[InFlight]:
+        """What is in flight: who has what, and until when. As `Queue.deliveries`."""
+        return await self._source.in_flight(limit, after)
 
     async def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """The messages of this topic that were given up, by whichever group."""
@@ -304,6 +355,37 @@ class AsyncQueue:
     async def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""
         return cast(bool, await self._call("cancel", scheduled_id))
+
+    async def cancel_many(self, scheduled_ids: Collection[str]) -> int:
+        """Call delayed messages off, and return how many of them were still waiting."""
+        return cast(int, await self._call("cancel_many", scheduled_ids))
+
+    async def deliver_now(self, scheduled_id: str) -> bool:
+        """Let a delayed message come before it is due. False when it is not waiting, or never was."""
+        return cast(bool, await self._call("deliver_now", scheduled_id))
+
+    async def purge(self) -> int:
+        """Take every message out of the topic for good, delayed ones included, and return how many.
+
+        No group gets them any more; who has one in hand may still settle it. Dead letters stay.
+        """
+        return cast(int, await self._call("purge"))
+
+    async def pause(self) -> None:
+        """Give the group nothing more of the topic until `resume`, also after a restart.
+
+        Who waits goes on waiting, and what is in hand can be settled. Members in stream mode pause by
+        themselves.
+        """
+        await self._call("pause")
+
+    async def resume(self) -> None:
+        """Let a group go on that was paused."""
+        await self._call("resume")
+
+    async def retry_now(self) -> int:
+        """Let everything that failed and waits for its next attempt have it now. Returns how many."""
+        return cast(int, await self._call("retry_now"))
 
 
 def _plain(held: Any) -> Any:

@@ -5,12 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, TypeAlias
 
+from quivermq.client.asynchronous.delivery import AsyncDelivery
+from quivermq.client.asynchronous.giving_back import release_quietly
 from quivermq.client.core.holding import Holding
 from quivermq.client.core.renewing import Renewal, by_queue
 from quivermq.clock import Clock
 
 if TYPE_CHECKING:
-    from quivermq.client.asynchronous.delivery import AsyncDelivery
     from quivermq.client.asynchronous.queue import AsyncQueue
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,15 @@ class AsyncRenewer:
     def release(self, name: Hashable) -> None:
         """Let the lease run out when it does."""
         self._holding.release(name)
+
+    async def give_back(self) -> None:
+        """Release every message that is held by itself: nobody can settle it any more."""
+        for name, renewal in self._holding.items():
+            if isinstance(renewal, Renewal) and isinstance(name, AsyncDelivery):
+                self.release(name)
+                if not name.is_settled:
+                    # By its receipt: whoever is at it has not settled it, and is told so.
+                    await release_quietly(renewal.queue, [name.receipt])
 
     async def close(self) -> None:
         """Renew nothing any more."""

@@ -6,6 +6,7 @@ Both have the same names, so that everything above is written once.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Protocol
@@ -15,10 +16,12 @@ from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
 from quivermq.client.core.place import Place
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.topics import TopicCalls
-from quivermq.clock import Clock, SystemClock
+from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.giving_back import release_quietly
 from quivermq.engine import Engine, Queue
-from quivermq.errors import QuiverError
+from quivermq.engine.in_flight import InFlight
+from quivermq.topic.incoming import Period, seconds_of
 
 # Calls that wait for messages have threads of their own, so that a put never waits for them.
 _WAITING_THREADS = 64
@@ -32,7 +35,9 @@ class QueueSource(Protocol):
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any: ...
 
-    async def lease_s(self, topic: str, lease: float | None) -> float: ...
+    async def lease_s(self, topic: str, lease: Period | None) -> float: ...
+
+    async def in_flight(self, limit: int, after: InFlight | None) -> list[InFlight]: ...
 
 
 class Source(Protocol):
@@ -119,8 +124,12 @@ class RemoteQueueSource:
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return await self._source.run(getattr(self._calls, name)(*args, **kwargs))
 
-    async def lease_s(self, topic: str, lease: float | None) -> float:
+    async def lease_s(self, topic: str, lease: Period | None) -> float:
         found: float = await self._source.run(self._calls.lease_s(topic, lease))
+        return found
+
+    async def in_flight(self, limit: int, after: InFlight | None) -> list[InFlight]:
+        found: list[InFlight] = await self._source.run(self._calls.deliveries_in_flight(limit, after))
         return found
 
 
@@ -129,7 +138,7 @@ class EmbeddedSource:
 
     def __init__(self, engine: Engine) -> None:
         self.name = str(engine.path)
-        self.clock: Clock = SystemClock()
+        self.clock: Clock = engine.clock
         self.engine = engine
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="quiver-aio")
         self._waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="quiver-aio-wait")
@@ -141,10 +150,12 @@ class EmbeddedSource:
         self.engine.check_open()
         return await asyncio.wrap_future(self._threads.submit(act))
 
-    async def wait(self, act: Callable[[], Any], give_back: Callable[[Any], object]) -> Any:
-        """As `run`, for what may wait. What comes after it was cancelled is given back."""
+    async def take(
+        self, act: Callable[[], Any], give_back: Callable[[Any], object], *, may_wait: bool
+    ) -> Any:
+        """As `run`, for what takes messages. What comes after it was cancelled is given back."""
         self.engine.check_open()
-        future = self._waiting.submit(act)
+        future = (self._waiting if may_wait else self._threads).submit(act)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:
@@ -181,26 +192,33 @@ class EmbeddedQueueSource:
             return await self._wait(method, name, *args, **kwargs)
         return await self._source.run(lambda: method(*args, **kwargs))
 
-    async def lease_s(self, topic: str, lease: float | None) -> float:
+    async def lease_s(self, topic: str, lease: Period | None) -> float:
         if lease is not None:
-            return lease
+            return seconds_of("lease", lease, lowest=0.001)
         info = await self._source.call("topic", topic)
         seconds: float = info.settings.lease_ms / 1000
         return seconds
 
+    async def in_flight(self, limit: int, after: InFlight | None) -> list[InFlight]:
+        found: list[InFlight] = await self._source.run(lambda: self._queue.deliveries(limit, after))
+        return found
+
     async def _wait(self, method: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
         """Wait in slices, because nothing can end a thread that waits."""
         timeout = kwargs.pop("timeout", 0)
+        if isinstance(timeout, timedelta):
+            timeout = timeout.total_seconds()
+        give_back = self._no_return if name == "pop" else self._give_back
         if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
             # It does not wait, or is refused by the queue itself.
-            return await self._source.run(lambda: method(*args, timeout=timeout, **kwargs))
+            take = partial(method, *args, timeout=timeout, **kwargs)
+            return await self._source.take(take, give_back, may_wait=False)
         clock = self._source.clock
         end = None if timeout is None else clock.monotonic() + timeout
-        give_back = self._no_return if name == "pop" else self._give_back
         while True:
             wait_s = _SLICE_S if end is None else min(_SLICE_S, max(0.0, end - clock.monotonic()))
             take = partial(method, *args, timeout=wait_s, **kwargs)
-            found = await self._source.wait(take, give_back)
+            found = await self._source.take(take, give_back, may_wait=True)
             if found or (end is not None and clock.monotonic() >= end):
                 return found
 
@@ -208,8 +226,4 @@ class EmbeddedQueueSource:
         """A message that was popped is gone with whoever asked for it."""
 
     def _give_back(self, found: Delivery | list[Delivery]) -> None:
-        try:
-            self._queue.nack(found, 0, "cancelled")
-        except QuiverError:
-            # Its lease runs out by itself.
-            return
+        release_quietly(self._queue.release, found if isinstance(found, list) else [found])

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quivermq.client.asynchronous.delivery import AsyncDelivery
+from quivermq.client.asynchronous.giving_back import release_quietly
 from quivermq.client.core.renewing import Renewal
 from quivermq.client.core.window import TELL_S, Batch, Window
-from quivermq.errors import Closing, LeaseExpired, QuiverError, Unreachable
+from quivermq.errors import Closing, QuiverError
+from quivermq.topic.incoming import Period
 from quivermq.topic.names import is_pattern
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ class AsyncStream:
         self,
         connection: "AsyncConnection",
         queue: "AsyncQueue",
-        timeout: float | None,
-        lease: float | None,
+        timeout: Period | None,
+        lease: Period | None,
         prefetch: int,
     ) -> None:
         self._connection = connection
@@ -42,6 +43,7 @@ class AsyncStream:
         self._task: asyncio.Task[None] | None = None
         self._tellings: set[asyncio.Task[None]] = set()
         self._is_watched = False
+        self._is_closed = False
         self._error: Exception | None = None
 
     async def messages(self) -> AsyncGenerator[AsyncDelivery, None]:
@@ -53,10 +55,13 @@ class AsyncStream:
                 for message in batch.messages:
                     yield message
                     batch.passed += 1
+                    if self._is_closed:
+                        raise Closing("the connection was closed: what the stream held is released")
                 self._window.took(monotonic() - begun)
             is_whole = True
         finally:
-            await self._close(is_whole=is_whole)
+            await self._connection.finish(self._end(is_whole=is_whole))
+        self._check()
 
     # The loop.
 
@@ -150,17 +155,22 @@ class AsyncStream:
 
     # The end.
 
-    async def _close(self, *, is_whole: bool) -> None:
+    async def close(self) -> None:
+        """End it from outside, because the connection is closed."""
+        self._is_closed = True
+        await self._end(is_whole=False, is_loop=False)
+
+    async def _end(self, *, is_whole: bool, is_loop: bool = True) -> None:
         """Acknowledge what was passed, and give back what was not."""
         for name in (self, *((self, topic) for topic in self._leases_s)):
             self._connection.renewer.release(name)
         await self._end_of_task()
         await self.tell()
-        # A lease that is lost needs no giving back.
-        with suppress(LeaseExpired, Closing, Unreachable):
-            await self._queue.nack(self._window.rest(), delay=0, reason="stream closed")
-        if is_whole:
-            self._check()
-        elif isinstance(self._error, QuiverError) and not isinstance(self._error, Closing):
+        if rest := self._window.rest():
+            # Not as settled while the loop goes on: it has not settled what it is at, and is told so.
+            held = rest if is_loop else [message.receipt for message in rest]
+            await release_quietly(self._queue, held)
+        is_told = is_whole or self._error is None or isinstance(self._error, Closing)
+        if not is_told and isinstance(self._error, QuiverError):
             # There is another error already, or nobody to hear of it.
             logger.warning("could not acknowledge messages of %s: %s", self._queue.topic, self._error)

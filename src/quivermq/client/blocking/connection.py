@@ -12,8 +12,16 @@ from quivermq.client.blocking.renewal import Renewer
 from quivermq.client.blocking.shell import Shell
 from quivermq.client.blocking.streaming import Stream
 from quivermq.client.consuming.consumer import RemoteConsumer
-from quivermq.client.consuming.options import Callback, ConsumerOptions, Reset, Strategy, names_of
+from quivermq.client.consuming.options import (
+    Callback,
+    ConsumerOptions,
+    Reset,
+    Strategy,
+    names_of,
+    session_of,
+)
 from quivermq.client.core.address import Address, common_headers
+from quivermq.client.core.patience import client_settings, patience_of
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
@@ -24,38 +32,42 @@ from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo
 from quivermq.engine.stats import EngineStats
 from quivermq.log import Replaced, Report
-from quivermq.settings import CodecName, Durability
+from quivermq.reentry import is_inside, soon
+from quivermq.settings import ClientSettings, CodecName, Durability
 from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.incoming import seconds_us
+from quivermq.topic.incoming import Period
 from quivermq.topic.put import ProducerState
 
 if TYPE_CHECKING:
     from ssl import SSLContext
-
-RETRIES = 8
-TIMEOUT_S = 30.0
 
 
 def connect(
     url: str,
     *,
     key: str | None = None,
-    timeout: float = TIMEOUT_S,
+    timeout: Period | None = None,
     ssl_context: "SSLContext | None" = None,
-    retries: int = RETRIES,
+    retries: int | None = None,
+    backoff: Period | None = None,
+    backoff_max: Period | None = None,
+    settings: ClientSettings | None = None,
 ) -> "Connection":
     """A queue that a broker serves, with the methods of one that `quivermq.open` opens.
 
     Nothing is sent before the first call. `timeout` is how many seconds the broker may be silent; a call
-    that is safe to repeat is made again up to `retries` times, with growing waits between. `https` is
-    checked against the certificates of the system, unless there is an `ssl_context`. Raises InvalidRequest.
+    that is safe to repeat is made again up to `retries` times, with waits between that grow from `backoff`
+    to `backoff_max` seconds. What is not given is as in `settings`, by default those of the environment,
+    such as QUIVER_CLIENT__RETRIES. `https` is checked against the certificates of the system, unless there
+    is an `ssl_context`. Raises InvalidRequest, InvalidSettings.
     """
     address = Address.parse(url)
-    seconds_us("timeout", timeout, lowest=0.001)
+    settings = client_settings(settings)
+    timeout_s, retry = patience_of(settings, timeout, retries, backoff, backoff_max)
     if address.is_secure and ssl_context is None:
         ssl_context = default_ssl_context()
-    pool = Pool(address, common_headers(address, key), timeout, ssl_context)
-    return Connection(str(address), pool, Retry(retries))
+    pool = Pool(address, common_headers(address, key), timeout_s, ssl_context)
+    return Connection(str(address), pool, retry, settings)
 
 
 def default_ssl_context() -> "SSLContext":
@@ -68,8 +80,9 @@ def default_ssl_context() -> "SSLContext":
 class Connection:
     """A broker as this process sees it. Thread-safe; close it, or use it in a `with` statement."""
 
-    def __init__(self, url: str, pool: Pool, retry: Retry) -> None:
+    def __init__(self, url: str, pool: Pool, retry: Retry, settings: ClientSettings) -> None:
         self.url = url
+        self._settings = settings
         self.calls = TopicCalls(retry)
         self.shell = Shell(pool)
         self.renewer = Renewer(self.calls.clock)
@@ -79,9 +92,12 @@ class Connection:
 
     # Topics.
 
-    def create_topic(self, name: str, **settings: Any) -> None:
-        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings."""
-        self.shell.run(self.calls.create_topic(name, **settings))
+    def create_topic(self, name: str, *, exist_ok: bool = False, **settings: Any) -> None:
+        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings.
+
+        With `exist_ok`, one that is there already stays as it is, whatever the settings say.
+        """
+        self.shell.run(self.calls.create_topic(name, exist_ok=exist_ok, **settings))
 
     def alter_topic(self, name: str, **settings: Any) -> None:
         """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
@@ -208,22 +224,29 @@ class Connection:
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         max_poll: int = 500,
-        session_timeout_ms: int = 30_000,
+        session_timeout_ms: int | None = None,
+        heartbeat_ms: int | None = None,
     ) -> RemoteConsumer:
         """A member of a group in stream mode, which gets partitions of the topics to itself.
 
-        Topics may be patterns. Where the group has never been, `reset` says where to begin. Closing the
-        connection closes it first. Raises InvalidRequest.
+        Topics may be patterns. Where the group has never been, `reset` says where to begin. Every
+        `heartbeat_ms` it says that it lives, and has left once the broker hears nothing for
+        `session_timeout_ms`; by default both are as in the settings of the connection. Closing that closes
+        it first. Raises InvalidRequest.
         """
         options = ConsumerOptions(
             names_of(topics), group, strategy, auto_commit_ms, reset, on_assigned, on_revoked, max_poll,
-            session_timeout_ms,
+            *session_of(self._settings, session_timeout_ms, heartbeat_ms),
         )  # fmt: skip
         consumer = RemoteConsumer(self.shell, self.calls, options)
         self._consumers.add(consumer)
         return consumer
 
     # The whole.
+
+    def sync(self) -> None:
+        """Return once everything that was put so far is on stable storage, whatever the durability."""
+        self.shell.run(self.calls.sync())
 
     def stats(self) -> EngineStats:
         """What there is, and how far every group has come."""
@@ -252,17 +275,26 @@ class Connection:
         """Let go of the broker. Closing twice is allowed; what waits in another thread raises Closing.
 
         Consumers commit and leave their groups first; producers send what they have, and raise here what
-        they cannot. Leases stay as they are, as they do when an embedded queue is closed.
+        they cannot. What `process` and `stream` are at is released; other leases stay as they are, as they
+        do when an embedded queue is closed. In a signal handler that has interrupted a call of this thread,
+        it returns at once: waiting for messages ends, other calls come to their end, and then the
+        connection is closed.
         """
         self._close(is_finished=True)
 
     def _close(self, *, is_finished: bool) -> None:
+        if is_inside():
+            self.shell.interrupt()
+            soon(lambda: self._close(is_finished=is_finished))
+            return
+        self.shell.resume()
         with ExitStack() as stack:
             # From the last to the first, each of them whatever the others raise.
             stack.callback(self.renewer.close)
             stack.callback(self.shell.close)
+            stack.callback(self.renewer.give_back)
             for stream in list(self.streams):
-                stack.callback(stream.tell)
+                stack.callback(stream.close)
             for producer in list(self._producers):
                 stack.callback(producer.close)
             for consumer in list(self._consumers):

@@ -32,8 +32,11 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: list[socket.socket] = []
         self._busy: set[socket.socket] = set()
+        # Those of the busy ones on which the broker may take its time.
+        self._waiting: set[socket.socket] = set()
         self._pid = os.getpid()
         self._is_closed = False
+        self._is_interrupted = False
 
     def exchange(self, call: Call) -> Answer | Broken:
         """Send a call and wait for what comes of it. Raises Closing once the pool is closed."""
@@ -44,8 +47,12 @@ class Pool:
         outcome: Answer | Broken | None = None
         try:
             connection.settimeout(self._timeout_s + call.wait_s)
+            if call.wait_s:
+                self._waiting.add(connection)
+                self.check_open()
             outcome = self._exchange_on(connection, call)
         finally:
+            self._waiting.discard(connection)
             self._give_back(connection, isinstance(outcome, Answer) and outcome.keeps_alive)
         if isinstance(outcome, Broken):
             self.check_open()
@@ -116,8 +123,20 @@ class Pool:
 
     def check_open(self) -> None:
         """Raise Closing once the pool was closed."""
-        if self._is_closed:
+        if self._is_closed or self._is_interrupted:
             raise Closing(f"the connection to {self._address} was closed: connect again")
+
+    def interrupt(self) -> None:
+        """Begin no call any more, and wait for no message; what is on its way may come to its end.
+
+        Takes no lock, so a signal handler may call this at any moment.
+        """
+        self._is_interrupted = True
+        _shut_down(list(self._waiting))
+
+    def resume(self) -> None:
+        """Let calls be made again: those that are left to make before it is closed."""
+        self._is_interrupted = False
 
     def close(self) -> None:
         """Close every connection, also those on which somebody waits; who waits gets Closing."""
@@ -127,12 +146,16 @@ class Pool:
             busy = list(self._busy)
         for connection in idle:
             connection.close()
-        for connection in busy:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                # It is closed already, which is what was wanted.
-                continue
+        _shut_down(busy)
+
+
+def _shut_down(connections: list[socket.socket]) -> None:
+    for connection in connections:
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # It is closed already, which is what was wanted.
+            continue
 
 
 def _is_fresh(connection: socket.socket) -> bool:

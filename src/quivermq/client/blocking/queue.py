@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quivermq.client.blocking.streaming import Stream
@@ -11,19 +12,23 @@ from quivermq.client.core.settling import Claims
 from quivermq.client.core.words import told
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.giving_back import give_back, is_stop
+from quivermq.engine.in_flight import InFlight
 from quivermq.engine.looking import StoredMessage
+from quivermq.engine.queue import PREFETCH_MAX
 from quivermq.engine.reasons import DeadLetterReason
 from quivermq.engine.stats import QueueStats
 from quivermq.errors import Closing, LeaseExpired, Unreachable
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled, Timeline
-from quivermq.topic.incoming import Message, Moment, check_number
+from quivermq.topic.incoming import Message, Moment, Period, check_number
 from quivermq.topic.put import Put
 
 if TYPE_CHECKING:
-    from quivermq.client.blocking.connection import Connection
+    import pandas as pd
+    import pyarrow as pa
 
-_PREFETCH_MAX = 10_000
+    from quivermq.client.blocking.connection import Connection
 
 
 class RemoteQueue:
@@ -48,10 +53,11 @@ class RemoteQueue:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         priority: str = "normal",
-        ttl: float | None = None,
-        delay: float | None = None,
+        ttl: Period | None = None,
+        delay: Period | None = None,
         deliver_at: Moment | None = None,
         dedup_id: str | None = None,
+        dedup_window: Period | None = None,
         timestamp: Moment | None = None,
         partition: int | None = None,
         durability: Durability | None = None,
@@ -71,6 +77,7 @@ class RemoteQueue:
                 delay=delay,
                 deliver_at=deliver_at,
                 dedup_id=dedup_id,
+                dedup_window=dedup_window,
                 timestamp=timestamp,
                 partition=partition,
                 durability=durability,
@@ -95,38 +102,48 @@ class RemoteQueue:
         flow = self._calls.put_frame(frame, partition=partition, priority=priority, durability=durability)
         return self._run(flow)
 
+    def sync(self) -> None:
+        """Return once everything that was put into the topic so far is on stable storage."""
+        self._run(self._calls.sync())
+
     # Out.
 
-    def get(self, timeout: float | None = 0, *, lease: float | None = None) -> Delivery | None:
+    def get(self, timeout: Period | None = 0, *, lease: Period | None = None) -> Delivery | None:
         """The next message, or None when there is none within `timeout` seconds; None waits for ever."""
         return self._run(self._calls.get(timeout, lease=lease))
 
     def get_many(
-        self, count: int, timeout: float | None = 0, *, lease: float | None = None
+        self, count: int, timeout: Period | None = 0, *, lease: Period | None = None
     ) -> list[Delivery]:
         """Up to `count` messages: what is there, or, when nothing is, what comes first."""
         return self._run(self._calls.get_many(count, timeout, lease=lease))
 
-    def pop(self, timeout: float | None = 0) -> Delivery | None:
+    def pop(self, timeout: Period | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
         return self._run(self._calls.pop(timeout))
 
     @contextmanager
     def process(
-        self, timeout: float | None = 0, *, lease: float | None = None
+        self, timeout: Period | None = 0, *, lease: Period | None = None
     ) -> Iterator[Delivery | None]:
         """The next message for a `with` block: acked at its end, nacked when it raises.
 
-        The lease is renewed as long as the block runs. None when there is no message.
+        Released when the block is left because the program, a task or a generator ends, as `Queue.process`
+        has it. The lease is renewed as long as the block runs. None when there is no message.
         """
         message = self.get(timeout, lease=lease)
         if message is None:
             yield None
             return
+        is_given = False
         try:
             self._hold(message, lease)
+            is_given = True
             yield message
         except BaseException as error:
+            if is_stop(error) or not is_given:
+                give_back(self, [message], partial(self._connection.renewer.release, message))
+                raise
             self._connection.renewer.release(message)
             # What the handler raised is what the caller has to know.
             with suppress(LeaseExpired, Closing, Unreachable):
@@ -138,38 +155,35 @@ class RemoteQueue:
             message.ack()
 
     def stream(
-        self, timeout: float | None = None, *, lease: float | None = None, prefetch: int = 1
+        self, timeout: Period | None = None, *, lease: Period | None = None, prefetch: int = 1
     ) -> Generator[Delivery, None, None]:
         """Message after message; each is acked when the next one is asked for.
 
         Ends when none comes for `timeout` seconds, by default never. With `prefetch`, so many are taken
         ahead, their leases renewed until it is their turn, and acks sent together, a moment later. What the
-        loop did not get past, because of a `break` or an error, goes back at once.
+        loop did not get past is released. An error that leaves the loop looks like a `break` from in here:
+        use `process` in the loop, or `nack`, for what may fail.
         """
-        check_number("prefetch", prefetch, 1, _PREFETCH_MAX)
+        check_number("prefetch", prefetch, 1, PREFETCH_MAX)
         if prefetch > 1:
             stream = Stream(self._connection, self, self._calls, timeout, lease, prefetch)
             self._connection.streams.add(stream)
             return stream.messages()
         return self._one_by_one(timeout, lease)
 
-    def _one_by_one(self, timeout: float | None, lease: float | None) -> Generator[Delivery, None, None]:
+    def _one_by_one(self, timeout: Period | None, lease: Period | None) -> Generator[Delivery, None, None]:
         while (message := self.get(timeout, lease=lease)) is not None:
             try:
                 self._hold(message, lease)
                 yield message
             except BaseException:
-                self._connection.renewer.release(message)
-                # A lease that is lost needs no giving back.
-                with suppress(LeaseExpired, Closing, Unreachable):
-                    if not message.is_settled:
-                        message.nack(delay=0, reason="stream closed")
+                give_back(self, [message], partial(self._connection.renewer.release, message))
                 raise
             self._connection.renewer.release(message)
             if not message.is_settled:
                 message.ack()
 
-    def _hold(self, message: Delivery, lease: float | None) -> None:
+    def _hold(self, message: Delivery, lease: Period | None) -> None:
         lease_s = self._run(self._calls.lease_s(message.topic, lease))
         self._connection.renewer.hold(self, message, lease_s)
 
@@ -185,7 +199,7 @@ class RemoteQueue:
     def nack(
         self,
         held: Held,
-        delay: float | None = None,
+        delay: Period | None = None,
         reason: str | None = None,
         *,
         error: str | None = None,
@@ -193,11 +207,15 @@ class RemoteQueue:
         """Messages failed and are tried again, after `delay` seconds or a growing wait."""
         self._run(self._calls.nack(held, delay, reason, error=error))
 
+    def release(self, held: Held) -> None:
+        """Messages are given back as if they had not been handed out: at once, and no attempt counts."""
+        self._run(self._calls.release(held))
+
     def reject(self, held: Held, reason: str | None = None, *, error: str | None = None) -> None:
         """Messages can never succeed: they become dead letters at once."""
         self._run(self._calls.reject(held, reason, error=error))
 
-    def extend(self, held: Held, seconds: float) -> None:
+    def extend(self, held: Held, seconds: Period) -> None:
         """Leases last for so many seconds from now."""
         self._run(self._calls.extend(held, seconds))
 
@@ -234,6 +252,35 @@ class RemoteQueue:
         """
         return self._run(self._calls.read(partition, start, limit, priority=priority, key=key, text=text))
 
+    def to_arrow(
+        self,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int | None = None,
+        priority: str | None = None,
+    ) -> "pa.Table":
+        """Messages of the topic as a `pyarrow.Table`, with the columns that they have for Spark.
+
+        All of them, or those of a partition, of a priority, and with offsets in [start, end), `limit` at
+        most, in order of partition, priority and offset. Raises InvalidRequest without pyarrow, and
+        OffsetOutOfRange for offsets that are gone.
+        """
+        return self._run(self._calls.to_arrow(partition, start, end, limit=limit, priority=priority))
+
+    def to_pandas(
+        self,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int | None = None,
+        priority: str | None = None,
+    ) -> "pd.DataFrame":
+        """The same as a `pandas.DataFrame`. Needs pandas."""
+        return self.to_arrow(partition, start, end, limit=limit, priority=priority).to_pandas()
+
     def peek(self, limit: int = 1) -> list[StoredMessage]:
         """The next messages that nobody in the group has had, without taking them."""
         return self._run(self._calls.peek(limit))
@@ -243,6 +290,10 @@ class RemoteQueue:
     def stats(self) -> QueueStats:
         """How much there is for the group, and how far it has come."""
         return self._run(self._calls.stats())
+
+    def deliveries(self, limit: int = 100, after: InFlight | None = None) -> list[InFlight]:
+        """What is in flight: who has what, and until when. As `Queue.deliveries`."""
+        return self._run(self._calls.deliveries_in_flight(limit, after))
 
     def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """The messages of this topic that were given up, by whichever group."""
@@ -287,6 +338,37 @@ class RemoteQueue:
         """Call a delayed message off. False when it is not waiting any more, or never was."""
         return self._run(self._calls.cancel(scheduled_id))
 
+    def cancel_many(self, scheduled_ids: Collection[str]) -> int:
+        """Call delayed messages off, and return how many of them were still waiting."""
+        return self._run(self._calls.cancel_many(scheduled_ids))
+
+    def deliver_now(self, scheduled_id: str) -> bool:
+        """Let a delayed message come before it is due. False when it is not waiting, or never was."""
+        return self._run(self._calls.deliver_now(scheduled_id))
+
+    def purge(self) -> int:
+        """Take every message out of the topic for good, delayed ones included, and return how many.
+
+        No group gets them any more; who has one in hand may still settle it. Dead letters stay.
+        """
+        return self._run(self._calls.purge())
+
+    def pause(self) -> None:
+        """Give the group nothing more of the topic until `resume`, also after a restart.
+
+        Who waits goes on waiting, and what is in hand can be settled. Members in stream mode pause by
+        themselves.
+        """
+        self._run(self._calls.pause())
+
+    def resume(self) -> None:
+        """Let a group go on that was paused."""
+        self._run(self._calls.resume())
+
+    def retry_now(self) -> int:
+        """Let everything that failed and waits for its next attempt have it now. Returns how many."""
+        return self._run(self._calls.retry_now())
+
     def settle_claims(self, act: str, claims: Claims, fields: Mapping[str, object]) -> None:
         """For deliveries, which settle themselves."""
         self._run(self._calls.settle(act, claims, fields))
@@ -311,16 +393,24 @@ class SettlingPlace(Place):
         self._queue.settle_claims("ack", self._claims(lane, [(offset, token)]), {})
 
     def nack(
-        self, lane: int, claims: Sequence[Claim], delay: float | None, reason: str | None, error: str | None
+        self,
+        lane: int,
+        claims: Sequence[Claim],
+        delay: Period | None,
+        reason: str | None,
+        error: str | None,
     ) -> None:
         fields = self._calls.nack_fields(delay, reason, error)
         self._queue.settle_claims("nack", self._claims(lane, claims), fields)
+
+    def release(self, lane: int, claims: Sequence[Claim]) -> None:
+        self._queue.settle_claims("release", self._claims(lane, claims), {})
 
     def reject(self, lane: int, claims: Sequence[Claim], reason: str | None, error: str | None) -> None:
         fields = self._calls.reject_fields(reason, error)
         self._queue.settle_claims("reject", self._claims(lane, claims), fields)
 
-    def extend(self, lane: int, claims: Sequence[Claim], seconds: float) -> None:
+    def extend(self, lane: int, claims: Sequence[Claim], seconds: Period) -> None:
         fields = self._calls.extend_fields(seconds)
         self._queue.settle_claims("extend", self._claims(lane, claims), fields)
 

@@ -9,6 +9,8 @@ from quivermq.client.core.holding import Holding
 from quivermq.client.core.renewing import Renewal, by_queue
 from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
+from quivermq.delivery.giving_back import release_quietly
+from quivermq.reentry import entered
 
 if TYPE_CHECKING:
     from quivermq.client.blocking.queue import RemoteQueue
@@ -43,6 +45,7 @@ class Renewer:
         """Call it again and again, until `release`. It may raise nothing."""
         self._add(name, act, period_s)
 
+    @entered
     def _add(self, name: Hashable, item: Due, period_s: float) -> None:
         with self._condition:
             now = self._clock.monotonic()
@@ -55,10 +58,22 @@ class Renewer:
                 self._wakes_at = now + period_s
                 self._condition.notify()
 
+    @entered
     def release(self, name: Hashable) -> None:
         """Let the lease run out when it does."""
         with self._condition:
             self._holding.release(name)
+
+    def give_back(self) -> None:
+        """Release every message that is held by itself: nobody can settle it any more."""
+        with self._condition:
+            held = self._holding.items()
+        for name, renewal in held:
+            if isinstance(renewal, Renewal) and isinstance(name, Delivery):
+                self.release(name)
+                if not name.is_settled:
+                    # By its receipt: whoever is at it has not settled it, and is told so.
+                    release_quietly(renewal.queue.release, [name.receipt])
 
     def close(self) -> None:
         """Renew nothing any more. Returns once the thread has ended."""

@@ -1,12 +1,17 @@
 """Runs flows: makes their calls, waits where they pause, and hands back what came of it."""
 
 import threading
+from _thread import get_ident
 from typing import TypeVar
 
 from quivermq.client.blocking.pool import Pool
 from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
+from quivermq.reentry import finish, inside, outside, postponed, refusal
 
 T = TypeVar("T")
+
+# How long a pause goes on after a signal handler has closed the connection.
+_LOOK_S = 0.5
 
 
 class Shell:
@@ -18,8 +23,12 @@ class Shell:
 
     def run(self, flow: Flow[T]) -> T:
         """The result of a flow. Raises what it raises, and Closing."""
+        thread = get_ident()
+        if thread in inside:
+            raise refusal()
         self._pool.check_open()
         try:
+            inside.add(thread)
             step = next(flow)
             while True:
                 try:
@@ -32,21 +41,37 @@ class Shell:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            inside.discard(thread)
+            if postponed:
+                finish(thread)
 
     def _outcome(self, step: Step) -> Outcome:
         if isinstance(step, Call):
             return self._pool.exchange(step)
         if isinstance(step, Act):
-            step.call()
+            with outside():
+                step.call()
             return None
-        # Closing the connection ends a pause as well.
-        self._closed.wait(step.seconds)
-        self._pool.check_open()
+        left = step.seconds
+        while left > 0:
+            # Closing the connection ends a pause as well, at once or, in a signal handler, soon.
+            self._closed.wait(min(left, _LOOK_S))
+            self._pool.check_open()
+            left -= _LOOK_S
         return None
 
     def check_open(self) -> None:
         """Raise Closing once the connection was closed."""
         self._pool.check_open()
+
+    def interrupt(self) -> None:
+        """Let whatever waits for the broker end soon. A signal handler may call this at any moment."""
+        self._pool.interrupt()
+
+    def resume(self) -> None:
+        """Let the calls be made that are left to make before everything ends."""
+        self._pool.resume()
 
     def close(self) -> None:
         """End everything that runs."""

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quivermq.client.core.queue import QueueCalls
@@ -11,7 +11,10 @@ from quivermq.client.core.received import Received
 from quivermq.client.core.renewing import Renewal
 from quivermq.client.core.window import TELL_S, Batch, Window
 from quivermq.delivery.delivery import Delivery
-from quivermq.errors import Closing, LeaseExpired, QuiverError, Unreachable
+from quivermq.delivery.giving_back import release_quietly
+from quivermq.errors import Closing, QuiverError
+from quivermq.reentry import holding, soon
+from quivermq.topic.incoming import Period
 
 if TYPE_CHECKING:
     from quivermq.client.blocking.connection import Connection
@@ -32,8 +35,8 @@ class Stream:
         connection: "Connection",
         queue: "RemoteQueue",
         calls: QueueCalls,
-        timeout: float | None,
-        lease: float | None,
+        timeout: Period | None,
+        lease: Period | None,
         prefetch: int,
     ) -> None:
         self._connection = connection
@@ -65,21 +68,27 @@ class Stream:
                 for message in batch.messages:
                     yield message
                     batch.passed += 1
+                    if self._is_closed:
+                        raise Closing("the connection was closed: what the stream held is released")
                 self._window.took(monotonic() - begun)
             is_whole = True
         finally:
-            self._close(is_whole=is_whole)
+            # The garbage collector may be who ends it, in the middle of another call.
+            soon(partial(self._end, is_whole=is_whole))
+        self._check()
 
     # The loop.
 
     def _next(self) -> Batch[Delivery] | None:
-        with self._changed:
-            batch = self._window.begin()
-            while batch is None and self._is_fetching and self._error is None:
-                self._changed.wait()
+        # A signal handler that closes the connection has to wait for it: the threads want the same locks.
+        with holding():
+            with self._changed:
                 batch = self._window.begin()
-            self._check()
-        return self._waited_for() if batch is None else self._begun(batch)
+                while batch is None and self._is_fetching and self._error is None:
+                    self._changed.wait()
+                    batch = self._window.begin()
+                self._check()
+            return self._waited_for() if batch is None else self._begun(batch)
 
     def _waited_for(self) -> Batch[Delivery] | None:
         """What comes first. Nothing is left unsaid meanwhile."""
@@ -185,8 +194,16 @@ class Stream:
 
     # The end.
 
-    def _close(self, *, is_whole: bool) -> None:
+    def close(self) -> None:
+        """End it from outside, because the connection is closed: the loop hears of it when it goes on."""
+        self._end(is_whole=False, is_loop=False)
+
+    def _end(self, *, is_whole: bool, is_loop: bool = True) -> None:
         """Acknowledge what was passed, and give back what was not."""
+        with holding():
+            self._end_all(is_whole=is_whole, is_loop=is_loop)
+
+    def _end_all(self, *, is_whole: bool, is_loop: bool) -> None:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -195,11 +212,14 @@ class Stream:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self.tell()
-        # A lease that is lost needs no giving back.
-        with suppress(LeaseExpired, Closing, Unreachable):
-            self._queue.nack(self._window.rest(), delay=0, reason="stream closed")
-        if is_whole:
-            self._check()
-        elif isinstance(self._error, QuiverError) and not isinstance(self._error, Closing):
+        with self._changed:
+            rest = self._window.rest()
+        if is_loop:
+            release_quietly(self._queue.release, rest)
+        else:
+            # By their receipts: the loop has not settled what it is at, and is told so.
+            release_quietly(self._queue.release, [message.receipt for message in rest])
+        is_told = is_whole or self._error is None or isinstance(self._error, Closing)
+        if not is_told and isinstance(self._error, QuiverError):
             # There is another error already, or nobody to hear of it.
             logger.warning("could not acknowledge messages of %s: %s", self._queue.topic, self._error)

@@ -13,7 +13,11 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.engine.looking import StoredMessage
 from quivermq.errors import Closing
 from quivermq.group.assignment import TopicPartition
-from quivermq.topic.incoming import check_number, seconds_us
+from quivermq.reentry import entered, entering, is_inside, soon
+from quivermq.topic.incoming import Period, check_number, seconds_of
+
+# How long `poll` goes on after a signal handler has closed the consumer.
+_LOOK_S = 0.5
 
 
 class RemoteConsumer:
@@ -30,6 +34,7 @@ class RemoteConsumer:
         self._run = shell.run
         self._condition = threading.Condition()
         self._closed = threading.Event()
+        self._is_ending = False
         self._threads: list[threading.Thread] = []
         self._membership = Membership(calls, options, self._condition, self._start_fetching)
         self._start(self._beat, "quiver-heartbeat")
@@ -41,7 +46,7 @@ class RemoteConsumer:
 
     # Messages.
 
-    def poll(self, timeout: float = 1.0, max_messages: int | None = None) -> list[StoredMessage]:
+    def poll(self, timeout: Period = 1.0, max_messages: int | None = None) -> list[StoredMessage]:
         """The next messages, an empty list when none came within `timeout` seconds.
 
         What the previous call returned is finished with this one. Here partitions are taken over and given
@@ -51,20 +56,21 @@ class RemoteConsumer:
         membership = self._membership
         count = membership.options.max_poll if max_messages is None else max_messages
         check_number("max_messages", count, 1, 1_000_000)
-        seconds_us("timeout", timeout, lowest=0)
+        wait_s = seconds_of("timeout", timeout, lowest=0)
         membership.finish()
         self._run(membership.commit_if_due())
-        end = membership.clock.monotonic() + timeout
+        end = membership.clock.monotonic() + wait_s
         while True:
             if not self._run(membership.rebalance()):
                 self._closed.wait(PAUSE_S)
-            with self._condition:
+            with entering(), self._condition:
                 messages = membership.take(count)
                 left = end - membership.clock.monotonic()
                 if messages or left <= 0:
                     return messages
                 if not membership.is_to_sync:
-                    self._condition.wait(left)
+                    # Nobody can wake it out of a signal handler: then it has to look for itself.
+                    self._condition.wait(min(left, _LOOK_S))
             self._check_open()
 
     def __iter__(self) -> Iterator[StoredMessage]:
@@ -79,10 +85,12 @@ class RemoteConsumer:
         """The partitions that it has now."""
         return self._membership.assignment
 
+    @entered
     def position(self, topic: str, partition: int, priority: str = "normal") -> int:
         """The next offset that `poll` returns of a lane. Raises InvalidRequest."""
         return self._membership.position(topic, partition, priority)
 
+    @entered
     def seek(self, topic: str, partition: int, offset: int, priority: str = "normal") -> None:
         """Go on from elsewhere in a lane; the next commit is of that place. Raises InvalidRequest."""
         self._membership.seek(topic, partition, offset, priority)
@@ -133,8 +141,14 @@ class RemoteConsumer:
 
     def end(self, *, is_finished: bool) -> None:
         """As `close`. Unless it `is_finished`, what was returned last is not committed, and comes again."""
+        if is_inside():
+            # Out of a signal handler that has interrupted another call of this thread.
+            self._is_ending = True
+            soon(lambda: self.end(is_finished=is_finished))
+            return
         if self._closed.is_set():
             return
+        self._is_ending = False
         if is_finished:
             self._membership.finish()
         with suppress(Closing):
@@ -142,13 +156,13 @@ class RemoteConsumer:
         self._closed.set()
         with suppress(Closing):
             self._run(self._membership.leave())
-        with self._condition:
+        with entering(), self._condition:
             self._condition.notify_all()
         for thread in self._threads:
             thread.join()
 
     def _check_open(self) -> None:
-        if self._closed.is_set():
+        if self._closed.is_set() or self._is_ending:
             raise Closing(f"the consumer of group {self.group} was closed: make another one")
 
     def __enter__(self) -> Self:

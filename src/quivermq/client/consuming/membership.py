@@ -325,7 +325,7 @@ class Membership:
     @property
     def beat_s(self) -> float:
         """How long from one heartbeat to the next."""
-        return self.options.session_timeout_ms / 1000 / 4
+        return self.options.beat_s
 
     def beat(self) -> Flow[None]:
         """Say that it lives, and hear whether there is a reason to sync. Raises Closing."""

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from quivermq.client.core.choice import check_choice
 from quivermq.errors import InvalidRequest
 from quivermq.group.assignment import TopicPartition
+from quivermq.settings import ClientSettings
 from quivermq.topic.incoming import check_number
 from quivermq.topic.names import Pattern, check_group_name, check_topic_name, is_pattern
 
@@ -31,6 +32,8 @@ class ConsumerOptions:
     on_revoked: Callback | None = None
     max_poll: int = 500
     session_timeout_ms: int = 30_000
+    heartbeat_ms: int | None = None
+    """By default a quarter of that."""
 
     def __post_init__(self) -> None:
         if not self.topics:
@@ -47,8 +50,30 @@ class ConsumerOptions:
             check_number("auto_commit_ms", self.auto_commit_ms, 0, _HOUR_MS)
         check_number("max_poll", self.max_poll, 1, 100_000)
         check_number("session_timeout_ms", self.session_timeout_ms, 100, _HOUR_MS)
+        if self.heartbeat_ms is not None:
+            check_number("heartbeat_ms", self.heartbeat_ms, 10, _HOUR_MS)
+            if self.heartbeat_ms >= self.session_timeout_ms:
+                raise InvalidRequest(
+                    f"heartbeat_ms is {self.heartbeat_ms} and must be less than session_timeout_ms,"
+                    f" which is {self.session_timeout_ms}"
+                )
+
+    @property
+    def beat_s(self) -> float:
+        """How long from one heartbeat to the next."""
+        return (self.heartbeat_ms or self.session_timeout_ms / 4) / 1000
 
 
 def names_of(topics: str | Iterable[str]) -> list[str]:
     """A name or a list of names, as a list."""
     return [topics] if isinstance(topics, str) else list(topics)
+
+
+def session_of(
+    settings: ClientSettings, session_timeout_ms: int | None, heartbeat_ms: int | None
+) -> tuple[int, int | None]:
+    """After how long without a word a consumer has left, and how often it says one: as told, or as set."""
+    return (
+        settings.session_timeout_ms if session_timeout_ms is None else session_timeout_ms,
+        settings.heartbeat_ms if heartbeat_ms is None else heartbeat_ms,
+    )

@@ -20,6 +20,9 @@ class Holding(Generic[T]):
         """It comes due no more."""
         self._held.pop(name, None)
 
+    def items(self) -> list[tuple[Hashable, T]]:
+        return [(name, item) for name, (item, _, _) in self._held.items()]
+
     @property
     def next_due(self) -> float | None:
         return min((due for _, _, due in self._held.values()), default=None)

@@ -22,6 +22,7 @@ class ToldTopic(NamedTuple):
     created_us: int
     settings: TopicSettings
     lanes: list[LaneBounds]
+    dead_letters_of: str | None
 
 
 class FramePage(NamedTuple):
@@ -43,7 +44,8 @@ class LogCalls:
         """One topic and its lanes. Raises TopicNotFound."""
         told = yield from self._topics.told(name)
         lanes = [LaneBounds(**lane) for lane in told["lanes"]]
-        return ToldTopic(told["created_at"], TopicSettings.from_json(told["settings"]), lanes)
+        settings = TopicSettings.from_json(told["settings"])
+        return ToldTopic(told["created_at"], settings, lanes, told["dead_letters_of"])
 
     def frames(
         self, topic: str, partition: int, priority: str, offset: int, limit: int = FRAME_MESSAGES_MAX

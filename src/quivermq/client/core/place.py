@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from quivermq.delivery.lease import Lease
+from quivermq.topic.incoming import Period
+
 # An offset and the token of its lease.
 Claim = tuple[int, int]
 
@@ -16,16 +19,28 @@ class Place:
         self.partition = partition
         self.group = group
 
+    def is_last_attempt(self, lease: Lease) -> bool:
+        """Whether a delivery that fails becomes a dead letter: the broker said so."""
+        return bool(lease.is_last)
+
     def ack_one(self, lane: int, offset: int, token: int) -> None:
         raise NotImplementedError("an asynchronous delivery settles through its queue")
 
     def nack(
-        self, lane: int, claims: Sequence[Claim], delay: float | None, reason: str | None, error: str | None
+        self,
+        lane: int,
+        claims: Sequence[Claim],
+        delay: Period | None,
+        reason: str | None,
+        error: str | None,
     ) -> None:
+        raise NotImplementedError("an asynchronous delivery settles through its queue")
+
+    def release(self, lane: int, claims: Sequence[Claim]) -> None:
         raise NotImplementedError("an asynchronous delivery settles through its queue")
 
     def reject(self, lane: int, claims: Sequence[Claim], reason: str | None, error: str | None) -> None:
         raise NotImplementedError("an asynchronous delivery settles through its queue")
 
-    def extend(self, lane: int, claims: Sequence[Claim], seconds: float) -> None:
+    def extend(self, lane: int, claims: Sequence[Claim], seconds: Period) -> None:
         raise NotImplementedError("an asynchronous delivery settles through its queue")

@@ -9,12 +9,13 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import checked, decoded, encoded, message_json, milliseconds, path_of, put_of
 from quivermq.engine import TopicInfo
 from quivermq.errors import InvalidRequest
-from quivermq.frame import codec_named, encode
+from quivermq.frame import compression_of, encode
 from quivermq.log.limits import check_durability
 from quivermq.settings import Durability
 from quivermq.topic.incoming import Message, message_bytes, moment_us
 from quivermq.topic.partition import LANE_NUMBERS, lane_number
 from quivermq.topic.put import Put, Puts
+from quivermq.topic.settings import TopicSettings
 
 # As the embedded queue cuts its batches; a frame of that size is within the limits of any broker.
 FRAME_MESSAGES_MAX = 10_000
@@ -84,7 +85,8 @@ class Publishing:
     def _put_values(
         self, values: list[bytes], info: TopicInfo | None, durability: Durability | None
     ) -> Flow[Sequence[Put]]:
-        codec = codec_named("none" if info is None else info.settings.codec)
+        settings = TopicSettings() if info is None else info.settings
+        codec = compression_of(settings.codec, settings.compression_level, settings.compression_bytes_min)
         frame = encode(values, timestamp=self._topics.clock.now_us(), codec=codec)
         put = yield from self._ask(self._call(bytes(frame), FRAME, durability))
         assert put.offset is not None, "a frame is never delayed"
@@ -135,7 +137,11 @@ def _raw_call(path: str, message: Message, durability: Durability | None) -> Cal
     ]
     periods = [
         (name, None if seconds is None else milliseconds(seconds))
-        for name, seconds in (("ttl_ms", message.ttl), ("delay_ms", message.delay))
+        for name, seconds in (
+            ("ttl_ms", message.ttl),
+            ("delay_ms", message.delay),
+            ("dedup_window_ms", message.dedup_window),
+        )
     ]
     plain = [
         ("priority", None if message.priority == "normal" else message.priority),

@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import groupby, product
+from dataclasses import asdict
+from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quivermq.client.core.call import DELIVERY, Call, Flow
 from quivermq.client.core.failure import failure_of
@@ -15,6 +16,7 @@ from quivermq.client.core.retry import asked
 from quivermq.client.core.settling import Claims, wrong
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import (
+    dead_letter_of,
     decoded,
     encoded,
     message_json,
@@ -25,14 +27,16 @@ from quivermq.client.core.wire import (
     stored_message_of,
     wanted_query,
 )
-from quivermq.delivery.dead_letters import DeadLetter, dead_letter
+from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.lease import parse_receipt
 from quivermq.engine.archived import EVERYTHING
 from quivermq.engine.editing import Edits, check_edits
+from quivermq.engine.in_flight import InFlight, check_after
 from quivermq.engine.looking import StoredMessage, check_timeline, wanted_of
 from quivermq.engine.reasons import DeadLetterReason, merged
-from quivermq.engine.stats import QueueStats
+from quivermq.engine.stats import QueueStats, stats_of_all
+from quivermq.engine.tables import Page, Part, check_arrow, is_behind, table_of
 from quivermq.errors import (
     GroupNotFound,
     InvalidName,
@@ -45,28 +49,27 @@ from quivermq.errors import (
     Unavailable,
     Unreachable,
 )
-from quivermq.frame import OFFSET_MAX, Record, Wanted
+from quivermq.frame import OFFSET_MAX, Wanted
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.incoming import (
     Message,
     Moment,
+    Period,
     check_ids,
     check_limit,
     check_number,
     moment_us,
+    seconds_of,
     seconds_us,
 )
 from quivermq.topic.names import (
-    DEAD_LETTER_SUFFIX,
     Pattern,
     check_group_name,
     check_topic_name,
-    dead_letter_name,
-    is_dead_letter_topic,
     is_pattern,
 )
-from quivermq.topic.partition import LANE_NUMBERS, LANES, lane_number
+from quivermq.topic.partition import LANE_NUMBERS, lane_number
 from quivermq.topic.put import Put
 from quivermq.topic.settings import PARTITIONS_MAX
 
@@ -82,6 +85,9 @@ _lease_of = attrgetter("_lease")
 
 Filter = Callable[[DeadLetter], bool]
 Held = Delivery | str | Iterable[Delivery | str]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 logger = logging.getLogger(__name__)
 
 MakePlace = Callable[[str, int, str], Place]
@@ -120,18 +126,20 @@ class QueueCalls:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         priority: str = "normal",
-        ttl: float | None = None,
-        delay: float | None = None,
+        ttl: Period | None = None,
+        delay: Period | None = None,
         deliver_at: Moment | None = None,
         dedup_id: str | None = None,
+        dedup_window: Period | None = None,
         timestamp: Moment | None = None,
         partition: int | None = None,
         durability: Durability | None = None,
     ) -> Flow[Put]:
         self._check_single("put into")
         message = Message(
-            value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition
-        )
+            value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition,
+            dedup_window,
+        )  # fmt: skip
         return (yield from self._publishing.put(message, durability))
 
     def put_many(
@@ -151,23 +159,27 @@ class QueueCalls:
         self._check_single("put into")
         return (yield from self._publishing.put_frame(frame, partition, priority, durability))
 
+    def sync(self) -> Flow[None]:
+        self._check_single("sync")
+        yield from self._topics.ask("POST", f"{self._path}/sync", is_repeatable=True)
+
     # Out.
 
-    def get(self, timeout: float | None = 0, *, lease: float | None = None) -> Flow[Delivery | None]:
+    def get(self, timeout: Period | None = 0, *, lease: Period | None = None) -> Flow[Delivery | None]:
         found = yield from self._take(1, timeout, lease)
         return found[0] if found else None
 
     def get_many(
-        self, count: int, timeout: float | None = 0, *, lease: float | None = None
+        self, count: int, timeout: Period | None = 0, *, lease: Period | None = None
     ) -> Flow[list[Delivery]]:
         return (yield from self._take(count, timeout, lease))
 
-    def pop(self, timeout: float | None = 0) -> Flow[Delivery | None]:
+    def pop(self, timeout: Period | None = 0) -> Flow[Delivery | None]:
         found = yield from self._take(1, timeout, None, pop=True)
         return found[0] if found else None
 
     def _take(
-        self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
+        self, count: int, timeout: Period | None, lease: Period | None, *, pop: bool = False
     ) -> Flow[list[Delivery]]:
         """What is there, or, when nothing is, what comes first within `timeout` seconds."""
         check_number("count", count, 1, MANY_MAX)
@@ -182,7 +194,7 @@ class QueueCalls:
         return found
 
     def receive(
-        self, count: int, timeout: float | None, lease: float | None, *, pop: bool = False
+        self, count: int, timeout: Period | None, lease: Period | None, *, pop: bool = False
     ) -> Flow[Received]:
         """As many as one answer holds, waiting for the first."""
         wish: dict[str, Any] = {"max": count}
@@ -190,10 +202,8 @@ class QueueCalls:
             wish["lease_ms"] = max(1, seconds_us("lease", lease, lowest=0.001) // 1000)
         if pop:
             wish["pop"] = True
-        if timeout is not None:
-            seconds_us("timeout", timeout, lowest=0)
         clock = self._topics.clock
-        end = None if timeout is None else clock.monotonic() + timeout
+        end = None if timeout is None else clock.monotonic() + seconds_of("timeout", timeout, lowest=0)
         while True:
             wait_s = _WAIT_S_MAX if end is None else min(_WAIT_S_MAX, max(0.0, end - clock.monotonic()))
             try:
@@ -231,10 +241,10 @@ class QueueCalls:
             place = self._places[topic, partition] = self._make_place(topic, partition, self.group)
         return place
 
-    def lease_s(self, topic: str, lease: float | None) -> Flow[float]:
+    def lease_s(self, topic: str, lease: Period | None) -> Flow[float]:
         """How long a lease lasts, as given or as the topic is set."""
         if lease is not None:
-            return lease
+            return seconds_of("lease", lease, lowest=0.001)
         info = yield from self._topics.remembered(topic)
         return _DEFAULT_LEASE_S if info is None else info.settings.lease_ms / 1000
 
@@ -244,18 +254,26 @@ class QueueCalls:
         return (yield from self.settle("ack", self.claims_of(held), {}))
 
     def nack(
-        self, held: Held, delay: float | None = None, reason: str | None = None, *, error: str | None = None
+        self,
+        held: Held,
+        delay: Period | None = None,
+        reason: str | None = None,
+        *,
+        error: str | None = None,
     ) -> Flow[None]:
         fields = self.nack_fields(delay, reason, error)
         return (yield from self.settle("nack", self.claims_of(held), fields))
 
+    def release(self, held: Held) -> Flow[None]:
+        return (yield from self.settle("release", self.claims_of(held), {}))
+
     def reject(self, held: Held, reason: str | None = None, *, error: str | None = None) -> Flow[None]:
         return (yield from self.settle("reject", self.claims_of(held), self.reject_fields(reason, error)))
 
-    def extend(self, held: Held, seconds: float) -> Flow[None]:
+    def extend(self, held: Held, seconds: Period) -> Flow[None]:
         return (yield from self.settle("extend", self.claims_of(held), self.extend_fields(seconds)))
 
-    def nack_fields(self, delay: float | None, reason: str | None, error: str | None) -> Mapping[str, Any]:
+    def nack_fields(self, delay: Period | None, reason: str | None, error: str | None) -> Mapping[str, Any]:
         """What a nack tells besides what it is about. Raises InvalidRequest, like the next two."""
         story = _story(reason, error)
         if delay is None:
@@ -266,7 +284,7 @@ class QueueCalls:
     def reject_fields(self, reason: str | None, error: str | None) -> Mapping[str, Any]:
         return _story(reason, error)
 
-    def extend_fields(self, seconds: float) -> Mapping[str, Any]:
+    def extend_fields(self, seconds: Period) -> Mapping[str, Any]:
         return {"lease_ms": max(1, seconds_us("seconds", seconds, lowest=0.001) // 1000)}
 
     def settle(self, act: str, claims: Claims, fields: Mapping[str, Any]) -> Flow[None]:
@@ -343,7 +361,7 @@ class QueueCalls:
             raise InvalidRequest(f"the message was delivered to group {group}, and this is {self.group}")
 
     def _check_topic(self, topic: str) -> None:
-        is_ours = topic == self.topic if self._pattern is None else self._pattern.matches(topic)
+        is_ours = topic == self.topic if self._pattern is None else self._pattern.looks_like(topic)
         if not is_ours:
             raise InvalidRequest(f"the message is one of {topic}, not of {self.topic}")
 
@@ -422,6 +440,36 @@ class QueueCalls:
                 return found[:limit]
             offset = str(told["next"])
 
+    def to_arrow(
+        self,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        limit: int | None = None,
+        priority: str | None = None,
+    ) -> Flow["pa.Table"]:
+        check_arrow()
+        part = Part(partition, start, end, limit, priority)
+        self._check_single("read")
+        pages = part.pages((yield from self._topics.topic(self.topic)).settings.partitions)
+        try:
+            page = next(pages)
+            while True:
+                page = pages.send((yield from self._page(page)))
+        except StopIteration as stop:
+            return table_of(stop.value)
+
+    def _page(self, page: Page) -> Flow[list[StoredMessage]]:
+        try:
+            return (
+                yield from self._read(self.topic, page.partition, page.start, page.limit, page.priority)
+            )
+        except OffsetOutOfRange as error:
+            if is_behind(error, page):
+                return []
+            raise
+
     def peek(self, limit: int = 1) -> Flow[list[StoredMessage]]:
         check_number("limit", limit, 0, MANY_MAX)
         self._check_single("peek into")
@@ -429,11 +477,19 @@ class QueueCalls:
         return list(map(stored_message_of, told))
 
     def _listed(
-        self, path: str, name: str, limit: int | None, after: Callable[[Mapping[str, Any]], str]
+        self,
+        path: str,
+        name: str,
+        limit: int | None,
+        after: Callable[[Mapping[str, Any]], str],
+        wanted_too: Mapping[str, str] | None = None,
+        begin: str | None = None,
     ) -> Flow[list[Mapping[str, Any]]]:
         """A whole list, page by page; `after` tells where one goes on."""
         found: list[Mapping[str, Any]] = []
-        query: dict[str, str] = {}
+        query = dict(wanted_too or {})
+        if begin is not None:
+            query["after"] = begin
         while True:
             # Even a look at nothing says whether the topic is there.
             wanted = _LISTED_MAX if limit is None else min(max(1, limit - len(found)), _LISTED_MAX)
@@ -451,17 +507,10 @@ class QueueCalls:
         if self._pattern is None:
             return (yield from self._stats_of(self.topic))
         each: list[QueueStats] = []
-        for topic in filter(self._pattern.matches, (yield from self._topics.topics())):
-            each += [(yield from self._stats_of(topic))]
-        return QueueStats(
-            self.topic,
-            self.group,
-            pending=sum(stats.pending for stats in each),
-            in_flight=sum(stats.in_flight for stats in each),
-            retrying=sum(stats.retrying for stats in each),
-            delayed=sum(stats.delayed for stats in each),
-            dead_letters=sum(stats.dead_letters for stats in each),
-        )
+        for topic, origin in sorted((yield from self._topics.origins()).items()):
+            if self._pattern.matches(topic, origin):
+                each += [(yield from self._stats_of(topic))]
+        return stats_of_all(self.topic, self.group, each)
 
     def _stats_of(self, topic: str) -> Flow[QueueStats]:
         try:
@@ -476,30 +525,61 @@ class QueueCalls:
                 pending=stats.messages,
                 delayed=stats.delayed,
                 dead_letters=stats.dead_letters,
+                state="waiting" if stats.messages else "idle",
             )
         except TopicNotFound:
             # And a topic that nobody has made yet is empty.
             return QueueStats(topic, self.group)
 
+    def deliveries_in_flight(self, limit: int, after: InFlight | None) -> Flow[list[InFlight]]:
+        check_number("limit", limit, 0, MANY_MAX)
+        check_after(after)
+        topics = [self.topic]
+        if self._pattern is not None:
+            told = (yield from self._topics.origins()).items()
+            topics = sorted([name for name, origin in told if self._pattern.matches(name, origin)])
+        found: list[InFlight] = []
+        for topic in topics:
+            if len(found) < limit and (after is None or topic >= after.topic):
+                behind = after if after is not None and after.topic == topic else None
+                found += yield from self._in_flight(topic, limit - len(found), behind)
+        return found
+
+    def _in_flight(self, topic: str, limit: int, after: InFlight | None) -> Flow[list[InFlight]]:
+        path = path_of("topics", topic, "groups", self.group, "deliveries")
+        begin = None if after is None else _place_of(asdict(after))
+        try:
+            told = yield from self._listed(
+                path, "deliveries", limit, _place_of, {"state": "in_flight"}, begin
+            )
+        except NotFound:
+            # As embedded: nobody has anything of a topic, or for a group, that is not there.
+            return []
+        return [
+            InFlight(
+                topic,
+                each["partition"],
+                each["priority"],
+                each["offset"],
+                each["attempt"],
+                each["owner"],
+                each["time"],
+                each["first_delivered_at"],
+                each["last_delivered_at"],
+            )
+            for each in told
+        ]
+
     def dead_letters(self, limit: int | None = None) -> Flow[list[DeadLetter]]:
         check_limit(limit)
         self._check_single("ask for the dead letters of")
-        graves = self.topic if is_dead_letter_topic(self.topic) else dead_letter_name(self.topic)
-        info = yield from self._topics.remembered(graves)
-        found: list[DeadLetter] = []
-        # They are messages of a topic like any other, and their headers tell all there is to know.
-        places = product(range(0 if info is None else info.partitions), LANES)
-        for partition, priority in places:
-            left = OFFSET_MAX if limit is None else limit - len(found)
-            if left:
-                found += yield from self._buried(graves, partition, priority, left)
-        return found
-
-    def _buried(self, graves: str, partition: int, priority: str, limit: int) -> Flow[list[DeadLetter]]:
-        fallback = graves.removesuffix(DEAD_LETTER_SUFFIX)
-        lane = LANE_NUMBERS[priority]
-        stored = yield from self._read(graves, partition, None, limit, priority)
-        return [dead_letter(Record(*message[3:]), partition, lane, fallback) for message in stored]
+        try:
+            told = yield from self._listed(
+                f"{self._path}/dead-letters", "messages", limit, itemgetter("id")
+            )
+        except TopicNotFound:
+            return []
+        return list(map(dead_letter_of, told))
 
     def dead_letter_reasons(self) -> Flow[list[DeadLetterReason]]:
         self._check_single("ask for the dead letters of")
@@ -612,6 +692,50 @@ class QueueCalls:
         except NotFound:
             return False
         return True
+
+    def cancel_many(self, scheduled_ids: Collection[str]) -> Flow[int]:
+        check_ids(scheduled_ids)
+        self._check_single("cancel in")
+        ids, cancelled = list(scheduled_ids), 0
+        try:
+            for start in range(0, len(ids), _IDS_MAX):
+                wish = {"ids": ids[start : start + _IDS_MAX]}
+                answer = yield from self._topics.ask("POST", f"{self._path}/scheduled/cancel", wish)
+                cancelled += decoded(answer.body)["cancelled"]
+        except TopicNotFound:
+            return 0
+        return cancelled
+
+    def deliver_now(self, scheduled_id: str) -> Flow[bool]:
+        self._check_single("deliver in")
+        if not scheduled_id or type(scheduled_id) is not str:
+            return False
+        try:
+            path = path_of("topics", self.topic, "scheduled", scheduled_id, "deliver")
+            yield from self._topics.ask("POST", path)
+        except NotFound:
+            return False
+        return True
+
+    def purge(self) -> Flow[int]:
+        self._check_single("purge")
+        answer = yield from self._topics.ask("POST", f"{self._path}/purge")
+        purged: int = decoded(answer.body)["purged"]
+        return purged
+
+    def pause(self) -> Flow[None]:
+        self._check_single("pause a group of")
+        yield from self._topics.ask("POST", f"{self._group_path}/pause", is_repeatable=True)
+
+    def resume(self) -> Flow[None]:
+        self._check_single("resume a group of")
+        yield from self._topics.ask("POST", f"{self._group_path}/resume", is_repeatable=True)
+
+    def retry_now(self) -> Flow[int]:
+        self._check_single("retry in")
+        answer = yield from self._topics.ask("POST", f"{self._group_path}/retry")
+        retried: int = decoded(answer.body)["retried"]
+        return retried
 
 
 def _story(reason: str | None, error: str | None) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Received:
             # The same class as the embedded queue's: it asks its cursor to settle it, whatever that is.
             place = cast(Settlement, place_of(lease["topic"], lease["partition"]))
             held = Lease(lease["attempt"], lease["deadline"], int(lease["token"], 16))
+            held.is_last = lease["is_last_attempt"]
             lane = LANE_NUMBERS[lease["priority"]]
             deliveries += map(Delivery, records, repeat(held), repeat(place), repeat(lane))
         return deliveries

@@ -15,6 +15,7 @@ from quivermq.client.core.wire import (
     path_of,
     producer_state_of,
     progress_json,
+    put_of,
     report_of,
     topic_stats_of,
 )
@@ -24,11 +25,12 @@ from quivermq.disk import Buffer
 from quivermq.engine import Compacted, TopicInfo
 from quivermq.engine.stats import EngineStats, TopicStats
 from quivermq.errors import GroupNotFound, InvalidRequest, TopicNotFound
+from quivermq.frame import parse_header
 from quivermq.log import Replaced, Report
 from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.incoming import check_number
 from quivermq.topic.names import check_group_name, check_topic_name
-from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState
+from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState, Put
 from quivermq.topic.settings import TopicSettings
 
 # Settings that others change are noticed after so long.
@@ -62,9 +64,11 @@ class TopicCalls:
         )
         return (yield from asked(call, self.retry))
 
-    def create_topic(self, name: str, **settings: Any) -> Flow[None]:
+    def create_topic(self, name: str, *, exist_ok: bool = False, **settings: Any) -> Flow[None]:
         check_topic_name(name)
-        yield from self.ask("POST", "/v1/topics", {**settings, "name": name})
+        wish = {**settings, "name": name} | ({"exist_ok": True} if exist_ok else {})
+        # Made by a call whose answer was lost, it is there when that is made again.
+        yield from self.ask("POST", "/v1/topics", wish, is_repeatable=exist_ok)
 
     def alter_topic(self, name: str, **settings: Any) -> Flow[None]:
         check_topic_name(name)
@@ -80,10 +84,16 @@ class TopicCalls:
         answer = yield from self.ask("GET", "/v1/topics")
         return sorted(topic["name"] for topic in decoded(answer.body)["topics"])
 
+    def origins(self) -> Flow[dict[str, str | None]]:
+        """All topics, each with the topic whose dead letters it has, if it has any."""
+        answer = yield from self.ask("GET", "/v1/topics")
+        told = decoded(answer.body)["topics"]
+        return {topic["name"]: topic["dead_letters_of"] for topic in told}
+
     def topic(self, name: str) -> Flow[TopicInfo]:
         told = yield from self.told(name)
         settings = TopicSettings.from_json(told["settings"])
-        info = TopicInfo(name, settings.partitions, settings)
+        info = TopicInfo(name, settings.partitions, settings, told.get("dead_letters_of"))
         self._remembered[name] = (self.clock.monotonic(), info)
         return info
 
@@ -152,6 +162,21 @@ class TopicCalls:
         count: int = decoded(answer.body)["adopted"]
         return count
 
+    def adopt_dead_letters(
+        self, topic: str, frame: Buffer, *, partition: int = 0, priority: str = "normal"
+    ) -> Flow[Put]:
+        check_topic_name(topic)
+        call = Call(
+            "POST",
+            path_of("topics", topic, "dead-letters"),
+            {"partition": str(partition), "priority": priority},
+            bytes(frame),
+            FRAME,
+            # The broker knows a producer's frame again, should it come twice.
+            is_repeatable=bool(parse_header(frame).producer_id),
+        )
+        return put_of(decoded((yield from asked(call, self.retry)).body))
+
     def replace_segment(
         self,
         topic: str,
@@ -174,6 +199,9 @@ class TopicCalls:
         )
         told = decoded((yield from asked(call, self.retry)).body)
         return Replaced(told["bytes_before"], told["bytes_after"])
+
+    def sync(self) -> Flow[None]:
+        yield from self.ask("POST", "/v1/sync", is_repeatable=True)
 
     def stats(self) -> Flow[EngineStats]:
         answer = yield from self.ask("GET", "/v1/stats")

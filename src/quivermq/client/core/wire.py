@@ -4,6 +4,7 @@ import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,17 @@ from urllib.parse import quote
 
 from quivermq.clock import SteadyClock, SystemClock
 from quivermq.delivery.adoption import Progress
+from quivermq.delivery.dead_letters import DeadLetter, story_headers
 from quivermq.engine import Compacted
 from quivermq.engine.looking import StoredMessage
-from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
+from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.errors import QuiverError
 from quivermq.frame import Wanted
 from quivermq.log.verify import Finding, Report
 from quivermq.settings import StorageSettings
 from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.delay import Scheduled
-from quivermq.topic.incoming import Incoming, Message, check_message, moment_us
+from quivermq.topic.incoming import Incoming, Message, Period, check_message, moment_us
 from quivermq.topic.put import FirstFrame, ProducerState, Put
 from quivermq.topic.settings import PARTITIONS_MAX, TopicSettings
 
@@ -86,6 +88,8 @@ def message_json(message: Message) -> dict[str, Any]:
         document["ttl_ms"] = milliseconds(message.ttl)
     if message.delay is not None:
         document["delay_ms"] = milliseconds(message.delay)
+    if message.dedup_window is not None:
+        document["dedup_window_ms"] = milliseconds(message.dedup_window)
     if message.deliver_at is not None:
         document["deliver_at"] = moment_us("deliver_at", message.deliver_at)
     plain = {"timestamp": timestamp, "dedup_id": dedup_id, "partition": message.partition}
@@ -102,8 +106,10 @@ def wanted_query(wanted: Wanted) -> dict[str, str]:
     return query
 
 
-def milliseconds(seconds: float) -> int:
+def milliseconds(seconds: Period) -> int:
     """Seconds as the broker counts them, never less than were meant."""
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
     return ceil(round(seconds * 1000, 3))
 
 
@@ -149,6 +155,21 @@ def stored_message_of(told: Mapping[str, Any]) -> StoredMessage:
     )
 
 
+def dead_letter_of(told: Mapping[str, Any]) -> DeadLetter:
+    """A message that was given up."""
+    origin = told["origin"]
+    story = (
+        *(origin[name] for name in ("topic", "partition", "priority", "offset")),
+        *(told[name] for name in ("timestamp", "attempts", "reason", "error", "group", "died_at")),
+    )
+    headers = _headers(told)
+    by_hand = told["by_hand"]
+    if not by_hand:
+        headers |= story_headers(story)
+    letter = DeadLetter(told["id"], _value(told), _key(told), headers, *story)
+    return letter._replace(by_hand=by_hand)
+
+
 def scheduled_of(told: Mapping[str, Any]) -> Scheduled:
     """A message that waits."""
     return Scheduled(
@@ -167,7 +188,17 @@ def scheduled_of(told: Mapping[str, Any]) -> Scheduled:
 
 def queue_stats_of(told: Mapping[str, Any]) -> QueueStats:
     """How far a group has come."""
-    names = ("topic", "group", "pending", "in_flight", "retrying", "delayed", "dead_letters")
+    names = (
+        "topic",
+        "group",
+        "pending",
+        "in_flight",
+        "retrying",
+        "waiting_for_key",
+        "delayed",
+        "dead_letters",
+        "state",
+    )
     return QueueStats(**{name: told[name] for name in names})
 
 
@@ -180,6 +211,7 @@ def topic_stats_of(name: str, told: Mapping[str, Any]) -> TopicStats:
         bytes=told["bytes"],
         delayed=told["delayed"],
         dead_letters=told["dead_letters"],
+        dead_letters_of=told["dead_letters_of"],
         groups={
             group: queue_stats_of({"topic": name, "group": group, **stats})
             for group, stats in told["groups"].items()
@@ -190,7 +222,8 @@ def topic_stats_of(name: str, told: Mapping[str, Any]) -> TopicStats:
 def engine_stats_of(told: Mapping[str, Any]) -> EngineStats:
     """What there is in all topics."""
     topics = {name: topic_stats_of(name, topic) for name, topic in sorted(told["topics"].items())}
-    return EngineStats(topics, told["messages"], told["bytes"], told["free_bytes"])
+    alerts = [Alert(**alert) for alert in told["alerts"]]
+    return EngineStats(topics, told["messages"], told["bytes"], told["free_bytes"], alerts)
 
 
 def compacted_of(told: Mapping[str, Any]) -> Compacted:

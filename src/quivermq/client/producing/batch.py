@@ -4,7 +4,9 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from quivermq.errors import QuiverError, Unavailable
-from quivermq.frame import Codec, Producer, encode
+from quivermq.frame import AnyCodec, Producer, encode
+from quivermq.reentry import entered
+from quivermq.topic.incoming import Period, seconds_of
 from quivermq.topic.put import Put
 
 # A partition and a priority.
@@ -44,7 +46,7 @@ class Batch:
         assert put.offset is not None, "a frame is never delayed"
         return put._replace(offset=put.offset + index)
 
-    def encoded(self, producer: Producer, codec: Codec, ttl_ms: int | None) -> bytes:
+    def encoded(self, producer: Producer, codec: AnyCodec, ttl_ms: int | None) -> bytes:
         """The frame. The same producer makes the same bytes of it each time."""
         count, rests = len(self.values), self.rests
         rows: Sequence[Rest] = [rests.get(i, _NOTHING) for i in range(count)] if rests else ()
@@ -76,15 +78,17 @@ class Sent:
         """Whether it was stored, or given up."""
         return self._batch.is_done
 
-    def result(self, timeout: float | None = None) -> Put:
+    @entered
+    def result(self, timeout: Period | None = None) -> Put:
         """Where it is. Raises what kept it from being stored, and Unavailable after `timeout` seconds."""
         batch = self._batch
+        wait_s = None if timeout is None else seconds_of("timeout", timeout, lowest=0)
         with self._news:
-            if not self._news.wait_for(lambda: batch.is_done, timeout):
-                raise Unavailable(f"the message is still on its way after {timeout} seconds")
+            if not self._news.wait_for(lambda: batch.is_done, wait_s):
+                raise Unavailable(f"the message is still on its way after {wait_s:g} seconds")
         return batch.place_of(self._index)
 
-    def exception(self, timeout: float | None = None) -> QuiverError | None:
+    def exception(self, timeout: Period | None = None) -> QuiverError | None:
         """What kept it from being stored, or None."""
         try:
             self.result(timeout)

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from _thread import get_ident
 from collections.abc import Mapping
 from typing import Self
 
@@ -10,6 +11,8 @@ from quivermq.client.producing.batch import Sent
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.client.producing.sending import OVERHEAD_BYTES, Sending
 from quivermq.errors import Closing, Unavailable
+from quivermq.reentry import entered, finish, inside, is_inside, postponed, refusal, soon
+from quivermq.topic.incoming import Period, seconds_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,26 +54,36 @@ class RemoteProducer:
         Raises InvalidRequest and MessageTooLarge at once, Overloaded when the buffer is full and
         `when_full` is "raise", and Closing.
         """
-        sending = self._sending
-        if type(value) is not bytes or len(value) > sending.message_bytes_max:
-            value = sending.checked_value(value)
-        if key is None and headers is None and partition is None and priority == "normal":
-            size = len(value) + OVERHEAD_BYTES
-            with self._lock:
-                # What `_make_room` mostly finds, without its calls: this is the hottest line of a producer.
-                if sending.is_closed or sending.gathering.buffered_bytes + size > self._buffer_bytes:
-                    self._make_room(size)
-                batch, index, is_new = sending.add_plain(value)
-                if is_new:
-                    self._work.notify()
-        else:
-            message = sending.checked_rich(value, key, headers, priority)
-            with self._lock:
-                self._make_room(message.size)
-                batch, index, is_new = sending.add_rich(message, partition)
-                if is_new:
-                    self._work.notify()
-        return None if self._is_silent else Sent(batch, index, self._news)
+        thread = get_ident()
+        if thread in inside:
+            raise refusal()
+        try:
+            # Written out, as `entered` has it, because this is the hottest call of a producer.
+            inside.add(thread)
+            sending = self._sending
+            if type(value) is not bytes or len(value) > sending.message_bytes_max:
+                value = sending.checked_value(value)
+            if key is None and headers is None and partition is None and priority == "normal":
+                size = len(value) + OVERHEAD_BYTES
+                with self._lock:
+                    # What `_make_room` mostly finds, without its calls.
+                    if sending.is_closed or sending.gathering.buffered_bytes + size > self._buffer_bytes:
+                        self._make_room(size)
+                    batch, index, is_new = sending.add_plain(value)
+                    if is_new:
+                        self._work.notify()
+            else:
+                message = sending.checked_rich(value, key, headers, priority)
+                with self._lock:
+                    self._make_room(message.size)
+                    batch, index, is_new = sending.add_rich(message, partition)
+                    if is_new:
+                        self._work.notify()
+            return None if self._is_silent else Sent(batch, index, self._news)
+        finally:
+            inside.discard(thread)
+            if postponed:
+                finish(thread)
 
     def _make_room(self, size: int) -> None:
         """Wait until the buffer takes so many bytes more."""
@@ -83,36 +96,46 @@ class RemoteProducer:
 
     # Out.
 
-    def flush(self, timeout: float | None = None) -> None:
+    @entered
+    def flush(self, timeout: Period | None = None) -> None:
         """Return once everything sent so far is stored.
 
         Raises the first error of what could not be stored since the last flush, and Unavailable when that
         takes longer than `timeout` seconds.
         """
+        wait_s = None if timeout is None else seconds_of("timeout", timeout, lowest=0)
         with self._lock:
             waiting = self._sending.unfinished()
             self._work.notify()
-            is_done = self._news.wait_for(lambda: all(batch.is_done for batch in waiting), timeout)
+            is_done = self._news.wait_for(lambda: all(batch.is_done for batch in waiting), wait_s)
             if not is_done:
                 left = sum(len(batch.values) for batch in waiting if not batch.is_done)
-                raise Unavailable(f"{left} messages are still on their way after {timeout} seconds")
+                raise Unavailable(f"{left} messages are still on their way after {wait_s:g} seconds")
             failure, count = self._sending.take_failure()
         if failure is not None:
             logger.warning("%d messages for %s were not stored: %s", count, self.topic, failure)
             raise failure
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: Period | None = None) -> None:
         """Send what is left and end. Raises as `flush`; nothing is dropped silently."""
-        with self._lock:
-            self._sending.is_closed = True
-            self._news.notify_all()
+        if is_inside():
+            # Out of a signal handler that has interrupted another call of this thread.
+            soon(lambda: self.close(timeout))
+            return
+        self._end()
         try:
             self.flush(timeout)
         finally:
-            with self._lock:
-                self._work.notify()
+            self._end()
             if timeout is None:
                 self._thread.join()
+
+    @entered
+    def _end(self) -> None:
+        with self._lock:
+            self._sending.is_closed = True
+            self._news.notify_all()
+            self._work.notify()
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from quivermq.client.producing.identity import Identity
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.engine import TopicInfo
 from quivermq.errors import Closing, Conflict, InvalidRequest, MessageTooLarge, Overloaded, QuiverError
-from quivermq.frame import codec_named
+from quivermq.frame import compression_of
 from quivermq.log.entries import checked_entry
 from quivermq.settings import StorageSettings
 from quivermq.topic.incoming import message_bytes
@@ -26,6 +26,7 @@ from quivermq.topic.names import check_topic_name
 from quivermq.topic.partition import lane_number
 from quivermq.topic.put import Put
 from quivermq.topic.routing import Router
+from quivermq.topic.settings import TopicSettings
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +67,13 @@ class Sending:
             _LIMITS.message_bytes_max if info is None else info.settings.message_bytes_max
         )
         self._limits = _limits(self.message_bytes_max)
-        default = "none" if info is None else info.settings.codec
-        self._frame_codec = codec_named(self.options.compression or default)
+        settings = TopicSettings() if info is None else info.settings
+        self._frame_codec = compression_of(
+            self.options.compression or settings.codec,
+            # A level is meant for one codec.
+            settings.compression_level if self.options.compression in (None, settings.codec) else None,
+            settings.compression_bytes_min,
+        )
         if self._router.partitions != self._partitions:
             self._router = Router(self._partitions)
 

@@ -12,6 +12,7 @@ from quivermq.server.http import Request, Response
 from quivermq.server.routing import Route
 
 INDEX = "index.html"
+DOCS = "docs.html"
 
 # What the page may do: nothing but run its own files and talk to its own broker. No text can become
 # markup or script, because strings are refused wherever a browser would read them as such.
@@ -23,7 +24,6 @@ POLICY = (
 
 _HEADERS = {
     "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -52,6 +52,11 @@ def dashboard(broker: Broker, request: Request) -> Response:
     return _answer(broker, request, INDEX)
 
 
+def docs(broker: Broker, request: Request) -> Response:
+    """This API, for people: every call, with a form that tries it."""
+    return _answer(broker, request, DOCS)
+
+
 def dashboard_file(broker: Broker, request: Request) -> Response:
     """A file of the dashboard."""
     return _answer(broker, request, request.params["file"])
@@ -71,11 +76,12 @@ def _answer(broker: Broker, request: Request, path: str) -> Response:
 
 
 def _route(path: str, handler: Any, summary: str, **more: Any) -> Route:
-    return Route("GET", path, handler, summary=summary, scope="none", tag="dashboard", **more)
+    return Route("GET", path, handler, summary=summary, tag="dashboard", **more)
 
 
 ROUTES: list[Route] = [
     _route("/", dashboard, "The dashboard", returns={200: MEDIA_TYPES[0], 304: None}),
+    _route("/docs", docs, "Every call of the broker as a page", returns={200: MEDIA_TYPES[0], 304: None}),
     _route(
         "/dashboard/{file}",
         dashboard_file,

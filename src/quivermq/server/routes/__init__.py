@@ -15,6 +15,7 @@ from quivermq.server.routes import (
     receive,
     replacing,
     settle,
+    tending,
     topics,
 )
 from quivermq.server.routing import Route
@@ -26,6 +27,7 @@ def all_routes() -> list[Route]:
         *(topics, publish, producers, receive, settle, groups, inspecting, reading, dead_letters, members),
         adopting,
         replacing,
+        tending,
         archive,
         operations,
         dashboard,

@@ -6,14 +6,19 @@ import msgspec
 from msgspec import Meta
 
 from quivermq.delivery.adoption import ATTEMPTS_MAX, RUNS_MAX, Progress, Tried
+from quivermq.errors import InvalidRequest
+from quivermq.frame import parse_header
 from quivermq.server.broker import Broker
-from quivermq.server.http import Request, Response, json_response
+from quivermq.server.http import FRAME, Request, Response, json_response
 from quivermq.server.messages_json import PastMoment, Priority
-from quivermq.server.routing import Route
+from quivermq.server.query import PRIORITY, choice_of, number_of, number_parameter
+from quivermq.server.routes.publish import PutOut
+from quivermq.server.routing import WHOLE_BODY, Route
 from quivermq.server.shapes import Count, Offset
 from quivermq.topic.adopted_ids import ADOPTED_MAX, AdoptedId
 
 PartitionNumber = Annotated[int, Meta(ge=0, le=1023)]
+_PARTITION = number_parameter("partition", "Where they go.", 0, 1023, default=0)
 _EXAMPLE = {"position": 12, "tried": [{"start": 4, "end": 5, "attempts": 2}]}
 
 
@@ -100,15 +105,43 @@ async def adopt_ids(broker: Broker, request: Request, body: AdoptIdsIn) -> Respo
     )
 
 
+async def adopt_dead_letters(broker: Broker, request: Request) -> Response:
+    """Append a frame of messages that another queue gave up, and believe what their headers tell of it.
+
+    Which topic they are dead letters of follows from where they are, not from a header.
+    """
+    if request.content_type != FRAME:
+        raise InvalidRequest(f"the body is a frame, so its Content-Type is {FRAME}")
+    put = await broker.run(
+        broker.engine.adopt_dead_letters,
+        request.params["topic"],
+        request.body,
+        partition=number_of(request, _PARTITION),
+        priority=choice_of(request, PRIORITY),
+    )
+    return json_response({**put._asdict(), "count": parse_header(request.body).message_count})
+
+
 ROUTES: list[Route] = [
+    Route(
+        "POST",
+        "/v1/topics/{topic}/dead-letters",
+        adopt_dead_letters,
+        summary="Append dead letters of another queue",
+        tag="dead letters",
+        query=(_PARTITION, PRIORITY),
+        consumes=(FRAME,),
+        returns={200: PutOut},
+        errors=(413, 507),
+    ),
     Route(
         "POST",
         "/v1/topics/{topic}/groups/{group}/adopt",
         adopt,
         summary="Let a group go on where another queue was",
-        scope="write",
         tag="groups",
         body=AdoptIn,
+        body_bytes_max=WHOLE_BODY,
         returns={200: AdoptedOut},
         errors=(404, 416, 507),
     ),
@@ -117,9 +150,9 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/dedup_ids",
         adopt_ids,
         summary="Remember deduplication ids of another queue",
-        scope="write",
         tag="messages",
         body=AdoptIdsIn,
+        body_bytes_max=WHOLE_BODY,
         returns={200: AdoptedIdsOut},
         errors=(404, 416, 507),
     ),

@@ -23,7 +23,7 @@ from quivermq.server.query import (
     number_parameter,
     place_after,
 )
-from quivermq.server.routing import Parameter, Route
+from quivermq.server.routing import WHOLE_BODY, Parameter, Route
 from quivermq.server.shapes import (
     DeadLetterFilter,
     DeadLetterList,
@@ -40,7 +40,6 @@ from quivermq.server.shapes import (
 )
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.incoming import Message
-from quivermq.topic.names import dead_letter_name, is_dead_letter_topic
 from quivermq.topic.partition import LANES
 
 # As quivermq.topic.delay writes them: due time, bucket and offset in hexadecimal.
@@ -101,7 +100,7 @@ async def list_dead_letters(broker: Broker, request: Request) -> Response:
     """The messages of a topic that were given up, by whichever group."""
     limit, after = number_of(request, _LIMIT), place_after(request) or BEFORE_ALL
     reason, group = request.query.get("reason"), request.query.get("group")
-    graves = _graves(broker.engine, request.params["topic"])
+    graves = await broker.run(_graves, broker.engine, request.params["topic"])
 
     def look() -> DeadLetterList:
         if graves is None:
@@ -121,7 +120,7 @@ async def list_dead_letters(broker: Broker, request: Request) -> Response:
 async def list_reasons(broker: Broker, request: Request) -> Response:
     """Why messages of a topic were given up, and how many for which reason."""
     after = place_after(request) or BEFORE_ALL
-    graves = _graves(broker.engine, request.params["topic"])
+    graves = await broker.run(_graves, broker.engine, request.params["topic"])
 
     def look() -> ReasonList:
         if graves is None:
@@ -136,7 +135,7 @@ async def list_reasons(broker: Broker, request: Request) -> Response:
 async def redrive(broker: Broker, request: Request, body: RedriveIn) -> Response:
     """Send dead letters back to where they came from, as they were or edited."""
     topic = request.params["topic"]
-    _graves(broker.engine, topic)
+    await broker.run(_graves, broker.engine, topic)
     edits = None
     if body.edits is not None:
         edits = {name: Message(*content_from(given)) for name, given in body.edits.items()}
@@ -150,7 +149,7 @@ async def redrive(broker: Broker, request: Request, body: RedriveIn) -> Response
 async def discard(broker: Broker, request: Request, body: DeadLetterFilter) -> Response:
     """Take dead letters out for good."""
     topic = request.params["topic"]
-    _graves(broker.engine, topic)
+    await broker.run(_graves, broker.engine, topic)
     take_out = partial(broker.engine.queue(topic).discard, _wanted(request, body), body.limit, ids=body.ids)
     discarded = await broker.run(take_out)
     return json_response(Discarded(discarded))
@@ -158,9 +157,7 @@ async def discard(broker: Broker, request: Request, body: DeadLetterFilter) -> R
 
 def _graves(engine: Engine, topic: str) -> Hosted | None:
     """Where the dead letters of a topic lie; None while it has none. Raises TopicNotFound."""
-    if is_dead_letter_topic(topic):
-        return engine.hosted(topic)
-    graves = engine.find(dead_letter_name(topic))
+    graves = engine.dead_letters_of(topic)
     if graves is None:
         engine.hosted(topic)
     return graves
@@ -173,7 +170,7 @@ def _wanted(request: Request, body: DeadLetterFilter) -> Callable[[DeadLetter], 
         return (
             (body.reason is None or letter.reason == body.reason)
             and (body.group is None or letter.group == body.group)
-            # A message that was put there by hand may claim to be from anywhere.
+            # A key for dead letters alone is not one for the topic that they go back to.
             and may_see(request, letter.topic)
         )
 
@@ -210,6 +207,7 @@ def _dead_letter_out(letter: DeadLetter, topic: str) -> DeadLetterOut:
         group=letter.group,
         origin=OriginOut(letter.topic, letter.partition, letter.priority, letter.offset),
         died_at=letter.time,
+        by_hand=letter.by_hand,
         **content_fields(letter.value, letter.key, letter.original_headers),
     )
 
@@ -225,7 +223,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/scheduled",
         list_scheduled,
         summary="List the delayed messages that wait",
-        scope="read",
         tag="delayed messages",
         query=(_LIMIT, _AFTER_SCHEDULED),
         returns={200: ScheduledList},
@@ -236,7 +233,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/scheduled/timeline",
         show_timeline,
         summary="Count the delayed messages by when they are due",
-        scope="read",
         tag="delayed messages",
         query=(_UNTIL, _BINS),
         returns={200: TimelineOut},
@@ -247,7 +243,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/scheduled/{id}",
         cancel_scheduled,
         summary="Cancel a delayed message",
-        scope="write",
         tag="delayed messages",
         returns={204: None},
         errors=(404, 507),
@@ -257,7 +252,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/dead-letters",
         list_dead_letters,
         summary="List the dead letters of a topic",
-        scope="read",
         tag="dead letters",
         query=(_LIMIT, _AFTER, _REASON, _GROUP),
         returns={200: DeadLetterList},
@@ -268,7 +262,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/dead-letters/reasons",
         list_reasons,
         summary="Count the dead letters of a topic by reason",
-        scope="read",
         tag="dead letters",
         query=(_AFTER_COUNTED,),
         returns={200: ReasonList},
@@ -279,9 +272,9 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/redrive",
         redrive,
         summary="Send dead letters back to where they came from",
-        scope="write",
         tag="dead letters",
         body=RedriveIn,
+        body_bytes_max=WHOLE_BODY,
         is_body_optional=True,
         returns={200: Moved},
         errors=(404, 507),
@@ -291,9 +284,9 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/discard",
         discard,
         summary="Take dead letters out for good",
-        scope="admin",
         tag="dead letters",
         body=DeadLetterFilter,
+        body_bytes_max=WHOLE_BODY,
         is_body_optional=True,
         returns={200: Discarded},
         errors=(404, 507),

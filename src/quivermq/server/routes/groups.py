@@ -59,7 +59,7 @@ def _group_out(engine: Engine, request: Request) -> GroupOut:
         backlog=stats.backlog,
         lag=stats.pending,
         partitions=_untouched_lanes(hosted) if group is None else _lanes_out(hosted, group),
-        deliveries=[] if group is None else _held_out(group),
+        deliveries=[] if group is None else _held_out(group, engine.clock.now_us()),
         members=members,
     )
 
@@ -75,6 +75,7 @@ def _untouched_lanes(hosted: Hosted) -> list[LaneOut]:
             lag=hosted.topic.partitions[partition].removals.lanes[lane].missing_between(log.start, log.end),
             in_flight=0,
             retrying=0,
+            waiting_for_key=0,
         )
         for (partition, lane), log in hosted.topic.lanes().items()
     ]
@@ -86,7 +87,7 @@ def _lanes_out(hosted: Hosted, group: Group) -> list[LaneOut]:
     lanes = []
     for (partition, lane), log in hosted.topic.lanes().items():
         if partition < len(counts):
-            pending, in_flight, retrying = counts[partition][lane]
+            found = counts[partition][lane]
             lanes.append(
                 LaneOut(
                     partition=partition,
@@ -94,27 +95,30 @@ def _lanes_out(hosted: Hosted, group: Group) -> list[LaneOut]:
                     position=max(group.cursors[partition].lanes[lane].next, log.start),
                     start=log.start,
                     end=log.end,
-                    lag=pending,
-                    in_flight=in_flight,
-                    retrying=retrying,
+                    lag=found.pending,
+                    in_flight=found.in_flight,
+                    retrying=found.retrying,
+                    waiting_for_key=found.waiting_for_key,
                 )
             )
     return lanes
 
 
-def _held_out(group: Group) -> list[HeldOut]:
+def _held_out(group: Group, now_us: int) -> list[HeldOut]:
     """The first messages that somebody has."""
     return [
         HeldOut(
             partition=cursor.partition,
             priority=LANES[lane],
-            offset=offset,
-            attempt=lease.attempt,
-            deadline=lease.deadline,
-            owner=lease.owner,
+            offset=held.offset,
+            attempt=held.attempt,
+            deadline=held.time_us,
+            owner=held.owner,
+            first_delivered_at=held.first_us,
+            last_delivered_at=held.last_us,
         )
         for cursor in group.cursors
-        for lane, offset, lease in cursor.in_flight(_HELD_MAX)
+        for lane, held in cursor.in_flight(_HELD_MAX, now_us)
     ][:_HELD_MAX]
 
 
@@ -128,7 +132,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/groups/{group}",
         show_group,
         summary="Show how far a group has come with a topic",
-        scope="read",
         tag="groups",
         returns={200: GroupOut},
         errors=(404,),
@@ -138,7 +141,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/groups/{group}",
         delete_group,
         summary="Forget a group",
-        scope="admin",
         tag="groups",
         returns={204: None},
         errors=(404,),
@@ -148,10 +150,9 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/groups/{group}/seek",
         seek,
         summary="Let a group go on from elsewhere",
-        scope="write",
         tag="groups",
         body=SeekIn,
         returns={200: GroupOut},
-        errors=(404, 416, 507),
+        errors=(404, 409, 416, 507),
     ),
 ]

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from itertools import islice
 
+from quivermq.delivery.unfinished import Unfinished
 from quivermq.engine.hosted import Hosted
-from quivermq.errors import GroupNotFound
+from quivermq.errors import GroupNotFound, InvalidRequest
 from quivermq.frame import OFFSET_MAX
 from quivermq.log.contents import contents
 from quivermq.server.broker import Broker
@@ -24,15 +25,25 @@ _AFTER = Parameter(
 )
 
 
+_STATE = Parameter(
+    "state", {"type": "string", "enum": ["in_flight"]}, "Only what somebody has. By default all."
+)
+
+
 async def list_deliveries(broker: Broker, request: Request) -> Response:
     """What a group has been given and has not finished."""
     topic, group = request.params["topic"], request.params["group"]
     check_group_name(group)
     hosted = broker.engine.hosted(topic)
     limit, after = number_of(request, _LIMIT), place_after(request) or (0, -1, OFFSET_MAX)
+    state = request.query.get("state")
+    if state not in (None, "in_flight"):
+        raise InvalidRequest(f"state is in_flight, or left out for all, not {state[:80]!r}")
 
     def look() -> DeliveryList:
         now_us = broker.engine.clock.now_us()
+        if state is not None and group in hosted.groups:
+            return DeliveryList(list(islice(_held(hosted, group, now_us, after, limit), limit)))
         is_read = bool(members_of(broker.engine, hosted.name, group))
         found = _unfinished(hosted, group, now_us, after, limit, is_read=is_read)
         return DeliveryList(list(islice(found, limit)))
@@ -69,15 +80,33 @@ def _unfinished(
                 continue
             behind = after[2] if place == after[:2] else -1
             for found in cursor.unfinished(lane, now_us, behind, limit):
-                yield UnfinishedOut(
-                    partition=cursor.partition,
-                    priority=priority,
-                    offset=found.offset,
-                    attempt=found.attempt,
-                    state="in_flight" if found.is_in_flight else "retrying",
-                    time=found.time_us,
-                    owner=found.owner if found.is_in_flight else None,
-                )
+                yield _out(cursor.partition, priority, found)
+
+
+def _held(hosted: Hosted, name: str, now_us: int, after: Place, limit: int) -> Iterator[UnfinishedOut]:
+    """What somebody has, behind a place."""
+    for cursor in hosted.groups[name].cursors[after[0] :]:
+        for lane, priority in enumerate(LANES):
+            place = cursor.partition, lane
+            if place < after[:2]:
+                continue
+            behind = after[2] if place == after[:2] else -1
+            for found in cursor.held(lane, now_us, behind, limit):
+                yield _out(cursor.partition, priority, found)
+
+
+def _out(partition: int, priority: str, found: Unfinished) -> UnfinishedOut:
+    return UnfinishedOut(
+        partition=partition,
+        priority=priority,
+        offset=found.offset,
+        attempt=found.attempt,
+        state=found.state,
+        time=found.time_us,
+        owner=found.owner if found.state == "in_flight" else None,
+        first_delivered_at=found.first_us,
+        last_delivered_at=found.last_us,
+    )
 
 
 def _segments(hosted: Hosted, after: Place) -> Iterator[SegmentOut]:
@@ -108,9 +137,8 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/groups/{group}/deliveries",
         list_deliveries,
         summary="List what a group has been given and has not finished",
-        scope="read",
         tag="groups",
-        query=(_LIMIT, _AFTER),
+        query=(_LIMIT, _AFTER, _STATE),
         returns={200: DeliveryList},
         errors=(404,),
     ),
@@ -119,7 +147,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/segments",
         list_segments,
         summary="List the segments of a topic",
-        scope="read",
         tag="topics",
         query=(_LIMIT, _AFTER),
         returns={200: SegmentList},

@@ -42,6 +42,8 @@ from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import MemberOut
 from quivermq.topic.names import Pattern, check_group_name, is_pattern
 
+# A list of all partitions of many topics.
+_PARTITIONS_BYTES = 8 * 1024 * 1024
 _TOPIC = Parameter("topic", {"type": "string"}, "A topic or a pattern; by default all topics of the group.")
 
 
@@ -88,12 +90,12 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> Respons
             break
         ring: asyncio.Future[None] = loop.create_future()
         waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]
-        bell.waiting.append(waiter)
+        bell.wait(waiter)
         try:
             # Something may have been given up between the last look and the bell.
             synced = await broker.run(sync)
             if _is_to_wait(synced, owned) and not broker.is_draining:
-                await polls.rung(ring, end)
+                await polls.rung(ring, end, request.key)
                 synced = await broker.run(sync)
         finally:
             leave(waiter, [bell])
@@ -153,7 +155,8 @@ def _offsets(engine: Engine, request: Request, topic: str | None) -> list[Commit
     if topic is None:
         topics = topics_of_group(engine, group)
     else:
-        topics = {hosted.name for hosted in engine.find_all(Pattern(topic).matches)}
+        pattern = Pattern(topic)
+        topics = {each for each in engine.topics() if pattern.matches(each, engine.origin_of(each))}
     found: list[CommittedOffset] = []
     for name in _seen(request, topics):
         # Somebody may delete one meanwhile.
@@ -185,7 +188,10 @@ async def list_groups(broker: Broker, request: Request) -> Response:
         seen = {group: _seen(request, topics) for group, topics in sorted(found.items())}
         return [
             GroupSummary(
-                group, view.state if view else "empty", topics, 0 if view is None else len(view.members)
+                group,
+                view.state if view else "empty",
+                topics,
+                0 if view is None else len(_members_out(request, view, topics)),
             )
             for group, topics in seen.items()
             if topics or request.key is None
@@ -209,7 +215,7 @@ async def show_members(broker: Broker, request: Request) -> Response:
             )
         if view is None:
             return GroupWithMembers(group, "empty", None, None, topics, [])
-        members = _members_out(request, view)
+        members = _members_out(request, view, topics)
         return GroupWithMembers(group, view.state, view.strategy, view.generation, topics, members)
 
     return json_response(await broker.run(shown))
@@ -225,7 +231,7 @@ def members_of(engine: Engine, topic: str, group: str) -> list[MemberOut]:
             [each.partition for each in member.partitions if each.topic == topic],
         )
         for member in (() if view is None else view.members)
-        if member.subscription.matches(topic)
+        if member.subscription.matches(topic, engine.origin_of(topic))
     ]
 
 
@@ -233,7 +239,8 @@ def _seen(request: Request, topics: set[str]) -> list[str]:
     return sorted(topic for topic in topics if may_see(request, topic))
 
 
-def _members_out(request: Request, view: MembersView) -> list[GroupMemberOut]:
+def _members_out(request: Request, view: MembersView, topics: list[str]) -> list[GroupMemberOut]:
+    """Those who read one of these topics, which are all that the key may know of."""
     return [
         GroupMemberOut(
             member.member,
@@ -243,6 +250,8 @@ def _members_out(request: Request, view: MembersView) -> list[GroupMemberOut]:
             member.silent_ms,
         )
         for member in view.members
+        if request.key is None
+        or any(member.subscription.matches(topic, request.origin_of(topic)) for topic in topics)
     ]
 
 
@@ -256,91 +265,77 @@ ROUTES: list[Route] = [
         "/v1/groups/{group}/join",
         join_group,
         summary="Become a member of a group in stream mode",
-        scope="read",
         tag="members",
         body=JoinIn,
         returns={200: JoinOut},
         errors=(409,),
-        checks_topics=True,
     ),
     Route(
         "POST",
         "/v1/groups/{group}/sync",
         sync_member,
         summary="Say what you read, learn what is yours",
-        scope="read",
         tag="members",
         body=SyncIn,
+        body_bytes_max=_PARTITIONS_BYTES,
         returns={200: SyncOut},
         errors=(409,),
-        checks_topics=True,
     ),
     Route(
         "POST",
         "/v1/groups/{group}/heartbeat",
         beat_heart,
         summary="Say that you live, learn whether to sync",
-        scope="read",
         tag="members",
         body=HeartbeatIn,
         returns={200: HeartbeatOut},
         errors=(409,),
-        checks_topics=True,
     ),
     Route(
         "POST",
         "/v1/groups/{group}/leave",
         leave_group,
         summary="Leave a group",
-        scope="read",
         tag="members",
         body=LeaveIn,
         returns={204: None},
-        checks_topics=True,
     ),
     Route(
         "GET",
         "/v1/groups/{group}/offsets",
         show_offsets,
         summary="Show the committed offsets of a group",
-        scope="read",
         tag="members",
         returns={200: CommittedList},
         query=(_TOPIC,),
         errors=(404,),
-        checks_topics=True,
     ),
     Route(
         "PUT",
         "/v1/groups/{group}/offsets",
         commit,
         summary="Commit offsets",
-        scope="read",
         tag="members",
         body=CommitIn,
+        body_bytes_max=_PARTITIONS_BYTES,
         returns={204: None},
         errors=(404, 409, 416, 507),
-        checks_topics=True,
     ),
     Route(
         "GET",
         "/v1/groups",
         list_groups,
         summary="List the groups",
-        scope="read",
         tag="groups",
         returns={200: GroupList},
-        checks_topics=True,
     ),
     Route(
         "GET",
         "/v1/groups/{group}",
         show_members,
         summary="Show a group, its topics and its members",
-        scope="read",
         tag="groups",
         returns={200: GroupWithMembers},
         errors=(404,),
-        checks_topics=True,
     ),
 ]

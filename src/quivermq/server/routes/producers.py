@@ -50,7 +50,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/producers/{producer_id}",
         begin_producer,
         summary="Begin anew as a producer; a topic that is new is created",
-        scope="write",
         tag="messages",
         returns={200: ProducerOut},
         errors=(404, 409, 507),

@@ -85,7 +85,7 @@ def _publish_one(
     # Before it joins others, which must not suffer for what is wrong with it.
     if hosted is None:
         broker.engine.queue(topic)
-        broker.engine.draft().check([message])
+        broker.engine.draft(topic).check([message])
     elif type(message) is not bytes or len(message) > hosted.settings.message_bytes_max:
         hosted.topic.check([message])
     return broker.part(Publishing).publish(topic, message, durability)
@@ -116,6 +116,7 @@ def _is_plain(message: Message) -> bool:
         and message.delay is None
         and message.deliver_at is None
         and message.dedup_id is None
+        and message.dedup_window is None
         and message.timestamp is None
         and message.partition is None
     )
@@ -141,6 +142,7 @@ def _publish_raw(broker: Broker, request: Request, topic: str) -> Answer:
         delay=_seconds(query, "delay_ms"),
         deliver_at=_number(query, "deliver_at"),
         dedup_id=query.get("dedup_id"),
+        dedup_window=_seconds(query, "dedup_window_ms"),
         timestamp=_number(query, "timestamp"),
         partition=_number(query, "partition"),
     )
@@ -231,6 +233,7 @@ _RAW_PARAMETERS = (
     _parameter("delay_ms", "Nobody gets it before this long."),
     _parameter("deliver_at", "Nobody gets it before this moment, in unix microseconds."),
     _parameter("dedup_id", "Of two messages with this id within the window, one is stored.", "string"),
+    _parameter("dedup_window_ms", "How long that id is remembered; otherwise as the topic says."),
     _parameter("timestamp", "When it happened, in unix microseconds; otherwise now."),
 )
 
@@ -240,7 +243,6 @@ ROUTES = [
         "/v1/topics/{topic}/messages",
         publish,
         summary="Publish a message, many, or a frame; a topic that is new is created",
-        scope="write",
         tag="messages",
         returns={200: PutOut | PutsOut},
         query=_RAW_PARAMETERS,

@@ -9,6 +9,7 @@ from quivermq.engine.looking import StoredMessage, unseen
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import OFFSET_MAX, Wanted
 from quivermq.group.bell import Waiter, leave
+from quivermq.server.access import ApiKey
 from quivermq.server.answers import within
 from quivermq.server.broker import Broker
 from quivermq.server.http import FRAME, Request, Response, json_response
@@ -83,7 +84,7 @@ async def read_log(broker: Broker, request: Request) -> Response:
     offset = await _offset(broker, request, lane)
     if wait_ms and offset == lane.end:
         seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
-        await _wait_for_more(broker, hosted, lane, offset, seconds)
+        await _wait_for_more(broker, hosted, lane, offset, seconds, request.key)
     if request.accepts(FRAME):
         if wanted:
             raise InvalidRequest("frames come whole: a key or a text is for messages in JSON")
@@ -144,7 +145,9 @@ async def _told_start(broker: Broker, lane: Lane) -> int:
     return await broker.run(lane.told_start) if lane.has_archive else lane.start
 
 
-async def _wait_for_more(broker: Broker, hosted: Hosted, lane: Lane, begun_at: int, seconds: float) -> None:
+async def _wait_for_more(
+    broker: Broker, hosted: Hosted, lane: Lane, begun_at: int, seconds: float, key: ApiKey | None
+) -> None:
     """Return once the lane no longer ends at an offset, or when the time is over.
 
     Raises TopicNotFound when the topic was deleted meanwhile.
@@ -154,11 +157,11 @@ async def _wait_for_more(broker: Broker, hosted: Hosted, lane: Lane, begun_at: i
     while lane.end == begun_at and not hosted.is_gone and not broker.is_draining and loop.time() < end:
         ring = loop.create_future()
         waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]
-        hosted.readers.waiting.append(waiter)
+        hosted.readers.wait(waiter)
         try:
             # Somebody may have put between the last look and the bell.
             if lane.end == begun_at:
-                await polls.rung(ring, end)
+                await polls.rung(ring, end, key)
         finally:
             leave(waiter, [hosted.readers])
     broker.engine.check_open()
@@ -172,7 +175,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/partitions/{partition}/messages",
         read_log,
         summary="Read a part of the log",
-        scope="read",
         tag="messages",
         query=(_OFFSET, _TIMESTAMP, _LIMIT, PRIORITY, _WAIT, *_KEY, *_TEXT),
         returns={200: (MessagePage, FRAME)},
@@ -183,7 +185,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/groups/{group}/peek",
         peek,
         summary="Show what nobody of a group has had yet",
-        scope="read",
         tag="messages",
         query=(_PEEK_LIMIT, _PEEK_AFTER),
         returns={200: MessageList},

@@ -1,18 +1,18 @@
 """Receiving: what is there at once, or what comes first."""
 
 import asyncio
-import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
+from quivermq.delivery.delivery import Taken, deliveries_of
+from quivermq.delivery.giving_back import release_quietly
 from quivermq.engine import Queue
 from quivermq.engine.hosted import Hosted
-from quivermq.errors import LeaseExpired, QuiverError
 from quivermq.server.broker import Broker
 from quivermq.server.delivering import packed
 from quivermq.server.http import DELIVERY, Request, Response
@@ -21,8 +21,6 @@ from quivermq.server.polling import Polls
 from quivermq.server.queues import may_wait, queue_of
 from quivermq.server.routing import Answer, Route
 from quivermq.topic.names import Pattern, is_pattern
-
-logger = logging.getLogger(__name__)
 
 _RECEIVE_MAX = 10_000
 # An answer is made in memory, so that large messages come a few at a time.
@@ -58,16 +56,21 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
 
     def take() -> list[Taken]:
         count = _affordable(broker, queue, body.max)
-        taken = queue.take(count, lease=lease, pop=body.pop, whole=is_packed)
-        for batch in taken:
-            batch.lease.owner = owner
-        return taken
+        return queue.take(count, lease=lease, pop=body.pop, whole=is_packed, owner=owner)
 
+    def respond(found: list[Taken]) -> Response:
+        response = _response(broker, found, is_packed=is_packed)
+        if found and not body.pop:
+            response.unsent = partial(_give_back_later, broker, queue, found)
+        return response
+
+    if broker.is_draining:
+        return respond([])
     if not may_wait(broker, queue):
         found = take()
         if found or not body.wait_ms:
-            return _response(broker, found, is_packed=is_packed)
-    return _receive(broker, queue, take, body.wait_ms, is_packed=is_packed)
+            return respond(found)
+    return _receive(broker, request, queue, take, body.wait_ms, respond)
 
 
 def owner_of(request: Request) -> str | None:
@@ -78,39 +81,38 @@ def owner_of(request: Request) -> str | None:
 
 
 async def _receive(
-    broker: Broker, queue: Queue, take: Callable[[], list[Taken]], wait_ms: int, *, is_packed: bool
+    broker: Broker,
+    request: Request,
+    queue: Queue,
+    take: Callable[[], list[Taken]],
+    wait_ms: int,
+    respond: Callable[[list[Taken]], Response],
 ) -> Response:
     async def taken() -> list[Taken]:
         if not may_wait(broker, queue):
             return take()
-        taking = asyncio.ensure_future(broker.run(take))
+        taking = broker.threads.submit(take)
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(asyncio.wrap_future(taking))
         except asyncio.CancelledError:
-            # The client has gone; what the thread takes in its name goes back.
-            taking.add_done_callback(partial(_give_back, broker, queue))
+            # The client has gone; what the thread takes in its name, the same thread gives back, also while
+            # the broker is closed.
+            taking.add_done_callback(partial(_give_back, queue))
             raise
 
     seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
-    found = await broker.part(Polls).wait_for(queue, taken, seconds)
-    return _response(broker, found, is_packed=is_packed)
+    found = await broker.part(Polls).wait_for(queue, taken, seconds, request.key)
+    return respond(found)
 
 
-def _give_back(broker: Broker, queue: Queue, taking: "asyncio.Future[list[Taken]]") -> None:
-    if taking.cancelled() or taking.exception() is not None:
-        return
-    if taken := taking.result():
-        broker.threads.submit(_nack, queue, deliveries_of(taken))
+def _give_back(queue: Queue, taking: "Future[list[Taken]]") -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        release_quietly(queue.release, deliveries_of(taking.result()))
 
 
-def _nack(queue: Queue, held: list[Delivery]) -> None:
-    try:
-        queue.nack(held, 0, "the client has gone")
-    except LeaseExpired:
-        # They were popped, or came back in another way.
-        return
-    except QuiverError as error:
-        logger.warning("%d messages of %s wait for their leases: %s", len(held), queue.topic, error)
+def _give_back_later(broker: Broker, queue: Queue, taken: list[Taken]) -> None:
+    """In a thread, because the disk may have to be waited for."""
+    broker.threads.submit(lambda: release_quietly(queue.release, deliveries_of(taken)))
 
 
 def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:
@@ -118,7 +120,7 @@ def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:
     if wanted == 1:
         return wanted
     if is_pattern(queue.topic):
-        found = broker.engine.find_all(Pattern(queue.topic).matches)
+        found = broker.engine.find_by(Pattern(queue.topic))
     else:
         hosted = broker.engine.find(queue.topic)
         found = [] if hosted is None else [hosted]
@@ -144,7 +146,6 @@ ROUTES = [
         "/v1/topics/{topic}/groups/{group}/receive",
         receive,
         summary="Receive messages, waiting for the first one",
-        scope="read",
         tag="messages",
         body=ReceiveIn,
         is_body_optional=True,

@@ -63,7 +63,6 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}/partitions/{partition}/segments/{base_offset}",
         replace_segment,
         summary="Replace frames of a sealed segment, to compact it",
-        scope="admin",
         tag="topics",
         query=(_EXPECTED, PRIORITY),
         consumes=(FRAME,),

@@ -1,4 +1,4 @@
-"""Settling: ack, nack, reject, extend. Each receipt, or each lease, has a result of its own."""
+"""Settling: ack, nack, release, reject, extend. Each receipt, or each lease, has a result of its own."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar
@@ -20,6 +20,8 @@ from quivermq.topic.partition import LANE_NUMBERS
 
 _MS_MAX = 365 * 24 * 3600 * 1000
 _SETTLED_MAX = 100_000
+# So many receipts, with names as long as they may be.
+_BODY_BYTES_MAX = 32 * 1024 * 1024
 
 
 class HeldIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,6 +98,12 @@ def nack(broker: Broker, request: Request, body: NackIn) -> Answer:
     return _settled_later(
         broker, body, _held(body), lambda held: queue.nack(held, delay, body.reason, error=body.error)
     )
+
+
+def release(broker: Broker, request: Request, body: SettleIn) -> Answer:
+    """Messages are given back."""
+    queue = queue_of(broker, request)
+    return _settle(broker, queue, body, queue.release)
 
 
 def reject(broker: Broker, request: Request, body: RejectIn) -> Answer:
@@ -205,9 +213,9 @@ def _route(name: str, handler: Callable[..., Answer], body: type, summary: str) 
         f"/v1/topics/{{topic}}/groups/{{group}}/{name}",
         handler,
         summary=summary,
-        scope="read",
         tag="messages",
         body=body,
+        body_bytes_max=_BODY_BYTES_MAX,
         returns={200: SettleOut, 409: SettleOut},
         errors=(404, 507),
     )
@@ -215,7 +223,13 @@ def _route(name: str, handler: Callable[..., Answer], body: type, summary: str) 
 
 ROUTES = [
     _route("ack", ack, SettleIn, "Acknowledge messages: they are done with"),
-    _route("nack", nack, NackIn, "Give messages back: they are tried again, or become dead letters"),
+    _route("nack", nack, NackIn, "Messages failed: they are tried again, or become dead letters"),
+    _route(
+        "release",
+        release,
+        SettleIn,
+        "Give messages back as if they had not been received: no attempt counts",
+    ),
     _route("reject", reject, RejectIn, "Make messages dead letters: they can never succeed"),
     _route("extend", extend, ExtendIn, "Keep messages for longer"),
 ]

@@ -5,27 +5,42 @@ from typing import Any
 from quivermq.engine import Engine
 from quivermq.engine.lanes import lanes_of
 from quivermq.engine.stats import TopicStats
+from quivermq.engine.survey import Survey
+from quivermq.engine.turns import in_turns
 from quivermq.errors import InvalidRequest
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
-from quivermq.server.http import Request, Response, json_response
-from quivermq.server.routing import Route
-from quivermq.server.shapes import SettingsIn, TopicIn, TopicList, TopicWithSettings
+from quivermq.server.figures import Looks, Wanted
+from quivermq.server.http import JSON, Request, Response, encode_json, json_response
+from quivermq.server.query import number_given, number_parameter
+from quivermq.server.routing import Parameter, Route
+from quivermq.server.shapes import NAME_SCHEMA, SettingsIn, TopicIn, TopicList, TopicWithSettings
 from quivermq.settings.setting import settings_of
-from quivermq.topic.names import check_topic_name
+from quivermq.topic.names import DEAD_LETTER_SUFFIX, check_topic_name
 from quivermq.topic.settings import TopicSettings
+
+_LIMIT = number_parameter("limit", "List at most this many; by default all.", 1, 100_000)
+_AFTER = Parameter(
+    "after",
+    NAME_SCHEMA,
+    "Only the topics behind this one, by name: the `next` of an answer that was cut short by `limit`.",
+)
 
 
 async def create_topic(broker: Broker, request: Request, body: dict[str, Any]) -> Response:
-    """Make a topic that is not there yet."""
-    name = body.pop("name", None)
+    """Make a topic that is not there yet. With `exist_ok`, one that is there stays as it is."""
+    name, exist_ok = body.pop("name", None), body.pop("exist_ok", False)
     if name is None:
         raise InvalidRequest('a topic needs a name: send {"name": …} and the settings beside it')
     check_topic_name(name)
     check_topics(request, [name])
+    if not isinstance(exist_ok, bool):
+        raise InvalidRequest(f"exist_ok is true or false, not {exist_ok!r:.80}")
     _check_names(body)
-    await broker.run(lambda: broker.engine.create_topic(name, **body))
-    return json_response(await broker.run(_with_settings, broker.engine, name), 201)
+    _check_suffix(request, name, body)
+    is_new = broker.engine.find(name) is None
+    await broker.run(lambda: broker.engine.create_topic(name, exist_ok=exist_ok, **body))
+    return json_response(await broker.run(_with_settings, broker.engine, name), 201 if is_new else 200)
 
 
 async def alter_topic(broker: Broker, request: Request, body: dict[str, Any]) -> Response:
@@ -37,10 +52,23 @@ async def alter_topic(broker: Broker, request: Request, body: dict[str, Any]) ->
 
 
 async def list_topics(broker: Broker, request: Request) -> Response:
-    """Every topic that the key may know of."""
-    topics = (await broker.run(broker.engine.stats)).topics
-    shown = [_figures(stats) for name, stats in topics.items() if may_see(request, name)]
-    return json_response({"topics": shown})
+    """Every topic that the key may know of, or some of them."""
+    key, limit, after = request.key, number_given(request, _LIMIT), request.query.get("after", "")
+    if "after" in request.query:
+        check_topic_name(after)
+    answer = await broker.part(Looks).answer(
+        ("topics", key, limit, after),
+        lambda survey: encode_json(_listed(survey, lambda name: may_see(request, name), limit, after)),
+    )
+    return Response(200, answer, JSON)
+
+
+def _listed(survey: Survey, wanted: Wanted, limit: int | None, after: str) -> dict[str, Any]:
+    topics = survey.stats.topics
+    names = [name for name in topics if name > after and wanted(name)]
+    shown = [_figures(topics[name]) for name in in_turns(names[:limit])]
+    # What to send as `after` for those that follow.
+    return {"topics": shown, **({"next": names[limit - 1]} if limit and limit < len(names) else {})}
 
 
 async def show_topic(broker: Broker, request: Request) -> Response:
@@ -54,11 +82,24 @@ async def delete_topic(broker: Broker, request: Request) -> Response:
     return Response(204)
 
 
+async def sync_topic(broker: Broker, request: Request) -> Response:
+    """Answer once everything that was put into the topic so far is on stable storage."""
+    await broker.run(broker.engine.hosted(request.params["topic"]).sync)
+    return Response(204)
+
+
 def _check_names(settings: dict[str, Any]) -> None:
     """Raise InvalidSettings for one that there is not: only known names may become arguments."""
     unknown = [name for name in settings if name not in settings_of(TopicSettings)]
     if unknown:
         TopicSettings.from_json(dict.fromkeys(unknown), origin="the request")
+
+
+def _check_suffix(request: Request, name: str, settings: dict[str, Any]) -> None:
+    """Raise Denied when dead letters are to go where a key is not for: it would get that topic by it."""
+    suffix = settings.get("dead_letter_suffix", DEAD_LETTER_SUFFIX)
+    if isinstance(suffix, str) and suffix != DEAD_LETTER_SUFFIX:
+        check_topics(request, [name + suffix])
 
 
 def _with_settings(engine: Engine, name: str) -> dict[str, Any]:
@@ -82,29 +123,25 @@ ROUTES: list[Route] = [
         "/v1/topics",
         create_topic,
         summary="Create a topic",
-        scope="admin",
         tag="topics",
         body=TopicIn,
-        returns={201: TopicWithSettings},
+        returns={200: TopicWithSettings, 201: TopicWithSettings},
         errors=(409, 507),
-        checks_topics=True,
     ),
     Route(
         "GET",
         "/v1/topics",
         list_topics,
         summary="List the topics",
-        scope="read",
         tag="topics",
+        query=(_LIMIT, _AFTER),
         returns={200: TopicList},
-        checks_topics=True,
     ),
     Route(
         "GET",
         "/v1/topics/{topic}",
         show_topic,
         summary="Show a topic and its settings",
-        scope="read",
         tag="topics",
         returns={200: TopicWithSettings},
         errors=(404,),
@@ -114,20 +151,27 @@ ROUTES: list[Route] = [
         "/v1/topics/{topic}",
         alter_topic,
         summary="Change settings of a topic",
-        scope="admin",
         tag="topics",
         body=SettingsIn,
         returns={200: TopicWithSettings},
-        errors=(404, 507),
+        errors=(404, 409, 507),
     ),
     Route(
         "DELETE",
         "/v1/topics/{topic}",
         delete_topic,
         summary="Delete a topic and its messages",
-        scope="admin",
         tag="topics",
         returns={204: None},
         errors=(404,),
+    ),
+    Route(
+        "POST",
+        "/v1/topics/{topic}/sync",
+        sync_topic,
+        summary="Wait until everything that was put into a topic is on stable storage",
+        tag="topics",
+        returns={204: None},
+        errors=(404, 507),
     ),
 ]

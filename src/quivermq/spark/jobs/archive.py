@@ -20,6 +20,7 @@ from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, Corruption, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
+from quivermq.spark.classic import context_of
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.archive_target import Target
 from quivermq.spark.jobs.archive_work import Copying, Merging, run
@@ -117,7 +118,8 @@ def archive(
     pace = Pace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
     with closing(where.place()) as place:
         target = Target(where, place, None if to is None else os.fspath(to))
-        names = list(filter(topic_filter(topics), present := place.topics()))
+        present = place.origins()
+        names = list(filter(topic_filter(topics, present), present))
         check_named(topics, present)
         store = Archive(target.directory)
         summary = ArchiveSummary(str(where), str(target.directory), dry_run)
@@ -165,13 +167,13 @@ class _Workers:
 
     @property
     def files_at_once(self) -> int:
-        return _FILES_A_CORE * self._session().sparkContext.defaultParallelism
+        return _FILES_A_CORE * context_of(self._session(), "archive").defaultParallelism
 
     def run(self, work: Work, description: str) -> list[list[ArchivedFile]]:
         """What each of them staged, in the same order."""
         spark = self._session()
         with watched(spark, self._progress, description), translated():
-            return spark.sparkContext.parallelize(work, len(work)).map(run).collect()
+            return context_of(spark, "archive").parallelize(work, len(work)).map(run).collect()
 
     def _session(self) -> "SparkSession":
         self._spark = self._spark or session()

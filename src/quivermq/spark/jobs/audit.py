@@ -1,7 +1,7 @@
 """Checking a whole store in parallel: every byte, every offset, and that nothing is there twice."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
+from quivermq.spark.classic import context_of
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.audit_archive import ArchiveTask, archived, examine_archived
@@ -37,7 +38,6 @@ from quivermq.spark.place import Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
 from quivermq.spark.topic_filter import check_named, topic_filter
-from quivermq.topic.names import is_dead_letter_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +79,7 @@ class _Store(NamedTuple):
     tasks: list[Task]
     windows_us: dict[str, int]
     findings: list[AuditFinding]
+    origins: Mapping[str, str | None]
 
 
 class _MarkedPart(NamedTuple):
@@ -120,8 +121,9 @@ def audit(
         )
     where = where_of(path, server, key)
     with closing(where.place()) as place, translated():
-        store = _store(place, topic_filter(topics))
-        check_named(topics, _present(place))
+        present = _present(place)
+        store = _store(place, topic_filter(topics, present), present)
+        check_named(topics, present)
         if dry_run:
             return _planned(where, store.tasks)
         spark = spark or session()
@@ -143,23 +145,23 @@ def audit(
     )
 
 
-def _store(place: Place, is_wanted: Callable[[str], bool]) -> _Store:
+def _store(place: Place, is_wanted: Callable[[str], bool], origins: Mapping[str, str | None]) -> _Store:
     if isinstance(place, DirectoryPlace):
         found = topics_of(place.path)
         windows = {name: window for name, window in found.windows_us.items() if is_wanted(name)}
         files = archived(place, windows)
         tasks: list[Task] = [*segment_tasks(place.path, is_wanted), *files.tasks]
-        return _Store(place, tasks, windows, [*found.findings, *files.findings])
-    topics = [topic for topic in place.topics() if is_wanted(topic)]
+        return _Store(place, tasks, windows, [*found.findings, *files.findings], origins)
+    topics = [topic for topic in origins if is_wanted(topic)]
     windows = {topic: place.settings(topic).dedup_window_ms * 1000 for topic in topics}
-    return _Store(place, [*lane_tasks(place, topics)], windows, [])
+    return _Store(place, [*lane_tasks(place, topics)], windows, [], origins)
 
 
-def _present(place: Place) -> list[str]:
-    """The topics that may be named, also those that nobody can open any more."""
+def _present(place: Place) -> dict[str, str | None]:
+    """The topics that may be named, also those that nobody can open any more, with their origins."""
     if isinstance(place, DirectoryPlace):
-        return SystemDisk().names(place.path / "topics")
-    return place.topics()
+        return {name: place.origin(name) for name in SystemDisk().names(place.path / "topics")}
+    return place.origins()
 
 
 def _planned(where: Where, tasks: list[Task]) -> AuditSummary:
@@ -179,14 +181,16 @@ def _logs(tasks: list[Task]) -> int:
 def _examine_all(
     spark: "SparkSession", store: _Store, deep: bool, progress: Progress | None
 ) -> list[Examined]:
-    bundles = bundled(store.tasks, lambda task: task.size_bytes, spark.sparkContext.defaultParallelism)
+    bundles = bundled(
+        store.tasks, lambda task: task.size_bytes, context_of(spark, "audit").defaultParallelism
+    )
     with watched(spark, progress, "checking every frame"):
         found: list[Examined] = _mapped(spark, bundles, partial(_examine, store.place, deep)).collect()
     return found
 
 
 def _mapped(spark: "SparkSession", bundles: list[Any], function: Callable[[Any], Iterator[Any]]) -> Any:
-    return spark.sparkContext.parallelize(bundles, max(1, len(bundles))).mapPartitions(function)
+    return context_of(spark, "audit").parallelize(bundles, max(1, len(bundles))).mapPartitions(function)
 
 
 def _examine(place: Place, deep: bool, bundles: Iterable[list[Task]]) -> Iterator[Examined]:
@@ -208,25 +212,27 @@ def _find_repeats(
 
     Marks of one topic and share come together in one task, so that no process has to hold them all.
     """
-    parts = _marked_parts(store.windows_us, examined)
+    parts = _marked_parts(store.windows_us, store.origins, examined)
     if not parts:
         return []
     topics = sorted({part.lane.topic for part in parts})
     abouts = [(kind, topic) for topic in topics for kind in ("dedup_id", "dead_letter")]
     windows = [_window_us(kind, store.windows_us.get(topic, 0)) for kind, topic in abouts]
     numbers = {about: number for number, about in enumerate(abouts)}
-    bundles = bundled(parts, lambda part: part.size_bytes, spark.sparkContext.defaultParallelism)
+    bundles = bundled(parts, lambda part: part.size_bytes, context_of(spark, "audit").defaultParallelism)
     with watched(spark, progress, "looking for repetitions"):
         found = (
             _mapped(spark, bundles, partial(_mark, store.place, numbers))
-            .groupByKey(spark.sparkContext.defaultParallelism, int)
+            .groupByKey(context_of(spark, "audit").defaultParallelism, int)
             .mapPartitions(partial(_compare, windows))
             .collect()
         )
     return [_finding(abouts[number], repeat) for number, repeat in found]
 
 
-def _marked_parts(windows_us: dict[str, int], examined: list[Examined]) -> list[_MarkedPart]:
+def _marked_parts(
+    windows_us: dict[str, int], origins: Mapping[str, str | None], examined: list[Examined]
+) -> list[_MarkedPart]:
     parts = []
     for each in examined:
         if each.lane is None or not each.frames:
@@ -234,7 +240,7 @@ def _marked_parts(windows_us: dict[str, int], examined: list[Examined]) -> list[
         offsets = each.lane, each.base_offset, each.end_offset, each.bytes
         if each.messages_with_ids and windows_us.get(each.lane.topic, 0):
             parts.append(_MarkedPart("dedup_id", *offsets))
-        if is_dead_letter_topic(each.lane.topic):
+        if origins.get(each.lane.topic) is not None:
             parts.append(_MarkedPart("dead_letter", *offsets))
     return parts
 
@@ -271,7 +277,7 @@ def _finding(about: tuple[str, str], repeat: Repeat) -> AuditFinding:
     if kind == "dedup_id":
         reason = (
             f"has the deduplication id of offset {offset} of partition {partition}, {priority}: too soon,"
-            " unless dedup_window_ms was shorter then"
+            " unless dedup_window_ms, or a window of its own, was shorter then"
         )
     else:
         reason = (

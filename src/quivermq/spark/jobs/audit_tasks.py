@@ -118,7 +118,7 @@ def lane_tasks(place: Place, topics: Iterable[str]) -> Iterator[LaneTask]:
             settings, lanes = place.settings(topic), place.lanes(topic)
         except NotFound:
             continue  # Somebody has just deleted it.
-        may_have_holes = settings.backlog_policy == "drop_oldest" or topic.endswith(".dlq")
+        may_have_holes = settings.backlog_policy == "drop_oldest" or place.origin(topic) is not None
         for lane, bounds in lanes.items():
             messages = bounds.end - bounds.start
             parts = max(1, bounds.size_bytes // _BYTES_MIN)

@@ -8,7 +8,7 @@ from quivermq.errors import InvalidRequest
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Lane, Place
-from quivermq.topic.names import Pattern, is_dead_letter_topic, is_pattern
+from quivermq.topic.names import Pattern, is_pattern
 from quivermq.topic.partition import LANE_NUMBERS
 
 _PAGE = 10_000
@@ -29,9 +29,9 @@ def chosen_topics(place: Place, topics: Iterable[str] | str | None) -> list[str]
 
     Raises InvalidRequest for a topic that was named and does not want it, and TopicNotFound.
     """
-    known = place.topics()
+    known = place.origins()
     if topics is None:
-        return [topic for topic in known if _wants_it(place, topic)]
+        return [topic for topic, origin in known.items() if origin is None and _wants_it(place, topic)]
     texts = [text.strip() for text in (topics.split(",") if isinstance(topics, str) else topics)]
     if not texts:
         raise InvalidRequest("topics has no name in it: leave it out for all topics with cleanup=compact")
@@ -39,22 +39,24 @@ def chosen_topics(place: Place, topics: Iterable[str] | str | None) -> list[str]
     for topic in sorted(named):
         _check_wants_it(place, topic)
     patterns = [Pattern(text) for text in texts if is_pattern(text)]
-    matching = {t for t in known if any(p.matches(t) for p in patterns) and _wants_it(place, t)}
+    own = [topic for topic, origin in known.items() if origin is None]
+    matching = {t for t in own if any(p.matches(t, None) for p in patterns) and _wants_it(place, t)}
     return sorted(named | matching)
 
 
 def _wants_it(place: Place, topic: str) -> bool:
-    return place.settings(topic).cleanup == "compact" and not is_dead_letter_topic(topic)
+    return place.settings(topic).cleanup == "compact"
 
 
 def _check_wants_it(place: Place, topic: str) -> None:
-    if place.settings(topic).cleanup != "compact":
+    settings = place.settings(topic)
+    if place.origin(topic) is not None:
+        raise InvalidRequest(f"{topic} holds dead letters: each of them is kept, whatever its key")
+    if settings.cleanup != "compact":
         raise InvalidRequest(
             f"{topic} has cleanup=delete, so every message of a key is kept:"
             f" `quiver topic alter {topic} --set cleanup=compact` lets only the latest stay"
         )
-    if is_dead_letter_topic(topic):
-        raise InvalidRequest(f"{topic} holds dead letters: each of them is kept, whatever its key")
 
 
 def parts_of(place: Place, topic: str) -> list[Part]:

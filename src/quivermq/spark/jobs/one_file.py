@@ -12,12 +12,15 @@ from quivermq.errors import InvalidRequest, NotFound
 from quivermq.spark.failures import translated
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 # The metadata of a column of text that nobody looked into: any bytes, as they were stored.
 AS_STORED = {"quiver": "as stored"}
 
 _INVALID_TEXT = "[INVALID_UTF8_STRING]"
+# With all that a time has: microseconds, and the zone.
+_TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".ndjson": "json", ".jsonl": "json"}
 
 
@@ -56,6 +59,8 @@ def write_file(frame: "DataFrame", file: Path) -> None:
     try:
         with _valid_text(), translated():
             writer = _writable(frame, form).coalesce(1).write.mode("overwrite").format(form)
+            if form != "parquet":
+                writer = writer.option("timestampFormat", _TIME_FORMAT)
             (writer.option("header", True) if form == "csv" else writer).save(str(unfinished))
         parts = [name for name in disk.names(unfinished) if name.startswith("part-")]
         assert len(parts) == 1, f"Spark wrote {parts} for one partition"
@@ -73,11 +78,30 @@ def _writable(frame: "DataFrame", form: str) -> "DataFrame":
     for field in frame.schema.fields:
         column = F.col("`" + field.name.replace("`", "``") + "`")
         if field.dataType.typeName() != "string":
+            if form == "json" and "binary" in field.dataType.simpleString():
+                columns[field.name] = _json_form(column, field.dataType)
             continue
         # The bytes stay the same. Where the statement casts, or does anything else, the mark is gone.
         is_bytes = form == "parquet" and field.metadata == AS_STORED
         columns[field.name] = column.cast("binary") if is_bytes else F.validate_utf8(column)
     return frame.withColumns(columns) if columns else frame
+
+
+def _json_form(column: "Column", kind: "DataType") -> "Column":
+    """Bytes as they are in JSON everywhere here: text or, where they are none, {"base64": …}."""
+    from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
+    from pyspark.sql.types import ArrayType, BinaryType, StructType
+
+    if isinstance(kind, BinaryType):
+        text = column.cast("string")
+        coded = F.to_variant_object(F.struct(F.base64(column).alias("base64")))
+        return F.when(F.is_valid_utf8(text), text.cast("variant")).when(column.isNotNull(), coded)
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda item: _json_form(item, kind.elementType))
+    if isinstance(kind, StructType):
+        fields = [_json_form(column[name], kind[name].dataType).alias(name) for name in kind.names]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    return column
 
 
 @contextmanager

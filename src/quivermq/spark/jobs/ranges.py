@@ -1,7 +1,7 @@
 """A part of some topics, by offset or by time, fixed once: a job that is started again means the same."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.spark.jobs.where import Where
 from quivermq.spark.place import Lane
 from quivermq.spark.source.archived import with_archive
-from quivermq.topic.names import Pattern, is_pattern
+from quivermq.topic.names import NO_ORIGINS, Pattern, is_pattern, origin_in
 from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ def archive_options(archive: str | None) -> dict[str, str]:
 def _by_time(
     spark: "SparkSession", where: Where, ranges: Ranges, archive: str | None
 ) -> dict[Lane, tuple[int, int]]:
-    """The first and the last offset between the moments, in the lanes that have any there.
-
-    Through the data source, which leaves out whole segments by their times.
-    """
+    """The first and the last offset between the moments, in the lanes that have any there."""
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
     options = where.options() | ranges.options() | archive_options(archive)
@@ -125,7 +122,7 @@ def _lanes(
     """All lanes of the topics, in use or not, and the names of the topics."""
     place = with_archive(where.place(), archive)
     try:
-        names = named_topics(place.topics(), topics)
+        names = named_topics(origins := place.origins(), topics, origins)
         held = {lane: bounds for name in names for lane, bounds in place.lanes(name).items()}
     finally:
         place.close()
@@ -134,13 +131,15 @@ def _lanes(
     return lanes | {lane: (bounds.start, bounds.end) for lane, bounds in held.items()}, names
 
 
-def named_topics(there: Sequence[str], wanted: Sequence[str]) -> list[str]:
+def named_topics(
+    there: Collection[str], wanted: Sequence[str], origins: Mapping[str, str | None] = NO_ORIGINS
+) -> list[str]:
     """The topics that names and patterns stand for. Raises TopicNotFound, InvalidName."""
     found: dict[str, None] = {}
     for text in wanted:
         if is_pattern(text):
             matching = Pattern(text)
-            matches = [name for name in there if matching.matches(name)]
+            matches = [name for name in there if matching.matches(name, origin_in(origins, name))]
         else:
             matches = [text] if text in there else []
         if not matches:

@@ -89,7 +89,7 @@ def redrive(
     if not 1 <= batch_messages <= BATCH_MESSAGES_MAX:
         raise InvalidRequest(f"a batch has 1 to {BATCH_MESSAGES_MAX} messages, not {batch_messages}")
     with closing(source.place()) as place:
-        check_named(topics, place.topics())
+        check_named(topics, place.origins())
     spark = (spark or session()).newSession()
     with translated():
         frame = _chosen(spark, source, topics, statement)

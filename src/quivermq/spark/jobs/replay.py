@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quivermq.errors import InvalidRequest
+from quivermq.spark.classic import cores_of
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.ranges import Bound, Ranges, archive_options, find_ranges
 from quivermq.spark.jobs.state import fingerprint, held, remember, remembered, state_directory
@@ -122,7 +123,7 @@ def replay(
                 stream = stream.option("maxOffsetsPerTrigger", str(_batch_messages(rate)))
                 frame = _changed(spark, ranges.cut(stream.load()), statement)
                 is_one_task = plan.get("one_task", rate is not None)
-                cores = spark.sparkContext.defaultParallelism
+                cores = cores_of(spark)
                 if is_one_task:
                     frame = frame.coalesce(1)
                 options = target.options() | rate_options(rate, is_one_task=is_one_task, cores=cores)

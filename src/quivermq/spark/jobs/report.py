@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.errors import InvalidRequest, OffsetOutOfRange, QuiverError, TopicNotFound
+from quivermq.spark.classic import context_of
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.audit_tasks import LaneTask, bundled, lane_tasks
@@ -25,7 +26,6 @@ from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
 from quivermq.spark.tables.rows import state_of
 from quivermq.spark.topic_filter import check_named, topic_filter
-from quivermq.topic.names import is_dead_letter_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +100,8 @@ def report(
         raise InvalidRequest("since is not before until, so that no time is left between them")
     where = where_of(path, server, key)
     with closing(where.place()) as place, translated():
-        wanted = list(filter(topic_filter(topics), names := place.topics()))
+        names = place.origins()
+        wanted = list(filter(topic_filter(topics, names), names))
         check_named(topics, names)
         tasks, stored_bytes = _planned(place, wanted, period)
         groups = len({task.group for task in tasks if isinstance(task, GroupTask)})
@@ -183,10 +184,11 @@ def _start(place: Place, lane: Lane, period: Period) -> int:
 def _counted(
     spark: "SparkSession", place: Place, tasks: list[Task], period: Period, progress: Progress | None
 ) -> list[Figures]:
-    bundles: list[Any] = bundled(tasks, lambda task: task.size_bytes, spark.sparkContext.defaultParallelism)
+    context = context_of(spark, "report")
+    bundles: list[Any] = bundled(tasks, lambda task: task.size_bytes, context.defaultParallelism)
     with watched(spark, progress, "counting"):
         counted: list[Figures] = (
-            spark.sparkContext.parallelize(bundles, max(1, len(bundles)))
+            context.parallelize(bundles, max(1, len(bundles)))
             .mapPartitions(partial(_count, place, period))
             .collect()
         )
@@ -210,7 +212,7 @@ def _figures(place: Place, period: Period, task: Task) -> Iterator[Figures]:
         yield count_group(place, task.topic, task.group, period)
         return
     yield count_messages(place, task.part, period, is_compacted=task.is_compacted)
-    if is_dead_letter_topic(task.part.lane.topic):
+    if place.origin(task.part.lane.topic) is not None:
         yield count_dead_letters(place, task.part, period)
 
 
@@ -222,6 +224,6 @@ def _place_of(task: Task) -> str:
 
 def _write(path: Path, text: str) -> None:
     """The page in one step, so that nobody sees half of it."""
-    from quivermq.disk import SystemDisk, replace_file
+    from quivermq.disk import OutputDisk, replace_file
 
-    replace_file(SystemDisk(), path.absolute(), text.encode())
+    replace_file(OutputDisk(), path.absolute(), text.encode())

@@ -1,17 +1,18 @@
 """A user's own pipeline: read from a file, checked, and run once or for as long as somebody wants it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quivermq.errors import InvalidRequest
-from quivermq.spark.failures import translated
+from quivermq.errors import InvalidRequest, QuiverError
+from quivermq.spark.failures import in_users_code, one_line, our_error, translated
 from quivermq.spark.jobs.run_file import CONTINUOUS, ONCE, Pipeline, Sink, load_pipeline, malformed_sink
 from quivermq.spark.jobs.run_tables import in_file, make_tables, message_rows
 from quivermq.spark.jobs.state import held, state_directory
-from quivermq.spark.jobs.streaming import Standing, wait_for
+from quivermq.spark.jobs.streaming import Standing, counting, wait_for
 from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.progress import Progress
 from quivermq.spark.session import session
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SinkSummary:
-    """What one sink did: `read` is how many messages came in for it."""
+    """What one sink did: `read` is how many messages came in for it, `written` how many rows it got."""
 
     name: str
     target: str
     columns: str
     read: int = 0
+    written: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +86,16 @@ def run(
         if not dry_run:
             with held(root):
                 queries = _start(pipeline, where, mode, flows, root)
-                standings = wait_for(queries, _teller(progress, told), stop)
+                with _named(pipeline, queries):
+                    standings = wait_for(queries, _teller(progress, told), stop)
     return RunSummary(
         pipeline.name,
         mode,
         {name: _columns(frame) for name, frame in tables.frames.items()},
         [
-            SinkSummary(
-                sink.name, str(sink.topic or sink.parquet), _columns(frame), standings[sink.name].rows
-            )
-            if sink.name in standings
-            else SinkSummary(sink.name, str(sink.topic or sink.parquet), _columns(frame))
+            SinkSummary(sink.name, str(sink.topic or sink.parquet), _columns(frame), at.rows, at.written)
             for sink, frame in flows
+            for at in [standings.get(sink.name) or Standing()]
         ],
         str(root),
         dry_run,
@@ -143,7 +143,7 @@ def _start(
     queries: dict[str, StreamingQuery] = {}
     try:
         for sink, frame in flows:
-            writer = frame.writeStream.queryName(sink.name).outputMode(sink.mode)
+            writer = counting(frame).writeStream.queryName(sink.name).outputMode(sink.mode)
             writer = writer.option("checkpointLocation", str(root / sink.name))
             if sink.topic is not None:
                 writer = writer.format("quiver").options(**where.options()).option("topic", sink.topic)
@@ -164,6 +164,19 @@ def _start(
             raise in_file(pipeline, f"[[sink]] {sink.name!r}", error) from error
         raise
     return queries
+
+
+@contextmanager
+def _named(pipeline: Pipeline, queries: Mapping[str, "StreamingQuery"]) -> Iterator[None]:
+    """Say of what fails at work which sink it was, on one line."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        ours = our_error(error) or in_users_code(str(error)) or QuiverError(one_line(error))
+        failed = [name for name, query in queries.items() if query.exception() is not None]
+        raise in_file(pipeline, f"[[sink]] {', '.join(failed)!r}", ours) from error
 
 
 def _target(pipeline: Pipeline, parquet: str) -> str:

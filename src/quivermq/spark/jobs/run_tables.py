@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest, NotFound, QuiverError
-from quivermq.spark.failures import our_error, reworded
+from quivermq.spark.failures import one_line, our_error, reworded
 from quivermq.spark.jobs.run_file import JSON, RAW, Pipeline, Sink, Source, Step
 from quivermq.spark.jobs.state import fingerprint
 from quivermq.spark.jobs.typed import typed
@@ -49,15 +50,25 @@ def make_tables(spark: "SparkSession", pipeline: Pipeline, where: Where) -> Tabl
                 frame = frame.withWatermark(part.watermark["column"], part.watermark["delay"])
         except (PySparkException, QuiverError) as error:
             raise in_file(pipeline, f"{place} {part.name!r}", error) from error
+        except Exception as error:
+            # A function of the user's may raise anything.
+            raise in_file(pipeline, f"{place} {part.name!r}", _in_function(error)) from error
         frame.createOrReplaceTempView(part.name)
         tables.frames[part.name] = frame
     return tables
 
 
-def in_file(pipeline: Pipeline, place: str, error: Exception) -> Exception:
+def in_file(pipeline: Pipeline, place: str, error: Exception) -> QuiverError:
     """What is wrong with a part of a pipeline, with the name of the part."""
-    ours = error if isinstance(error, QuiverError) else our_error(error)
-    return error if ours is None else reworded(ours, f"{pipeline.file}: {place}: {ours}")
+    ours = error if isinstance(error, QuiverError) else our_error(error) or InvalidRequest(one_line(error))
+    return reworded(ours, f"{pipeline.file}: {place}: {ours}")
+
+
+def _in_function(error: Exception) -> InvalidRequest:
+    """What a step's function raised, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return InvalidRequest(f"python: {text} (line {last.lineno} of {last.filename})")
 
 
 def _source(

@@ -46,7 +46,9 @@ def sql(
     names = {*topics, *states}
     with translated():
         for name in named_tables(statement, names):
-            options = {"table": states[name]} if name in states else {"subscribe": name}
+            # A statement that names a topic twice must see the same of it in both places.
+            messages = {"subscribe": name, "endingOffsets": "now"}
+            options = {"table": states[name]} if name in states else messages
             frame = where.read(spark, **options)
             (frame if binary else _as_text(frame)).createOrReplaceTempView(quoted(name))
         return _rows_of(spark, with_quotes(statement, names))

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 _PAUSE_SECONDS = 0.25
+_OBSERVATION, _OBSERVED_ROWS = "quiver_written", "rows"
 
 
 @dataclass(slots=True)
@@ -17,6 +19,9 @@ class Standing:
     """How far a query is. `lag` is how many messages it knows of and has not read; None when unknown."""
 
     rows: int = 0
+    """How many it has read."""
+    written: int = 0
+    """How many came out at its end, of those queries that count them with `counting`."""
     rows_per_second: float = 0.0
     lag: int | None = None
     batch: int = -1
@@ -24,11 +29,30 @@ class Standing:
     def learn(self, told: Mapping[str, Any]) -> None:
         """Take in the progress of one batch. A batch that is told again counts once."""
         if told["batchId"] > self.batch:
-            self.rows += told["numInputRows"]
+            self.rows += _read(told)
+            self.written += _observed(told)
         self.batch = max(self.batch, told["batchId"])
         self.rows_per_second = told.get("processedRowsPerSecond") or 0.0
         lags = [lag_of(source) for source in told.get("sources", ())]
         self.lag = None if None in lags else sum(filter(None, lags))
+
+
+def counting(frame: "DataFrame") -> "DataFrame":
+    """The same rows, of which the progress of a query tells how many there were."""
+    from pyspark.sql.functions import count, lit
+
+    return frame.observe(_OBSERVATION, count(lit(1)).alias(_OBSERVED_ROWS))
+
+
+def _read(told: Mapping[str, Any]) -> int:
+    rows = told.get("numInputRows")
+    # Over Spark Connect only the sources tell.
+    return sum(source["numInputRows"] for source in told["sources"]) if rows is None else int(rows)
+
+
+def _observed(told: Mapping[str, Any]) -> int:
+    metrics = (told.get("observedMetrics") or {}).get(_OBSERVATION)
+    return 0 if metrics is None else int(metrics[_OBSERVED_ROWS] or 0)
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:

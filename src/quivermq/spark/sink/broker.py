@@ -16,7 +16,7 @@ from quivermq.client.core.publishing import Publishing
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import Conflict
-from quivermq.frame import Codec, Producer, codec_named
+from quivermq.frame import Producer
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.sink.attempt import Part
 from quivermq.spark.sink.encode import encode_rows
@@ -92,7 +92,7 @@ class TopicWriter:
         self._epoch = state.epoch
         settings = place.settings(topic)
         self._partitions = settings.partitions
-        self._codec: Codec = codec_named(settings.codec) if options.codec is None else options.codec
+        self._codec = options.compression(settings)
         self._sequences: Counter[Target] = Counter()
         # So that the tasks of a batch do not all begin with the same partition.
         self._turn = part.task

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quivermq.disk import Buffer
-from quivermq.frame import Codec, Column, Frame, Producer
+from quivermq.frame import Column, Frame, Producer
+from quivermq.frame.codec import AnyCodec
 from quivermq.frame.encode import frame_of
 
 _ZEROS = bytes(8)
@@ -20,7 +21,7 @@ _RAW_BYTES_MAX = 2**31 - 1
 Offsets = np.ndarray[Any, np.dtype[np.int32]]
 
 
-def encode_rows(rows: pa.RecordBatch, *, now_us: int, codec: Codec, producer: Producer) -> Frame:
+def encode_rows(rows: pa.RecordBatch, *, now_us: int, codec: AnyCodec, producer: Producer) -> Frame:
     """The frame of these rows, whose columns have the types of `shape.rows_of`.
 
     Rows without a timestamp get `now_us`. Columns that say where a row goes are left to others.

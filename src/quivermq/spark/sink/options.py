@@ -7,6 +7,7 @@ from typing import cast
 from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Codec, codec_named
+from quivermq.frame.codec import AnyCodec, compression_of
 from quivermq.log.limits import check_durability
 from quivermq.settings import Durability
 from quivermq.spark.broker_place import BrokerPlace
@@ -14,6 +15,7 @@ from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import Options
 from quivermq.spark.sink.gathering import FRAME_MESSAGES
 from quivermq.topic.names import check_topic_name
+from quivermq.topic.settings import TopicSettings
 
 _FRAME_MESSAGES_MAX = 1_000_000
 _WRITE_ID_CHARACTERS_MAX = 200
@@ -27,7 +29,7 @@ class SinkOptions:
     topic: str | None = None
     durability: Durability | None = None
     codec: Codec | None = None
-    """Instead of that of the topic."""
+    """Instead of that of the topic. Which bodies are too small for any, only the topic says."""
     batch_messages: int = FRAME_MESSAGES
     rate_limit: int | None = None
     rate_limit_tasks: int = 1
@@ -58,6 +60,14 @@ class SinkOptions:
     def directory(self) -> Path | None:
         """The data directory to write to; None where it is a broker."""
         return self.place.path if isinstance(self.place, DirectoryPlace) else None
+
+    def compression(self, settings: TopicSettings) -> AnyCodec:
+        """How frames for a topic of these settings are compressed."""
+        own = codec_named(settings.codec)
+        codec = own if self.codec is None else self.codec
+        # A level is meant for one codec.
+        level = settings.compression_level if codec is own else None
+        return compression_of(codec.name.lower(), level, settings.compression_bytes_min)
 
     @property
     def task_rate(self) -> float | None:

@@ -21,9 +21,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "timestamp": ("timestamp",),
     "expires_at": ("timestamp",),
 }
-# A row that was read has an offset, and its partition is where it was: neither says where it is to go.
+# A row that was read has an offset, and its partition is where it was: neither says where it is to go. Nor
+# is it the same message again, which its id for deduplication would say, or came in when that did.
 _OFFSET = "offset"
-_OF_THE_OLD_PLACE = (_OFFSET, "partition")
+_OF_THE_OLD_PLACE = (_OFFSET, "partition", "dedup_id", "append_time")
 
 _ARROW_TYPES = {
     "value": pa.binary(),
@@ -39,7 +40,8 @@ _ARROW_TYPES = {
 
 def check_columns(types: Mapping[str, str], *, has_topic: bool) -> None:
     """Raise InvalidRequest for a DataFrame that cannot be written; `types` are Spark's names of types."""
-    types = {name: kind for name, kind in types.items() if name != _OFFSET}
+    if _OFFSET in types:
+        types = {name: kind for name, kind in types.items() if name not in _OF_THE_OLD_PLACE}
     unknown = [name for name in types if name not in COLUMNS]
     if unknown:
         dropped = ", ".join(f'"{name}"' for name in unknown)
@@ -74,7 +76,7 @@ def _check_headers(kind: str) -> None:
 def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with the types that messages have. Raises InvalidRequest where one is no message."""
     if _OFFSET in batch.schema.names:
-        batch = batch.drop_columns([name for name in _OF_THE_OLD_PLACE if name in batch.schema.names])
+        batch = _without_the_old_place(batch)
     arrays: dict[str, pa.Array] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         wanted = _ARROW_TYPES[name]
@@ -90,6 +92,18 @@ def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
             " as with coalesce(value, '')"
         )
     return pa.RecordBatch.from_pydict(arrays)
+
+
+def _without_the_old_place(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows without what they were elsewhere; those of an INSERT were nowhere, and may say where to go."""
+    names = set(batch.schema.names)
+    dropped = set(_OF_THE_OLD_PLACE)
+    if batch.column(_OFFSET).null_count == batch.num_rows:
+        dropped.discard("partition")
+        for name in sorted(dropped & names - {_OFFSET}):
+            if batch.column(name).null_count < batch.num_rows:
+                raise InvalidRequest(f"{name} cannot be written: leave it out")
+    return batch.drop_columns(sorted(dropped & names))
 
 
 def _headers(column: Any) -> pa.Array:

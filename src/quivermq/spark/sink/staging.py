@@ -24,7 +24,7 @@ import pyarrow as pa
 from quivermq.clock import SteadyClock, SystemClock
 from quivermq.disk import Disk
 from quivermq.errors import NotFound
-from quivermq.frame import Producer, codec_named
+from quivermq.frame import Producer
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import Place
@@ -128,7 +128,7 @@ class _Topic:
         self._name = name
         self._part = part
         self._partitions = settings.partitions
-        self._codec = codec_named(settings.codec) if options.codec is None else options.codec
+        self._codec = options.compression(settings)
         self._clock = SystemClock()
         limits = settings.storage(StorageSettings())
         self._draft = Draft(settings, limits, SteadyClock(self._clock))

@@ -71,6 +71,12 @@ class ArchivedPlace:
     def topics(self) -> list[str]:
         return self.live.topics()
 
+    def origins(self) -> dict[str, str | None]:
+        return self.live.origins()
+
+    def origin(self, topic: str) -> str | None:
+        return self.live.origin(topic)
+
     def look(self, topic: str) -> TopicView:
         view = self.live.look(topic)
         archived = self._archive.topic(topic, view.created_us)

@@ -34,6 +34,8 @@ _DATA_TYPES: dict[str, DataType] = {
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
     "expires_at": TimestampType(),
+    "dedup_id": StringType(),
+    "append_time": TimestampType(),
 }
 _TYPES = {name: kind.simpleString() for name, kind in _DATA_TYPES.items()}
 

@@ -3,15 +3,18 @@
 import logging
 from collections.abc import Mapping
 
+from quivermq.clock import Clock
 from quivermq.errors import Conflict, QuiverError, TopicNotFound
 from quivermq.spark.options import Options
 from quivermq.spark.place import NOTHING, Bounds, Lane, Place, TopicView
 from quivermq.spark.source import plan
 from quivermq.spark.source.identity import appended_us, replaced
 from quivermq.spark.source.loss import gone
+from quivermq.spark.source.patience import Patience
 from quivermq.spark.source.positions import Positions
 from quivermq.spark.source.stream_offsets import StreamOffsets, TopicOffsets, shared
 from quivermq.spark.source.subscription import Subscription
+from quivermq.topic.names import NO_ORIGINS
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +29,14 @@ class Frontier:
     goes on there.
     """
 
-    def __init__(self, options: Options, place: Place) -> None:
+    def __init__(self, options: Options, place: Place, clock: Clock | None = None) -> None:
         self._place = place
         self._subscription = Subscription.of(options)
         self._starting = Positions.of(options, "starting", default="latest", unnamed="earliest")
         self._ending = Positions.of(options, "ending", default="latest", unnamed="latest")
         self._ending.refuse("earliest", "a stream that ends there has nothing to read")
         self._fails = options.flag("failOnDataLoss", default=True)
+        self._patience = Patience.of(options, clock)
         # Where the last look saw each lane end.
         self.latest: StreamOffsets | None = None
         # Where this run ends, once it is known that it does.
@@ -43,7 +47,9 @@ class Frontier:
     def first(self) -> StreamOffsets:
         """Where a query without a checkpoint begins. Raises OffsetOutOfRange, InvalidRequest."""
         views = self._look()
-        self._starting.check_known(lane for view in views.values() for lane in view.lanes)
+        lanes = [lane for view in views.values() for lane in view.lanes]
+        self._subscription.check_partitions(lanes)
+        self._starting.check_known(lanes)
         return {topic: self._begun(view) for topic, view in views.items()}
 
     def _begun(self, view: TopicView) -> TopicOffsets:
@@ -65,6 +71,9 @@ class Frontier:
             for topic, each in standing.items()
             for lane, at in each.lanes.items()
         }
+        # A run that ends where it was told to waits for nothing.
+        if self._last is None and self._patience.waits(sum(lags.values())):
+            return start
         rows = lags if rows_max is None else shared(lags, rows_max)
         advanced = {topic: self._advanced(each, rows) for topic, each in standing.items()}
         left = start.keys() - self.subscribed(start).keys()
@@ -147,11 +156,11 @@ class Frontier:
         return min(max(offset, bounds.start), bounds.end)
 
     def _look(self) -> _Views:
-        existing = self._place.topics() if self._subscription.is_open else self._subscription.names
+        origins = self._place.origins() if self._subscription.is_open else NO_ORIGINS
         views: _Views = {}
-        for topic in self._subscription.topics(existing):
+        for topic in self._subscription.topics(origins or self._subscription.names, origins):
             try:
-                views[topic] = plan.held(self._place, topic)
+                views[topic] = self._subscription.lanes_of(plan.held(self._place, topic))
             except TopicNotFound:
                 continue  # It is yet to come, or was deleted a moment ago.
         return views

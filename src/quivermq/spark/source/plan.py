@@ -10,10 +10,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.errors import Conflict, TopicNotFound
-from quivermq.spark.batches import Wanted, record_batches
-from quivermq.spark.place import Lane, Place, TopicView
+from quivermq.spark.batches import record_batches
+from quivermq.spark.place import NOTHING, Lane, Place, TopicView
 from quivermq.spark.source.archived import ArchivedPlace
 from quivermq.spark.source.loss import Lenient, Strict
+from quivermq.spark.times import ALL_TIMES, Times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +39,10 @@ class Range(NamedTuple):
     size_bytes: int = 0
     created_us: int = 0
     """Which topic of that name is meant."""
+    times: Times = ALL_TIMES
+    """Which of the messages are meant, by their timestamps."""
+    begins_by_word: bool = False
+    """Whether it begins at the earliest there is, wherever that has moved to."""
 
 
 def held(place: Place, topic: str) -> TopicView:
@@ -46,12 +51,7 @@ def held(place: Place, topic: str) -> TopicView:
 
 
 def rows_of(
-    place: Place,
-    part: Range,
-    columns: Sequence[str],
-    *,
-    fail_on_data_loss: bool,
-    wanted: Wanted | None = None,
+    place: Place, part: Range, columns: Sequence[str], *, fail_on_data_loss: bool
 ) -> Iterator["pa.RecordBatch"]:
     """The messages of a range, in order.
 
@@ -65,14 +65,29 @@ def rows_of(
             raise
         logger.warning("offsets [%d, %d) of %s are skipped: %s", part.start, part.end, part.lane, error)
         return
+    # The moments are compared with a column, whether it was asked for or not.
+    is_cut = not part.times.are_all
+    names = [*columns, "timestamp"] if is_cut and "timestamp" not in columns else list(columns)
+    for batch in _batches(place, part, names, fail_on_data_loss=fail_on_data_loss):
+        cut = part.times.cut(batch)
+        if cut.num_rows:
+            yield cut.select(list(columns)) if len(names) > len(columns) else cut
+
+
+def _batches(
+    place: Place, part: Range, columns: Sequence[str], *, fail_on_data_loss: bool
+) -> Iterator["pa.RecordBatch"]:
     guarded = Strict(place) if fail_on_data_loss else Lenient(place)
     start = part.start
+    if part.begins_by_word:
+        start = max(start, min(held(place, part.lane.topic).lanes.get(part.lane, NOTHING).start, part.end))
     if isinstance(place, ArchivedPlace):
         begins = place.live.lanes(part.lane.topic)[part.lane].start
         archived_end = place.archived_end(part.lane, start, min(part.end, max(start, begins)))
         if start < archived_end:
             yield from place.archived_rows(part.lane, start, archived_end, columns)
             start = archived_end
+    wanted = None if part.times.are_all else part.times.may_have
     yield from record_batches(guarded, part.lane, start, part.end, columns, wanted=wanted)
 
 

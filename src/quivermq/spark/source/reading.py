@@ -1,15 +1,15 @@
 """The batch reader: plans tasks on the driver, reads them in executors."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from quivermq.spark.options import Options
 from quivermq.spark.source.columns import Columns
-from quivermq.spark.source.narrowing import Narrowing
 from quivermq.spark.source.plan import Range, rows_of, tasks_by_size
+from quivermq.spark.source.rest import Rest, rests_of
 from quivermq.spark.source.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -17,71 +17,43 @@ if TYPE_CHECKING:
 
 
 class Task(InputPartition):
-    """What one task reads, in this order."""
+    """What one task reads, in this order, and where it looks for what came later."""
 
-    def __init__(self, ranges: list[Range]) -> None:
+    def __init__(self, ranges: list[Range], rest: Rest | None = None) -> None:
         self.value = ranges
-
-
-class _Pushing:
-    """Makes `pushFilters` a method that Spark also takes while it does not push filters.
-
-    A reader that has its own is refused then, though it would never be asked. So the method says that it is
-    the inherited one, which is what Spark looks at, and does more when it is called.
-    """
-
-    def __get__(self, reader: "BatchReader | None", _: type) -> Any:
-        if reader is None:
-            return DataSourceReader.pushFilters
-        return _Pushed(reader)
-
-
-class _Pushed:
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: "BatchReader") -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._reader.narrow(filters)
-        return filters
+        self.rest = rest
 
 
 class BatchReader(DataSourceReader):
-    """Reads the ranges of a snapshot."""
+    """Reads the ranges of a snapshot or, without one, all that there is whenever it is used."""
 
-    pushFilters = _Pushing()  # noqa: N815  (Spark's name.)
-
-    def __init__(self, options: Options, schema: StructType, snapshot: Snapshot) -> None:
+    def __init__(self, options: Options, schema: StructType, pinned: Snapshot | None) -> None:
+        self._options = options
         self._place = options.whole_place()
         self._fails = options.flag("failOnDataLoss", default=True)
         self._tasks_min = options.number("minPartitions")
         self._columns = Columns.of(schema)
-        self._snapshot = snapshot
-        self._narrows = options.flag("filterPushdown", default=False)
-        self._narrowing = Narrowing()
-
-    def narrow(self, filters: list[Filter]) -> None:
-        """Read only what can pass, if the user allows it.
-
-        Spark 4.3 keeps the tasks that were planned with the filters of one query for all other uses of the
-        same DataFrame, also in the same query: rows would be missing there, and nobody would be told.
-        """
-        if self._narrows:
-            self._narrowing.take(filters)
+        self._pinned = pinned
 
     def partitions(self) -> list[InputPartition]:
-        ranges = self._snapshot.ranges(self._place, self._narrowing, fails=self._fails)
-        return [Task(ranges) for ranges in tasks_by_size(ranges, self._tasks_min)]
+        snapshot = self._pinned or Snapshot.take(self._options, self._place)
+        ranges = snapshot.ranges(self._place, fails=self._fails)
+        tasks = tasks_by_size(ranges, self._tasks_min)
+        if self._pinned is not None:
+            return [Task(ranges) for ranges in tasks]
+        # Spark asks this once for a DataFrame or a view, and then uses it for as long as that is there.
+        tasks = tasks or [[]]
+        rests = rests_of(snapshot, len(tasks))
+        return [Task(ranges, rest) for ranges, rest in zip(tasks, rests, strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         # Spark wants one partition also where there is nothing to read: that one has no ranges.
-        for part in partition.value or ():
-            batches = rows_of(
-                self._place,
-                part,
-                self._columns.names,
-                fail_on_data_loss=self._fails,
-                wanted=self._narrowing.wanted(),
-            )
+        yield from self._rows(partition.value or ())
+        rest = getattr(partition, "rest", None)
+        if rest is not None:
+            yield from self._rows(rest.ranges(self._options, self._place))
+
+    def _rows(self, ranges: Iterable[Range]) -> Iterator["pa.RecordBatch"]:
+        for part in ranges:
+            batches = rows_of(self._place, part, self._columns.names, fail_on_data_loss=self._fails)
             yield from map(self._columns.shaped, batches)

@@ -1,4 +1,4 @@
-"""What a batch reads, decided once: when the DataFrame is loaded, not whenever it is used."""
+"""What a batch reads, by lane: decided when it is planned or, on request, when the DataFrame is loaded."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,67 +8,65 @@ from quivermq.spark.options import Options
 from quivermq.spark.place import NOTHING, Bounds, Lane, Place
 from quivermq.spark.source import plan
 from quivermq.spark.source.loss import gone
-from quivermq.spark.source.narrowing import Narrowing
 from quivermq.spark.source.plan import Range
 from quivermq.spark.source.positions import Positions
 from quivermq.spark.source.subscription import Subscription
+from quivermq.spark.times import ALL_TIMES, Times
 
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """A lane and the offsets that are read of it. Where it begins `by_word`, retention may move that."""
-
-    part: Range
-    begins_by_word: bool
+# The ending offsets of whoever wants every use of a DataFrame to read the same.
+NOW = "now"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The ranges of a batch. Can be pickled."""
 
-    pinned: tuple[Pinned, ...]
+    parts: tuple[Range, ...]
 
     @classmethod
     def take(cls, options: Options, place: Place) -> "Snapshot":
         """Look at every topic once. Raises InvalidRequest, TopicNotFound, and OffsetOutOfRange."""
         subscription = Subscription.of(options)
         starting, ending = bounds_of(options)
-        topics = subscription.topics(place.topics())
+        topics = subscription.topics(origins := place.origins(), origins)
         subscription.check_all(topics)
-        views = {topic: plan.held(place, topic) for topic in topics}
+        views = {topic: subscription.lanes_of(plan.held(place, topic)) for topic in topics}
         lanes = {lane: bounds for view in views.values() for lane, bounds in view.lanes.items()}
+        subscription.check_partitions(lanes)
         starting.check_known(lanes)
         ending.check_known(lanes)
         fails = options.flag("failOnDataLoss", default=True)
-        pinned = tuple(
-            Pinned(
-                _range(place, lane, bounds, starting, ending, fails)._replace(
-                    created_us=views[lane.topic].created_us
-                ),
-                starting.is_word(lane),
+        parts = (
+            range_of(place, lane, bounds, starting, ending, fails)._replace(
+                created_us=views[lane.topic].created_us
             )
             for lane, bounds in lanes.items()
         )
-        return cls(pinned)
+        return cls(tuple(parts))
 
-    def ranges(self, place: Place, narrowing: Narrowing, *, fails: bool) -> Iterator[Range]:
+    def ranges(self, place: Place, *, fails: bool) -> Iterator[Range]:
         """What is to be read now. Raises Conflict for a topic that is another one by now."""
-        kept = [each for each in self.pinned if narrowing.keeps(each.part.lane)]
-        views = {topic: plan.held(place, topic) for topic in dict.fromkeys(e.part.lane.topic for e in kept)}
-        for each in kept:
-            lane, view = each.part.lane, views[each.part.lane.topic]
-            if view.created_us != each.part.created_us:
+        topics = dict.fromkeys(each.lane.topic for each in self.parts)
+        views = {topic: plan.held(place, topic) for topic in topics}
+        for each in self.parts:
+            view = views[each.lane.topic]
+            if view.created_us != each.created_us:
                 raise Conflict(
-                    f"the topic {lane.topic} was deleted and made again: load the DataFrame anew"
+                    f"the topic {each.lane.topic} was deleted and made again: load the DataFrame anew"
                 )
-            bounds = view.lanes.get(lane, NOTHING)
-            yield _narrowed(place, each, bounds, narrowing, fails=fails)
+            yield _left(each, view.lanes.get(each.lane, NOTHING), fails=fails)
+
+
+def is_pinned(options: Options) -> bool:
+    """Whether a batch is to read what there was when it was loaded, however often it is used."""
+    return (options.text("endingOffsets") or "").lower() == NOW
 
 
 def bounds_of(options: Options) -> tuple[Positions, Positions]:
     """Where a batch begins and ends. Raises InvalidRequest."""
     starting = Positions.of(options, "starting", default="earliest", unnamed="earliest")
-    ending = Positions.of(options, "ending", default="latest", unnamed="latest")
+    given = Options({**options.given, "endingoffsets": "latest"}) if is_pinned(options) else options
+    ending = Positions.of(given, "ending", default="latest", unnamed="latest")
     starting.refuse("latest", "a batch that begins there has nothing to read")
     ending.refuse("earliest", "a batch that ends there has nothing to read")
     if (
@@ -80,10 +78,14 @@ def bounds_of(options: Options) -> tuple[Positions, Positions]:
     return starting, ending
 
 
-def _range(
+def range_of(
     place: Place, lane: Lane, bounds: Bounds, starting: Positions, ending: Positions, fails: bool
 ) -> Range:
-    start, end = starting.resolve(place, lane, bounds), ending.resolve(place, lane, bounds)
+    """What the options ask for of a lane that holds what `bounds` say."""
+    since_us, until_us = starting.moment_of(lane), ending.moment_of(lane)
+    start = starting.resolve(place, lane, bounds)
+    # Behind the first message that is too young others may follow that are not.
+    end = ending.resolve(place, lane, bounds) if until_us is None else bounds.end
     if fails:
         _check_ends(lane, bounds, {starting.option: start, ending.option: end})
         if start > end and starting.is_offset(lane) and ending.is_offset(lane):
@@ -94,7 +96,11 @@ def _range(
         if start < min(end, bounds.start):
             raise gone(lane, start, end, held=(bounds.start, bounds.end), what="are not all there")
     start, end = min(max(start, bounds.start), bounds.end), min(end, bounds.end)
-    return Range(lane, start, max(start, end))
+    times = Times(
+        ALL_TIMES.since_us if since_us is None else since_us,
+        ALL_TIMES.until_us if until_us is None else until_us,
+    )
+    return Range(lane, start, max(start, end), times=times, begins_by_word=starting.is_word(lane))
 
 
 def _check_ends(lane: Lane, bounds: Bounds, asked: Mapping[str, int]) -> None:
@@ -111,18 +117,14 @@ def _check_ends(lane: Lane, bounds: Bounds, asked: Mapping[str, int]) -> None:
             raise error
 
 
-def _narrowed(place: Place, each: Pinned, bounds: Bounds, narrowing: Narrowing, *, fails: bool) -> Range:
-    lane, start, end = each.part[:3]
+def _left(each: Range, bounds: Bounds, *, fails: bool) -> Range:
+    """What of a range is still there."""
+    start, end = each.start, each.end
     if start < bounds.start and start < end:
         if fails and not each.begins_by_word:
-            raise gone(lane, start, end, held=(bounds.start, bounds.end))
+            raise gone(each.lane, start, end, held=(bounds.start, bounds.end))
         start = bounds.start
-    start = max(start, narrowing.offset.lowest)
-    end = min(end, narrowing.offset.highest + 1)
-    if start < end and narrowing.timestamp_us.is_bounded_below:
-        # Everything before it is older. The other end has no such offset: times need not be in order.
-        start = max(start, place.find_time(lane, narrowing.timestamp_us.lowest))
-    return each.part._replace(start=start, end=end, size_bytes=_share_bytes(bounds, start, end))
+    return each._replace(start=start, end=max(start, end), size_bytes=_share_bytes(bounds, start, end))
 
 
 def _share_bytes(bounds: Bounds, start: int, end: int) -> int:

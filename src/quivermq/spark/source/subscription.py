@@ -1,13 +1,15 @@
 """Which topics are read: by name, by wildcard, or by regular expression."""
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.spark.options import Options
-from quivermq.topic.names import Pattern, check_topic_name, is_dead_letter_topic, is_pattern
+from quivermq.spark.place import Lane, TopicView
+from quivermq.topic.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +19,22 @@ class Subscription:
     names: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     expression: str | None = None
+    partitions: tuple[tuple[str, int], ...] = ()
+    """Of the names, only these; all where nobody said which."""
 
     @classmethod
     def of(cls, options: Options) -> "Subscription":
         """What the options ask for. Raises InvalidRequest unless it is one of the two ways to ask."""
         text, expression = options.text("subscribe"), options.text("subscribePattern")
-        if text is not None and expression is not None:
-            raise InvalidRequest("give the option `subscribe` or `subscribePattern`, not both")
+        assigned = options.text("assign")
+        if sum(each is not None for each in (text, expression, assigned)) > 1:
+            raise InvalidRequest("give one of the options `subscribe`, `subscribePattern` and `assign`")
+        if assigned is not None:
+            return cls._assigned(assigned)
         if text is None and expression is None:
             raise InvalidRequest(
                 "say what to read: the option `subscribe` with topics such as orders,events.*,"
-                " or `subscribePattern` with a regular expression"
+                " `subscribePattern` with a regular expression, or `assign` with partitions"
             )
         if expression is not None:
             return cls(expression=_checked(expression))
@@ -41,17 +48,58 @@ class Subscription:
         patterns = tuple(Pattern(part).text for part in parts if is_pattern(part))
         return cls(names, patterns)
 
+    @classmethod
+    def _assigned(cls, text: str) -> "Subscription":
+        """Partitions by topic, as Spark's Kafka source has them."""
+        try:
+            document = json.loads(text)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict) or not document or not all(map(_are_numbers, document.values())):
+            raise InvalidRequest(f'the option `assign` is JSON such as {{"orders":[0,1]}}, not {text!r}')
+        for name in document:
+            check_topic_name(name)
+        places = [(name, number) for name, numbers in document.items() for number in numbers]
+        return cls(tuple(document), partitions=tuple(dict.fromkeys(places)))
+
+    def takes(self, topic: str, partition: int) -> bool:
+        """Whether a partition of a topic that is meant is meant, too."""
+        return not self.partitions or (topic, partition) in self.partitions
+
+    def lanes_of(self, view: TopicView) -> TopicView:
+        """A look at a topic, without the partitions that are not meant."""
+        if not self.partitions:
+            return view
+        lanes = {lane: bounds for lane, bounds in view.lanes.items() if self.takes(*lane[:2])}
+        return view._replace(lanes=lanes)
+
+    def check_partitions(self, lanes: Iterable[Lane]) -> None:
+        """Raise InvalidRequest for a partition that was named and is not there."""
+        there = {lane[:2] for lane in lanes}
+        for topic, number in self.partitions:
+            if (topic, number) not in there:
+                raise InvalidRequest(
+                    f"the option `assign` names partition {number} of {topic}: it has none"
+                )
+
     @property
     def is_open(self) -> bool:
         """Whether topics may come that nobody has named."""
         return bool(self.patterns) or self.expression is not None
 
-    def topics(self, existing: Iterable[str]) -> list[str]:
-        """Those of the existing topics that are meant, sorted. Named ones may be missing."""
+    def topics(self, existing: Iterable[str], origins: Mapping[str, str | None] = NO_ORIGINS) -> list[str]:
+        """Those of the existing topics that are meant, sorted. Named ones may be missing.
+
+        `origins` tells of topics whose dead letters they have, if any; of others, the name does.
+        """
         matches = [Pattern(text).matches for text in self.patterns]
         if self.expression is not None:
             matches.append(partial(_matches, self.expression))
-        return [name for name in sorted(existing) if name in self.names or any(m(name) for m in matches)]
+        return [
+            name
+            for name in sorted(existing)
+            if name in self.names or any(m(name, origin_in(origins, name)) for m in matches)
+        ]
 
     def check_all(self, found: Iterable[str]) -> None:
         """Raise TopicNotFound when a topic that was named is not among those that were found."""
@@ -61,6 +109,12 @@ class Subscription:
 
     def __str__(self) -> str:
         return self.expression if self.expression is not None else ",".join((*self.names, *self.patterns))
+
+
+def _are_numbers(given: object) -> bool:
+    return (
+        isinstance(given, list) and bool(given) and all(type(each) is int and each >= 0 for each in given)
+    )
 
 
 def _checked(expression: str) -> str:
@@ -73,8 +127,8 @@ def _checked(expression: str) -> str:
     return expression
 
 
-def _matches(expression: str, name: str) -> bool:
+def _matches(expression: str, name: str, origin: str | None) -> bool:
     # Dead letters are taken only by an expression that speaks of them, as it is with wildcards.
-    if is_dead_letter_topic(name) and "dlq" not in expression:
+    if origin is not None and name.removeprefix(origin).lstrip("._-") not in expression:
         return False
     return re.fullmatch(expression, name) is not None

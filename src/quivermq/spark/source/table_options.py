@@ -6,7 +6,9 @@ the table later gets none of them. But Spark keeps the schema, with whatever is 
 
 from pyspark.sql.types import StructField, StructType
 
+from quivermq.errors import InvalidRequest
 from quivermq.spark.options import PLACE_NAMES, Options
+from quivermq.topic.names import is_pattern
 
 _NOTE = "quiver.options"
 # A schema ends up in every file that is written with it.
@@ -31,3 +33,13 @@ def recalled(schema: StructType, options: Options) -> Options:
         (field.metadata[_NOTE] for field in schema.fields if _NOTE in field.metadata), {}
     )
     return Options({**kept, **options.given})
+
+
+def to_insert(options: Options) -> Options:
+    """The options of a table for INSERT INTO: the one topic that it reads is the one that is written to."""
+    if options.table != "messages":
+        raise InvalidRequest(f"the table {options.table} is the queue's own state: nobody can write to it")
+    name = options.text("subscribe")
+    if name is None or options.text("topic") is not None or "," in name or is_pattern(name):
+        return options
+    return Options({**options.given, "topic": name})

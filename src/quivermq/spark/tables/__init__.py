@@ -8,13 +8,23 @@ from pyspark.sql.types import StructType
 
 from quivermq.errors import InvalidRequest
 from quivermq.spark.options import Options
+from quivermq.spark.place import Place
 from quivermq.spark.tables.reader import TableReader
 from quivermq.spark.tables.schemas import arrow_schema, table_schema
 from quivermq.spark.topic_filter import topic_filter
 
 __all__ = ["TableReader", "table_reader", "table_schema"]
 
-_OF_MESSAGES = ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "minPartitions")
+_OF_MESSAGES = (
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "assign",
+    "minPartitions",
+)
 
 
 def table_reader(options: Options, schema: StructType) -> TableReader:
@@ -34,13 +44,13 @@ def table_reader(options: Options, schema: StructType) -> TableReader:
                 f"the option `{option}` is for messages: the table {options.table} has no offsets"
             )
     with closing(options.place()) as place:
-        return TableReader(options.table, place, _is_wanted(options), schema.names)
+        return TableReader(options.table, place, _is_wanted(options, place), schema.names)
 
 
-def _is_wanted(options: Options) -> Callable[[str], bool]:
+def _is_wanted(options: Options, place: Place) -> Callable[[str], bool]:
     pattern = options.text("subscribePattern")
     if pattern is None:
-        return topic_filter(options.text("subscribe"), with_dead_letters=False)
+        return topic_filter(options.text("subscribe"), place.origins(), with_dead_letters=False)
     if options.text("subscribe") is not None:
         raise InvalidRequest("there is `subscribe` or `subscribePattern`, not both")
     try:

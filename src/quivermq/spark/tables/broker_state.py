@@ -10,6 +10,7 @@ from quivermq.spark.tables.rows import DeliveryRow, GroupRow, SegmentRow, delive
 from quivermq.topic.partition import LANE_NUMBERS
 
 _PAGE = 10_000
+_DELIVERY = ("offset", "attempt", "state", "time", "owner", "first_delivered_at", "last_delivered_at")
 
 
 class BrokerState:
@@ -44,6 +45,7 @@ class BrokerState:
                 lag=lane["lag"],
                 in_flight=lane["in_flight"],
                 retrying=lane["retrying"],
+                waiting_for_key=lane["waiting_for_key"],
                 state=state,
                 members=len(told["members"]),
             )
@@ -51,8 +53,7 @@ class BrokerState:
     def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
         for each in self._pages("deliveries", "offset", "topics", topic, "groups", group, "deliveries"):
             lane = topic, each["partition"], each["priority"]
-            is_in_flight = each["state"] == "in_flight"
-            yield delivery_row(lane, group, each["offset"], each["attempt"], is_in_flight, each["time"])
+            yield delivery_row(lane, group, *(each[name] for name in _DELIVERY))
 
     def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
         for each in self._pages("segments", "base_offset", "topics", topic, "segments"):

@@ -1,23 +1,21 @@
 """Dead letters as columns: the story of each is taken out of its headers, for a whole batch at once."""
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quivermq.delivery.dead_letters import STORY_NAMES, STORY_PREFIX
+from quivermq.delivery.dead_letters import STORY_NAMES, STORY_PREFIX, is_told
+from quivermq.frame import Header
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.spark.batches import SCHEMA as MESSAGES
 from quivermq.spark.batches import record_batches
 from quivermq.spark.place import Lane, Place
 from quivermq.spark.tables.schemas import DEAD_LETTERS
-from quivermq.topic.names import DEAD_LETTER_SUFFIX
 from quivermq.topic.partition import LANES
 
 _STORY = [STORY_PREFIX + name for name in STORY_NAMES]
-_SUFFIX = re.escape(DEAD_LETTER_SUFFIX) + "$"
 _PRIORITIES = pa.array(LANES)
 # As the queue itself reads them: fewer digits than would not fit.
 _NUMBER = r"^-?[0-9]{1,18}$"
@@ -27,21 +25,49 @@ _END_US = 253_402_300_800_000_000
 
 
 def dead_letter_batches(place: Place, lane: Lane, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The dead letters of a lane of a dead-letter topic; those that went back are not there."""
-    for batch in record_batches(place, lane, start, end):
-        yield with_story(batch)
+    """The dead letters of a lane of a dead-letter topic; those that went back are not there.
+
+    Those that were put there by hand come last: only of the others the headers are believed.
+    """
+    origin = place.origin(lane.topic) or lane.topic
+    by_hand = False
+
+    def is_wanted(header: Header) -> bool:
+        nonlocal by_hand
+        by_hand |= not is_told(header)
+        return is_told(header)
+
+    for batch in record_batches(place, lane, start, end, wanted=is_wanted):
+        yield with_story(batch, origin)
+    if by_hand:
+        for batch in record_batches(place, lane, start, end, wanted=lambda header: not is_told(header)):
+            yield without_story(batch, origin)
 
 
-def with_story(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Messages of a dead-letter topic, their story as columns. One put there by hand has less to tell."""
+def without_story(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
+    """Messages that somebody put there, with the headers that they have."""
+    rows = batch.num_rows
+    columns = {name: batch.column(name) for name in MESSAGES.names} | {
+        "origin_topic": pa.repeat(origin, rows),
+        "origin_partition": batch.column("partition"),
+        "origin_priority": batch.column("priority"),
+        "origin_offset": batch.column("offset"),
+        "origin_timestamp": batch.column("timestamp"),
+        "attempts": pa.repeat(pa.scalar(0, pa.int32()), rows),
+        "died_at": batch.column("timestamp"),
+    }
+    columns |= {name: pa.repeat("", rows) for name in ("reason", "error", "group")}
+    return pa.RecordBatch.from_arrays([columns[name] for name in DEAD_LETTERS.names], schema=DEAD_LETTERS)
+
+
+def with_story(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
+    """Messages of a dead-letter topic that were given up, their story as columns."""
     told, headers = _told(batch.column("headers"))
     own = {name: batch.column(name) for name in MESSAGES.names} | {"headers": headers}
-    topic = _text(told["topic"])
-    kept = pc.replace_substring_regex(own["topic"], pattern=_SUFFIX, replacement="")
     priority = _text(told["priority"])
     columns = {
         **own,
-        "origin_topic": pc.if_else(pc.equal(topic, ""), kept, topic),
+        "origin_topic": pa.repeat(origin, batch.num_rows),
         "origin_partition": _number(told["partition"], pa.scalar(0)).cast(pa.int32(), safe=False),
         "origin_priority": pc.if_else(pc.is_in(priority, value_set=_PRIORITIES), priority, "normal"),
         "origin_offset": _number(told["offset"], own["offset"]),

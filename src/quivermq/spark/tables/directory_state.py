@@ -1,5 +1,6 @@
 """The state of a queue as its directory tells it, beside whoever writes there."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from quivermq.clock import Clock, SystemClock
@@ -28,7 +29,7 @@ class DirectoryState:
         for lane, bounds, state in self._lanes(topic, group):
             found = unfinished(state, self._clock.now_us())
             position = max(state.next, bounds.start)
-            in_flight = sum(each.is_in_flight for each in found)
+            states = Counter(each.state for each in found)
             yield GroupRow(
                 *lane,
                 group,
@@ -36,15 +37,16 @@ class DirectoryState:
                 position,
                 bounds.start,
                 bounds.end,
-                self._place.removed(lane).missing_between(position, bounds.end),
-                in_flight,
-                len(found) - in_flight,
+                self._place.removed(lane).missing_between(position, bounds.end) + states["released"],
+                states["in_flight"],
+                states["retrying"],
+                states["waiting_for_key"],
             )
 
     def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
         for lane, _, state in self._lanes(topic, group):
             for each in unfinished(state, self._clock.now_us()):
-                yield delivery_row(lane, group, each.offset, each.attempt, each.is_in_flight, each.time_us)
+                yield delivery_row(lane, group, *each)
 
     def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
         for lane, bounds in self._place.lanes(topic).items():

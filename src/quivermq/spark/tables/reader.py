@@ -13,7 +13,6 @@ from quivermq.spark.place import Lane, Place
 from quivermq.spark.tables.dead_letters import dead_letter_batches
 from quivermq.spark.tables.rows import State, state_of
 from quivermq.spark.tables.schemas import arrow_schema
-from quivermq.topic.names import DEAD_LETTER_SUFFIX, is_dead_letter_topic
 
 _ROWS_MAX = 65_536
 
@@ -29,9 +28,9 @@ class Part(NamedTuple):
 
 
 class TablePartition(InputPartition):
-    """The same for Spark."""
+    """The same for Spark; without a part, all that the plan does not have."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part | None) -> None:
         super().__init__(part)
         self.part = part
 
@@ -49,29 +48,42 @@ class TableReader(DataSourceReader):
         self._table = table
         self._place = place
         self._columns = list(arrow_schema(table).names if columns is None else columns)
+        self._is_wanted = is_wanted
         # Listed once, so that a retry of the plan reads the same topics.
         self._parts = list(parts_of(table, place, is_wanted))
 
     def partitions(self) -> list[InputPartition]:
-        return [TablePartition(part) for part in self._parts]
+        # Spark plans a view once, and uses it for long: the last task looks for what came to be since.
+        return [*map(TablePartition, self._parts), TablePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TablePartition):
             return  # Spark reads nothing by reading once, without saying what.
         with closing(self._place):
-            for batch in table_batches(self._table, self._place, partition.part):
-                yield batch.select(self._columns)
+            parts = self._later() if partition.part is None else [partition.part]
+            for part in parts:
+                for batch in table_batches(self._table, self._place, part):
+                    yield batch.select(self._columns)
+
+    def _later(self) -> Iterator[Part]:
+        """What is there now and was not when the table was planned."""
+        ends = {part.lane: part.end for part in self._parts if part.lane is not None}
+        planned = set(self._parts)
+        for part in parts_of(self._table, self._place, self._is_wanted):
+            start = max(part.start, ends.get(part.lane, 0)) if part.lane is not None else 0
+            if part not in planned and start <= part.end:
+                yield part._replace(start=start)
 
 
 def parts_of(table: str, place: Place, is_wanted: Callable[[str], bool]) -> Iterator[Part]:
     """The tasks of a table."""
-    topics = place.topics()
+    topics = place.origins()
     if table == "dead_letters":
         # Whoever asks for a topic asks for its dead letters.
         wanted = [
             topic
-            for topic in filter(is_dead_letter_topic, topics)
-            if is_wanted(topic) or is_wanted(topic.removesuffix(DEAD_LETTER_SUFFIX))
+            for topic, origin in topics.items()
+            if origin is not None and (is_wanted(topic) or is_wanted(origin))
         ]
         for topic in wanted:
             for lane, bounds in _lanes(place, topic):

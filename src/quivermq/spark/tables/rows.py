@@ -25,6 +25,7 @@ class GroupRow(NamedTuple):
     lag: int
     in_flight: int
     retrying: int
+    waiting_for_key: int
     state: str | None = None
     members: int | None = None
 
@@ -41,6 +42,9 @@ class DeliveryRow(NamedTuple):
     state: str
     deadline: int | None
     due: int | None
+    holder: str | None
+    first_delivered_at: int | None
+    last_delivered_at: int | None
 
 
 class SegmentRow(NamedTuple):
@@ -81,13 +85,22 @@ class State(Protocol):
 
 
 def delivery_row(
-    lane: tuple[str, int, str], group: str, offset: int, attempt: int, is_in_flight: bool, time_us: int
+    lane: tuple[str, int, str],
+    group: str,
+    offset: int,
+    attempt: int,
+    state: str,
+    time_us: int,
+    holder: str | None,
+    first_us: int | None,
+    last_us: int | None,
 ) -> DeliveryRow:
     """A row of deliveries: the time is the end of the lease, or when the message is due again."""
-    if is_in_flight:
-        return DeliveryRow(*lane, group, offset, attempt, "in_flight", time_us, None)
+    if state == "in_flight":
+        return DeliveryRow(*lane, group, offset, attempt, state, time_us, None, holder, first_us, last_us)
     # Due at 0 is due at once: whoever waits for others of its key has no time of its own.
-    return DeliveryRow(*lane, group, offset, attempt, "retrying", None, time_us or None)
+    due = time_us or None
+    return DeliveryRow(*lane, group, offset, attempt, state, None, due, None, first_us, last_us)
 
 
 def state_of(place: Place) -> State:

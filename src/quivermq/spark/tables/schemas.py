@@ -20,6 +20,7 @@ GROUPS = pa.schema(
         ("lag", pa.int64()),
         ("in_flight", pa.int64()),
         ("retrying", pa.int64()),
+        ("waiting_for_key", pa.int64()),
         ("state", pa.string()),
         ("members", pa.int32()),
     ]
@@ -34,6 +35,9 @@ DELIVERIES = pa.schema(
         ("state", pa.string()),
         ("deadline", TIME),
         ("due", TIME),
+        ("holder", pa.string()),
+        ("first_delivered_at", TIME),
+        ("last_delivered_at", TIME),
     ]
 )
 

@@ -1,8 +1,9 @@
 """What was released and what was cancelled, and what is on its way from the store to a lane.
 
 No message has a state of its own: in each epoch everything up to a watermark was released, but for what
-was cancelled before. An intent is written before messages are appended to their lanes, and tells, after a
-crash, which ones they were, and where to look for them.
+was cancelled before; one that goes to its lane before it is due counts as cancelled here. An intent is
+written before messages are appended to their lanes, and tells, after a crash, which ones they were, and
+where to look for them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from quivermq.topic.state_log import StateLog, parts
 
 NAME = "journal"
 
-_INTENT, _SETTLED, _CANCELLED, _CUT, _REMOVED, _WATERMARK = 1, 2, 3, 4, 5, 6
+_INTENT, _SETTLED, _CANCELLED, _CUT, _REMOVED, _WATERMARK, _EARLY, _CANCELLED_BEFORE = range(1, 9)
 _TARGET_NUMBERS = 4
 _RUNS_NUMBERS = 1024
 
@@ -55,7 +56,10 @@ class Target:
 
 @dataclass(slots=True, eq=False)
 class Intent:
-    """The messages of an epoch that rank behind `after`, up to `upto`, are about to go to their lanes."""
+    """The messages of an epoch that rank behind `after`, up to `upto`, are about to go to their lanes.
+
+    Where both are the same, it is that one message, whatever waits before it.
+    """
 
     number: int
     transfer: int
@@ -107,11 +111,18 @@ class Journal:
 
     def intend(self, intent: Intent, unsafe: int, next_serial: int) -> int:
         """Write down what is about to happen; every intent before the number `unsafe` is over."""
+        return self._intend(_INTENT, intent, unsafe, next_serial)
+
+    def intend_early(self, intent: Intent, unsafe: int, next_serial: int) -> int:
+        """The same for a single message, which does not wait until it is due."""
+        return self._intend(_EARLY, intent, unsafe, next_serial)
+
+    def _intend(self, kind: int, intent: Intent, unsafe: int, next_serial: int) -> int:
         numbers = [intent.number, unsafe, intent.transfer, intent.epoch, next_serial]
         numbers += (*_fields(intent.after), *_fields(intent.upto))
         for target in intent.targets:
             numbers += (target.partition, target.lane, target.synced_end, target.end)
-        return self._append(pack(_INTENT, 0, numbers))
+        return self._append(pack(kind, 0, numbers))
 
     def new_number(self) -> int:
         self._number += 1
@@ -125,6 +136,10 @@ class Journal:
         """Write down that a message never comes."""
         offset = offset_of(rank)
         return self._append(pack(_CANCELLED, 0, [serial_of(rank), offset, offset + 1]))
+
+    def cancel_all(self, serial: int, end: int) -> int:
+        """Write down that nothing in a bucket comes that lies before an offset."""
+        return self._append(pack(_CANCELLED_BEFORE, 0, [serial, end]))
 
     def cut(self, serial: int, end: int) -> int:
         """Write down that a power loss took what lay behind the end of a bucket: others will come there."""
@@ -164,16 +179,22 @@ def _fields(rank: int) -> tuple[int, int, int]:
 
 
 def _apply(state: State, kind: int, numbers: Sequence[int]) -> None:
-    if kind == _INTENT:
+    if kind in (_INTENT, _EARLY):
         intent, unsafe = _intent(numbers)
         state.unsafe = [other for other in state.unsafe if other.number >= unsafe]
         state.unsafe.append(intent)
-        state.watermarks[intent.epoch] = intent.upto
+        if kind == _INTENT:
+            state.watermarks[intent.epoch] = intent.upto
+        else:
+            cancelled = state.cancelled.setdefault(serial_of(intent.upto), OffsetSet())
+            cancelled.add([offset_of(intent.upto)])
         state.next_serial = max(state.next_serial, numbers[4])
     elif kind == _SETTLED:
         state.unsafe = []
     elif kind == _CANCELLED:
         state.cancelled.setdefault(numbers[0], OffsetSet()).add(offsets_of(numbers[1:]))
+    elif kind == _CANCELLED_BEFORE:
+        state.cancelled.setdefault(numbers[0], OffsetSet()).raise_floor(numbers[1])
     elif kind == _CUT:
         state.cancelled.setdefault(numbers[0], OffsetSet()).cut(numbers[1])
     elif kind == _REMOVED:
@@ -203,7 +224,7 @@ def _records(state: State) -> Iterable[bytes]:
         yield pack(_WATERMARK, 0, [epoch, *_fields(watermark)])
     for serial, cancelled in state.cancelled.items():
         if cancelled.floor:
-            yield pack(_CANCELLED, 0, [serial, 0, cancelled.floor])
+            yield pack(_CANCELLED_BEFORE, 0, [serial, cancelled.floor])
         flat = cancelled.runs()
         for start in range(0, len(flat), _RUNS_NUMBERS):
             yield pack(_CANCELLED, 0, [serial, *flat[start : start + _RUNS_NUMBERS]])

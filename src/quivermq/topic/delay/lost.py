@@ -39,6 +39,14 @@ class LostDelays:
         """Nobody knows what waits."""
         self._refuse(id)
 
+    def clear(self) -> int:
+        """Nobody knows what waits."""
+        self._refuse()
+
+    def deliver(self, id: str) -> NoReturn:  # noqa: A002 - As in cancel.
+        """Nobody knows what waits."""
+        self._refuse(id)
+
     def dedup_ids(self) -> Iterator[DedupId]:
         """None that could be told."""
         return iter(())

@@ -179,6 +179,38 @@ class DelayStore:
                 self._releasing.release()
         return True
 
+    def clear(self) -> int:
+        """Let nothing that waits ever come, and return how many messages that were."""
+        with self._releasing:
+            self._make_safe()
+            with self._lock:
+                self._check_open()
+                count = self._waiting.pending
+                ends = [self._journal.cancel_all(*emptied) for emptied in self._waiting.cancel_all()]
+                self._update_next_due()
+            if ends:
+                self._journal.sync(ends[-1])
+        return count
+
+    def deliver(self, id: str) -> Released | None:  # noqa: A002 - As in cancel.
+        """Append a message to its lane before it is due. None when none waits under this id."""
+        rank = rank_of_id(id)
+        released: list[Released] = []
+        with self._releasing:
+            with self._lock:
+                self._check_open()
+                is_there = rank is not None and self._waiting.is_there(rank)
+            if rank is None or not is_there:
+                return None
+            self._finish_last(released)
+            try:
+                for message in fetch([rank], self._log_of):
+                    self._move([message], released, is_early=True)
+            finally:
+                with self._lock:
+                    self._update_next_due()
+        return released[-1] if released else None
+
     def dedup_ids(self) -> Iterator[DedupId]:
         """The deduplication id of each message that waits and has one, in no order."""
         with self._lock:
@@ -253,7 +285,8 @@ class DelayStore:
 
     # These are called with `_releasing` held.
 
-    def _release(self, now_us: int, released: list[Released]) -> None:
+    def _finish_last(self, released: list[Released]) -> None:
+        """Finish what was begun when the disk had no room."""
         unfinished = self._unfinished()
         if unfinished is not None:
             if self._is_durable:
@@ -261,6 +294,9 @@ class DelayStore:
                 self._journal.sync()
             locate([unfinished], self._lane)
             finish(unfinished, self._lane, self._messages_of, released, is_durable=self._is_durable)
+
+    def _release(self, now_us: int, released: list[Released]) -> None:
+        self._finish_last(released)
         while ranks := self._due(now_us):
             done = 0
             try:
@@ -293,8 +329,11 @@ class DelayStore:
             with self._lock:
                 waiting.end_search(*found)
 
-    def _move(self, batch: list[Stored], released: list[Released]) -> None:
-        """Move messages of one epoch, all that wait in it up to the last of them, to their lanes."""
+    def _move(self, batch: list[Stored], released: list[Released], *, is_early: bool = False) -> None:
+        """Move messages of one epoch, all that wait in it up to the last of them, to their lanes.
+
+        With `is_early` it is a single one, whatever waits before it.
+        """
         waiting = self._waiting
         lanes = {place: self._lane(*place) for place in lanes_of(batch)}
         with self._lock:
@@ -308,15 +347,19 @@ class DelayStore:
                 number=self._journal.new_number(),
                 transfer=new_transfer(),
                 epoch=epoch,
-                after=waiting.watermarks.get(epoch, 0),
+                after=batch[-1].rank if is_early else waiting.watermarks.get(epoch, 0),
                 upto=batch[-1].rank,
                 targets=[Target.of(*place, lanes[place]) for place in lanes_of(batch)],
                 messages=len(batch),
             )
             unsafe = self._unsafe[0].number if self._unsafe else intent.number
-            end = self._journal.intend(intent, unsafe, waiting.buckets.next_serial)
+            intend = self._journal.intend_early if is_early else self._journal.intend
+            end = intend(intent, unsafe, waiting.buckets.next_serial)
             self._unsafe.append(intent)
-            waiting.release(epoch, batch)
+            if is_early:
+                waiting.cancel(batch[0].rank)
+            else:
+                waiting.release(epoch, batch)
         if self._is_durable:
             self._journal.sync(end)
         finish(intent, self._lane, lambda _: batch, released, is_durable=self._is_durable)

@@ -149,6 +149,17 @@ class Waiting:
         self.buckets[serial_of(rank)].cancelled.add([offset_of(rank)])
         self._count(serial_of(rank), -1)
 
+    def cancel_all(self) -> list[tuple[int, int]]:
+        """Nothing waits any longer: tells each bucket and the end of its log."""
+        emptied = []
+        for bucket in self.buckets:
+            if bucket.pending:
+                end = self.buckets.log(bucket).end
+                bucket.cancelled.raise_floor(end)
+                self._count(bucket.serial, -bucket.pending)
+                emptied.append((bucket.serial, end))
+        return emptied
+
     def release(self, epoch: int, batch: list[Stored]) -> None:
         """They wait no longer, nor does anything else of the epoch up to the last of them."""
         self.watermarks[epoch] = batch[-1].rank
@@ -233,6 +244,13 @@ class Waiting:
 
     def messages_of(self, intent: Intent) -> list[Stored]:
         """The messages that an intent is about, as far as they are still there."""
+        if intent.after == intent.upto:
+            # A single one that went before it was due, and so counts as cancelled.
+            bucket = self.buckets.get(serial_of(intent.upto))
+            # At `os`, a power loss may have taken it.
+            if bucket is None or due_at(self.buckets.log(bucket), offset_of(intent.upto)) is None:
+                return []
+            return fetch([intent.upto], self.log_of)
         buckets = [
             bucket
             for bucket in self.buckets

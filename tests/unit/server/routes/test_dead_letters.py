@@ -85,6 +85,7 @@ def test_a_dead_letter_tells_where_it_was_and_why_it_is_here(site: Site) -> None
         "group": "billing",
         "origin": {"topic": "orders", "partition": 0, "priority": "normal", "offset": 0},
         "died_at": START_US + 5 * SECOND,
+        "by_hand": False,
     }
     assert get(site, "/v1/topics/orders.dlq/dead-letters")["messages"] == [letter]
 

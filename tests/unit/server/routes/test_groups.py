@@ -1,5 +1,6 @@
 """Groups over HTTP: what they have, where they go on, and how they are forgotten."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -41,7 +42,9 @@ def test_a_group_shows_what_it_has_and_what_is_left(site: Site) -> None:
             "offset": held.offset,
             "attempt": 1,
             "deadline": START_US + SECOND,
-            "owner": None,
+            "owner": f"process {os.getpid()} on {os.uname().nodename}",
+            "first_delivered_at": START_US,
+            "last_delivered_at": START_US,
         }
     ]
     lanes = {(lane["partition"], lane["priority"]): lane for lane in shown["partitions"]}

@@ -1,5 +1,6 @@
 """The state of the queue in full, over HTTP: deliveries and segments, page by page."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -29,10 +30,12 @@ def test_deliveries_are_those_in_flight_and_those_that_wait(site: Site) -> None:
     assert first is not None
     assert second is not None
     second.nack(delay=30)
-    place = {"partition": 1, "priority": "normal", "attempt": 1, "owner": None}
+    times = {"first_delivered_at": START_US, "last_delivered_at": START_US}
+    place = {"partition": 1, "priority": "normal", "attempt": 1, **times}
+    here = f"process {os.getpid()} on {os.uname().nodename}"
     assert get(site, DELIVERIES)["deliveries"] == [
-        {**place, "offset": 0, "state": "in_flight", "time": START_US + SECOND},
-        {**place, "offset": 1, "state": "retrying", "time": START_US + 30 * SECOND},
+        {**place, "offset": 0, "state": "in_flight", "time": START_US + SECOND, "owner": here},
+        {**place, "offset": 1, "state": "retrying", "time": START_US + 30 * SECOND, "owner": None},
     ]
 
 

@@ -6,11 +6,20 @@ import pytest
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
 
+from quivermq.errors import Denied
 from quivermq.server.access import ApiKey
 from quivermq.server.http import Request
 from quivermq.server.routes import topics
 
-EMPTY = {"partitions": 1, "messages": 0, "bytes": 0, "delayed": 0, "dead_letters": 0, "groups": {}}
+EMPTY: dict[str, object] = {
+    "partitions": 1,
+    "messages": 0,
+    "bytes": 0,
+    "delayed": 0,
+    "dead_letters": 0,
+    "dead_letters_of": None,
+    "groups": {},
+}
 
 
 @pytest.fixture
@@ -71,6 +80,19 @@ def test_topics_are_listed_with_their_figures(site: Site) -> None:
     assert orders["groups"]["billing"] == site.engine.queue("orders", "billing").stats().as_dict()
 
 
+def test_topics_are_listed_part_by_part(site: Site) -> None:
+    for name in ("a", "b", "c", "d"):
+        site.engine.create_topic(name)
+    first = get(site, "/v1/topics?limit=3")
+    assert [topic["name"] for topic in first["topics"]] == ["a", "b", "c"]
+    rest = get(site, f"/v1/topics?limit=3&after={first['next']}")
+    assert [topic["name"] for topic in rest["topics"]] == ["d"]
+    assert "next" not in rest
+    assert "next" not in get(site, "/v1/topics?limit=4")
+    for query in ("limit=0", "limit=x", "after=a/b"):
+        assert status_and_code(site, "GET", f"/v1/topics?{query}")[0] == 400
+
+
 def test_a_key_sees_only_its_topics(site: Site) -> None:
     for name in ("orders", "orders.dlq", "events"):
         site.engine.create_topic(name)
@@ -78,6 +100,18 @@ def test_a_key_sees_only_its_topics(site: Site) -> None:
     request.key = ApiKey("k", "read", ("orders",))
     answer = told(site.run(topics.list_topics(site.broker, request)))
     assert [topic["name"] for topic in answer["topics"]] == ["orders", "orders.dlq"]
+
+
+def test_a_key_gets_no_other_topic_by_having_its_dead_letters_there(site: Site) -> None:
+    request = Request("POST", "/v1/topics")
+    request.key = ApiKey("k", "admin", ("orders",))
+    body = {"name": "orders", "dead_letter_suffix": "-secret"}
+    with pytest.raises(Denied, match="not for orders-secret"):
+        site.run(topics.create_topic(site.broker, request, body))
+    assert site.engine.topics() == []
+    request.key = ApiKey("k", "admin", ("orders", "orders-secret"))
+    body = {"name": "orders", "dead_letter_suffix": "-secret"}
+    assert site.run(topics.create_topic(site.broker, request, body)).status == 201
 
 
 def test_the_settings_of_a_topic_can_be_sent_back_unchanged(site: Site) -> None:

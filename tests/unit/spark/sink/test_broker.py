@@ -4,7 +4,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from support.archives import archive_queue
 from support.broker import Served, serving
 
 import quivermq
-from quivermq.frame import stamp_of
+from quivermq.frame import Codec, stamp_of
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.frame.rewriting import rewritten
 from quivermq.spark.batches import SCHEMA, record_batches
 from quivermq.spark.broker_place import BrokerPlace
+from quivermq.spark.place import Lane
 from quivermq.spark.sink.attempt import Part
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.options import SinkOptions
@@ -69,6 +70,14 @@ def some(count: int, seed: int = 1) -> list[bytes]:
     """Values of which some are the same."""
     rng = random.Random(seed)
     return [b"%d" % rng.randrange(count // 2) for _ in range(count)]
+
+
+def test_a_body_that_the_topic_calls_small_is_not_compressed(broker: Served) -> None:
+    broker.engine.create_topic("out", codec="zstd", compression_bytes_min=1000)
+    write(broker, batch([b"x" * 100] * 7), batch([b"y" * 200] * 7), batch_messages=7)
+    with closing(BrokerPlace(broker.url)) as place:
+        frames = list(place.frames(Lane("out", 0, "normal"), 0, 14))
+    assert [(len(frame), frame.header.codec) for frame in frames] == [(7, Codec.NONE), (7, Codec.ZSTD)]
 
 
 def test_everything_arrives_where_its_key_says(broker: Served) -> None:

@@ -71,6 +71,22 @@ def test_a_topic_is_written_as_it_is_set(tmp_path: Path) -> None:
         staged(tmp_path, [b"x"], topic="a/b")
 
 
+def test_a_topic_says_how_hard_its_codec_tries_and_from_which_size_on(tmp_path: Path) -> None:
+    words = [b"%d of %d" % (n % 97, n * 31 % 1009) for n in range(4000)]
+
+    def length(**settings: Any) -> int:
+        with quivermq.open(tmp_path) as mq:
+            mq.create_topic("out", exist_ok=True, codec="zstd")
+            mq.alter_topic("out", **{"compression_level": None, "compression_bytes_min": 0, **settings})
+        file = staged(tmp_path, words, batch_messages=4000)
+        return sum(frame.length for frame in file.frames)
+
+    usual, plain = length(), sum(map(len, words))
+    assert usual < plain
+    assert length(compression_level=19) < usual
+    assert length(compression_bytes_min=10_000_000) > plain
+
+
 @pytest.mark.parametrize("write", ["../../out", "a/b", ".", "x" * 200, "job 5"])
 def test_an_id_never_leads_out_of_the_directory(tmp_path: Path, write: str) -> None:
     assert directory_of(tmp_path, write).resolve().parent == tmp_path / "spark"

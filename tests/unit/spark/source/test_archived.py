@@ -200,7 +200,7 @@ def test_a_broker_reads_its_archive_itself(data: Path) -> None:
         rows = table(rows_of(place, part, ["offset", "value"], fail_on_data_loss=True))
         assert rows == [{"offset": n, "value": b"%d" % n} for n in range(60)]
         taken = Snapshot.take(Options.parse({"server": broker.url, "subscribe": "orders"}), place)
-        assert [each.part[:3] for each in taken.pinned] == [(LANE, 0, 60)]
+        assert [each[:3] for each in taken.parts] == [(LANE, 0, 60)]
         assert with_archive(live, "false").lanes("orders")[LANE].start == freed
         place.close()
         live.close()

@@ -83,6 +83,20 @@ def test_a_time_is_found_in_what_was_seen() -> None:
 
 
 def test_an_offset_or_a_time() -> None:
-    with pytest.raises(InvalidRequest, match="not both"):
+    with pytest.raises(InvalidRequest, match="give one of `startingOffsets`, `startingTimestamp`"):
         starting("earliest", startingtimestamp="5")
     assert starting(startingtimestamp="5").moment_us == 5000
+
+
+def test_a_moment_for_each_partition() -> None:
+    given = '{"orders": {"0": 1000, "1": {"high": 7}}}'
+    positions = starting(startingoffsetsbytimestamp=given)
+    assert positions.moment_of(Lane("orders", 0, "normal")) == 1_000_000
+    assert positions.moment_of(Lane("orders", 0, "low")) == 1_000_000
+    assert positions.moment_of(Lane("orders", 1, "high")) == 7000
+    assert positions.is_word(Lane("orders", 1, "normal"))
+    for wrong in ("earliest", '{"orders": {"0": -1}}', '{"orders": {"0": "x"}}'):
+        with pytest.raises(InvalidRequest, match="startingOffsetsByTimestamp"):
+            starting(startingoffsetsbytimestamp=wrong)
+    with pytest.raises(InvalidRequest, match="error or latest"):
+        starting(startingtimestamp="5", startingoffsetsbytimestampstrategy="first")

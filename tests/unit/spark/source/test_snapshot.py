@@ -29,8 +29,8 @@ def taken(path: str, start: int | None, end: int | None, *, fails: bool = True) 
     for option, offset in (("startingoffsets", start), ("endingoffsets", end)):
         if offset is not None:
             given[option] = json.dumps({"orders": {"0": offset}})
-    (pinned,) = Snapshot.take(Options.parse(given), DirectoryPlace(path)).pinned
-    return pinned.part.start, pinned.part.end
+    (pinned,) = Snapshot.take(Options.parse(given), DirectoryPlace(path)).parts
+    return pinned.start, pinned.end
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 
 from quivermq.errors import InvalidName, InvalidRequest, TopicNotFound
 from quivermq.spark.options import Options
+from quivermq.spark.place import Lane
 from quivermq.spark.source.subscription import Subscription
 
 TOPICS = ["events.a", "events.a.b", "events.a.dlq", "orders", "orders.dlq"]
@@ -42,7 +43,7 @@ def test_only_named_topics_have_to_be_there() -> None:
 def test_what_nobody_can_subscribe_to() -> None:
     with pytest.raises(InvalidRequest, match="`subscribe`"):
         of()
-    with pytest.raises(InvalidRequest, match="`subscribePattern`, not both"):
+    with pytest.raises(InvalidRequest, match="one of the options `subscribe`"):
         of(subscribe="a", subscribepattern="b")
     with pytest.raises(InvalidRequest, match="no topic"):
         of(subscribe=" , ")
@@ -50,3 +51,16 @@ def test_what_nobody_can_subscribe_to() -> None:
         of(subscribepattern="(")
     with pytest.raises(InvalidName):
         of(subscribe="a/b")
+
+
+def test_partitions_are_assigned_as_in_kafkas_source() -> None:
+    assigned = of(assign='{"a": [0, 2], "b": [1]}')
+    assert assigned.topics(["a", "b", "c"]) == ["a", "b"]
+    assert [assigned.takes(*place) for place in (("a", 0), ("a", 1), ("a", 2), ("b", 1))] == [1, 0, 1, 1]
+    with pytest.raises(InvalidRequest, match="`assign` names partition 1 of b"):
+        assigned.check_partitions([Lane("a", 0, "normal"), Lane("a", 2, "normal")])
+    for wrong in ("a", "[]", "{}", '{"a": 0}', '{"a": []}', '{"a": [-1]}', '{"a": ["0"]}'):
+        with pytest.raises(InvalidRequest, match="`assign` is JSON such as"):
+            of(assign=wrong)
+    with pytest.raises(InvalidRequest, match="give one of the options"):
+        of(assign='{"a": [0]}', subscribe="a")

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { note } from "./toast.js";
 
-const SCOPES = ["read", "write", "admin"];
+const SCOPES = ["read", "consume", "write", "admin"];
 
 // What GET /v1/key answered last; before that, nothing is forbidden here, and the broker has the last word.
 export const access = { is_required: false, id: null, scope: "admin", topics: [">"] };

@@ -1,7 +1,11 @@
 // Calls of the broker. None waits for ever, none outlives the page that made it, and every failure is a
 // sentence that can be shown.
 
-const KEY = "quiver-key";
+/** Where the broker is to a browser: "/", or what a proxy puts before it, such as "/quiver/". */
+export const ROOT = new URL("../", import.meta.url).pathname;
+
+// One name for each broker: two of them may be below one address, and a key is for one of them.
+const KEY = ROOT === "/" ? "quiver-key" : `quiver-key ${ROOT}`;
 const TIMEOUT_MS = 10_000;
 
 /** What the broker answered instead of what was asked for, or why there is no answer. */
@@ -42,7 +46,7 @@ export function authorization(key = session.key) {
 
 /** `/v1/topics/a%20b/groups/c` from parts that may hold anything. */
 export function path(...parts) {
-  return `/v1/${parts.map(encodeURIComponent).join("/")}`;
+  return `${ROOT}v1/${parts.map(encodeURIComponent).join("/")}`;
 }
 
 /**
@@ -78,9 +82,16 @@ export async function call(method, target, { body, query, signal, timeoutMs = TI
   throw failure;
 }
 
-/** The calls as a page makes them: all of them end when the page is left. */
-export function apiFor(signal) {
-  const make = (method) => (target, options = {}) => call(method, target, { signal, ...options });
+/** The calls as a page makes them: all of them end when the page is left. onfail(error): for what could not be got. */
+export function apiFor(signal, onfail = () => undefined) {
+  const make = (method) => async (target, options = {}) => {
+    try {
+      return await call(method, target, { signal, ...options });
+    } catch (error) {
+      if (method === "GET" && !isGone(error)) onfail(error);
+      throw error;
+    }
+  };
   return { get: make("GET"), post: make("POST"), put: make("PUT"), patch: make("PATCH"), delete: make("DELETE") };
 }
 

@@ -1,7 +1,7 @@
 // The frame around all pages: navigation, which page is shown, whether the broker is there, and who we are.
 
 import { access } from "./access.js";
-import { apiFor, call, gate, isGone, path, session } from "./api.js";
+import { ApiError, apiFor, call, gate, isGone, path, ROOT, session } from "./api.js";
 import { fill, h, set, setText } from "./dom.js";
 import { time } from "./format.js";
 import { installKeys } from "./keys.js";
@@ -20,6 +20,9 @@ const THEME_WORDS = { system: "Theme: auto", light: "Theme: light", dark: "Theme
 let leave = null;
 let shownRoute = null;
 let parts = null;
+// The page that is shown: how it went, and what to do once the broker answers.
+let shown = null;
+let isIdentified = false;
 
 function start() {
   installKeys(PAGES);
@@ -30,6 +33,7 @@ function start() {
   });
   gate.addEventListener("unauthenticated", () => showLogin());
   live.addEventListener("state", showState);
+  live.addEventListener("state", () => live.state === "live" && recover());
   window.addEventListener("hashchange", () => route());
   enter();
   prepare();
@@ -40,14 +44,27 @@ async function enter() {
   drawFrame();
   route();
   live.start();
+  await identify();
+}
+
+async function identify() {
   try {
     Object.assign(access, await call("GET", path("key")));
+    isIdentified = true;
     showIdentity();
     // What a key may do decides which buttons there are.
     if (access.is_required) route({ again: true });
   } catch {
-    // 401 shows the login by itself. Anything else, every page will say for itself.
+    // 401 shows the login by itself. Anything else, every page will say for itself, and it is asked again.
+    isIdentified = false;
   }
+}
+
+/** The broker is there again: what could not be shown without it is shown now. */
+function recover() {
+  if (!parts) return;
+  if (!isIdentified) identify();
+  shown?.recover();
 }
 
 function drawFrame() {
@@ -71,6 +88,7 @@ function drawFrame() {
         "div", { class: "bar-end" },
         parts.state,
         h("button", { type: "button", class: "quiet search-button", "aria-keyshortcuts": "/ Control+K", onclick: () => openSearch(PAGES) }, "Search ", h("kbd", {}, "/")),
+        h("a", { class: "docs-link", href: `${ROOT}docs`, title: "Every call of the broker, to read and to try" }, "API"),
         theme,
         parts.identity,
       ),
@@ -85,7 +103,7 @@ function drawFrame() {
 function logo() {
   // A picture of our own, so `src` is safe to set; `h` refuses it for everybody else.
   const image = h("img", { alt: "", width: 22, height: 22 });
-  image.setAttribute("src", "/dashboard/icon.svg");
+  image.setAttribute("src", `${ROOT}dashboard/icon.svg`);
   return image;
 }
 
@@ -126,12 +144,59 @@ async function route({ again = false } = {}) {
     // From here the keyboard goes on, and whoever listens instead of looking hears the new page.
     if (document.activeElement === document.body || document.activeElement?.closest?.("nav, main")) parts.main.focus({ preventScroll: true });
   }
-  const context = contextFor(abort, content, params, query);
+  const visit = new PageVisit(abort.signal, again ? shown?.wait : undefined);
+  shown = visit;
+  const context = contextFor(abort, content, params, query, visit);
+  let module;
   try {
-    const module = await moduleOf(page);
+    module = await moduleOf(page);
+  } catch {
+    if (abort.signal.aborted) return;
+    content.append(problem(new Error("This page could not be loaded: the broker does not answer. It is tried again by itself.")));
+    // A module that failed stays failed for as long as the document lives.
+    window.quiverReload();
+    return;
+  }
+  try {
     if (!abort.signal.aborted) await module.render(context);
   } catch (error) {
     if (!abort.signal.aborted && !isGone(error)) content.append(problem(error));
+  }
+  visit.isDrawn();
+}
+
+const RETRY_FIRST_MS = 2000;
+const RETRY_LONGEST_MS = 30_000;
+
+/** One showing of a page. One that could not get what it needs at the beginning is shown anew, later and later. */
+class PageVisit {
+  constructor(signal, wait = RETRY_FIRST_MS) {
+    this.wait = wait;
+    this._signal = signal;
+    this._failed = false;
+    this._isDrawn = false;
+    this._timer = 0;
+    signal.addEventListener("abort", () => clearTimeout(this._timer));
+  }
+
+  /** A call failed because nobody answered. What fails later, the page itself tries again or offers to. */
+  failed(error) {
+    if (!this._isDrawn && error instanceof ApiError && (error.retryable || error.status === 0)) this._failed = true;
+  }
+
+  isDrawn() {
+    this._isDrawn = true;
+    if (this._failed && !this._signal.aborted) this._timer = setTimeout(() => this.recover(), this.wait);
+  }
+
+  recover() {
+    if (!this._failed || !this._isDrawn || this._signal.aborted) return;
+    clearTimeout(this._timer);
+    this.wait = Math.min(RETRY_LONGEST_MS, this.wait * 2);
+    // Whoever is typing is not disturbed.
+    const isBusy = document.querySelector("dialog[open]") || document.activeElement?.matches?.("input, textarea, select");
+    if (isBusy) this._timer = setTimeout(() => this.recover(), RETRY_FIRST_MS);
+    else route({ again: true });
   }
 }
 
@@ -145,14 +210,18 @@ async function prepare() {
 }
 
 /** What a page has in hand. Everything that it begins ends when it is left. */
-function contextFor(abort, content, params, query) {
+function contextFor(abort, content, params, query, visit) {
   const { signal } = abort;
+  const api = apiFor(signal, (error) => {
+    visit.failed(error);
+    if (isMissing(error, params)) showAbsent(abort, content, params, error);
+  });
   return {
     params,
     query,
     signal,
     content,
-    api: apiFor(signal),
+    api,
     /** Add to the page. */
     add: (...children) => content.append(...children.flat().filter(Boolean)),
     /** Put these in the place of everything below the heading. */
@@ -201,15 +270,21 @@ function contextFor(abort, content, params, query) {
       }
     },
     /** Get something for a part of the page; while it fails, the part says why and offers another try. */
-    async load(target, act) {
+    async load(target, act, wait = RETRY_FIRST_MS) {
       fill(target, h("p", { class: "loading" }, "Loading…"));
+      let timer = 0;
+      const again = () => {
+        clearTimeout(timer);
+        return this.load(target, act, Math.min(RETRY_LONGEST_MS, wait * 2));
+      };
       try {
-        const shown = await act();
-        if (!signal.aborted) fill(target, shown);
+        const found = await act();
+        if (!signal.aborted) fill(target, found);
       } catch (error) {
-        if (!isGone(error) && !signal.aborted) {
-          fill(target, problem(error, () => this.load(target, act)));
-        }
+        if (isGone(error) || signal.aborted) return;
+        fill(target, problem(error, again));
+        // What only has to be waited for comes without anybody pressing anything.
+        if (error instanceof ApiError && error.retryable) timer = setTimeout(() => !signal.aborted && again(), wait);
       }
     },
     go: (...segments) => {
@@ -217,6 +292,32 @@ function contextFor(abort, content, params, query) {
     },
     reload: () => route({ again: true }),
   };
+}
+
+/** Whether an error says that what the address names is not there. */
+function isMissing(error, params) {
+  return error instanceof ApiError && error.status === 404
+    && ((error.code === "topic_not_found" && params.topic !== undefined) || (error.code === "group_not_found" && params.group !== undefined));
+}
+
+/** In the place of a page whose topic or group is not there: say so, with ways back. It is shown when it comes to be. */
+function showAbsent(abort, content, params, error) {
+  if (abort.signal.aborted) return;
+  abort.abort();
+  const isGroup = error.code === "group_not_found";
+  const words = isGroup
+    ? [`${params.topic} has no group ${params.group}. A group comes to be with its first receive, seek or commit.`]
+    : [`There is no topic ${params.topic}. It may have been deleted, or its name is another one.`];
+  const back = isGroup
+    ? [h("a", { href: link("groups") }, "All groups"), " ", h("a", { href: link("topics", params.topic) }, `Topic ${params.topic}`)]
+    : [h("a", { href: link("topics") }, "All topics")];
+  const heading = content.querySelector("h1");
+  fill(content, heading, h("div", { class: "notice warn", role: "alert" }, h("p", {}, words)), h("p", { class: "crumbs" }, back));
+  const next = new AbortController();
+  leave = () => next.abort();
+  const look = () => route({ again: true });
+  live.addEventListener("topic", ({ detail }) => detail.topic === params.topic && detail.change === "created" && look(), { signal: next.signal });
+  live.addEventListener("stats", ({ detail }) => isGroup && detail.topics[params.topic]?.groups[params.group] && look(), { signal: next.signal });
 }
 
 function showMissing() {

@@ -8,7 +8,13 @@ const INDENT = "  ";
 // What is nested deeper is indented no further: each line of it would be as long as it is deep.
 const INDENTED_MAX = 40;
 
-const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+// What no text of people has: a value with many of these is no text, though its bytes happen to be UTF-8.
+const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
+// What is never shown as it is: controls, what has no width, and what turns around or hides the text behind it.
+const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// Joiners, non-joiners and direction marks are part of how emoji, Persian, Hindi or Hebrew are written. Beside plain
+// Latin letters they have no use but to make two names look like one.
+const STRAY_JOINERS = /(?<![^\u0000-\u007f\u200c-\u200f\u061c])[\u200c-\u200f\u061c]+(?![^\u0000-\u007f\u200c-\u200f\u061c])/g;
 
 const encoder = new TextEncoder();
 
@@ -53,10 +59,10 @@ export function headersOf(message) {
   });
 }
 
-/** Whether a text is one for people: a few characters that nobody can see are allowed. */
+/** Whether a text is one for people: a few control characters are allowed. */
 function isReadable(text) {
   const start = text.slice(0, PREVIEW_CHARACTERS);
-  return (start.match(UNSEEN) || []).length * 10 <= start.length;
+  return (start.match(CONTROLS) || []).length * 10 <= start.length;
 }
 
 /** One line that tells what a field holds: {text, isBinary}. */
@@ -66,7 +72,7 @@ export function preview(field) {
     const more = field.bytes.length > PREVIEW_BYTES ? " …" : "";
     return { text: hexOf(field.bytes.subarray(0, PREVIEW_BYTES)) + more, isBinary: true };
   }
-  const cut = field.text.slice(0, PREVIEW_CHARACTERS);
+  const cut = cutAt(field.text, PREVIEW_CHARACTERS);
   const line = visible(cut).replace(/\s+/g, " ");
   return { text: field.text.length > cut.length ? `${line}…` : line, isBinary: false };
 }
@@ -76,7 +82,23 @@ export function preview(field) {
  * is shown has to look like what it is.
  */
 export function visible(text) {
-  return text.replace(UNSEEN, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return text.replace(STRAY_JOINERS, escaped).replace(UNSEEN, escaped);
+}
+
+function escaped(characters) {
+  return Array.from(characters, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
+}
+
+/** The beginning of a text, so many characters and never half of one. */
+export function cutAt(text, characters) {
+  const isHalf = text.length > characters && /[\ud800-\udbff]/.test(text[characters - 1]);
+  return text.slice(0, isHalf ? characters - 1 : characters);
+}
+
+/** All of a field in one piece of text: {text, isBinary}. What is no text is in hexadecimal. */
+export function whole(field) {
+  const isBinary = field.text === null || !isReadable(field.text);
+  return { text: isBinary ? hexOf(field.bytes) : visible(field.text), isBinary };
 }
 
 /** Why a text is not JSON, or "" when it is. */
@@ -148,13 +170,18 @@ export function inForm(field, form) {
     const shown = field.bytes.subarray(0, SHOWN_BYTES / 4);
     return { text: hexDump(shown), isCut: shown.length < field.bytes.length };
   }
-  const whole = form === "json" ? prettyJson(field.text, SHOWN_BYTES) : field.text;
-  return { text: visible(whole.slice(0, SHOWN_BYTES)), isCut: whole.length > SHOWN_BYTES };
+  const text = form === "json" ? prettyJson(field.text, SHOWN_BYTES) : field.text;
+  return { text: visible(cutAt(text, SHOWN_BYTES)), isCut: text.length > SHOWN_BYTES };
 }
 
 /** A field for people to copy: its text, or base64. */
 export function copyOf(field) {
   return field.text ?? toBase64(field.bytes);
+}
+
+/** Headers for people to copy: JSON with a text for each, as publishing takes them. */
+export function headersAsJson(message) {
+  return JSON.stringify(message.headers || {}, null, 2);
 }
 
 /** What to send to publish the same once more. */
@@ -169,10 +196,10 @@ export function asBody(message) {
 }
 
 /** A command for a shell that publishes the same once more. The key is left to a variable. */
-export function asCurl(topic, message, origin, needsKey) {
+export function asCurl(address, message, needsKey) {
   const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const lines = [
-    `curl ${quoted(`${origin}/v1/topics/${encodeURIComponent(topic)}/messages`)}`,
+    `curl ${quoted(address)}`,
     `-H ${quoted("Content-Type: application/json")}`,
     needsKey ? '-H "Authorization: Bearer $QUIVER_KEY"' : null,
     `--data-binary ${quoted(JSON.stringify(asBody(message)))}`,

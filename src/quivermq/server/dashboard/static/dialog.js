@@ -1,12 +1,14 @@
-// Dialogs: the browser's own, so that focus stays inside, Escape closes, and focus goes back afterwards.
+// Dialogs: the browser's own, so that focus stays inside, Escape closes, and focus goes back afterwards. What was filled
+// in is thrown away only by whoever says so.
 
 import { fill, freshId, h, setText } from "./dom.js";
 
 /**
- * Open a dialog. `body` is a node or a list; `actions` are buttons at its foot.
+ * Open a dialog. `body` is a node or a list; `actions` are buttons at its foot. One that `keeps` what was filled in
+ * asks before Escape, a press beside it or its cross throws that away.
  * Returns {element, close(value), closed: Promise of value}.
  */
-export function openDialog({ title, body, actions = [], wide = false, onclose }) {
+export function openDialog({ title, body, actions = [], wide = false, keeps = false, onclose }) {
   const opener = document.activeElement;
   const titleId = freshId("dialog");
   const heading = h("h2", { id: titleId }, title);
@@ -22,10 +24,29 @@ export function openDialog({ title, body, actions = [], wide = false, onclose })
     result = value;
     element.close();
   };
-  dismiss.addEventListener("click", () => close());
+  const leave = async () => {
+    if (!keeps || filledIn(element) === untouched || (await throwsAway(title))) close();
+  };
+  dismiss.addEventListener("click", leave);
   // A press beside the dialog closes it, unless it began inside: then somebody selects text.
   element.addEventListener("mousedown", (event) => {
-    if (event.target === element && isBeside(element, event)) close();
+    if (event.target === element && isBeside(element, event)) {
+      event.preventDefault();
+      leave();
+    }
+  });
+  // At the key already: a browser asks the page once, and closes the next time whatever the page says.
+  element.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || event.defaultPrevented) return;
+    event.preventDefault();
+    event.stopPropagation();
+    leave();
+  });
+  // The gesture of a phone that goes back.
+  element.addEventListener("cancel", (event) => {
+    if (event.target !== element) return;
+    event.preventDefault();
+    leave();
   });
   const closed = new Promise((resolve) => {
     element.addEventListener("close", () => {
@@ -37,19 +58,33 @@ export function openDialog({ title, body, actions = [], wide = false, onclose })
   });
   document.body.append(element);
   element.showModal();
+  const untouched = filledIn(element);
   // The first thing to fill in, rather than the button that closes.
   element.querySelector("[autofocus], .dialog-body input, .dialog-body select, .dialog-body textarea, .dialog-foot .primary")?.focus();
   return { element, close, closed, setBody: (...children) => fill(element.querySelector(".dialog-body"), children) };
 }
 
-/** Ask before something is done. Resolves to true or false. */
-export async function confirm({ title, text, action, danger = false }) {
-  const cancel = h("button", { type: "button" }, "Cancel");
+/** What all fields of a dialog hold, as one text. */
+function filledIn(element) {
+  const controls = [...element.querySelectorAll("input, select, textarea")];
+  return JSON.stringify(controls.map((each) => (each.type === "checkbox" || each.type === "radio" ? each.checked : each.value)));
+}
+
+function throwsAway(title) {
+  return confirm({ title: "Throw away what you filled in?", text: `Nothing of “${title}” was sent yet.`, action: "Throw it away", otherwise: "Go on editing", danger: true, isCareful: true });
+}
+
+/**
+ * Ask before something is done. Resolves to true or false. `otherwise` is what the other button says; `isCareful`
+ * lets that one have the focus.
+ */
+export async function confirm({ title, text, action, otherwise = "Cancel", danger = false, isCareful = false }) {
+  const cancel = h("button", { type: "button" }, otherwise);
   const go = h("button", { type: "button", class: danger ? "danger" : "primary" }, action);
   const dialog = openDialog({ title, body: paragraphs(text), actions: [cancel, go] });
   cancel.addEventListener("click", () => dialog.close(false));
   go.addEventListener("click", () => dialog.close(true));
-  go.focus();
+  (isCareful ? cancel : go).focus();
   return (await dialog.closed) === true;
 }
 
@@ -84,7 +119,7 @@ export function formDialog({ title, action, form, fields, apply, wide = false, b
   const words = h("p", { class: "error", role: "alert" });
   const cancel = h("button", { type: "button" }, "Cancel");
   const go = h("button", { type: "submit", class: "primary", form: form.id }, action);
-  const dialog = openDialog({ title, body: [form, words], actions: [beside, cancel, go].filter(Boolean), wide });
+  const dialog = openDialog({ title, body: [form, words], actions: [beside, cancel, go].filter(Boolean), wide, keeps: true });
   cancel.addEventListener("click", () => dialog.close());
   form.addEventListener("submit", async (event) => {
     event.preventDefault();

@@ -3,10 +3,9 @@
 
 const KEPT = 600;
 const KEPT_OF_TOPIC = 60;
-// Rates in tables are means over this time: calm enough to read, quick enough to be true.
+// Every rate is a mean over this time, in tables, tiles and plots: calm enough to read, quick enough to be true,
+// and as far apart as the points that the broker keeps. So there is one number for each rate.
 const MEAN_MS = 5000;
-// Those in plots are means over less, so that a line is a line and a moment can be seen.
-const PLOT_MEAN_MS = 3000;
 
 const COUNTERS = ["published", "delivered", "acked"];
 const GAUGES = ["backlog", "lag", "in_flight", "retrying", "delayed", "dead_letters", "messages", "bytes"];
@@ -25,8 +24,9 @@ export class History {
   push(data) {
     const t = data.time / 1000;
     const totals = { t, ...totalsOf(data) };
+    if (isAnew(this._totals.at(-1), totals)) this._totals = [];
     this._totals.push(totals);
-    while (this._totals.length > 2 && t - this._totals[0].t > PLOT_MEAN_MS) this._totals.shift();
+    while (this._totals.length > 2 && t - this._totals[1].t >= MEAN_MS) this._totals.shift();
     const point = { t, ...ratesBetween(this._totals[0], totals) };
     for (const name of [...GAUGES, "oldest_unacked_ms"]) point[name] = totals[name];
     point.free_bytes = data.free_bytes;
@@ -64,7 +64,7 @@ export class History {
     const looks = this._topics.get(topic) || [];
     let first = 0;
     return looks.slice(1).map((look, index) => {
-      while (first < index && look.t - looks[first].t > PLOT_MEAN_MS) first += 1;
+      while (first < index && look.t - looks[first + 1].t >= MEAN_MS) first += 1;
       return { t: look.t, ...ratesBetween(looks[first], look) };
     });
   }
@@ -72,6 +72,17 @@ export class History {
   /** The same as bare numbers, for small plots. */
   topicSeries(topic, name = "published") {
     return this.topicPoints(topic).map((point) => point[name] ?? 0);
+  }
+
+  /** Rates and gauges of a group in the last minute, as points of a plot. */
+  groupPoints(topic, group) {
+    const looks = (this._topics.get(topic) || []).filter(({ groups }) => Object.hasOwn(groups, group));
+    let first = 0;
+    return looks.slice(1).map((look, index) => {
+      while (first < index && look.t - looks[first + 1].t >= MEAN_MS) first += 1;
+      const [from, to] = [looks[first].groups[group], look.groups[group]];
+      return { t: look.t, ...ratesBetween({ ...from, t: looks[first].t }, { ...to, t: look.t }), lag: to.lag, in_flight: to.in_flight };
+    });
   }
 
   _rates(topic, pick) {
@@ -87,8 +98,10 @@ export class History {
       if (!(known in topics)) this._topics.delete(known);
     }
     for (const [name, topic] of Object.entries(topics)) {
-      const looks = this._topics.get(name) || [];
-      looks.push(lookOf(t, topic));
+      const look = lookOf(t, topic);
+      let looks = this._topics.get(name) || [];
+      if (isAnew(looks.at(-1), look)) looks = [];
+      looks.push(look);
       if (looks.length > KEPT_OF_TOPIC) looks.shift();
       this._topics.set(name, looks);
     }
@@ -121,7 +134,7 @@ function lookOf(t, topic) {
   const groups = {};
   let [delivered, acked] = [0, 0];
   for (const [name, group] of Object.entries(topic.groups)) {
-    groups[name] = { delivered: group.delivered, acked: group.acked };
+    groups[name] = { delivered: group.delivered, acked: group.acked, lag: group.pending, in_flight: group.in_flight };
     delivered += group.delivered;
     acked += group.acked;
   }
@@ -131,6 +144,11 @@ function lookOf(t, topic) {
 /** What was counted a second between two looks; null where nobody knows. */
 function ratesBetween(from, to) {
   return Object.fromEntries(COUNTERS.map((name) => [name, perSecond(from[name], to[name], to.t - from.t)]));
+}
+
+/** Whether a counter is smaller than before: then the broker was started anew, and what was before does not count. */
+function isAnew(before, now) {
+  return before !== undefined && COUNTERS.some((name) => now[name] < before[name]);
 }
 
 /** A counter that is smaller than before began anew: nobody knows the rate then. */

@@ -1,15 +1,14 @@
-// The event stream of the broker, for the whole dashboard at once. Read with fetch and not as an EventSource,
-// which cannot send a key. It says in one word how it goes, and comes back by itself.
+// The event stream of the broker, for the whole dashboard at once, shared among the tabs of a browser. Read with fetch and not as an
+// EventSource, which cannot send a key. It says in one word how it goes, and comes back by itself.
 
-import { ApiError, authorization, gate } from "./api.js";
+import { ApiError, authorization, gate, path, ROOT, session } from "./api.js";
 import { History } from "./history.js";
+import { nameOf, SILENCE_MS, Tabs } from "./tabs.js";
 
-// The broker says something every second: silence of this length means that the connection is dead.
-const SILENCE_MS = 6000;
 const CONNECT_MS = 10_000;
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 15_000;
-// A browser has six connections to a broker, for all tabs together: one that nobody looks at gives its own back.
+// A tab that nobody looks at needs no figures, and leads no others.
 const HIDDEN_MS = 60_000;
 const OFFLINE_AFTER = 3;
 
@@ -25,8 +24,18 @@ class Live extends EventTarget {
     this._abort = null;
     this._timer = 0;
     this._hiddenTimer = 0;
+    this._known = null;
+    this._tabs = new Tabs({
+      onlead: () => this._connect(),
+      onfollow: () => this._hangUp(),
+      onhear: (what) => this._hear(what),
+      onask: () => this._known && { kind: "event", name: "stats", data: this._known },
+    });
     document.addEventListener("visibilitychange", () => this._onVisibility());
     window.addEventListener("online", () => this._retryNow());
+    // The next tab takes over at once, and does not have to wait for silence.
+    window.addEventListener("pagehide", () => this.stop());
+    window.addEventListener("pageshow", ({ persisted }) => persisted && this.start());
   }
 
   /** The figures of the last second, or null before the first ones came. */
@@ -34,23 +43,35 @@ class Live extends EventTarget {
     return this.history.latest;
   }
 
+  /** Whether this tab is the one that listens to the broker. */
+  get isLeader() {
+    return this._tabs.isLeader;
+  }
+
   /** Begin, or begin anew with another key. */
   start() {
     this.stop();
     this._failures = 0;
-    this._connect();
+    this._tabs.join(nameOf(`${ROOT} ${session.key}`));
   }
 
   /** End, until it is started again. */
   stop() {
+    this._tabs.leave();
+    this._hangUp();
+  }
+
+  _hangUp() {
     clearTimeout(this._timer);
     this._abort?.abort();
     this._abort = null;
+    this._known = null;
   }
 
   async _connect() {
     const abort = new AbortController();
     this._abort = abort;
+    this._known = null;
     let silence = setTimeout(() => abort.abort(), CONNECT_MS);
     const heard = () => {
       clearTimeout(silence);
@@ -64,6 +85,7 @@ class Live extends EventTarget {
       if (this._abort !== abort) return;
       if (error instanceof ApiError && error.status === 401) {
         this._say("offline", "The broker wants a key.");
+        this._tabs.tell({ kind: "denied" });
         gate.dispatchEvent(new Event("unauthenticated"));
         return;
       }
@@ -76,24 +98,52 @@ class Live extends EventTarget {
 
   async _listen(signal, heard) {
     const headers = { ...authorization(), Accept: "text/event-stream" };
-    const response = await fetch("/v1/events", { headers, signal, cache: "no-store", credentials: "omit" });
+    const response = await fetch(`${path("events")}?changes=true`, { headers, signal, cache: "no-store", credentials: "omit" });
     if (!response.ok) {
       const told = await response.json().catch(() => ({}));
       throw new ApiError(told.error?.message || `The broker answered ${response.status}.`, { status: response.status });
     }
     heard();
-    for await (const event of eventsOf(response.body, heard)) this._take(event);
+    for await (const { name, data } of eventsOf(response.body, heard)) {
+      this._tabs.tell({ kind: "event", name, data });
+      // One that was lost: everything is told anew to who comes anew.
+      if (!this._take(name, data)) return;
+    }
   }
 
-  _take({ name, data }) {
-    if (name === "stats") {
-      // What is looked up by a name must not find what every object has, such as `constructor`.
-      for (const named of [data.topics, ...Object.values(data.topics).map(({ groups }) => groups)]) Object.setPrototypeOf(named, null);
-      this.history.push(data);
-      this._failures = 0;
-      this._say("live", "");
+  /** As a tab that does not lead: what the leader told. */
+  _hear(what) {
+    if (what.kind === "event") {
+      if (!this._take(what.name, what.data)) this._tabs.ask();
     }
-    this.dispatchEvent(new CustomEvent(name, { detail: data }));
+    else if (what.kind === "denied") gate.dispatchEvent(new Event("unauthenticated"));
+    else if (what.kind === "state") {
+      this.history.breakOff();
+      this._say(what.state, what.reason);
+    }
+  }
+
+  /** Returns whether it fits to what was told before. */
+  _take(name, data) {
+    if (name !== "stats" && name !== "changes") {
+      this.dispatchEvent(new CustomEvent(name, { detail: data }));
+      return true;
+    }
+    if (name === "stats") this._known = withoutPrototypes(data);
+    else if (this._known?.version === data.since) this._known = merged(this._known, data);
+    else return false;
+    const figures = this._known;
+    for (const topic of Object.values(figures.topics)) {
+      for (const group of Object.values(topic.groups)) {
+        const at = group.oldest_unacked_at;
+        group.oldest_unacked_ms = at ? Math.max(0, Math.round((figures.time - at) / 1000)) : 0;
+      }
+    }
+    this.history.push(figures);
+    this._failures = 0;
+    this._say("live", "");
+    this.dispatchEvent(new CustomEvent("stats", { detail: figures }));
+    return true;
   }
 
   _again(reason) {
@@ -101,6 +151,7 @@ class Live extends EventTarget {
     this._failures += 1;
     this.history.breakOff();
     this._say(this._failures > OFFLINE_AFTER ? "offline" : "reconnecting", reason);
+    this._tabs.tell({ kind: "state", state: this.state, reason });
     clearTimeout(this._timer);
     this._timer = setTimeout(() => this._connect(), wait);
   }
@@ -127,6 +178,26 @@ class Live extends EventTarget {
     this.reason = reason;
     this.dispatchEvent(new Event("state"));
   }
+}
+
+/** A JSON merge patch of what is known: what is not there stays, null is gone. Nothing that is known is changed. */
+export function merged(known, patch) {
+  const found = Object.assign(Object.create(Object.getPrototypeOf(known)), known);
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) delete found[name];
+    else if (isRecord(value) && isRecord(found[name])) found[name] = merged(found[name], value);
+    else found[name] = isRecord(value) ? merged(Object.create(null), value) : value;
+  }
+  return found;
+}
+
+function isRecord(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** What is looked up by a name must not find what every object has, such as `constructor`. */
+function withoutPrototypes(data) {
+  return merged(Object.create(null), data);
 }
 
 /** The one that everybody listens to: "stats" and "topic" with `detail`, and "state". */

@@ -2,12 +2,16 @@
 // is in a message is only ever text here.
 
 import { access } from "./access.js";
+import { path } from "./api.js";
 import { copyButton } from "./clipboard.js";
-import { asCurl, copyOf, fieldOf, formsOf, headersOf, inForm, preview, visible } from "./content.js";
+import { asCurl, copyOf, cutAt, fieldOf, formsOf, headersAsJson, headersOf, inForm, preview, visible, whole } from "./content.js";
+import { downloadButton, fileNameFor } from "./download.js";
 import { fill, freshId, h } from "./dom.js";
 import * as format from "./format.js";
 
 const HEADERS_SHOWN_MAX = 200;
+// More of one header is folded away until somebody asks for it.
+const HEADER_CHARACTERS = 300;
 const FORM_WORDS = { json: "JSON", text: "Text", hex: "Hex" };
 
 // Which form was chosen last: who looks at hex wants to see the next message in hex as well.
@@ -16,7 +20,7 @@ let lastForm = null;
 /** A preview of a value or a key for a table: a node. */
 export function previewCell(message, name) {
   const { text, isBinary } = preview(fieldOf(message, name));
-  return h("span", { class: ["preview mono", isBinary && "quiet-text"], title: isBinary ? "Bytes that are no text, in hexadecimal" : undefined }, text);
+  return h("span", { class: ["preview mono", isBinary && "quiet-text"], dir: "auto", title: isBinary ? "Bytes that are no text, in hexadecimal" : undefined }, text);
 }
 
 /** How many bytes the value of a message has. */
@@ -26,9 +30,9 @@ export function sizeOf(message) {
 
 /**
  * Everything about a message. `facts` are [name, text or node] that come first; `topic` is where publishing it
- * again would put it.
+ * again would put it, and `address` that of the message in this dashboard.
  */
-export function messageView(message, { topic, facts = [] }) {
+export function messageView(message, { topic, facts = [], address = null }) {
   const value = fieldOf(message, "value");
   const key = fieldOf(message, "key");
   const headers = headersOf(message);
@@ -42,12 +46,14 @@ export function messageView(message, { topic, facts = [] }) {
       ["Deduplication id", message.dedup_id ? visible(message.dedup_id) : null],
     ]),
     valueView(value, "Value"),
-    headersView(headers),
+    headersView(headers, message),
     h(
       "div", { class: "row", role: "group", "aria-label": "Copy" },
       copyButton("Copy value", "the value", () => copyOf(value)),
       key ? copyButton("Copy key", "the key", () => copyOf(key)) : null,
-      copyButton("Copy as curl", "a command that publishes the same message", () => asCurl(topic, message, location.origin, access.is_required)),
+      copyButton("Copy as curl", "a command that publishes the same message", () => asCurl(new URL(path("topics", topic, "messages"), location.href).href, message, access.is_required)),
+      address ? copyButton("Copy link", "a link to this message", () => new URL(address, location.href).href) : null,
+      downloadButton("Download value", () => value.bytes, () => fileNameFor(topic, message, formsOf(value)[0])),
     ),
   ];
 }
@@ -80,6 +86,8 @@ function valueView(value, label) {
   const draw = (form) => {
     const { text, isCut } = inForm(value, form);
     fill(shown, text);
+    // A text in Hebrew or Persian begins at the right; JSON and bytes do not.
+    shown.dir = form === "text" ? "auto" : "ltr";
     shown.dataset.form = form;
     note.hidden = !isCut;
   };
@@ -103,12 +111,38 @@ function valueView(value, label) {
   );
 }
 
-function headersView(headers) {
+function headersView(headers, message) {
   if (!headers.length) return null;
-  const rows = headers.slice(0, HEADERS_SHOWN_MAX).map((header) => {
-    const { text, isBinary } = preview(header);
-    return [h("dt", { class: "mono" }, visible(header.name)), h("dd", { class: "mono" }, text, isBinary ? h("span", { class: "quiet-text" }, " (bytes)") : null)];
-  });
-  return h("section", { class: "section" }, h("h3", {}, `Headers (${headers.length})`), h("dl", { class: "facts headers" }, rows),
-    headers.length > rows.length ? h("p", { class: "help" }, `Only the first ${rows.length} are shown.`) : null);
+  const list = h("dl", { class: "facts headers" }, headers.slice(0, HEADERS_SHOWN_MAX).map(headerRow));
+  const left = headers.slice(HEADERS_SHOWN_MAX);
+  const more = left.length ? h("p", { class: "help row" }, `Only the first ${HEADERS_SHOWN_MAX} are shown.`, h("button", { type: "button", class: "small", onclick: () => {
+    list.append(...left.flatMap(headerRow));
+    more.remove();
+  } }, `Show all ${format.count(headers.length)}`)) : null;
+  return h(
+    "section", { class: "section" },
+    h("div", { class: "section-head" }, h("h3", {}, `Headers (${headers.length})`), copyButton("Copy headers", "the headers", () => headersAsJson(message))),
+    list, more,
+  );
+}
+
+/** A header: its name, what it holds, folded when that is long, and a way to copy all of it. */
+function headerRow(header) {
+  const { text, isBinary } = whole(header);
+  const isLong = text.length > HEADER_CHARACTERS;
+  const name = visible(header.name);
+  const content = h("span", { class: "header-text", dir: "auto" }, isLong ? `${cutAt(text, HEADER_CHARACTERS)}…` : text);
+  const fold = isLong ? h("button", { type: "button", class: "small", "aria-expanded": "false", "aria-label": `All of ${name}`, onclick: () => {
+    const isOpen = fold.getAttribute("aria-expanded") === "true";
+    fill(content, isOpen ? `${cutAt(text, HEADER_CHARACTERS)}…` : text);
+    fold.setAttribute("aria-expanded", String(!isOpen));
+    fill(fold, isOpen ? `Show all ${format.count(text.length)} characters` : "Show less");
+  } }, `Show all ${format.count(text.length)} characters`) : null;
+  const copy = copyButton("Copy", `header ${name}`, () => copyOf(header));
+  copy.setAttribute("aria-label", `Copy header ${name}`);
+  copy.classList.add("quiet");
+  return [
+    h("dt", { class: "mono" }, name),
+    h("dd", { class: "mono" }, content, isBinary ? h("span", { class: "quiet-text" }, " (bytes)") : null, h("span", { class: "header-buttons" }, fold, copy)),
+  ];
 }

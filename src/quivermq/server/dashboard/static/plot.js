@@ -6,13 +6,30 @@ import { clock, rate as rateText, short } from "./format.js";
 const HEIGHT = 168;
 const MARGIN = { top: 10, right: 10, bottom: 22, left: 48 };
 const TICKS = 4;
+const GAP_MS = 60_000;
+const SPANS = [[300_000, "5 min"], [3_600_000, "1 h"]];
 const WIDTH_AT_FIRST = 600;
+
+// How far back all plots reach, as it was chosen last: in this tab, until it is closed.
+const chosen = new EventTarget();
+chosen.span = Number(sessionStorage.getItem("quiver-span")) || SPANS[0][0];
+
+function choose(span) {
+  chosen.span = span;
+  sessionStorage.setItem("quiver-span", String(span));
+  chosen.dispatchEvent(new Event("change"));
+}
 
 /**
  * series: [{id, title, color (1…6), dashed?}]; points are {t (unix ms), [id]: number or null}.
- * span: milliseconds from left to right. unit: behind the values, as "/s". format(value): a text.
+ * unit: behind the values, as "/s". format(value): a text.
  */
-export function plot({ title, series, span = 300_000, unit = "", format = rateText }) {
+export function plot({ title, series, unit = "", format = rateText, signal = undefined }) {
+  let { span } = chosen;
+  const reach = h(
+    "select", { "aria-label": `How far back: ${title}`, onchange: () => choose(Number(reach.value)) },
+    SPANS.map(([ms, name]) => h("option", { value: String(ms), selected: ms === span }, name)),
+  );
   const values = new Map(series.map(({ id }) => [id, h("output", { class: "plot-value" }, "–")]));
   const legend = h(
     "ul", { class: "legend" },
@@ -27,7 +44,7 @@ export function plot({ title, series, span = 300_000, unit = "", format = rateTe
   const moment = h("span", { class: "plot-moment" });
   const element = h(
     "figure", { class: "card plot-card" },
-    h("figcaption", {}, h("h2", {}, title, unit ? h("span", { class: "unit" }, ` ${unit}`) : null), moment, legend),
+    h("figcaption", {}, h("h2", {}, title, unit ? h("span", { class: "unit" }, ` ${unit}`) : null), moment, legend, reach),
     drawing,
   );
   let points = [];
@@ -81,7 +98,7 @@ export function plot({ title, series, span = 300_000, unit = "", format = rateTe
       );
     }
     const minutes = span / 60_000;
-    const step = width < 420 ? 2 : 1;
+    const step = (width < 420 ? 2 : 1) * (minutes > 10 ? 10 : 1);
     for (let back = 0; back <= minutes; back += step) {
       const text = back ? `-${back} min` : "now";
       const anchor = back === 0 ? "end" : back === minutes ? "start" : "middle";
@@ -96,7 +113,7 @@ export function plot({ title, series, span = 300_000, unit = "", format = rateTe
     set(cross, { visibility: isPointed ? "visible" : "hidden" });
     if (isPointed) set(cross, { x1: x(point.t), x2: x(point.t), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom });
     setText(moment, isPointed ? clock(new Date(point.t)) : "");
-    for (const { id } of series) setText(values.get(id), point && point[id] !== null ? format(point[id]) : "–");
+    for (const { id } of series) setText(values.get(id), isKnown(point?.[id]) ? format(point[id]) : "–");
     set(drawing, { "aria-label": `${title}: ${series.map(({ id, title: name }) => `${name} ${values.get(id).textContent} ${unit}`).join(", ")}` });
   }
 
@@ -109,6 +126,11 @@ export function plot({ title, series, span = 300_000, unit = "", format = rateTe
     return best;
   }
 
+  chosen.addEventListener("change", () => {
+    span = chosen.span;
+    reach.value = String(span);
+    draw();
+  }, { signal });
   draw();
   return {
     element,
@@ -121,9 +143,9 @@ export function plot({ title, series, span = 300_000, unit = "", format = rateTe
 }
 
 /** Messages a second, as the history has them. */
-export function ratePlot() {
+export function ratePlot(signal) {
   return plot({
-    title: "Messages", unit: "a second",
+    title: "Messages", unit: "a second", signal,
     series: [
       { id: "published", title: "published", color: 1 },
       { id: "delivered", title: "delivered", color: 2 },
@@ -158,15 +180,21 @@ function runsOf(points, id) {
   const runs = [];
   let run = [];
   for (const point of points) {
-    if (point[id] === null || point[id] === undefined) {
+    // The broker was away when nothing is known for long.
+    const isGap = run.length > 0 && point.t - run.at(-1).t > GAP_MS;
+    if (isGap || !isKnown(point[id])) {
       if (run.length) runs.push(run);
-      run = [];
+      run = isKnown(point[id]) ? [point] : [];
     } else {
       run.push(point);
     }
   }
   if (run.length) runs.push(run);
   return runs;
+}
+
+function isKnown(value) {
+  return value !== null && value !== undefined;
 }
 
 /** The next round number, so that the axis has round numbers, and does not move with every message. */

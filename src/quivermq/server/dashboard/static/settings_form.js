@@ -4,7 +4,8 @@ import { freshId, h, marked, set, setText } from "./dom.js";
 import { expected, said, same, understood, written } from "./settings_spec.js";
 
 const GROUPS = [
-  ["Delivery", ["ordering", "lease_ms", "attempts_max", "backoff_ms", "backoff_ms_max", "priority_weights", "ttl_ms", "dead_letter_expired", "dedup_window_ms"]],
+  ["Delivery", ["ordering", "lease_ms", "attempts_max", "backoff_ms", "backoff_ms_max", "priority_weights", "ttl_ms", "dedup_window_ms"]],
+  ["Dead letters", ["dead_letters", "dead_letter_retention_ms", "dead_letter_suffix", "dead_letter_expired"]],
   ["Limits", ["backlog_messages_max", "backlog_bytes_max", "backlog_policy", "message_bytes_max"]],
   ["Retention", ["retention_ms", "retention_bytes", "retention_messages", "retention_force", "delete_finished", "cleanup"]],
   ["Storage", ["durability", "codec", "segment_bytes", "segment_messages", "segment_ms", "segments_min", "segments_max"]],

@@ -7,6 +7,7 @@ export const PAGES = [
   { route: "topics/{topic}", module: "topic", title: "{topic}", within: "topics" },
   { route: "messages", module: "messages", title: "Messages", nav: "Messages", key: "m" },
   { route: "messages/{topic}", module: "messages", title: "Messages of {topic}", within: "messages" },
+  { route: "messages/{topic}/{partition}/{priority}/{offset}", module: "messages", title: "Messages of {topic}", within: "messages" },
   { route: "groups", module: "groups", title: "Groups", nav: "Groups", key: "g" },
   { route: "groups/{topic}/{group}", module: "group", title: "{group} of {topic}", within: "groups" },
   { route: "dead-letters", module: "dead_letters", title: "Dead letters", nav: "Dead letters", key: "d" },
@@ -36,6 +37,30 @@ export function find(hash) {
 /** `link("topics", name)` → "#/topics/…", whatever is in the name. */
 export function link(...segments) {
   return `#/${segments.map(encodeURIComponent).join("/")}`;
+}
+
+/** The address of one message. */
+export function linkToMessage({ topic, partition, priority, offset }) {
+  return link("messages", topic, String(partition), priority, String(offset));
+}
+
+/**
+ * Let the address say something more of what is shown, so that it can be sent to somebody, without going there
+ * again: {name: text}, null for what is as always.
+ */
+export function remember(told) {
+  const [address, search = ""] = location.hash.split("?");
+  const query = new URLSearchParams(search);
+  for (const [name, text] of Object.entries(told)) {
+    if (text === null || text === undefined || text === "") query.delete(name);
+    else query.set(name, text);
+  }
+  replaceAddress((address || "#/overview") + (query.size ? `?${query}` : ""));
+}
+
+/** Let the address be another one, without going there. */
+export function replaceAddress(address) {
+  if (address !== location.hash) history.replaceState(null, "", address);
 }
 
 function decoded(part) {

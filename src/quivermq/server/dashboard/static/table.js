@@ -2,6 +2,7 @@
 // focus nor undoes a selection.
 
 import { fill, h, set } from "./dom.js";
+import { remember } from "./site.js";
 
 /**
  * columns: [{id, title, value(row), cell(row)?, kind?, sort?, hint?, minor?, mark?}]
@@ -13,13 +14,16 @@ import { fill, h, set } from "./dom.js";
  * key(row): a text that is the row's own. sorted: {id, down}. caption: for screen readers.
  * empty: what to say without rows. select: true for a column of checkboxes; onselect(keys).
  * onopen(row): Enter or a click beside links and buttons.
+ * activity(row): numbers by which rows are in order as long as nobody sorts them, the greatest first.
+ * ctx: that of the page whose address tells how the table is sorted and filtered; for one table of a page.
  * compact: stay a table on a phone, without the columns that are `minor`; others become cards there.
  */
-export function table({ columns, key, caption, sorted, empty = "Nothing here.", select = false, onselect, onopen, compact = false, limit = 200 }) {
+export function table({ columns, key, caption, sorted, empty = "Nothing here.", select = false, onselect, onopen, activity = null, ctx = null, compact = false, limit = 200 }) {
   let rows = [];
   let isKnown = false;
-  let needle = "";
-  let order = sorted || { id: columns[0].id, down: columns[0].sort === "desc" };
+  let needle = ctx?.query.filter ?? "";
+  const usual = activity ? { id: null } : sorted || { id: columns[0].id, down: columns[0].sort === "desc" };
+  let order = orderFrom(ctx?.query.sort) ?? usual;
   const known = new Map();
   const chosen = new Set();
 
@@ -47,15 +51,35 @@ export function table({ columns, key, caption, sorted, empty = "Nothing here.", 
     return fill(head, h("button", { type: "button", class: "sort", onclick: () => sortBy(column) }, title));
   }
 
+  /** "lag" or "-lag", as an address has it; null for what no column is called. */
+  function orderFrom(text = "") {
+    const column = columns.find(({ id, sort }) => sort !== false && id === text.replace(/^-/, ""));
+    return column ? { id: column.id, down: text.startsWith("-") } : null;
+  }
+
+  /** Once in its own direction, once in the other, and then as before anybody sorted. */
   function sortBy(column) {
-    const down = order.id === column.id ? !order.down : column.sort === "desc";
-    order = { id: column.id, down };
+    const first = column.sort === "desc";
+    const isSecond = order.id === column.id;
+    order = isSecond && order.down !== first && activity ? usual : { id: column.id, down: isSecond ? !order.down : first };
+    if (ctx) remember({ sort: order.id === usual.id && order.down === usual.down ? null : `${order.down ? "-" : ""}${order.id}` });
     draw();
+  }
+
+  function byActivity(found) {
+    const ranks = new Map(found.map((row) => [row, activity(row)]));
+    const isBefore = (a, b) => {
+      const [left, right] = [ranks.get(a), ranks.get(b)];
+      const at = left.findIndex((rank, index) => rank !== right[index]);
+      return at < 0 ? compare(key(a), key(b)) : right[at] - left[at];
+    };
+    return found.sort(isBefore);
   }
 
   function shown() {
     const words = needle.toLowerCase().split(/\s+/).filter(Boolean);
     const found = words.length ? rows.filter((row) => matches(row, words)) : [...rows];
+    if (order.id === null) return byActivity(found);
     const column = columns.find(({ id }) => id === order.id);
     if (!column || column.sort === false) return found;
     const sign = order.down ? -1 : 1;
@@ -178,8 +202,12 @@ export function table({ columns, key, caption, sorted, empty = "Nothing here.", 
       isKnown = true;
       draw();
     },
+    get needle() {
+      return needle;
+    },
     filter(text) {
       needle = text;
+      if (ctx) remember({ filter: text });
       draw();
     },
     get selected() {
@@ -204,12 +232,17 @@ export function nodeColumn(id, title, cell, kind) {
   return { ...textColumn(id, title, cell, kind), mark: ({ timestamp }) => String(timestamp) };
 }
 
+/** How large a number is, roughly: so rows that are in order by it stay in their places while it moves a little. */
+export function magnitude(number) {
+  return Math.ceil(Math.log2(1 + Math.max(0, number || 0)));
+}
+
 const FOCUSABLE = "a[href], button, input, select, [tabindex='0']";
 
 /** A field that filters a table while one types. */
 export function filterField(target, label = "Filter") {
   return h("input", {
-    type: "search", class: "filter", placeholder: label, "aria-label": label,
+    type: "search", class: "filter", placeholder: label, "aria-label": label, value: target.needle,
     oninput: (event) => target.filter(event.target.value),
   });
 }

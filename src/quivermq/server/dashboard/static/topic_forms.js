@@ -104,6 +104,19 @@ export async function addPartitions(ctx, topic, present, onDone) {
   } });
 }
 
+/** Take every message out of a topic, once its name was typed. */
+export async function purgeTopic(ctx, { name, messages }) {
+  const text = [
+    h("p", {}, "This takes every message out of ", h("strong", {}, name), `, ${many(messages, "message")} now, delayed ones included. Nobody can bring them back.`),
+    h("p", {}, "The topic stays, with its settings, its groups and its dead letters."),
+  ];
+  if (!(await confirmTyped({ title: `Purge ${name}`, text, word: name, action: "Purge this topic" }))) return;
+  await ctx.attempt(async () => {
+    const { purged } = await ctx.api.post(path("topics", name, "purge"), { timeoutMs: 60_000 });
+    done(`Purged ${many(purged, "message")} of ${name}.`);
+  });
+}
+
 /** Delete a topic, once its name was typed. */
 export async function deleteTopic(ctx, { name, messages, groups }) {
   const text = [

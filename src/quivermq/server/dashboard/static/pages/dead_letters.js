@@ -9,17 +9,17 @@ import { fill, h, set, setText } from "../dom.js";
 import * as format from "../format.js";
 import { messageView, previewCell, rawText, timeText } from "../message_view.js";
 import { problem } from "../notice.js";
-import { link } from "../site.js";
+import { link, remember } from "../site.js";
 import { nodeColumn, table, textColumn } from "../table.js";
 import { done, note } from "../toast.js";
 import { linkTo, markOf, showAll } from "./dead_letters_all.js";
-import { countReasons, discardAll, redriveAll, SUFFIX } from "./dead_letters_calls.js";
+import { countReasons, discardAll, gravesOf, originOf, redriveAll } from "./dead_letters_calls.js";
 import { editDialog } from "./dead_letters_edit.js";
 
 const PAGE = 100;
 
 export async function render(ctx) {
-  if (ctx.params.topic) await new DeadLettersPage(ctx, ctx.params.topic.replace(/\.dlq$/, "")).show();
+  if (ctx.params.topic) await new DeadLettersPage(ctx, originOf(ctx.params.topic)).show();
   else await showAll(ctx);
 }
 
@@ -28,9 +28,12 @@ class DeadLettersPage {
     Object.assign(this, { ctx, topic, letters: [], next: null, reasons: [] });
     // Only those of one reason, given up by one group; undefined for all.
     this.chosen = { reason: ctx.query.reason, group: ctx.query.group };
-    this.where = path("topics", topic + SUFFIX, "dead-letters");
+    this.where = path("topics", gravesOf(topic), "dead-letters");
     this.list = letterTable((letter) => this.open(letter), () => this.drawActions());
-    this.panel = drawer(ctx.signal, { onclose: () => markOpened(this.list, null) });
+    this.panel = drawer(ctx.signal, { onclose: () => {
+      markOpened(this.list, null);
+      remember({ letter: null });
+    } });
     this.trouble = h("div", {});
     this.summary = h("div", { class: "reasons", role: "group", "aria-label": "Reasons" });
     this.actions = h("div", { class: "row" });
@@ -41,7 +44,7 @@ class DeadLettersPage {
   async show() {
     const { ctx, topic } = this;
     ctx.add(
-      h("nav", { class: "crumbs", "aria-label": `More about ${topic}` }, h("a", { href: link("dead-letters") }, "All dead letters"), h("a", { href: link("topics", topic) }, `Topic ${topic}`), h("a", { href: link("messages", topic + SUFFIX) }, "As a log")),
+      h("nav", { class: "crumbs", "aria-label": `More about ${topic}` }, h("a", { href: link("dead-letters") }, "All dead letters"), h("a", { href: link("topics", topic) }, `Topic ${topic}`), h("a", { href: link("messages", gravesOf(topic)) }, "As a log")),
       this.trouble, this.summary,
       h("div", { class: "section-head" }, this.status, this.actions),
       this.list.element, h("div", { class: "pager" }, h("span", {}), this.more),
@@ -55,6 +58,19 @@ class DeadLettersPage {
       known = mark;
     });
     await this.refresh();
+    if (ctx.query.letter) await ctx.attempt(() => this.openAddressed(ctx.query.letter));
+  }
+
+  /** Open the dead letter that the address names. */
+  async openAddressed(id) {
+    const before = placeBefore(id);
+    const query = new URLSearchParams({ limit: 1, ...(before ? { after: before } : {}) });
+    const letter = this.letters.find((each) => each.id === id) ?? (await this.ctx.api.get(`${this.where}?${query}`).catch(emptyWithoutTopic)).messages[0];
+    if (letter?.id === id) this.open(letter);
+    else {
+      note("This dead letter is not there any more: it was sent back or purged.");
+      remember({ letter: null });
+    }
   }
 
   async refresh() {
@@ -204,6 +220,7 @@ class DeadLettersPage {
 
   open(letter) {
     markOpened(this.list, letter.id);
+    remember({ letter: letter.id });
     const index = this.letters.findIndex(({ id }) => id === letter.id);
     const { origin } = letter;
     this.panel.open({
@@ -218,6 +235,7 @@ class DeadLettersPage {
         letter.error ? h("section", { class: "section" }, h("h3", {}, "Error"), rawText(letter.error, "Error")) : null,
         ...messageView(letter, {
           topic: origin.topic,
+          address: `${link("dead-letters", this.topic)}?${new URLSearchParams({ letter: letter.id })}`,
           facts: [
             ["Given up", timeText(letter.died_at)], ["By group", letter.group || null], ["Attempts", letter.attempts ? String(letter.attempts) : null],
             ["Came from", `${origin.topic}, partition ${origin.partition}, ${origin.priority}, offset ${format.count(origin.offset)}`],
@@ -235,6 +253,14 @@ class DeadLettersPage {
     this.panel.close();
     await this.refresh();
   }
+}
+
+/** The place right before PARTITION-LANE-OFFSET; null before the first of all. */
+function placeBefore(id) {
+  const [partition, lane, offset] = id.split("-").map(Number);
+  if (offset > 0) return `${partition}-${lane}-${offset - 1}`;
+  if (lane > 0) return `${partition}-${lane - 1}-${Number.MAX_SAFE_INTEGER}`;
+  return partition > 0 ? `${partition - 1}-2-${Number.MAX_SAFE_INTEGER}` : null;
 }
 
 /** A topic without dead letters may have no topic for them yet. */

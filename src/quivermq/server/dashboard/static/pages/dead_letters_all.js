@@ -8,7 +8,7 @@ import { live } from "../live.js";
 import { problem } from "../notice.js";
 import { link } from "../site.js";
 import { filterField, table } from "../table.js";
-import { countReasons, SUFFIX } from "./dead_letters_calls.js";
+import { countReasons, gravesOf } from "./dead_letters_calls.js";
 import { forEach } from "./messages_reader.js";
 
 const RECOUNT_MS = 15_000;
@@ -16,18 +16,17 @@ const RECOUNT_MS = 15_000;
 /** The topics that have dead letters, by their own names, as far as the figures tell: name → count. */
 function topicsIn(data) {
   const found = new Map();
-  for (const { topic, dead_letters: dead, messages } of Object.values(data.topics)) {
+  for (const { topic, dead_letters: dead, dead_letters_of: origin, messages } of Object.values(data.topics)) {
     if (dead > 0) found.set(topic, dead);
     // Of a topic that was deleted its dead letters are left.
-    const alive = topic.slice(0, -SUFFIX.length);
-    if (topic.endsWith(SUFFIX) && !Object.hasOwn(data.topics, alive) && messages > 0) found.set(alive, messages);
+    if (origin && !Object.hasOwn(data.topics, origin) && messages > 0) found.set(origin, messages);
   }
   return found;
 }
 
 /** A text that is another one whenever dead letters have come or gone, also as many as the others. */
 export function markOf(data, topic) {
-  return `${topicsIn(data).get(topic) ?? 0} ${data.topics[topic + SUFFIX]?.bytes ?? 0}`;
+  return `${topicsIn(data).get(topic) ?? 0} ${data.topics[gravesOf(topic)]?.bytes ?? 0}`;
 }
 
 /** Of all topics: which reasons there are, and how often. */
@@ -37,6 +36,7 @@ export async function showAll(ctx) {
     key: ({ of, topic, reason, group }) => JSON.stringify([of, topic, reason, group]),
     empty: "No dead letters. Messages come here when a handler has failed for the last time, or rejected them.",
     sorted: { id: "messages", down: true },
+    ctx,
     columns: [topicColumn(), reasonColumn(), { id: "group", title: "Group", value: ({ group }) => group }, countColumn()],
     onopen: (row) => {
       location.hash = linkTo(row.of, row);

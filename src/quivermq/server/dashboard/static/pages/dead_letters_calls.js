@@ -1,8 +1,17 @@
 // What is asked of the broker about dead letters, step by step where one call would take too long.
 
 import { path } from "../api.js";
+import { live } from "../live.js";
 
-export const SUFFIX = ".dlq";
+/** The topic with the dead letters of a topic, which says so itself: what its name ends with is a setting. */
+export function gravesOf(topic) {
+  return Object.values(live.latest?.topics ?? {}).find(({ dead_letters_of: of }) => of === topic)?.topic ?? topic;
+}
+
+/** The topic whose dead letters a topic has; for a topic of its own, that one. */
+export function originOf(topic) {
+  return live.latest?.topics[topic]?.dead_letters_of ?? (live.latest?.topics[topic] ? topic : topic.replace(/\.dlq$/, ""));
+}
 
 const AT_ONCE = 2000;
 const PATIENCE_MS = 60_000;
@@ -12,7 +21,7 @@ export async function countReasons(api, topic) {
   const counts = new Map();
   let after;
   do {
-    const page = await api.get(path("topics", topic + SUFFIX, "dead-letters", "reasons"), { query: { after }, timeoutMs: PATIENCE_MS }).catch(withoutTopic);
+    const page = await api.get(path("topics", gravesOf(topic), "dead-letters", "reasons"), { query: { after }, timeoutMs: PATIENCE_MS }).catch(withoutTopic);
     for (const { reason, topic: from, group, messages } of page.reasons) {
       const key = JSON.stringify([reason, from, group]);
       const known = counts.get(key);
@@ -34,13 +43,13 @@ function withoutTopic(error) {
  */
 export function redriveAll(api, topic, filter, count, told) {
   return inSteps(filter, count, told, async (body) =>
-    (await api.post(path("topics", topic + SUFFIX, "redrive"), { body, timeoutMs: PATIENCE_MS })).moved);
+    (await api.post(path("topics", gravesOf(topic), "redrive"), { body, timeoutMs: PATIENCE_MS })).moved);
 }
 
 /** Take dead letters out for good, no more of them than somebody was asked about. Returns how many. */
 export function discardAll(api, topic, filter, count, told) {
   return inSteps(filter, count, told, async (body) =>
-    (await api.post(path("topics", topic + SUFFIX, "discard"), { body, timeoutMs: PATIENCE_MS })).discarded);
+    (await api.post(path("topics", gravesOf(topic), "discard"), { body, timeoutMs: PATIENCE_MS })).discarded);
 }
 
 /** Do something to so many dead letters, some at a time, until that was all of them. Returns how many it were. */

@@ -4,7 +4,7 @@ import { path } from "../api.js";
 import { formDialog } from "../dialog.js";
 import { freshId, h } from "../dom.js";
 import { contentFields } from "../message_form.js";
-import { SUFFIX } from "./dead_letters_calls.js";
+import { gravesOf } from "./dead_letters_calls.js";
 
 /** Ask for the new content and send it back. Resolves to how many went back; undefined when nobody wanted to. */
 export async function editDialog(ctx, topic, letter) {
@@ -17,7 +17,7 @@ export async function editDialog(ctx, topic, letter) {
   );
   const dialog = formDialog({ title: "Edit and redrive", action: "Redrive", form, wide: true, async apply() {
     const edits = { [letter.id]: content.read() };
-    return (await ctx.api.post(path("topics", topic + SUFFIX, "redrive"), { body: { edits } })).moved;
+    return (await ctx.api.post(path("topics", gravesOf(topic), "redrive"), { body: { edits } })).moved;
   } });
   form.querySelector("textarea, input").focus();
   return dialog.closed;

@@ -10,7 +10,7 @@ import * as format from "../format.js";
 import { select } from "../message_form.js";
 import { messageView, previewCell, sizeOf, timeText } from "../message_view.js";
 import { problem } from "../notice.js";
-import { link } from "../site.js";
+import { link, remember } from "../site.js";
 import { filterField, nodeColumn, table, textColumn } from "../table.js";
 import { done, note } from "../toast.js";
 import { forEach } from "./messages_reader.js";
@@ -19,6 +19,7 @@ const PAGE = 100;
 const LARGE_BYTES = 4 * 1024 * 1024;
 const BINS = 60;
 const REFRESH_MS = 5000;
+const CANCELLED_AT_ONCE = 1000;
 const HOUR_MS = 3_600_000;
 const WINDOWS = [["all", "Up to the last"], [HOUR_MS, "Next hour"], [24 * HOUR_MS, "Next 24 hours"], [7 * 24 * HOUR_MS, "Next 7 days"], [30 * 24 * HOUR_MS, "Next 30 days"]];
 
@@ -80,6 +81,7 @@ async function showAll(ctx) {
     key: ({ topic }) => topic,
     empty: "No delayed messages. Publish one with a delay, and it waits here until it is due.",
     sorted: { id: "delayed", down: true },
+    ctx,
     columns: [
       { id: "topic", title: "Topic", value: ({ topic }) => topic, mark: ({ topic }) => topic, cell: ({ topic }) => [h("a", { href: link("delayed", topic) }, topic)] },
       { id: "delayed", title: "Delayed", kind: "num", sort: "desc", value: ({ delayed }) => delayed, cell: ({ delayed }) => format.count(delayed) },
@@ -108,8 +110,12 @@ class DelayedPage {
     this.since = null;
     this.where = path("topics", topic, "scheduled");
     this.chart = timeline(ctx, () => [topic], ({ start }) => this.jump(start));
-    this.list = delayedTable((message) => this.open(message), (message) => this.cancel(message));
-    this.panel = drawer(ctx.signal, { onclose: () => markOpened(this.list, null) });
+    this.list = delayedTable((message) => this.open(message), (message) => this.cancel(message), () => this.drawActions());
+    this.actions = h("div", { class: "row" });
+    this.panel = drawer(ctx.signal, { onclose: () => {
+      markOpened(this.list, null);
+      remember({ message: null });
+    } });
     this.trouble = h("div", {});
     this.status = h("p", { class: "quiet-text", role: "status" });
     this.back = h("button", { type: "button", class: "small", hidden: true, onclick: () => this.jump(null) }, "Back to the next one");
@@ -121,7 +127,7 @@ class DelayedPage {
     ctx.add(
       h("nav", { class: "crumbs", "aria-label": `More about ${topic}` }, h("a", { href: link("delayed") }, "All delayed messages"), h("a", { href: link("topics", topic) }, `Topic ${topic}`), h("a", { href: link("messages", topic) }, "Messages")),
       this.chart.element, this.trouble,
-      h("div", { class: "section-head" }, this.status, this.back),
+      h("div", { class: "section-head" }, this.status, this.back, this.actions),
       this.list.element, h("div", { class: "pager" }, h("span", {}), this.more),
     );
     ctx.onStats((data) => {
@@ -131,11 +137,23 @@ class DelayedPage {
       this.drawStatus();
     });
     await Promise.all([this.load(), this.chart.look()]);
+    if (ctx.query.message) await ctx.attempt(() => this.openAddressed(ctx.query.message));
     ctx.every(REFRESH_MS, async () => {
       await this.chart.look();
       if (!this.panel.isOpen && this.messages.length <= PAGE) await this.load({ isQuiet: true });
     });
     ctx.every(1000, () => this.list.update(this.messages));
+  }
+
+  /** Open the delayed message that the address names. */
+  async openAddressed(id) {
+    const after = beforeDue(parseInt(id, 16));
+    const message = this.messages.find((each) => each.id === id) ?? (await this.ctx.api.get(this.where, { query: { limit: PAGE, after } })).scheduled.find((each) => each.id === id);
+    if (message) this.open(message);
+    else {
+      note("This message does not wait any more: it was delivered or cancelled.");
+      remember({ message: null });
+    }
   }
 
   jump(us) {
@@ -145,7 +163,7 @@ class DelayedPage {
 
   /** Behind which id the list begins: an id begins with when it is due, in microseconds. */
   get firstAfter() {
-    return this.since === null ? undefined : `${Math.max(0, Math.floor(this.since) - 1).toString(16)}-0-0`;
+    return this.since === null ? undefined : beforeDue(this.since);
   }
 
   async load({ isMore = false, isQuiet = false } = {}) {
@@ -178,20 +196,23 @@ class DelayedPage {
 
   open(message) {
     markOpened(this.list, message.id);
+    remember({ message: message.id });
     const index = this.messages.findIndex(({ id }) => id === message.id);
     this.panel.open({
       title: `Due ${format.ago(message.deliver_at)}`,
       buttons: stepButtons("message", this.messages, index, (other) => this.open(other)),
       opener: () => openerOf(this.list, message.id),
       content: [
-        h("div", { class: "row" }, action("Cancel this message", "write", () => this.cancel(message), { class: "small danger" })),
-        ...messageView(message, { topic: this.topic, facts: [["Due", timeText(message.deliver_at)], ["Partition", String(message.partition)], ["Priority", message.priority], ["Id", message.id]] }),
+        h("div", { class: "row" },
+          action("Deliver now", "write", () => this.deliver([message.id]), { class: "small" }),
+          action("Cancel this message", "write", () => this.cancel(message), { class: "small danger" })),
+        ...messageView(message, { topic: this.topic, address: `${link("delayed", this.topic)}?${new URLSearchParams({ message: message.id })}`, facts: [["Due", timeText(message.deliver_at)], ["Partition", String(message.partition)], ["Priority", message.priority], ["Id", message.id]] }),
       ],
     });
   }
 
   async cancel(message) {
-    const isSure = await confirm({ title: "Cancel a delayed message", text: `It was to be delivered at ${format.time(message.deliver_at)}. Nobody will get it.`, action: "Cancel the message", danger: true });
+    const isSure = await confirm({ title: "Cancel a delayed message", text: `It was to be delivered at ${format.time(message.deliver_at)}. Nobody will get it.`, action: "Cancel the message", otherwise: "Keep it", danger: true });
     if (!isSure) return;
     await this.ctx.attempt(async () => {
       try {
@@ -202,17 +223,72 @@ class DelayedPage {
         note("It does not wait any more: it was delivered, or somebody else cancelled it.");
       }
     });
+    await this.lookAgain();
+  }
+
+  async lookAgain() {
     this.panel.close();
+    this.list.clearSelection();
     await Promise.all([this.load(), this.chart.look()]);
+  }
+
+  /** What can be done with all that are selected. */
+  drawActions() {
+    const { selected } = this.list;
+    const hadFocus = this.actions.contains(document.activeElement);
+    fill(this.actions, selected.length ? [
+      action(`Deliver ${format.count(selected.length)} now`, "write", () => this.deliver(selected)),
+      action(`Cancel ${format.count(selected.length)} selected`, "write", () => this.cancelMany(selected), { class: "danger" }),
+    ] : null);
+    if (hadFocus) this.actions.querySelector("button")?.focus();
+  }
+
+  async cancelMany(ids) {
+    const isSure = await confirm({ title: "Cancel delayed messages", text: `Nobody will get ${ids.length === 1 ? "this message" : `these ${format.count(ids.length)} messages`}.`, action: `Cancel ${format.many(ids.length, "message")}`, otherwise: ids.length === 1 ? "Keep it" : "Keep them", danger: true });
+    if (!isSure) return;
+    let count = 0;
+    await this.ctx.attempt(async () => {
+      for (let start = 0; start < ids.length; start += CANCELLED_AT_ONCE) {
+        count += (await this.ctx.api.post(`${this.where}/cancel`, { body: { ids: ids.slice(start, start + CANCELLED_AT_ONCE) } })).cancelled;
+      }
+    });
+    const gone = ids.length - count;
+    if (count) done(`Cancelled ${format.many(count, "message")}${gone ? `; ${format.count(gone)} did not wait any more` : ""}.`);
+    else note("None of them waits any more: they were delivered, or somebody else cancelled them.");
+    await this.lookAgain();
+  }
+
+  /** Let some come before they are due. */
+  async deliver(ids) {
+    let count = 0;
+    await this.ctx.attempt(() => forEach(ids, async (id) => {
+      try {
+        await this.ctx.api.post(path("topics", this.topic, "scheduled", id, "deliver"));
+        count += 1;
+      } catch (error) {
+        // It came by itself, or somebody cancelled it.
+        if (error.status !== 404) throw error;
+      }
+    }));
+    if (count) done(`${format.many(count, "message")} can be received now.`);
+    else note("It does not wait any more: it was delivered, or somebody else cancelled it.");
+    await this.lookAgain();
   }
 }
 
-function delayedTable(onopen, oncancel) {
+/** An id that is behind all that are due before a moment, in unix microseconds. */
+function beforeDue(us) {
+  return `${Math.max(0, Math.floor(us) - 1).toString(16)}-0-0`;
+}
+
+function delayedTable(onopen, oncancel, onselect) {
   return table({
     caption: "Delayed messages",
     key: ({ id }) => id,
     empty: "No delayed messages here.",
     sorted: { id: "due" },
+    select: true,
+    onselect,
     onopen,
     limit: 2000,
     columns: [

@@ -1,16 +1,19 @@
 // One group in one topic: how far it has come in each partition, who its members are, what they have in hand.
 
 import { action } from "../access.js";
-import { ApiError, isGone, path } from "../api.js";
-import { confirmTyped } from "../dialog.js";
+import { isGone, path } from "../api.js";
+import { confirm, confirmTyped } from "../dialog.js";
 import { fill, h, set, setText } from "../dom.js";
 import * as format from "../format.js";
 import { live } from "../live.js";
 import { problem } from "../notice.js";
+import { joined, past } from "../past.js";
+import { plot } from "../plot.js";
 import { link } from "../site.js";
+import { stateLevel, stateText } from "../states.js";
 import { table } from "../table.js";
 import { tiles } from "../tiles.js";
-import { done } from "../toast.js";
+import { done, note } from "../toast.js";
 import { seekDialog } from "./groups_seek.js";
 
 const REFRESH_MS = 2000;
@@ -30,20 +33,31 @@ class GroupPage {
     this.where = path("topics", topic, "groups", group);
     this.trouble = h("div", {});
     this.figures = tiles([
+      { id: "state", label: "State" },
       { id: "lag", label: "Lag", hint: "Messages that nobody in the group has had" },
       { id: "in_flight", label: "In flight" },
       { id: "retrying", label: "Retrying", hint: "Failed, and due again later" },
+      { id: "waiting_for_key", label: "Waiting for key", hint: "Earlier messages of their key are not finished" },
       { id: "oldest", label: "Oldest unacked" },
       { id: "delivered", label: "Delivered/s" },
       { id: "acked", label: "Acked/s" },
       { id: "dead", label: "Dead letters", href: link("dead-letters", topic) },
     ]);
+    this.rates = plot({
+      title: "Messages", unit: "a second", signal: ctx.signal,
+      series: [{ id: "delivered", title: "delivered", color: 2 }, { id: "acked", title: "acked", color: 3, dashed: true }],
+    });
+    this.waiting = plot({
+      title: "Lag", unit: "messages", format: format.short, signal: ctx.signal,
+      series: [{ id: "lag", title: "lag", color: 6 }, { id: "in_flight", title: "in flight", color: 3 }],
+    });
     this.lanes = laneTable(topic);
     this.members = memberTable();
     this.membersNote = h("p", { class: "quiet-text" });
     this.held = heldTable(topic, () => this.now());
     this.heldNote = h("p", { class: "quiet-text" });
     this.shown = null;
+    this.pausing = action("Pause", "consume", () => this.pauseOrResume());
     // How far the clock of the broker is ahead of ours.
     this.ahead_ms = 0;
   }
@@ -55,23 +69,36 @@ class GroupPage {
   async show() {
     const { ctx, topic, group } = this;
     ctx.head(
-      action("Seek", "write", () => this.seek()),
+      this.pausing,
+      action("Retry now", "consume", () => this.retry(), { title: "Let everything that failed and waits have its next attempt now" }),
+      action("Seek", "consume", () => this.seek()),
       action("Delete", "admin", () => this.remove(), { class: "danger" }),
     );
     ctx.add(
       h("nav", { class: "crumbs", "aria-label": `More about ${group}` }, h("a", { href: link("topics", topic) }, `Topic ${topic}`), h("a", { href: link("messages", topic) }, "Messages"), h("a", { href: link("dead-letters", topic) }, "Dead letters")),
       this.trouble, this.figures.element,
+      h("div", { class: "columns" }, this.waiting.element, this.rates.element),
       section("Partitions", null, this.lanes.element),
       section("In flight and retrying", this.heldNote, this.held.element),
       section("Members", this.membersNote, this.members.element),
     );
+    this.before = past(ctx, { topic, group }, () => this.drawPlots());
     ctx.onStats((data) => {
       this.ahead_ms = data.time / 1000 - Date.now();
       this.drawFigures(data);
+      this.drawPlots();
     });
     await this.refresh();
     ctx.every(REFRESH_MS, () => this.refresh());
     ctx.every(TICK_MS, () => this.held.tick());
+  }
+
+  drawPlots() {
+    const points = joined(this.before.points, live.history.groupPoints(this.topic, this.group));
+    const end = points.at(-1)?.t;
+    if (end === undefined) return;
+    this.waiting.update(points, end);
+    this.rates.update(points, end);
   }
 
   async refresh() {
@@ -87,9 +114,7 @@ class GroupPage {
       this.draw(shown, held.deliveries, members);
     } catch (error) {
       if (isGone(error)) return;
-      const isUnknown = error instanceof ApiError && error.code === "group_not_found";
-      const words = isUnknown ? new Error(`${this.topic} has no group ${this.group} yet: it comes to be with its first receive, seek or commit.`) : error;
-      fill(this.trouble, problem(words, () => this.refresh()));
+      fill(this.trouble, problem(error, () => this.refresh()));
     }
   }
 
@@ -98,7 +123,7 @@ class GroupPage {
     for (const { member, partitions } of shown.members) for (const partition of partitions) owners.set(partition, member);
     this.lanes.update(shown.partitions.map((lane) => ({ ...lane, owner: owners.get(lane.partition) ?? "" })));
     this.held.update(deliveries);
-    const total = shown.in_flight + shown.retrying;
+    const total = shown.in_flight + shown.retrying + shown.waiting_for_key;
     setText(this.heldNote, total > deliveries.length ? `The first ${format.count(deliveries.length)} of ${format.count(total)}.` : "");
     this.members.update(members.members.map((member) => ({ ...member, here: member.partitions.filter(({ topic }) => topic === this.topic).map(({ partition }) => partition) })));
     setText(this.membersNote, members.members.length
@@ -109,18 +134,49 @@ class GroupPage {
   }
 
   drawFigures(data) {
+    setText(this.pausing, this.isPaused ? "Resume" : "Pause");
     const figures = data?.topics[this.topic]?.groups[this.group] || this.shown;
     if (!figures) return;
     const rates = live.history.groupRates(this.topic, this.group) || {};
     this.figures.update({
+      state: { value: stateText(figures.state), level: stateLevel(figures.state) },
       lag: { value: format.count(figures.pending), note: data ? `of ${format.many(data.topics[this.topic]?.messages ?? 0, "message")}` : "" },
       in_flight: { value: format.count(figures.in_flight), note: "somebody has them" },
       retrying: { value: format.count(figures.retrying), note: "due again later" },
+      waiting_for_key: { value: format.count(figures.waiting_for_key), note: "for earlier ones" },
       oldest: { value: figures.oldest_unacked_ms ? format.duration(figures.oldest_unacked_ms) : format.none },
       delivered: { value: format.rate(rates.delivered) },
       acked: { value: format.rate(rates.acked) },
       dead: { value: format.count(figures.dead_letters), level: figures.dead_letters ? "warn" : "" },
     });
+  }
+
+  get isPaused() {
+    return (live.latest?.topics[this.topic]?.groups[this.group] ?? this.shown)?.state === "paused";
+  }
+
+  async pauseOrResume() {
+    const { ctx, topic, group, isPaused } = this;
+    const isSure = isPaused || (await confirm({
+      title: `Pause ${group}`,
+      text: [`${group} is given nothing more of ${topic} until somebody resumes it, also after a restart of the broker.`, "What it has in hand it may still finish."],
+      action: "Pause the group", otherwise: "Let it go on",
+    }));
+    if (!isSure) return;
+    await ctx.attempt(async () => {
+      await ctx.api.post(`${this.where}/${isPaused ? "resume" : "pause"}`);
+      done(isPaused ? `${group} goes on.` : `${group} is paused.`);
+    });
+    this.refresh();
+  }
+
+  async retry() {
+    await this.ctx.attempt(async () => {
+      const { retried } = await this.ctx.api.post(`${this.where}/retry`);
+      if (retried) done(`${format.many(retried, "message")} ${retried === 1 ? "has its" : "have their"} next attempt now.`);
+      else note("Nothing waits for another attempt.");
+    });
+    this.refresh();
   }
 
   async seek() {
@@ -224,14 +280,20 @@ function heldTable(topic, now) {
       { id: "priority", title: "Priority", kind: "tight", value: ({ priority }) => priority },
       {
         id: "state", title: "State", kind: "tight", value: ({ state }) => state, mark: ({ state, attempt }) => `${state} ${attempt}`,
-        cell: ({ state, attempt }) => [state === "in_flight" ? h("span", { class: "tag good" }, "in flight") : h("span", { class: "tag warn" }, attempt ? "retrying" : "waits for its key")],
+        cell: ({ state, attempt }) => [state === "in_flight" ? h("span", { class: "tag good" }, "in flight") : h("span", { class: "tag warn" }, { retrying: "retrying", waiting_for_key: "waits for its key", released: "released" }[state])],
       },
       { id: "attempt", title: "Attempt", kind: "num tight", sort: "desc", value: ({ attempt }) => attempt, cell: ({ attempt }) => String(attempt || format.none) },
       { id: "left", title: "Time left", kind: "num tight left", hint: "Until the lease ends, or until it is tried again", value: ({ time }) => time, cell: ({ time }) => left(time, now()) },
+      { id: "first", title: "First delivered", kind: "num", hint: "When the group was first given it", value: ({ first_delivered_at: us }) => us ?? 0, cell: ({ first_delivered_at: us }) => ago(us, now()) },
+      { id: "last", title: "Last delivered", kind: "num", hint: "When it was given to whoever has it, or had it last", value: ({ last_delivered_at: us }) => us ?? 0, cell: ({ last_delivered_at: us }) => ago(us, now()) },
       { id: "owner", title: "Owner", hint: "Who received it: its program, its address, its key", value: ({ owner }) => owner ?? "", cell: ({ owner, state }) => owner ?? (state === "in_flight" ? "unknown" : "") },
     ],
   });
   return { ...list, tick: () => list.update(list.rows) };
+}
+
+function ago(us, nowUs) {
+  return us ? `${format.duration(Math.max(0, nowUs - us) / 1000)} ago` : format.none;
 }
 
 function left(us, nowUs) {

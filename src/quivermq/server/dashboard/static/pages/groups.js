@@ -6,7 +6,8 @@ import * as format from "../format.js";
 import { live } from "../live.js";
 import { problem } from "../notice.js";
 import { link } from "../site.js";
-import { filterField, table } from "../table.js";
+import { stateTag, stateText } from "../states.js";
+import { filterField, magnitude, table } from "../table.js";
 
 const MEMBERS_MS = 5000;
 
@@ -15,7 +16,8 @@ export async function render(ctx) {
     caption: "Groups",
     key: ({ topic, group }) => `${group} ${topic}`,
     empty: "No groups yet. One comes to be with its first receive, seek or join.",
-    sorted: { id: "group", down: false },
+    activity: ({ rates, pending, in_flight: held, retrying }) => [magnitude((rates?.delivered ?? 0) + (rates?.acked ?? 0)), magnitude((pending ?? 0) + held + retrying)],
+    ctx,
     columns: COLUMNS,
     onopen: ({ topic, group }) => ctx.go("groups", topic, group),
   });
@@ -52,14 +54,14 @@ function rowsOf({ topics }, known) {
   const rows = [];
   for (const { topic, groups } of Object.values(topics)) {
     for (const figures of Object.values(groups)) {
-      rows.push({ ...figures, topic, ...membersOf(known.get(figures.group)), rates: live.history.groupRates(topic, figures.group) });
+      rows.push({ ...figures, topic, doing: figures.state, ...membersOf(known.get(figures.group)), rates: live.history.groupRates(topic, figures.group) });
     }
   }
   const seen = new Set(rows.map(({ topic, group }) => `${group} ${topic}`));
   for (const { group, topics: read } of known.values()) {
     for (const topic of read) {
       if (!seen.has(`${group} ${topic}`) && Object.hasOwn(topics, topic)) {
-        rows.push({ topic, group, pending: null, in_flight: 0, retrying: 0, oldest_unacked_ms: null, dead_letters: 0, ...membersOf(known.get(group)), rates: {} });
+        rows.push({ topic, group, pending: null, in_flight: 0, retrying: 0, waiting_for_key: 0, oldest_unacked_ms: null, dead_letters: 0, ...membersOf(known.get(group)), rates: {} });
       }
     }
   }
@@ -84,11 +86,16 @@ const COLUMNS = [
     cell: ({ topic }) => [h("a", { href: link("topics", topic) }, topic)],
   },
   {
+    id: "doing", title: "State", kind: "tight", value: ({ doing }) => stateText(doing), mark: ({ doing }) => doing ?? "",
+    cell: ({ doing }) => [doing ? stateTag(doing) : ""],
+  },
+  {
     id: "lag", title: "Lag", kind: "num", sort: "desc", hint: "Messages that nobody in the group has had", value: ({ pending }) => pending,
     cell: ({ pending }) => (pending === null ? "not begun" : format.count(pending)),
   },
   number("in_flight", "In flight", ({ in_flight: held }) => held),
   number("retrying", "Retrying", ({ retrying }) => retrying, format.count, "Failed, and due again later"),
+  number("waiting_for_key", "Waiting for key", ({ waiting_for_key: held }) => held, format.count, "Earlier messages of their key are not finished"),
   number("oldest", "Oldest unacked", ({ oldest_unacked_ms: age }) => age ?? null, (ms) => (ms === null ? format.none : format.duration(ms))),
   number("delivered", "Out/s", ({ rates }) => rates?.delivered ?? null, format.rate, "Delivered a second"),
   number("acked", "Acked/s", ({ rates }) => rates?.acked ?? null, format.rate),

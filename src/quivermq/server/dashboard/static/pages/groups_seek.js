@@ -47,7 +47,7 @@ export async function seekDialog(ctx, topic, group, shown) {
   );
   const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
   const go = h("button", { type: "submit", class: "primary", form: formId }, "Seek");
-  const dialog = openDialog({ title: `Seek ${group} in ${topic}`, body: form, actions: [cancel, go], wide: true });
+  const dialog = openDialog({ title: `Seek ${group} in ${topic}`, body: form, actions: [cancel, go], wide: true, keeps: true });
 
   const way = () => form.querySelector("input[type=radio]:checked").value;
   const isMeant = (lane) => way() === "offsets" || scope.value === "" || Number(scope.value) === lane.partition;

@@ -5,14 +5,15 @@ import { isGone } from "../api.js";
 import { drawer, markOpened, openerOf, stepButtons } from "../drawer.js";
 import { fill, h, set, setText } from "../dom.js";
 import * as format from "../format.js";
+import { live } from "../live.js";
 import { messageView } from "../message_view.js";
 import { problem } from "../notice.js";
-import { link } from "../site.js";
-import { filterField, table } from "../table.js";
-import { lanesOf, LogReader, LogTail } from "./messages_reader.js";
-import { LogSearch } from "./messages_search.js";
+import { link, linkToMessage } from "../site.js";
+import { filterField, magnitude, table } from "../table.js";
+import { lanesOf, LogReader, LogTail, readLane } from "./messages_reader.js";
+import { lanesBetween, LogSearch } from "./messages_search.js";
 import { messageTable, placeOf, ROWS_MAX } from "./messages_table.js";
-import { remember, toolbar } from "./messages_toolbar.js";
+import { showAddress, toolbar } from "./messages_toolbar.js";
 import { publishDialog } from "./publish.js";
 
 const TAIL_MS = 1000;
@@ -27,7 +28,9 @@ export async function render(ctx) {
   ctx.add(place);
   await ctx.load(place, async () => {
     const { partitions } = await lanesOf(ctx.api, topic);
-    new MessagesPage(ctx, topic, partitions).show();
+    const page = new MessagesPage(ctx, topic, partitions);
+    page.show();
+    await page.openAddressed();
     return null;
   });
 }
@@ -38,7 +41,8 @@ function chooseTopic(ctx) {
     caption: "Topics",
     key: ({ topic }) => topic,
     empty: "No topics yet.",
-    sorted: { id: "topic", down: false },
+    activity: ({ topic, messages }) => [magnitude(live.history.topicRates(topic).published), magnitude(messages)],
+    ctx,
     columns: [
       { id: "topic", title: "Topic", value: ({ topic }) => topic, mark: ({ topic }) => topic, cell: ({ topic }) => [h("a", { href: link("messages", topic) }, topic)] },
       { id: "messages", title: "Messages", kind: "num", sort: "desc", value: ({ messages }) => messages, cell: ({ messages }) => format.count(messages) },
@@ -64,8 +68,9 @@ class MessagesPage {
     this.rows = [];
     this.bar = toolbar(ctx, { topic, partitions }, () => this.go());
     this.list = messageTable((message) => this.open(message));
-    this.panel = drawer(ctx.signal, { onclose: () => markOpened(this.list, null) });
+    this.panel = drawer(ctx.signal, { onclose: () => this.closed() });
     this.trouble = h("div", {});
+    this.missing = h("div", {});
     this.status = h("p", { class: "quiet-text", role: "status" });
     this.older = h("button", { type: "button", onclick: () => this.turnPage("older") }, "Older");
     this.newer = h("button", { type: "button", onclick: () => this.turnPage("newer") }, "Newer");
@@ -78,7 +83,7 @@ class MessagesPage {
     const { ctx } = this;
     ctx.head(this.follow, action("Publish", "write", () => this.publish(), { class: "primary" }));
     ctx.add(
-      crumbs(this.topic), this.bar.element, this.trouble, this.list.element,
+      crumbs(this.topic), this.bar.element, this.missing, this.trouble, this.list.element,
       h("div", { class: "pager" }, this.status, h("div", { class: "row" }, this.stop, this.more, this.newer, this.older)),
     );
     ctx.every(TAIL_MS, () => this.lookForMore());
@@ -95,7 +100,8 @@ class MessagesPage {
       fill(this.trouble, problem(error));
       return;
     }
-    remember(this.topic, asked);
+    this.asked = asked;
+    this.tellAddress();
     if (asked.mode === "find") await this.work((turn) => this.find(asked, turn));
     else await this.work((turn) => this.read(asked, turn));
   }
@@ -156,7 +162,8 @@ class MessagesPage {
     this.draw([]);
     setText(this.status, "Searching…");
     const { lanes } = await lanesOf(this.ctx.api, this.topic, asked);
-    const search = new LogSearch(this.ctx.api, this.topic, lanes.map((lane) => ({ ...lane, from: lane.start })), asked);
+    const between = await lanesBetween(this.ctx.api, this.topic, lanes, asked.range);
+    const search = new LogSearch(this.ctx.api, this.topic, between, { key: asked.key, text: asked.text, ...asked.range });
     if (turn !== this.turn) return;
     this.search = search;
     await this.goOn(turn);
@@ -175,7 +182,7 @@ class MessagesPage {
       this.draw(search.found);
       const share = search.total ? ` (${format.percent(search.searched / search.total)})` : "";
       const found = search.found.length ? `Found ${format.count(search.found.length)}` : "Found nothing";
-      setText(this.status, `${found}${search.isOver ? "" : " so far"}. Searched ${format.count(search.searched)} of ${format.many(search.total, "message")}${share}.`);
+      setText(this.status, `${found}${search.isOver ? "" : " so far"}, newest first. Searched ${format.count(search.searched)} of ${format.many(search.total, "message")}${share}.`);
     };
     told();
     this.drawPager();
@@ -239,7 +246,8 @@ class MessagesPage {
   draw(rows) {
     this.rows = rows;
     this.list.update(rows);
-    if (this.panel.isOpen && this.opened && !rows.some((row) => placeOf(row) === placeOf(this.opened)) && !this.tail) this.panel.close({ keepsFocus: true });
+    // One that was come to by its address needs no row beside it.
+    if (this.panel.isOpen && this.opened && this.opened !== this.addressed && !rows.some((row) => placeOf(row) === placeOf(this.opened)) && !this.tail) this.panel.close({ keepsFocus: true });
     this.drawPager();
   }
 
@@ -251,8 +259,43 @@ class MessagesPage {
     set(this.more, { hidden: !search || isBusy || search.isOver });
   }
 
+  // The message of an address.
+
+  /** Open the message that the address names, in the panel beside whatever else is shown. */
+  async openAddressed() {
+    const { partition, priority, offset } = this.ctx.params;
+    if (offset === undefined) return;
+    const place = `offset ${offset} of partition ${partition}, ${priority}`;
+    try {
+      const lane = { partition, priority };
+      const { messages } = await readLane(this.ctx.api, this.topic, lane, { offset, limit: 1 });
+      const [message] = messages;
+      if (!message || message.offset !== Number(offset)) throw new Error(`There is no ${place}: it was never there, or it is gone.`);
+      this.addressed = message;
+      this.open(message);
+    } catch (error) {
+      if (isGone(error)) return;
+      const isOut = error.code === "offset_out_of_range";
+      fill(this.missing, problem(isOut ? new Error(`There is no ${place}: the log has ${format.count(error.fields.start)} to before ${format.count(error.fields.end)}.`) : error));
+      this.tellAddress();
+    }
+  }
+
+  /** Let the address say what the toolbar asked for, and which message is open. */
+  tellAddress() {
+    if (this.ctx.signal.aborted) return;
+    showAddress(this.topic, this.asked ?? {}, this.panel.isOpen ? this.opened : null);
+  }
+
+  closed() {
+    markOpened(this.list, null);
+    this.opened = null;
+    this.tellAddress();
+  }
+
   open(message) {
     this.opened = message;
+    fill(this.missing);
     markOpened(this.list, placeOf(message));
     const index = this.rows.findIndex((row) => placeOf(row) === placeOf(message));
     const { partition, priority, offset } = message;
@@ -261,10 +304,11 @@ class MessagesPage {
       buttons: stepButtons("message", this.rows, index, (other) => this.open(other)),
       opener: () => openerOf(this.list, placeOf(message)),
       content: [
-        ...messageView(message, { topic: this.topic, facts: [["Topic", this.topic], ["Partition", String(partition)], ["Priority", priority], ["Offset", format.count(offset)]] }),
+        ...messageView(message, { topic: this.topic, address: linkToMessage({ topic: this.topic, partition, priority, offset }), facts: [["Topic", this.topic], ["Partition", String(partition)], ["Priority", priority], ["Offset", format.count(offset)]] }),
         h("div", { class: "row" }, action("Publish again", "write", () => this.publish(message), { class: "small" })),
       ],
     });
+    this.tellAddress();
   }
 
   async publish(message) {

@@ -2,9 +2,11 @@
 
 import { path } from "../api.js";
 import { formDialog } from "../dialog.js";
-import { freshId, h } from "../dom.js";
+import { fill, freshId, h, setText } from "../dom.js";
 import * as format from "../format.js";
+import { live } from "../live.js";
 import { contentFields, field, select } from "../message_form.js";
+import { picker } from "../picker.js";
 import { done } from "../toast.js";
 
 const UNITS = [["1000", "seconds"], ["60000", "minutes"], ["3600000", "hours"], ["86400000", "days"]];
@@ -14,26 +16,36 @@ const PRIORITIES = [["high", "High"], ["normal", "Normal"], ["low", "Low"]];
 export async function publishDialog(ctx, topic, partitions, message = { value: "" }) {
   const content = contentFields(message);
   const priority = select(PRIORITIES, message.priority || "normal");
-  const partition = select([["", "By its key, or in turn"], ...Array.from({ length: partitions }, (_, number) => [number, String(number)])], "");
+  const partition = select(partitionsOf(partitions), "");
+  let target = topic;
+  const topics = picker({ label: "Topic", value: topic, names: () => Object.keys(live.latest?.topics || { [topic]: null }), onpick: (name) => {
+    target = name;
+    setText(dialog.element.querySelector("h2"), `Publish to ${name}`);
+    fill(partition, partitionsOf(live.latest?.topics[name]?.partitions ?? 1).map(([value, words]) => h("option", { value }, words)));
+  } });
   const delay = durationField("Deliver after", "Delivered at once when empty.");
   const ttl = durationField("Expires after", "Never delivered after that. As the topic is set when empty.");
   const dedupId = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
   const form = h(
     "form", { id: freshId("publish"), novalidate: true },
     content.elements,
-    h("div", { class: "fields" }, field("Priority", priority), field("Partition", partition), delay.element, ttl.element,
+    h("div", { class: "fields" }, topics.element, field("Priority", priority), field("Partition", partition), delay.element, ttl.element,
       field("Deduplication id", dedupId, "A second message with the same id is not stored.")),
   );
   const dialog = formDialog({ title: `Publish to ${topic}`, action: "Publish", form, wide: true, async apply() {
     const body = { ...content.read(), priority: priority.value, ...delay.read("delay_ms"), ...ttl.read("ttl_ms") };
     if (partition.value !== "") body.partition = Number(partition.value);
     if (dedupId.value) body.dedup_id = dedupId.value;
-    const put = await ctx.api.post(path("topics", topic, "messages"), { body });
+    const put = await ctx.api.post(path("topics", target, "messages"), { body });
     done(wordsFor(put));
     return put;
   } });
   form.querySelector("textarea, input").focus();
   return dialog.closed;
+}
+
+function partitionsOf(count) {
+  return [["", "By its key, or in turn"], ...Array.from({ length: count }, (_, number) => [number, String(number)])];
 }
 
 function wordsFor({ partition, offset, duplicate, scheduled_id: scheduledId }) {

@@ -6,17 +6,17 @@ import { fill, h } from "../dom.js";
 import * as format from "../format.js";
 import { live } from "../live.js";
 import { problem } from "../notice.js";
+import { joined, past } from "../past.js";
 import { ratePlot } from "../plot.js";
 import { grouped } from "../settings_form.js";
 import { said, settingsSpec } from "../settings_spec.js";
 import { link } from "../site.js";
 import { table } from "../table.js";
 import { tiles } from "../tiles.js";
-import { addPartitions, changeSettings, deleteTopic } from "../topic_forms.js";
+import { addPartitions, changeSettings, deleteTopic, purgeTopic } from "../topic_forms.js";
 
 const REFRESH_MS = 3000;
 const SEGMENTS_PAGE = 200;
-const POINTS_KEPT = 300;
 const LANES = ["high", "normal", "low"];
 
 export async function render(ctx) {
@@ -25,7 +25,7 @@ export async function render(ctx) {
     links: h("nav", { class: "crumbs", "aria-label": `More about ${name}` }),
     notice: h("div", {}),
     figures: topicTiles(name),
-    rates: ratePlot(),
+    rates: ratePlot(ctx.signal),
     groups: groupTable(name),
     lanes: laneTable(name),
     settings: h("div", { class: "card pad" }, h("p", { class: "quiet-text" }, "Loading…")),
@@ -49,6 +49,7 @@ export async function render(ctx) {
   ctx.head(
     action("Change settings", "admin", () => changeSettings(ctx, name, reloaded)),
     action("Add partitions", "admin", () => shown && addPartitions(ctx, name, shown.partitions, reloaded)),
+    action("Purge", "admin", () => shown && purgeTopic(ctx, shown), { class: "danger" }),
     action("Delete", "admin", () => shown && deleteTopic(ctx, shown), { class: "danger" }),
   );
   ctx.add(
@@ -98,19 +99,16 @@ function topicTiles(name) {
 }
 
 function watch(ctx, name, parts, shown) {
-  const points = live.history.topicPoints(name);
-  let seen = points.at(-1)?.t;
+  const before = past(ctx, { topic: name }, () => drawRates());
+  const drawRates = () => {
+    const points = joined(before.points, live.history.topicPoints(name));
+    if (points.length) parts.rates.update(points, points.at(-1).t);
+  };
   let drawn = "";
   ctx.onStats((data) => {
     const topic = data.topics[name];
     if (!topic) return;
     const rates = live.history.topicRates(name);
-    const latest = live.history.topicPoints(name).at(-1);
-    if (latest && latest.t !== seen) {
-      points.push(latest);
-      seen = latest.t;
-      if (points.length > POINTS_KEPT) points.shift();
-    }
     const groups = Object.values(topic.groups);
     const oldest = Math.max(0, ...groups.map((group) => group.oldest_unacked_ms));
     parts.figures.update({
@@ -123,7 +121,7 @@ function watch(ctx, name, parts, shown) {
       oldest: { value: oldest ? format.duration(oldest) : "none" },
       dead: { value: format.short(topic.dead_letters), level: topic.dead_letters ? "warn" : "" },
     });
-    parts.rates.update(points, data.time / 1000);
+    drawRates();
     parts.groups.update(groups);
     const links = `${topic.dead_letters} ${topic.delayed}`;
     if (links !== drawn) drawLinks(parts.links, name, topic);

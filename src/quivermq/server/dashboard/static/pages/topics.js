@@ -5,11 +5,10 @@ import { h, set } from "../dom.js";
 import * as format from "../format.js";
 import { live } from "../live.js";
 import { sparkline } from "../plot.js";
-import { link } from "../site.js";
-import { filterField, table } from "../table.js";
+import { link, remember } from "../site.js";
+import { filterField, magnitude, table } from "../table.js";
 import { createTopic } from "../topic_forms.js";
 
-const DEAD_LETTERS = ".dlq";
 const GROUPS_SHOWN = 3;
 
 export function render(ctx) {
@@ -17,25 +16,29 @@ export function render(ctx) {
     caption: "Topics",
     key: (topic) => topic.topic,
     empty: "No topics yet. Create one, or publish to a name: that creates it, too.",
-    sorted: { id: "topic", down: false },
+    activity: ({ rates, lag, messages }) => [magnitude((rates.published ?? 0) + (rates.delivered ?? 0)), magnitude(lag), magnitude(messages)],
+    ctx,
     columns: COLUMNS,
   });
   const label = h("span", {});
-  const box = h("input", { type: "checkbox" });
+  const box = h("input", { type: "checkbox", checked: ctx.query.dead_letters === "shown" });
   const graves = h("label", { class: "row plain" }, box, label);
   const summary = h("span", { class: "quiet-text" });
   ctx.head(filterField(list, "Filter topics"), graves, action("New topic", "admin", () => createTopic(ctx), { class: "primary" }));
   ctx.add(list.element, summary);
   const draw = (data) => {
     const all = Object.values(data.topics);
-    const shown = box.checked ? all : all.filter(({ topic }) => !topic.endsWith(DEAD_LETTERS));
-    const hidden = all.filter(({ topic }) => topic.endsWith(DEAD_LETTERS)).length;
+    const shown = box.checked ? all : all.filter(({ dead_letters_of: origin }) => !origin);
+    const hidden = all.filter(({ dead_letters_of: origin }) => origin).length;
     set(graves, { hidden: hidden === 0 });
     label.textContent = `Dead-letter topics (${hidden})`;
     list.update(shown.map(withRates));
     summary.textContent = `${format.many(shown.length, "topic")}, ${format.many(data.messages, "message")}, ${format.bytes(data.bytes)}`;
   };
-  box.addEventListener("change", () => live.latest && draw(live.latest));
+  box.addEventListener("change", () => {
+    remember({ dead_letters: box.checked ? "shown" : null });
+    if (live.latest) draw(live.latest);
+  });
   ctx.onStats(draw);
 }
 

@@ -1,0 +1,153 @@
+"""What looks at the queue remember of each other: when something last moved, and by how much it rose.
+
+Counters alone tell no rate, and figures of one moment tell nothing of before. Little is kept for each
+group, and only as long as it is there. Whoever looks adds to it: the broker every few seconds, a program
+when it asks.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from quivermq.engine.activity import GroupActivity, TopicActivity
+from quivermq.engine.group_state import MINUTE_US, Pace
+
+Place = tuple[str, str]
+
+# A mark of a group is moved on after this long, so it is as old as that, and at most twice as old.
+_MARK_US = MINUTE_US // 2
+_WINDOW_US = 15 * MINUTE_US
+_STEP_US = MINUTE_US // 2
+
+
+class Rise:
+    """By how much a counter rose within the last minutes, to half a minute exactly."""
+
+    __slots__ = ("_last", "_samples")
+
+    def __init__(self, value: int, now_us: int) -> None:
+        self._last = value
+        self._samples: deque[tuple[int, int]] = deque([(now_us, value)])
+
+    def see(self, value: int, now_us: int) -> None:
+        samples = self._samples
+        if value < self._last:
+            # It began anew.
+            samples.clear()
+            samples.append((now_us, 0))
+        elif now_us - samples[-1][0] >= _STEP_US:
+            samples.append((now_us, self._last))
+        self._last = value
+        while len(samples) > 1 and samples[1][0] <= now_us - _WINDOW_US:
+            samples.popleft()
+
+    def within(self, window_us: int, now_us: int) -> int:
+        """By how much, since that long ago or since it was first seen."""
+        start = self._samples[0][1]
+        for time_us, value in self._samples:
+            if time_us > now_us - window_us:
+                break
+            start = value
+        return self._last - start
+
+
+@dataclass(slots=True)
+class _Group:
+    """What was last seen of a group."""
+
+    delivered: int
+    acked: int
+    moved_us: int | None
+    # When, how many were delivered by then, and how many were pending: the mark that counts, and the next.
+    marks: list[tuple[int, int, int]]
+
+
+class Watch:
+    """The memory between looks. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: dict[Place, _Group] = {}
+        self._rises: dict[tuple[str, str, str], Rise] = {}
+        self._since: dict[tuple[str, ...], int] = {}
+        self._first_us: int | None = None
+
+    def see(
+        self,
+        activity: Mapping[str, TopicActivity],
+        pending: Mapping[Place, int],
+        totals: Mapping[str, int],
+        now_us: int,
+    ) -> None:
+        """Take in one look: all topics, what is pending by topic and group, and counters of the whole."""
+        with self._lock:
+            is_first, known_groups, known_rises = self._first_us is None, self._groups, self._rises
+            self._first_us = now_us if self._first_us is None else self._first_us
+            self._groups, self._rises = {}, {}
+
+            def count(name: str, value: int, topic: str = "", group: str = "") -> None:
+                rise = known_rises.get((name, topic, group))
+                if rise is None and value:
+                    # What was counted before anybody looked did not rise now.
+                    rise = Rise(value if is_first else 0, now_us)
+                if rise is not None:
+                    rise.see(value, now_us)
+                    self._rises[name, topic, group] = rise
+
+            for name, value in totals.items():
+                count(name, value)
+            for topic, done in activity.items():
+                count("refused", done.refused, topic)
+                count("dropped", done.dropped, topic)
+                for group, had in done.groups.items():
+                    place = (topic, group)
+                    seen = known_groups.get(place)
+                    self._groups[place] = _seen(seen, had, pending.get(place, 0), now_us)
+                    count("dead_lettered", had.dead_lettered, topic, group)
+                    count("leases_expired", had.leases_expired, topic, group)
+
+    def pace(self, topic: str, group: str) -> Pace:
+        """How a group has moved lately."""
+        with self._lock:
+            found = self._groups.get((topic, group))
+            if found is None:
+                return Pace()
+            mark_us, mark_delivered, mark_pending = found.marks[0]
+            return Pace(found.moved_us, found.delivered - mark_delivered, mark_us, mark_pending)
+
+    def rise(self, name: str, window_us: int, now_us: int, topic: str = "", group: str = "") -> int:
+        """By how much a counter rose within a window."""
+        with self._lock:
+            found = self._rises.get((name, topic, group))
+            return 0 if found is None else found.within(window_us, now_us)
+
+    def risen(self, name: str, window_us: int, now_us: int) -> dict[Place, int]:
+        """By how much the counters of that name rose, by topic and group, where they did."""
+        with self._lock:
+            found = {
+                (topic, group): rise.within(window_us, now_us)
+                for (each, topic, group), rise in self._rises.items()
+                if each == name
+            }
+        return {place: by for place, by in found.items() if by}
+
+    def since(
+        self, found: Iterable[tuple[str, ...]], now_us: int
+    ) -> dict[tuple[str, ...], tuple[int, bool]]:
+        """For each thing that is found now: since when, and whether that is since the first look."""
+        with self._lock:
+            self._since = {each: self._since.get(each, now_us) for each in found}
+            return {each: (since, since == self._first_us) for each, since in self._since.items()}
+
+
+def _seen(before: _Group | None, had: GroupActivity, pending: int, now_us: int) -> _Group:
+    mark = (now_us, had.delivered, pending)
+    if before is None or had.delivered < before.delivered:
+        # When it took what it took before anybody looked, nobody knows: then it counts as now.
+        return _Group(had.delivered, had.acked, now_us if had.delivered else None, [mark])
+    has_moved = (had.delivered, had.acked) != (before.delivered, before.acked)
+    marks = before.marks
+    if now_us - marks[-1][0] >= _MARK_US:
+        marks = [marks[-1], mark]
+    return _Group(had.delivered, had.acked, now_us if has_moved else before.moved_us, marks)

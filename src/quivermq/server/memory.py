@@ -1,0 +1,52 @@
+"""One budget for all that clients make the broker hold: bodies that arrive, answers that nobody takes.
+
+Each client alone has limits; without this, many of them together had none. Who holds something is known in
+the order of who got on last, so that whoever stands still for longest has to make room for the others.
+"""
+
+from typing import Protocol
+
+# Who has not got on for so long stands still, and may be sent away for somebody who does get on.
+STALLED_S = 1.0
+# About what a TLS connection takes while it comes to be.
+HANDSHAKE_BYTES = 64 * 1024
+
+
+class Holder(Protocol):
+    """Who makes the broker hold bytes."""
+
+    def give_up(self) -> None:
+        """Let go of them, now: somebody else needs the room."""
+        ...
+
+
+class Memory:
+    """The budget. Belongs to the event loop's thread."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+        self._held: dict[Holder, int] = {}
+        # Ordered by when each got on last.
+        self._moved_at: dict[Holder, float] = {}
+
+    def hold(self, holder: Holder, count: int, now: float) -> None:
+        """Note what somebody holds now, who got on with it now. This may be more than there is room for."""
+        self.held_bytes += count - self._held.pop(holder, 0)
+        self._moved_at.pop(holder, None)
+        if count:
+            self._held[holder] = count
+            self._moved_at[holder] = now
+
+    def make_room(self, now: float, count: int = 0, *, at_any_cost: bool = False) -> bool:
+        """Send away who stands still until so many bytes more fit in; whether they do then.
+
+        At any cost, whoever got on least recently has to go, even if that was just now.
+        """
+        while self.held_bytes + count > self.bytes_max and self._moved_at:
+            oldest, moved_at = next(iter(self._moved_at.items()))
+            if not at_any_cost and now - moved_at < STALLED_S:
+                break
+            self.hold(oldest, 0, now)
+            oldest.give_up()
+        return self.held_bytes + count <= self.bytes_max

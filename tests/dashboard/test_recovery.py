@@ -1,0 +1,124 @@
+"""Pages that were opened while the broker was away come by themselves once it is back."""
+
+from pathlib import Path
+
+import pytest
+from dashboard.visits import Visit, Visiting
+from playwright.sync_api import Route, expect
+from support.broker import Served, serving
+
+AWAY = (
+    "ERR_CONNECTION_REFUSED",
+    "ERR_INCOMPLETE_CHUNKED_ENCODING",
+    "ERR_EMPTY_RESPONSE",
+    "ERR_FAILED",
+    "ERR_CONNECTION_RESET",
+)
+
+
+def cut(route: Route) -> None:
+    route.abort()
+
+
+@pytest.mark.parametrize(
+    "page_name",
+    ["topics/orders", "messages/orders", "groups/orders/billing", "delayed/orders", "dead-letters/orders"],
+)
+def test_a_page_that_was_opened_while_the_broker_was_away_recovers(
+    broker: Served, visit: Visiting, page_name: str
+) -> None:
+    orders = broker.engine.queue("orders", "billing")
+    orders.put_many([b"tea", b"coffee"])
+    orders.get_many(1)
+    orders.put(b"later", delay=3600)
+    view = visit(broker)
+    view.expect_words(*AWAY)
+    page = view.open("overview")
+    expect(page.locator(".state")).to_have_text("Live")
+    page.clock.install()
+    view.page.route("**/v1/**", cut)
+    page.evaluate(f"() => {{ location.hash = '#/{page_name}'; }}")
+    expect(page.get_by_text("The broker cannot be reached").first).to_be_visible()
+    view.page.unroute("**/v1/**")
+    page.clock.fast_forward(40_000)
+    expect(page.get_by_text("The broker cannot be reached")).to_have_count(0)
+    expect(page.locator(".loading:visible")).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+
+
+def test_a_module_that_did_not_load_is_loaded_when_the_broker_is_back(
+    broker: Served, visit: Visiting
+) -> None:
+    broker.engine.queue("orders").put(b"x")
+    view = visit(broker)
+    view.expect_words(*AWAY)
+    view.page.route("**/dashboard/pages/topics.js", cut)
+    page = view.open("topics")
+    expect(page.get_by_role("alert")).to_contain_text("could not be loaded")
+    view.page.unroute("**/dashboard/pages/topics.js")
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+
+
+def test_a_page_whose_frame_did_not_load_waits_for_the_broker(broker: Served, visit: Visiting) -> None:
+    broker.engine.queue("orders").put(b"x")
+    view = visit(broker)
+    view.expect_words(*AWAY)
+    view.page.route("**/dashboard/live.js", cut)
+    page = view.open("topics")
+    expect(page.get_by_text("Loading the dashboard")).to_be_visible()
+    view.page.unroute("**/dashboard/live.js")
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    "page_name", ["topics/nobody", "messages/nobody", "delayed/nobody", "groups/nobody/billing"]
+)
+def test_a_topic_that_is_not_there_is_said_with_a_way_back(
+    broker: Served, visit: Visiting, page_name: str
+) -> None:
+    view: Visit = visit(broker)
+    view.expect_status(404)
+    page = view.open(page_name)
+    expect(page.get_by_role("alert")).to_contain_text("There is no topic nobody")
+    expect(page.locator(".loading:visible")).to_have_count(0)
+    expect(page.get_by_text("Loading…")).to_have_count(0)
+    view.shoot(f"absent-{page_name.replace('/', '-')}")
+    # When it comes to be, it is shown.
+    expect(page.locator(".state")).to_have_text("Live")
+    broker.engine.queue("nobody", "billing").put(b"x")
+    broker.engine.queue("nobody", "billing").get()
+    expect(page.get_by_text("There is no topic nobody")).to_have_count(0)
+
+
+def test_a_group_that_is_not_there_is_said_with_a_way_back(broker: Served, visit: Visiting) -> None:
+    broker.engine.queue("orders").put(b"x")
+    view = visit(broker)
+    view.expect_status(404)
+    page = view.open("groups/orders/nobody")
+    expect(page.get_by_role("alert")).to_contain_text("orders has no group nobody")
+    expect(page.get_by_role("link", name="Topic orders")).to_be_visible()
+    expect(page.locator(".state")).to_have_text("Live")
+    broker.engine.queue("orders", "nobody").get()
+    expect(page.get_by_role("heading", name="Partitions")).to_be_visible()
+    page.get_by_role("link", name="Groups").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Groups")
+
+
+def test_a_broker_that_is_started_again_is_found_by_a_page_opened_meanwhile(
+    tmp_path_factory: pytest.TempPathFactory, visit: Visiting
+) -> None:
+    path: Path = tmp_path_factory.mktemp("again") / "data"
+    with serving(path) as first:
+        first.engine.queue("orders").put(b"tea")
+        view = visit(first)
+        view.expect_words(*AWAY)
+        page = view.open("topics")
+        expect(page.get_by_role("link", name="orders")).to_be_visible()
+        port = first.port
+        page.clock.install()
+    page.evaluate("() => { location.hash = '#/messages/orders'; }")
+    expect(page.get_by_text("cannot be reached").first).to_be_visible()
+    with serving(path, port=port):
+        page.clock.fast_forward(40_000)
+        expect(page.locator(".state")).to_have_text("Live")
+        expect(page.get_by_text("tea").first).to_be_visible()

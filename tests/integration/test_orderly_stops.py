@@ -1,0 +1,202 @@
+"""Whoever stops in order, or is gone before it could begin, counts no attempt: over real sockets."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.broker import Served, serving
+from support.threads import wait_until
+
+import quivermq
+from quivermq import aio
+
+# More than the kernel takes for a client that does not read.
+LARGE = 1_000_000
+
+
+def receive(broker: Served, body: bytes) -> socket.socket:
+    """A client that asks for messages, and does not read the answer."""
+    client = socket.socket()
+    # Before it is connected: then the kernel takes little for it.
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", broker.port))
+    head = b"POST /v1/topics/orders/groups/billing/receive HTTP/1.1\r\nHost: localhost\r\n"
+    length = b"Content-Length: %d\r\nContent-Type: application/json\r\n\r\n" % len(body)
+    client.sendall(head + length + body)
+    return client
+
+
+def topic(broker: Served, durability: str = "os", count: int = 8) -> quivermq.Queue:
+    broker.engine.create_topic("orders", attempts_max=1, durability=durability)
+    queue = broker.engine.queue("orders", "billing")
+    queue.put_many([b"x" * LARGE for _ in range(count)])
+    return queue
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_an_answer_that_cannot_be_sent_is_given_back(tmp_path: Path, durability: str, end: str) -> None:
+    with serving(tmp_path) as broker:
+        queue = topic(broker, durability)
+        client = receive(broker, b'{"max": 8}')
+        wait_until(lambda: queue.stats().in_flight == 8)
+        if end == "reset":
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+        wait_until(lambda: queue.stats().pending == 8)
+        assert {message.attempt for message in queue.get_many(8)} == {1}
+
+
+def test_an_answer_that_arrived_is_not_given_back(tmp_path: Path) -> None:
+    with serving(tmp_path) as broker:
+        broker.engine.create_topic("orders")
+        queue = broker.engine.queue("orders", "billing")
+        queue.put(b"x")
+        client = receive(broker, b"{}")
+        assert client.recv(100_000).startswith(b"HTTP/1.1 200")
+        client.close()
+        wait_until(lambda: not broker.server.edge.guests)
+        assert queue.stats().in_flight == 1
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_a_broker_that_stops_gives_back_what_it_could_not_send(tmp_path: Path, durability: str) -> None:
+    with serving(tmp_path, drain_timeout_ms=1) as broker:
+        topic(broker, durability)
+        client = receive(broker, b'{"max": 8}')
+        wait_until(lambda: broker.engine.queue("orders", "billing").stats().in_flight == 8)
+    client.close()
+    with quivermq.open(tmp_path) as mq:
+        queue = mq.queue("orders", "billing")
+        assert {message.attempt for message in queue.get_many(8)} == {1}
+        assert queue.dead_letters() == []
+
+
+def test_a_broker_that_stops_hands_nothing_out(tmp_path: Path) -> None:
+    with serving(tmp_path) as broker:
+        queue = topic(broker, count=1)
+        broker.app.broker.drain()
+        client = receive(broker, b"{}")
+        assert b'{"messages":[]}' in client.recv(100_000)
+        client.close()
+        assert queue.stats().in_flight == 0
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_a_cancelled_task_burns_no_attempt(tmp_path: Path, is_embedded: bool) -> None:
+    async def three_times(mq: Any) -> tuple[Any, list[int]]:
+        await mq.create_topic("orders", attempts_max=1)
+        orders = mq.queue("orders")
+        await orders.put_many([b"%d" % number for number in range(10)])
+        attempts: list[int] = []
+
+        async def process(begun: asyncio.Event) -> None:
+            async with orders.process() as message:
+                attempts.append(message.attempt)
+                begun.set()
+                await asyncio.Event().wait()
+
+        async def stream(begun: asyncio.Event) -> None:
+            async for message in orders.stream(prefetch=5):
+                attempts.append(message.attempt)
+                begun.set()
+                await asyncio.Event().wait()
+
+        for work in (process, stream) * 3:
+            begun = asyncio.Event()
+            task = asyncio.create_task(work(begun))
+            await begun.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            # An asynchronous generator that nobody closes is closed by the event loop.
+            gc.collect()
+            for _ in range(500):
+                if not (stats := await orders.stats()).in_flight:
+                    break
+                await asyncio.sleep(0.01)
+        return stats, attempts
+
+    async def embedded() -> tuple[Any, list[int]]:
+        async with await aio.open(tmp_path) as mq:
+            return await three_times(mq)
+
+    async def remote(url: str) -> tuple[Any, list[int]]:
+        async with await aio.connect(url) as mq:
+            return await three_times(mq)
+
+    if is_embedded:
+        stats, attempts = asyncio.run(embedded())
+    else:
+        with serving(tmp_path) as broker:
+            stats, attempts = asyncio.run(remote(broker.url))
+    assert attempts == [1] * 6
+    assert (stats.pending, stats.in_flight, stats.dead_letters) == (10, 0, 0)
+
+
+def test_a_stream_that_is_collected_in_the_middle_of_a_call_is_given_back(tmp_path: Path) -> None:
+    with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+        mq.create_topic("orders", attempts_max=1)
+        orders = mq.queue("orders")
+        orders.put_many([b"%d" % number for number in range(10)])
+        box: list[Any] = [orders.stream(prefetch=5)]
+        next(box[0])
+        box.append(box)
+        del box
+        exchange, collected = mq.shell._pool.exchange, list[bool]()
+
+        def collecting(call: Any) -> Any:
+            if not collected:
+                collected.append(True)
+                gc.collect()
+            return exchange(call)
+
+        mq.shell._pool.exchange = collecting  # type: ignore[method-assign]
+        assert mq.topics() == ["orders"]
+        wait_until(lambda: orders.stats().in_flight == 0)
+        assert {message.attempt for message in orders.get_many(10)} == {1}
+
+
+WORKER = """
+    import os, signal, sys, time
+    import quivermq
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    mq = quivermq.open(sys.argv[1]) if os.path.isdir(sys.argv[1]) else quivermq.connect(sys.argv[1])
+    with mq, mq.queue("orders").process(timeout=30) as message:
+        print(message.attempt, flush=True)
+        while True:
+            time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_three_deploys_make_no_dead_letter(tmp_path: Path, is_embedded: bool) -> None:
+    with quivermq.open(tmp_path) as mq:
+        mq.create_topic("orders", attempts_max=2)
+        mq.queue("orders").put(b"x")
+
+    def deploy(place: str) -> bytes:
+        command = [sys.executable, "-c", textwrap.dedent(WORKER), place]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ.copy()) as worker:
+            assert worker.stdout is not None
+            attempt = worker.stdout.readline()
+            worker.send_signal(signal.SIGTERM)
+        assert worker.returncode == 0
+        return attempt.strip()
+
+    if is_embedded:
+        assert [deploy(str(tmp_path)) for _ in range(3)] == [b"1"] * 3
+    else:
+        with serving(tmp_path) as broker:
+            assert [deploy(broker.url) for _ in range(3)] == [b"1"] * 3
+    with quivermq.open(tmp_path) as mq:
+        assert mq.queue("orders").dead_letters() == []
+        assert mq.queue("orders").stats().pending == 1

@@ -1,0 +1,74 @@
+"""What is new since the last look."""
+
+from dataclasses import replace
+
+from quivermq.engine.activity import GroupActivity, TopicActivity
+from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
+from quivermq.engine.survey import Survey
+from quivermq.server.changes import next_version
+
+
+def survey(*topics: str, pending: int = 0, alerts: tuple[Alert, ...] = ()) -> Survey:
+    stats = {
+        name: TopicStats(name, 1, 10, 100, 0, 0, groups={"g": QueueStats(name, "g", pending=pending)})
+        for name in topics
+    }
+    activity = {name: TopicActivity(10, {"g": GroupActivity(5, 5, 7)}) for name in topics}
+    total = EngineStats(stats, 10 * len(topics), 100 * len(topics), 1000, list(alerts))
+    return Survey(1, total, activity, [])
+
+
+EVERYTHING = frozenset({"a", "b", "c"})
+
+
+def test_the_first_version_has_everything() -> None:
+    first = next_version(None, survey("a", "b"))
+    full = first.full(first.names(lambda _: True))
+    assert (full["version"], full["messages"], sorted(full["topics"])) == (1, 20, ["a", "b"])
+    assert full["topics"]["a"]["groups"]["g"]["oldest_unacked_ms"] == 7
+
+
+def test_only_what_is_different_is_told() -> None:
+    first = next_version(None, survey("a", "b"))
+    same = next_version(first, survey("a", "b"))
+    assert same.changes(EVERYTHING)["topics"] == {}
+    moved = next_version(same, survey("a", "b", pending=3))
+    assert moved.changes(EVERYTHING)["topics"] == {
+        name: {"groups": {"g": {"pending": 3, "backlog": 3}}} for name in ("a", "b")
+    }
+    assert moved.changes(frozenset("a"))["topics"].keys() == {"a"}
+    assert (moved.number, moved.changes(EVERYTHING)["since"]) == (3, 2)
+
+
+def test_what_came_is_told_whole() -> None:
+    first = next_version(None, survey("a", "b"))
+    then = next_version(first, survey("a", "b", "c"))
+    assert then.changes(EVERYTHING)["topics"] == {"c": then.topics["c"]}
+    assert (first.has_removed, then.has_removed) == (True, False)
+    assert then.names("b".__eq__) == {"b"}
+
+
+def test_that_a_topic_is_gone_needs_everything_anew() -> None:
+    first = next_version(None, survey("a", "b"))
+    then = next_version(first, survey("b"))
+    assert then.has_removed
+    assert then.full(EVERYTHING)["topics"].keys() == {"b"}
+    assert not next_version(then, survey("b")).has_removed
+
+
+def test_a_group_that_is_gone_is_told() -> None:
+    first = next_version(None, survey("a"))
+    after = survey("a")
+    without = replace(after.stats.topics["a"], groups={})
+    stats = replace(after.stats, topics={"a": without})
+    then = next_version(first, replace(after, stats=stats))
+    assert then.changes(EVERYTHING)["topics"] == {"a": {"groups": {"g": None}}}
+
+
+def test_alerts_are_told_when_they_are_others() -> None:
+    alert = Alert("A", "page", "x", "a")
+    first = next_version(None, survey("a"))
+    assert "alerts" not in next_version(first, survey("a")).changes(EVERYTHING)
+    then = next_version(first, survey("a", alerts=(alert,)))
+    assert [each["alert"] for each in then.changes(EVERYTHING)["alerts"]] == ["A"]
+    assert then.changes(frozenset("b"))["alerts"] == []

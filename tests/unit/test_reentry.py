@@ -1,0 +1,75 @@
+"""Calls that interrupt calls."""
+
+import logging
+
+import pytest
+
+from quivermq.errors import Reentered
+from quivermq.reentry import entered, is_inside, outside, soon
+
+
+class Thing:
+    """Does what it is told to, in a call."""
+
+    @entered
+    def call(self, act: object = None, *, result: int = 0) -> int:
+        if callable(act):
+            act()
+        return result
+
+
+def test_a_call_that_interrupts_another_is_refused_and_harms_neither() -> None:
+    thing = Thing()
+
+    def interrupt() -> None:
+        assert is_inside()
+        with pytest.raises(Reentered, match="close"):
+            thing.call()
+
+    assert thing.call(interrupt, result=7) == 7
+    assert not is_inside()
+    assert thing.call(result=8) == 8
+
+
+def test_a_call_that_raises_is_over() -> None:
+    def fail() -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        Thing().call(fail)
+    assert not is_inside()
+
+
+def test_what_has_to_happen_waits_for_the_end_of_the_call() -> None:
+    happened: list[str] = []
+
+    def interrupt() -> None:
+        soon(lambda: happened.append("later" if not is_inside() else "too early"))
+        assert happened == []
+
+    Thing().call(interrupt)
+    assert happened == ["later"]
+    soon(lambda: happened.append("now"))
+    assert happened == ["later", "now"]
+
+
+def test_what_fails_later_is_logged_and_the_call_has_its_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise OSError("no")
+
+    with caplog.at_level(logging.ERROR):
+        assert Thing().call(lambda: soon(fail), result=3) == 3
+    assert "has failed" in caplog.text
+
+
+def test_code_of_users_may_make_calls() -> None:
+    thing = Thing()
+
+    def callback() -> None:
+        with outside():
+            assert thing.call(result=5) == 5
+        assert is_inside()
+
+    assert thing.call(callback, result=6) == 6
