@@ -11,11 +11,18 @@ from support.threads import start
 import quivermq
 from quivermq.errors import LeaseExpired, Unreachable
 
+# A broker on a busy machine may take longer to start than a connection waits for by default.
+PATIENT_RETRIES = 100
+
 
 def test_a_connection_survives_its_broker(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker, quivermq.connect(broker.url) as mq:
+    with BrokerProcess(tmp_path / "data") as broker, connect(broker) as mq:
         survive(broker, mq, broker.kill, "killed")
         survive(broker, mq, broker.stop, "stopped")
+
+
+def connect(broker: BrokerProcess) -> quivermq.Connection:
+    return quivermq.connect(broker.url, retries=PATIENT_RETRIES)
 
 
 def survive(broker: BrokerProcess, mq: quivermq.Connection, end: Callable[[], None], name: str) -> None:
@@ -43,7 +50,7 @@ def survive(broker: BrokerProcess, mq: quivermq.Connection, end: Callable[[], No
 
 
 def test_a_stream_that_takes_ahead_loses_nothing_with_its_broker(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker, quivermq.connect(broker.url) as mq:
+    with BrokerProcess(tmp_path / "data") as broker, connect(broker) as mq:
         orders = mq.queue("orders")
         orders.put_many([b"%d" % number for number in range(2000)])
         seen: list[int] = []

@@ -160,9 +160,13 @@ class DataDirectory:
 
     def _check_between(self, name: str) -> None:
         """Refuse a log that somebody else's lock guards too, also when links lead there."""
-        path, own = self.path / name, real_path(self.path)
-        between = {real_path(self.path / part) for part in Path(name).parents}
-        foreign = between.union(real_path(path).parents) - {own, *own.parents}
+        path, own, parts = self.path / name, real_path(self.path), Path(name).parents
+        leads_to = real_path(path)
+        if leads_to == own / name:
+            foreign = {own / part for part in parts[:-1]}
+        else:
+            between = {real_path(self.path / part) for part in parts}
+            foreign = between.union(leads_to.parents) - {own, *own.parents}
         _check_unlocked(self.disk, path, sorted(foreign))
 
     def __enter__(self) -> Self:

@@ -84,6 +84,25 @@ class _SyncFault:
     keep: Keep
 
 
+class _Alive:
+    """What `Device.alive` returns. Every step goes through here, so it is no generator."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: "Device") -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        device = self._device
+        device.guard.acquire()
+        if device.dead:
+            device.guard.release()
+            raise PowerCut("the process is dead")
+
+    def __exit__(self, *_: object) -> None:
+        self._device.guard.release()
+
+
 class Device:
     """State, steps and faults: what disk, files and locks have in common."""
 
@@ -170,13 +189,9 @@ class Device:
         if operation in self._refused and is_now:
             raise DiskRefused(f"{path} cannot be used now: as it was ordered", path=path)
 
-    @contextmanager
-    def alive(self) -> Iterator[None]:
+    def alive(self) -> "_Alive":
         """Hold the guard, in a process that lives."""
-        with self.guard:
-            if self._dead:
-                raise PowerCut("the process is dead")
-            yield
+        return _Alive(self)
 
     @contextmanager
     def step(self, operation: str, path: Path) -> Iterator[Step]:

@@ -215,9 +215,12 @@ class FaultyDisk(Device):
 
     def _find(self, path: Path) -> Node | None:
         node: Node | None = self.root
-        for name in path.parts[1:] if path.is_absolute() else path.parts:
-            assert name != "..", f"{path}: the faulty disk does not go up"
-            node = node.live.get(name) if isinstance(node, Directory) else None
+        parts = path.parts
+        assert ".." not in parts, f"{path}: the faulty disk does not go up"
+        for name in parts[1:] if path.is_absolute() else parts:
+            if not isinstance(node, Directory):
+                return None
+            node = node.live.get(name)
         return node
 
     def _parent(self, path: Path) -> Directory:
