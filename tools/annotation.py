@@ -121,6 +121,9 @@ class _Cutter:
         if columns & Column.DEDUP_ID:
             self.bitmap(count, "dedup_id")
             self.binary(count, "dedup_id")
+        if columns & Column.ORIGIN_ID:
+            self.bitmap(count, "origin_id")
+            self.binary(count, "origin_id")
 
     def binary(self, count: int, name: str) -> None:
         length = self.numbers("i", count + 1, f"{name} offsets")[-1]

@@ -127,6 +127,8 @@ def frames_of_each_column() -> Iterator[tuple[str, str, bytes]]:
     yield vector("expires-at", "the second message expires after a minute", expiring)
     dedup = encode([b"1", b"2", b"3"], timestamp=TIME, dedup_ids=["order-1", None, "№ 3"])
     yield vector("dedup-ids", "two messages have a deduplication id", dedup)
+    origins = encode([b"1", b"2"], timestamp=TIME, origin_ids=["60a24181e4000-1-0", None])
+    yield vector("origin-ids", "the first message was delayed, and keeps the id that it had there", origins)
     bits = encode([b"%d" % i for i in range(9)], timestamp=TIME, keys=[None] * 8 + [b"ninth"])
     yield vector("two-bytes-of-bits", "nine messages: the bitmap has a second byte", bits)
     every = encode(
@@ -136,6 +138,7 @@ def frames_of_each_column() -> Iterator[tuple[str, str, bytes]]:
         headers=[None, {"a": b"1", "b": b""}],
         expires_at=[TIME + 10, None],
         dedup_ids=[None, "id-2"],
+        origin_ids=["60a24181e4001-2-3", None],
         producer=Producer(producer_id=77, epoch=3, base_sequence=1000),
     )
     yield "every-column", "every column at once, and a producer", bytes(every.stamped(41, APPENDED, 5))
@@ -186,7 +189,7 @@ def lying_headers() -> Iterator[tuple[str, bytes]]:
     yield "unknown-version", forged(raw, version=2)
     yield "unknown-codec", forged(raw, codec=4)
     yield "unknown-flag", forged(raw, flags=16)
-    yield "unknown-column", forged(raw, columns=Column.VALUE | 64)
+    yield "unknown-column", forged(raw, columns=Column.VALUE | 128)
     yield "encrypted", forged(raw, bytes(12) + raw + bytes(16), flags=Flag.ENCRYPTED)
     yield "no-messages", forged(raw, message_count=0)
     yield "more-messages-than-bytes", forged(raw, message_count=4)

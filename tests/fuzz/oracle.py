@@ -51,7 +51,7 @@ def input_frame(data: bytes) -> bytes:
 def plausible(data: bytes) -> bytes:
     """The same bytes with a header that passes the checks of its fields, so that the body gets its turn."""
     columns, flags = unpack_from("<HH", data, 74)
-    masks = pack("<HH", columns & 63 | Column.VALUE, flags & Flag.TRANSACTIONAL)
+    masks = pack("<HH", columns & 127 | Column.VALUE, flags & Flag.TRANSACTIONAL)
     codec_and_version = bytes([data[78] % len(Codec), 1])
     header = bytearray(data[:74] + masks + codec_and_version)
     header[31] &= 0x7F  # the sign of the base offset
@@ -154,6 +154,7 @@ def check_messages(frame: Frame) -> None:
         frame.timestamps,
         frame.expires_at,
         frame.dedup_ids,
+        frame.origin_ids,
     )
     assert [len(list(each())) for each in accessors] == [count] * len(accessors)
     records = frame.records()
@@ -168,6 +169,7 @@ def check_messages(frame: Frame) -> None:
         headers=list(frame.headers()),
         expires_at=list(frame.expires_at()),
         dedup_ids=list(frame.dedup_ids()),
+        origin_ids=list(frame.origin_ids()),
     ).stamped(frame.header.base_offset, 0)
     assert Frame.parse(bytes(again)).records() == records
 

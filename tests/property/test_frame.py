@@ -54,6 +54,7 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
         "headers": column(st.none() | HEADERS),
         "expires_at": column(st.none() | INT64),
         "dedup_ids": column(st.none() | TEXT),
+        "origin_ids": column(st.none() | TEXT),
         "codec": draw(CODECS),
     }
 
@@ -67,8 +68,8 @@ def records_of(batch: dict[str, Any], base_offset: int = 0) -> list[Record]:
 
     times = batch["timestamp"]
     return [
-        Record(offset, time, key, value, headers or {}, expires_at, dedup_id)
-        for offset, time, key, value, headers, expires_at, dedup_id in zip(
+        Record(offset, time, key, value, headers or {}, expires_at, dedup_id, origin_id)
+        for offset, time, key, value, headers, expires_at, dedup_id, origin_id in zip(
             range(base_offset, base_offset + count),
             [times] * count if isinstance(times, int) else times,
             column("keys"),
@@ -76,6 +77,7 @@ def records_of(batch: dict[str, Any], base_offset: int = 0) -> list[Record]:
             column("headers"),
             column("expires_at"),
             column("dedup_ids"),
+            column("origin_ids"),
             strict=True,
         )
     ]
@@ -261,7 +263,7 @@ REASONS = [
     "this release knows version 1",
     "codec 4 is not known",
     "flags 0x10 are not all known",
-    "columns 0x41 are not all known",
+    "columns 0x81 are not all known",
     "is out of range",
     "smallest timestamp is larger",
     "at least one message",

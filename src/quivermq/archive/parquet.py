@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
         ("expires_at", TIME),
         pa.field("append_time", TIME, nullable=False),
         ("dedup_id", pa.string()),
+        ("origin_id", pa.string()),
     ]
 )
 

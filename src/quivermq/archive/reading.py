@@ -29,6 +29,7 @@ _RECORD_COLUMNS = (
     "headers",
     "expires_at",
     "dedup_id",
+    "origin_id",
     "append_time",
 )
 
@@ -197,11 +198,11 @@ class _Row:
 
 
 def _rows(batch: "pa.RecordBatch") -> Iterator[_Row]:
-    offset, timestamp, key, value, headers, expires_at, dedup_id, append_time = (
+    offset, timestamp, key, value, headers, expires_at, dedup_id, origin_id, append_time = (
         _plain(batch.column(name)) for name in _RECORD_COLUMNS
     )
     pairs = [{pair["key"]: pair["value"] for pair in each or ()} for each in headers]
-    columns = zip(offset, timestamp, key, value, pairs, expires_at, dedup_id, strict=True)
+    columns = zip(offset, timestamp, key, value, pairs, expires_at, dedup_id, origin_id, strict=True)
     return map(_Row, append_time, map(Record._make, columns))
 
 

@@ -22,7 +22,7 @@ GROUP_BYTES = 16 * 1024 * 1024
 _SMALL = 32
 
 # What a frame has; the rest of a row is the same for many.
-_COLUMNS = ("key", "value", "headers", "offset", "timestamp", "expires_at", "dedup_id")
+_COLUMNS = ("key", "value", "headers", "offset", "timestamp", "expires_at", "dedup_id", "origin_id")
 _SCHEMA = pa.schema([FRAME_SCHEMA.field(name) for name in _COLUMNS])
 
 
@@ -122,7 +122,7 @@ class Rows:
         if not self._records:
             return
         records, self._records = self._records, []
-        offset, timestamp, key, value, headers, expires_at, dedup_id = zip(*records, strict=True)
+        offset, timestamp, key, value, headers, expires_at, dedup_id, origin_id = zip(*records, strict=True)
         has_headers = any(headers)
         columns = {
             "key": pa.array(key, pa.binary()),
@@ -134,6 +134,7 @@ class Rows:
             "timestamp": pa.array(timestamp, pa.int64()).view(TIME),
             "expires_at": pa.array(expires_at, pa.int64()).view(TIME),
             "dedup_id": pa.array(dedup_id, pa.string()),
+            "origin_id": pa.array(origin_id, pa.string()),
         }
         self._batches.append(pa.RecordBatch.from_arrays(list(columns.values()), schema=_SCHEMA))
 

@@ -26,12 +26,12 @@ _FIELDS = {
     "expires_at",
 }
 # What a message says about where it was: `quiver get` writes it, and `quiver put` passes over it.
-_STORY = {"topic", "offset", "attempt", "receipt"}
+_STORY = {"topic", "offset", "attempt", "receipt", "scheduled_id"}
 # Less than every other time to live: what has expired is still a message, and is not delivered.
 _NO_TIME_S = 0.000_001
 
 # Told of every message, where it has them.
-_OPTIONAL = ("expires_at", "dedup_id")
+_OPTIONAL = ("expires_at", "dedup_id", "scheduled_id")
 
 STORED = ("topic", "partition", "priority", "offset", "timestamp")
 DELIVERED = (*STORED, "attempt", "receipt")

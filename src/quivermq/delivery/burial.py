@@ -79,6 +79,7 @@ def _append(
         timestamp=now_us,
         keys=[record.key for record in batch],
         headers=[dead_letter_headers(r, origin, verdicts[r.offset], now_us) for r in batch],
+        origin_ids=[record.origin_id for record in batch],
         producer=transfer_producer(transfer),
         flags=Flag.DEAD_LETTERS,
         durability="fsync",

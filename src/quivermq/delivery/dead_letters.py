@@ -100,6 +100,8 @@ class DeadLetter(NamedTuple):
     time: int
     by_hand: bool = False
     """Whether somebody put it there, and nobody gave it up: then its headers are all its own."""
+    scheduled_id: str | None = None
+    """The id under which it waited, if it was delayed."""
 
     @property
     def original_headers(self) -> dict[str, bytes]:
@@ -156,6 +158,7 @@ def dead_letter(record: Record, partition: int, lane: int, topic: str, *, is_tol
         error=told["error"].decode(errors="replace"),
         group=told["group"].decode(errors="replace"),
         time=_number(told["time"], record.timestamp),
+        scheduled_id=record.scheduled_id,
     )
 
 

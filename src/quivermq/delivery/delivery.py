@@ -107,6 +107,11 @@ class Delivery:
         return self._record.dedup_id
 
     @property
+    def scheduled_id(self) -> str | None:
+        """The id under which it waited, as `put` told it, if it was delayed."""
+        return self._record.scheduled_id
+
+    @property
     def attempt(self) -> int:
         """Which delivery of this message to this group it is; 1 is the first."""
         return self._lease.attempt

@@ -198,6 +198,7 @@ def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: lis
             timestamp=[letter.timestamp for letter in letters],
             keys=[letter.key for letter in letters],
             headers=[letter.original_headers for letter in letters],
+            origin_ids=[letter.scheduled_id for letter in letters],
             producer=transfer_producer(move.transfer),
             durability="fsync",
         )

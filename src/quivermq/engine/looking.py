@@ -26,6 +26,8 @@ class StoredMessage(NamedTuple):
     headers: dict[str, bytes]
     expires_at: int | None
     dedup_id: str | None
+    scheduled_id: str | None = None
+    """The id under which it waited, if it was delayed."""
 
 
 def stored_message(record: Record, partition: Partition, lane: int) -> StoredMessage:

@@ -107,6 +107,7 @@ def table_of(messages: Sequence[StoredMessage]) -> "pa.Table":
         "headers": HEADERS,
         "expires_at": TIME,
         "dedup_id": pa.string(),
+        "scheduled_id": pa.string(),
     }
     columns = dict(zip(StoredMessage._fields, zip(*messages, strict=True), strict=True)) if messages else {}
     columns["headers"] = tuple(list(each.items()) for each in columns.get("headers", ()))

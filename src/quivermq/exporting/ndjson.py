@@ -24,12 +24,14 @@ class Lines:
         return "".join(map(self._line, records)).encode()
 
     def _line(self, record: Record) -> str:
-        offset, timestamp, key, value, headers, expires_at, dedup_id = record
+        offset, timestamp, key, value, headers, expires_at, dedup_id, _ = record
         parts = [f'{self._begin},"offset":{offset},"timestamp":{timestamp}']
         if expires_at is not None:
             parts.append(f'"expires_at":{expires_at}')
         if dedup_id is not None:
             parts.append(f'"dedup_id":{quoted(dedup_id)}')
+        if (scheduled_id := record.scheduled_id) is not None:
+            parts.append(f'"scheduled_id":{quoted(scheduled_id)}')
         parts.append(f'"headers":{{{",".join(map(_header, headers.items()))}}}')
         if key is not None:
             parts.append(_field("key", key))

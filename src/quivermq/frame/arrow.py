@@ -22,6 +22,7 @@ SCHEMA = pa.schema(
         ("headers", HEADERS),
         ("expires_at", TIME),
         ("dedup_id", pa.string()),
+        ("origin_id", pa.string()),
     ]
 )
 

@@ -64,6 +64,7 @@ def encode(
     headers: Sequence[Headers | None] | None = None,
     expires_at: Sequence[int | None] | None = None,
     dedup_ids: Sequence[str | None] | None = None,
+    origin_ids: Sequence[str | None] | None = None,
     codec: AnyCodec = Codec.NONE,
     producer: Producer = ANONYMOUS,
     flags: int = 0,
@@ -98,7 +99,10 @@ def encode(
         buffers += nullable_int64_column(expires_at)
     if dedup_ids is not None and _has_any("dedup_ids", dedup_ids, count):
         columns |= Column.DEDUP_ID
-        buffers += nullable_binary_column(_utf8(dedup_ids), "dedup_id")
+        buffers += nullable_binary_column(_utf8("dedup_id", dedup_ids), "dedup_id")
+    if origin_ids is not None and _has_any("origin_ids", origin_ids, count):
+        columns |= Column.ORIGIN_ID
+        buffers += nullable_binary_column(_utf8("origin_id", origin_ids), "origin_id")
     return frame_of(
         b"".join(buffers),
         count=count,
@@ -115,7 +119,9 @@ def encode_records(
     records: Sequence[Record], append_time: int, producer: Producer = ANONYMOUS, flags: int = 0
 ) -> Frame:
     """A frame of messages that follow each other in a log, at their place, without their neighbours."""
-    offsets, timestamps, keys, values, headers, expires_at, dedup_ids = zip(*records, strict=True)
+    offsets, timestamps, keys, values, headers, expires_at, dedup_ids, origin_ids = zip(
+        *records, strict=True
+    )
     frame = encode(
         values,
         timestamp=timestamps[0] if timestamps.count(timestamps[0]) == len(timestamps) else timestamps,
@@ -123,6 +129,7 @@ def encode_records(
         headers=headers,
         expires_at=expires_at,
         dedup_ids=dedup_ids,
+        origin_ids=origin_ids,
         producer=producer,
         flags=flags,
         # What is in a log already may be handed out, however small the limits are today.
@@ -197,6 +204,7 @@ def with_expiry(frame: Frame, expires_at: int) -> Frame:
         headers=list(frame.headers()),
         expires_at=[expires_at if time is None else time for time in frame.expires_at()],
         dedup_ids=list(frame.dedup_ids()),
+        origin_ids=list(frame.origin_ids()),
         codec=Codec(header.codec),
         producer=Producer(header.producer_id, header.producer_epoch, header.base_sequence),
         # The column may make it a little larger than the producer was allowed to.
@@ -218,6 +226,7 @@ def first_messages(frame: Frame, count: int) -> Frame:
             headers=list(islice(frame.headers(), count)),
             expires_at=list(islice(frame.expires_at(), count)),
             dedup_ids=list(islice(frame.dedup_ids(), count)),
+            origin_ids=list(islice(frame.origin_ids(), count)),
             codec=Codec(header.codec),
             producer=Producer(header.producer_id, header.producer_epoch, header.base_sequence),
             # What is in a log already may be cut, however small the limits are today.
@@ -295,8 +304,8 @@ def _check_time(timestamp: int) -> None:
         raise InvalidRequest(f"timestamps must be 64-bit integers (microseconds), not {timestamp}")
 
 
-def _utf8(names: Sequence[str | None]) -> list[bytes | None]:
+def _utf8(column: str, names: Sequence[str | None]) -> list[bytes | None]:
     try:
         return [None if name is None else name.encode() for name in names]
     except (AttributeError, UnicodeEncodeError) as error:
-        raise InvalidRequest(f"a dedup_id must be a str without lone surrogates: {error}") from error
+        raise InvalidRequest(f"a {column} must be a str without lone surrogates: {error}") from error

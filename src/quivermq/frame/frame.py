@@ -30,6 +30,13 @@ class Record(NamedTuple):
     headers: dict[str, bytes]
     expires_at: int | None
     dedup_id: str | None
+    origin_id: str | None = None
+    """What it was called where it was before: so far, while it was delayed."""
+
+    @property
+    def scheduled_id(self) -> str | None:
+        """The id under which it waited, if it was delayed."""
+        return self.origin_id
 
 
 _new_tuple = tuple.__new__
@@ -248,7 +255,14 @@ class Frame:
 
     def dedup_ids(self) -> Iterable[str | None]:
         """The producer's deduplication ids, None where it gave none."""
-        column: Binary | None = self._column("dedup_id")
+        return self._texts("dedup_id")
+
+    def origin_ids(self) -> Iterable[str | None]:
+        """What the messages were called where they were before, None where they were nowhere else."""
+        return self._texts("origin_id")
+
+    def _texts(self, name: str) -> Iterable[str | None]:
+        column: Binary | None = self._column(name)
         if column is None:
             return repeat(None, self._messages)
         values = column.nullable_values(len(self))
@@ -274,7 +288,8 @@ class Frame:
         header = self.header
         base_offset = header.base_offset
         if (value := self._lone_value()) is not None:
-            return [_new_tuple(Record, (base_offset, header.timestamp_min, None, value, {}, None, None))]
+            row = (base_offset, header.timestamp_min, None, value, {}, None, None, None)
+            return [_new_tuple(Record, row)]
         return list(
             map(
                 _record,
@@ -286,6 +301,7 @@ class Frame:
                     self.headers(),
                     self.expires_at(),
                     self.dedup_ids(),
+                    self.origin_ids(),
                     strict=True,
                 ),
             )

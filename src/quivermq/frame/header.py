@@ -44,6 +44,8 @@ class Column:
     TIMESTAMP: Final = 8
     EXPIRES_AT: Final = 16
     DEDUP_ID: Final = 32
+    ORIGIN_ID: Final = 64
+    """What messages were called where they were before they came here: only the queue says this."""
 
 
 class Flag:
@@ -65,7 +67,7 @@ class Codec(IntEnum):
     GZIP = 3
 
 
-_COLUMNS_UNKNOWN = ~0b111111
+_COLUMNS_UNKNOWN = ~0b1111111
 _FLAGS_UNKNOWN = ~0b1111
 _CODEC_MAX = int(max(Codec))
 _CODEC_NONE = int(Codec.NONE)

@@ -62,6 +62,7 @@ class Layout(NamedTuple):
     timestamp: Int64 | None
     expires_at: Int64 | None
     dedup_id: Binary | None
+    origin_id: Binary | None
 
 
 def presence(validity: memoryview | None, count: int) -> Iterable[bool]:
@@ -87,6 +88,7 @@ def layout(body: memoryview, columns: int, count: int, *, deep: bool = True) -> 
         timestamp=Int64(None, walk.take(8 * count)) if columns & Column.TIMESTAMP else None,
         expires_at=walk.nullable_int64(count) if columns & Column.EXPIRES_AT else None,
         dedup_id=walk.nullable_text(count) if columns & Column.DEDUP_ID else None,
+        origin_id=walk.nullable_text(count) if columns & Column.ORIGIN_ID else None,
     )
     walk.finish()
     return result

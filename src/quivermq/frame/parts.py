@@ -15,7 +15,7 @@ from quivermq.frame.layout import Binary, Int64, Layout, Pairs
 
 T = TypeVar("T")
 
-Fields = tuple[int, int, bytes | None, bytes, dict[str, bytes], int | None, str | None]
+Fields = tuple[int, int, bytes | None, bytes, dict[str, bytes], int | None, str | None, str | None]
 
 # How many are taken at once by whoever does not know yet how many there will be.
 CHUNK = 1024
@@ -43,6 +43,7 @@ def fields_of(header: Header, layout: Layout, first: int, behind: int) -> Iterat
         _headers(layout.headers, first, behind),
         _optional(layout.expires_at, first, behind, _nullable_numbers),
         _optional(layout.dedup_id, first, behind, _nullable_texts),
+        _optional(layout.origin_id, first, behind, _nullable_texts),
         strict=True,
     )
 

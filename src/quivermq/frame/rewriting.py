@@ -203,6 +203,12 @@ def _frame(frame: Frame, batch: pa.RecordBatch, kept: pa.BooleanArray, codec: Co
         columns |= Column.DEDUP_ID
         ids = batch.column("dedup_id").cast(pa.binary())
         buffers += [_bitmap(ids), *_binary(ids)]
+    if header.columns & Column.ORIGIN_ID:
+        kept_ids = pc.if_else(kept, batch.column("origin_id"), pa.scalar(None, pa.string()))
+        if kept_ids.null_count < len(kept_ids):
+            columns |= Column.ORIGIN_ID
+            origins = kept_ids.cast(pa.binary())
+            buffers += [_bitmap(origins), *_binary(origins)]
     raw = b"".join(buffers)
     stored, used = compress(raw, Codec(header.codec)) if codec is None else compress(raw, codec, 0)
     made = header._replace(

@@ -22,7 +22,7 @@ class Found(NamedTuple):
 
 
 # All known columns, in any choice that has the values.
-_COLUMNS = frozenset(range(Column.VALUE, 2 * Column.DEDUP_ID, 2))
+_COLUMNS = frozenset(range(Column.VALUE, 2 * Column.ORIGIN_ID, 2))
 _CODEC = int(Codec.NONE)
 
 _fields = LAYOUT.unpack_from

@@ -26,7 +26,8 @@ _VALUE_OVERHEAD_BYTES = 4
 _REST_OVERHEAD_BYTES = 32
 _HEADER_OVERHEAD_BYTES = 8
 # And a frame as a whole: the ends of its columns, and padding.
-_FRAME_OVERHEAD_BYTES = 128
+# The id that a delayed message gets on its way to its lane is among it.
+_FRAME_OVERHEAD_BYTES = 192
 
 
 def checked_entry(

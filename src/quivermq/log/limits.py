@@ -6,7 +6,7 @@ from typing import get_args
 
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge, UnsupportedFrame
-from quivermq.frame import Frame, Layout, has_removed
+from quivermq.frame import Column, Frame, Layout, has_removed
 from quivermq.settings import Durability, StorageSettings
 
 _DURABILITIES = get_args(Durability)
@@ -47,7 +47,7 @@ def check_frame(frame: Frame, settings: StorageSettings) -> None:
 
 
 def _message_bytes(layout: Layout) -> Iterable[int]:
-    """The size of each message: value, key, headers and deduplication id."""
+    """The size of each message: value, key, headers and deduplication id, all that its sender gave it."""
     sizes: Iterable[int] = _differences(layout.value.offsets)
     for column in (layout.key, layout.dedup_id):
         if column is not None:
@@ -83,6 +83,11 @@ def check_foreign_frame(frame: Frame, settings: StorageSettings) -> None:
         # Each says something that others believe, such as that these are dead letters.
         raise UnsupportedFrame(
             f"flags {frame.header.flags:#x} are reserved: only the queue itself sets them", position=0
+        )
+    if frame.header.columns & Column.ORIGIN_ID:
+        raise UnsupportedFrame(
+            "the column of origin ids is reserved: only the queue itself says where a message was before",
+            position=0,
         )
     # The limits of the header first: what is over them is not decompressed to find that out.
     check_frame(frame, settings)

@@ -23,7 +23,7 @@ from quivermq.errors import (
     QuiverError,
     UnsupportedFrame,
 )
-from quivermq.frame import Flag, Frame, Header, is_bound, parse_header, stamp_of
+from quivermq.frame import Column, Flag, Frame, Header, is_bound, parse_header, stamp_of
 from quivermq.frame.compaction import is_compacted_run
 from quivermq.segment import Damage, Index, Segment, copy_range, index_path, write_index
 from quivermq.segment.scan import Scan
@@ -183,6 +183,13 @@ def _check_kept(old: Sequence[_Old], new: Sequence[_New]) -> None:
     for _, header in new:
         if is_bound(header) and header.base_offset not in bound:
             raise InvalidRequest(f"there was no producer at offset {header.base_offset} before")
+    moved = {each.header.base_offset for each in old if each.header.columns & Column.ORIGIN_ID}
+    for position, header in new:
+        if header.columns & Column.ORIGIN_ID and header.base_offset not in moved:
+            raise UnsupportedFrame(
+                "the column of origin ids is reserved: there was none at this offset before",
+                position=position,
+            )
     if new[-1].header.append_time != old[-1].header.append_time:
         raise InvalidRequest("the last frame has to keep the time at which it came in")
 

@@ -91,6 +91,7 @@ class MessageOut(Content, kw_only=True):
     """A message of a log. Times are unix microseconds; what was received has a receipt."""
 
     offset: int
+    scheduled_id: str | None = None
     attempt: int | UnsetType = UNSET
     receipt: str | UnsetType = UNSET
 
@@ -154,6 +155,7 @@ def record_to_json(
         key_base64=key_base64,
         expires_at=record.expires_at,
         dedup_id=record.dedup_id,
+        scheduled_id=record.scheduled_id,
         attempt=attempt,
         receipt=receipt,
     )

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from quivermq.archive import ArchivedTopic, LanePlace
-from quivermq.spark.batches import ROWS_MAX, chosen
+from quivermq.spark.batches import ROWS_MAX, STORED_NAMES, chosen, stored_names
 from quivermq.spark.place import Lane
 from quivermq.topic.offsets import OffsetSet
 
@@ -18,7 +18,7 @@ def archived_batches(
     schema = chosen(columns)
     place = LanePlace(lane.partition, lane.priority)
     # At least one column of the file's own, which says how many rows there are.
-    names = [name for name in schema.names if name != "topic"] or ["offset"]
+    names = stored_names(schema.names, ("topic",)) or ["offset"]
     for first, behind in _left(start, end, removed):
         for batch in archived.batches(place, first, behind, names):
             for position in range(0, batch.num_rows, ROWS_MAX):
@@ -41,7 +41,7 @@ def _completed(batch: pa.RecordBatch, topic: str, schema: pa.Schema) -> pa.Recor
         pa.repeat(pa.scalar(topic, field.type), batch.num_rows)
         if field.name == "topic"
         # The same in other words: a list of the log calls its items otherwise than one of Parquet.
-        else batch.column(field.name).cast(field.type)
+        else batch.column(STORED_NAMES.get(field.name, field.name)).cast(field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

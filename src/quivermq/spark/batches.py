@@ -4,7 +4,7 @@ Large frames pass as they are, over their mapped memory. Smaller ones are put to
 costs Spark as much as thousands of rows. The smallest are not even made a batch each: that costs, too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, groupby, pairwise, repeat, starmap
 from typing import Any, Protocol
@@ -43,11 +43,14 @@ SCHEMA = pa.schema(
         ("expires_at", TIME),
         ("dedup_id", pa.string()),
         ("append_time", TIME),
+        ("scheduled_id", pa.string()),
     ]
 )
 
 _OF_LANE = ("topic", "partition", "priority")
 _APPEND_TIME = "append_time"
+# What frames and archives call otherwise.
+STORED_NAMES = {"scheduled_id": "origin_id"}
 
 Wanted = Callable[[Header], bool]
 Making = Callable[[Iterator[Frame], Sequence[str], "_Cut"], Iterator[pa.RecordBatch]]
@@ -84,7 +87,7 @@ def record_batches(
     if wanted is not None:
         frames = (frame for frame in frames if wanted(frame.header))
     # At least one column of the frames' own, which says how many rows there are.
-    names = [name for name in columns if name not in _OF_LANE] or ["offset"]
+    names = stored_names(columns, _OF_LANE) or ["offset"]
     for batch in _merged(_parts(frames, names, _Cut(start, end, removed)), rows_max):
         yield _completed(batch, lane, schema)
 
@@ -95,6 +98,11 @@ def chosen(columns: Sequence[str]) -> pa.Schema:
         if name not in SCHEMA.names:
             raise InvalidRequest(f"messages have no column {name!r}: choose from {', '.join(SCHEMA.names)}")
     return pa.schema([SCHEMA.field(name) for name in columns])
+
+
+def stored_names(columns: Sequence[str], besides: Container[str]) -> list[str]:
+    """What frames and archives call the columns, but for those that are the same for all messages."""
+    return [STORED_NAMES.get(name, name) for name in columns if name not in besides]
 
 
 class _Cut:
@@ -232,6 +240,11 @@ def _dedup_ids(frame: Frame) -> Iterable[str | None]:
     return frame.dedup_ids() if header.columns & Column.DEDUP_ID else repeat(None, header.message_count)
 
 
+def _origin_ids(frame: Frame) -> Iterable[str | None]:
+    header = frame.header
+    return frame.origin_ids() if header.columns & Column.ORIGIN_ID else repeat(None, header.message_count)
+
+
 # What a frame has for each column.
 _TAKE: dict[str, Callable[[Frame], Iterable[Any]]] = {
     "offset": lambda frame: range(frame.header.base_offset, frame.header.end_offset),
@@ -241,6 +254,7 @@ _TAKE: dict[str, Callable[[Frame], Iterable[Any]]] = {
     "headers": _pairs,
     "expires_at": _expiries,
     "dedup_id": _dedup_ids,
+    "origin_id": _origin_ids,
     "append_time": lambda frame: repeat(frame.header.append_time, frame.header.message_count),
 }
 
@@ -295,7 +309,9 @@ def _completed(batch: pa.RecordBatch, lane: Lane, schema: pa.Schema) -> pa.Recor
     if not schema.names:
         return batch.select([])
     arrays = [
-        _repeated(getattr(lane, name), batch.num_rows) if name in _OF_LANE else batch.column(name)
+        _repeated(getattr(lane, name), batch.num_rows)
+        if name in _OF_LANE
+        else batch.column(STORED_NAMES.get(name, name))
         for name in schema.names
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -22,6 +22,7 @@ _STORED_AS = {
     "timestamp": Column.TIMESTAMP,
     "expires_at": Column.EXPIRES_AT,
     "dedup_id": Column.DEDUP_ID,
+    "origin_id": Column.ORIGIN_ID,
 }
 
 

@@ -43,7 +43,8 @@ def test_the_story_is_told_in_headers() -> None:
 
 
 def test_a_dead_letter_is_read_from_its_headers() -> None:
-    letter = dead_letter(record(0, headers=headers(), timestamp=99), 1, 1, "orders", is_told=True)
+    buried = record(0, headers=headers(), timestamp=99, origin_id="a-1-0")
+    letter = dead_letter(buried, 1, 1, "orders", is_told=True)
     assert letter._asdict() == {
         "id": "1-1-0",
         "value": b"v",
@@ -60,6 +61,7 @@ def test_a_dead_letter_is_read_from_its_headers() -> None:
         "group": "billing",
         "time": 99,
         "by_hand": False,
+        "scheduled_id": "a-1-0",
     }
     assert letter.original_headers == {"h": b"1"}
 

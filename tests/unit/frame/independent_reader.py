@@ -66,7 +66,7 @@ def read_header(data: bytes) -> dict[str, Any]:
     must(len(data) >= 80)
     h = dict(zip(FIELDS.split(), unpack_from("<4sIIIIIqqqqQIIHHHBB", data), strict=True))
     must(h["magic"] == b"QVF1" and h["header_crc"] == crc32c(data[8:80]))
-    if h["version"] != 1 or h["codec"] > 3 or h["flags"] > 15 or h["columns"] > 63:
+    if h["version"] != 1 or h["codec"] > 3 or h["flags"] > 15 or h["columns"] > 127:
         raise Unsupported
     must(h["base_offset"] >= 0 and h["base_offset"] + h["message_count"] < 2**63)
     must(h["timestamp_min"] <= h["timestamp_max"] and h["message_count"] >= 1)
@@ -166,8 +166,9 @@ def read_messages(raw: bytes, header: dict[str, Any]) -> list[Any]:
     must((min(times), max(times)) == (low, high))
     expiry = body.bitmap(n) if columns & 16 else [False] * n
     moments = body.numbers("q", n) if columns & 16 else [0] * n
-    ids = (
-        [text if there else None for there, text in _both(body, n, body.text)] if columns & 32 else nothing
+    ids, origins = (
+        [text if there else None for there, text in _both(body, n, body.text)] if columns & bit else nothing
+        for bit in (32, 64)
     )
     must(body.position == len(raw))
     return [
@@ -179,6 +180,7 @@ def read_messages(raw: bytes, header: dict[str, Any]) -> list[Any]:
             "headers": headers[i],
             "expires_at": moments[i] if expiry[i] else None,
             "dedup_id": ids[i],
+            "origin_id": origins[i],
         }
         for i in range(n)
     ]

@@ -42,6 +42,7 @@ def test_its_types_are_those_of_the_page() -> None:
         "headers: list<item: struct<key: string, value: binary>>",
         "expires_at: timestamp[us, tz=UTC]",
         "dedup_id: string",
+        "origin_id: string",
     ]
     assert [field.name for field in SCHEMA if not field.nullable] == ["offset", "timestamp", "value"]
 

@@ -105,10 +105,11 @@ class TestValues:
             headers=kind([None, {"n": b"v"}]),
             expires_at=kind([None, 3]),
             dedup_ids=kind(["d", None]),
+            origin_ids=kind([None, "o"]),
         )
         first, second = read_back(frame).records()
-        assert first == (0, 1, b"k", b"a", {}, None, "d")
-        assert second == (1, 2, None, b"b", {"n": b"v"}, 3, None)
+        assert first == (0, 1, b"k", b"a", {}, None, "d", None)
+        assert second == (1, 2, None, b"b", {"n": b"v"}, 3, None, "o")
 
     def test_a_column_of_two_gigabytes_is_refused_before_it_is_made(self) -> None:
         megabyte = bytes(2**20)

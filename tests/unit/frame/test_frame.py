@@ -23,13 +23,14 @@ from quivermq.frame import (
 )
 
 TIME = 1_700_000_000_000_000
-OPTIONAL = ("keys", "headers", "timestamp", "expires_at", "dedup_ids")
+OPTIONAL = ("keys", "headers", "timestamp", "expires_at", "dedup_ids", "origin_ids")
 FILLED: dict[str, list[Any]] = {
     "keys": [b"k", None, b""],
     "headers": [{"n": b"v", "m": b""}, {}, {"größe": b"\xff"}],
     "timestamp": [TIME + 2, TIME - 1, TIME],
     "expires_at": [None, TIME + 5, 0],
     "dedup_ids": [None, "", "№ 3"],
+    "origin_ids": ["a-1-0", None, "b-1-1"],
 }
 EMPTY: dict[str, list[Any]] = {
     "keys": [None] * 3,
@@ -37,6 +38,7 @@ EMPTY: dict[str, list[Any]] = {
     "timestamp": [TIME] * 3,
     "expires_at": [None] * 3,
     "dedup_ids": [None] * 3,
+    "origin_ids": [None] * 3,
 }
 VALUES = [b"first", b"", b"third" * 50]
 COMBINATIONS = [
@@ -53,7 +55,7 @@ def batch(*columns: str, codec: Codec = Codec.NONE) -> Frame:
 def records_of(columns: tuple[str, ...], base_offset: int) -> list[Record]:
     source = EMPTY | {name: FILLED[name] for name in columns}
     rows = zip(source["timestamp"], source["keys"], VALUES, source["headers"], strict=True)
-    rest = zip(source["expires_at"], source["dedup_ids"], strict=True)
+    rest = zip(source["expires_at"], source["dedup_ids"], source["origin_ids"], strict=True)
     both = zip(rows, rest, strict=True)
     return [Record(base_offset + i, *row, *more) for i, (row, more) in enumerate(both)]
 
@@ -67,8 +69,7 @@ def test_every_combination_of_columns_comes_back(columns: tuple[str, ...], codec
     assert parsed.header.codec == codec
     assert parsed.records() == frame.records() == records_of(columns, 500)
     mask = parsed.header.columns
-    names = ("keys", "headers", "timestamp", "expires_at", "dedup_ids")
-    assert {n for bit, n in enumerate(names, start=1) if mask >> bit & 1} == set(columns)
+    assert {n for bit, n in enumerate(OPTIONAL, start=1) if mask >> bit & 1} == set(columns)
 
 
 def test_each_accessor_gives_its_column() -> None:
@@ -79,6 +80,7 @@ def test_each_accessor_gives_its_column() -> None:
     assert list(frame.timestamps()) == FILLED["timestamp"]
     assert list(frame.expires_at()) == FILLED["expires_at"]
     assert list(frame.dedup_ids()) == FILLED["dedup_ids"]
+    assert list(frame.origin_ids()) == FILLED["origin_ids"]
     assert len(frame) == 3
     assert not frame.is_control
 

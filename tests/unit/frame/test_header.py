@@ -109,7 +109,7 @@ def test_an_error_has_the_position_of_the_header() -> None:
         ({"codec": 255}, "codec 255 is not known"),
         ({"flags": 16}, "flags 0x10"),
         ({"flags": 0x8000}, "flags 0x8000"),
-        ({"columns": 1 | 64}, "columns 0x41"),
+        ({"columns": 1 | 128}, "columns 0x81"),
         ({"columns": 1 | 0x8000}, "columns 0x8001"),
     ],
 )

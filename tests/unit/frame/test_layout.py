@@ -319,4 +319,4 @@ def test_columns_lie_in_the_order_of_their_bits() -> None:
 
 def test_columns_that_are_not_there_are_none() -> None:
     found = laid_out(VALUE)
-    assert found[1:] == (None,) * 5
+    assert found[1:] == (None,) * 6

@@ -26,6 +26,7 @@ FULL: dict[str, Any] = {
     "timestamp": [50, 10, 30, 20, 40],
     "expires_at": [None, 7, None, 9, None],
     "dedup_ids": ["one", None, "drei", None, "fünf"],
+    "origin_ids": ["a-1-0", "b-1-1", None, None, "c-2-0"],
 }
 
 
@@ -50,7 +51,7 @@ def reread(frame: Frame) -> Frame:
 
 
 def emptied(record: Record) -> Record:
-    return record._replace(key=None, value=b"", headers={}, expires_at=REMOVED)
+    return record._replace(key=None, value=b"", headers={}, expires_at=REMOVED, origin_id=None)
 
 
 def expected(frame: Frame, kept: Sequence[bool]) -> list[Record]:

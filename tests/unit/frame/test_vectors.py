@@ -60,6 +60,7 @@ def encoded(vector: Vector) -> Frame:
         headers=[dict(pairs) for pairs in headers],
         expires_at=[message["expires_at"] for message in messages],
         dedup_ids=[message["dedup_id"] for message in messages],
+        origin_ids=[message["origin_id"] for message in messages],
         producer=Producer(header["producer_id"], header["producer_epoch"], header["base_sequence"]),
     )
 
@@ -68,7 +69,7 @@ def test_there_are_vectors_of_every_kind() -> None:
     assert len(FRAMES) >= 14
     assert {frame["header"]["codec"] for frame in FRAMES} == set(Codec)
     columns = [frame["header"]["columns"] for frame in FRAMES]
-    assert {bit for bit in range(6) if any(mask >> bit & 1 for mask in columns)} == set(range(6))
+    assert {bit for bit in range(7) if any(mask >> bit & 1 for mask in columns)} == set(range(7))
     assert {vector["error"] for vector in INVALID} == {"InvalidFrame", "UnsupportedFrame"}
     assert {vector["entries"] is None for vector in INDEXES} == {True, False}
 

@@ -194,10 +194,10 @@ def test_each_message_goes_to_its_lane_as_it_came(place: Place) -> None:
     assert [waiting.id for waiting in place.store.scheduled()] == identifiers
     assert place.store.release(NOW + 3) == [(3, "high", range(2)), (0, "low", range(1))]
     assert [record[1:] for record in place.records(3, "high")] == [
-        (NOW - 7, b"k", b"v", {"a": b"1", "b": b""}, NOW + 99, "d"),
-        (NOW, b"", b"w", {}, None, None),
+        (NOW - 7, b"k", b"v", {"a": b"1", "b": b""}, NOW + 99, "d", identifiers[0]),
+        (NOW, b"", b"w", {}, None, None, identifiers[2]),
     ]
-    assert place.records(0, "low") == [Record(0, NOW, None, b"", {}, None, None)]
+    assert place.records(0, "low") == [Record(0, NOW, None, b"", {}, None, None, identifiers[1])]
 
 
 def test_a_release_is_divided_into_small_frames(place: Place) -> None:

@@ -62,6 +62,11 @@ class AsyncDelivery:
         return self.held.dedup_id
 
     @property
+    def scheduled_id(self) -> str | None:
+        """The id under which it waited, as `put` told it, if it was delayed."""
+        return self.held.scheduled_id
+
+    @property
     def attempt(self) -> int:
         """Which delivery of this message to this group it is; 1 is the first."""
         return self.held.attempt

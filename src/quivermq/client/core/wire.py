@@ -152,6 +152,7 @@ def stored_message_of(told: Mapping[str, Any]) -> StoredMessage:
         headers=_headers(told),
         expires_at=told.get("expires_at"),
         dedup_id=told.get("dedup_id"),
+        scheduled_id=told.get("scheduled_id"),
     )
 
 
@@ -167,7 +168,7 @@ def dead_letter_of(told: Mapping[str, Any]) -> DeadLetter:
     if not by_hand:
         headers |= story_headers(story)
     letter = DeadLetter(told["id"], _value(told), _key(told), headers, *story)
-    return letter._replace(by_hand=by_hand)
+    return letter._replace(by_hand=by_hand, scheduled_id=told.get("scheduled_id"))
 
 
 def scheduled_of(told: Mapping[str, Any]) -> Scheduled:

@@ -208,6 +208,7 @@ def _dead_letter_out(letter: DeadLetter, topic: str) -> DeadLetterOut:
         origin=OriginOut(letter.topic, letter.partition, letter.priority, letter.offset),
         died_at=letter.time,
         by_hand=letter.by_hand,
+        scheduled_id=letter.scheduled_id,
         **content_fields(letter.value, letter.key, letter.original_headers),
     )
 

@@ -22,9 +22,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "expires_at": ("timestamp",),
 }
 # A row that was read has an offset, and its partition is where it was: neither says where it is to go. Nor
-# is it the same message again, which its id for deduplication would say, or came in when that did.
+# is it the same message again, which its id for deduplication would say, or came or waited when that did.
 _OFFSET = "offset"
-_OF_THE_OLD_PLACE = (_OFFSET, "partition", "dedup_id", "append_time")
+_OF_THE_OLD_PLACE = (_OFFSET, "partition", "dedup_id", "append_time", "scheduled_id")
 
 _ARROW_TYPES = {
     "value": pa.binary(),

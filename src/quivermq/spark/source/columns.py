@@ -36,6 +36,7 @@ _DATA_TYPES: dict[str, DataType] = {
     "expires_at": TimestampType(),
     "dedup_id": StringType(),
     "append_time": TimestampType(),
+    "scheduled_id": StringType(),
 }
 _TYPES = {name: kind.simpleString() for name, kind in _DATA_TYPES.items()}
 

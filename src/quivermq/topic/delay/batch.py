@@ -8,8 +8,9 @@ from quivermq.topic.delay.message import Delayed, Stored
 
 _MESSAGES_MAX = 1000
 _BYTES_MAX = 1024 * 1024
-# What a frame takes for a message, and for a header of it, besides their bytes.
-_MESSAGE_OVERHEAD_BYTES = 36
+# What a frame takes for a message, with the id that it gets in its lane, and for a header of it, besides
+# their bytes.
+_MESSAGE_OVERHEAD_BYTES = 84
 _HEADER_OVERHEAD_BYTES = 8
 
 M = TypeVar("M", Delayed, Stored)

@@ -8,7 +8,7 @@ from quivermq.errors import Corruption
 from quivermq.log import Log
 from quivermq.topic.delay.batch import columns_of
 from quivermq.topic.delay.journal import Intent, Target
-from quivermq.topic.delay.message import Stored
+from quivermq.topic.delay.message import Stored, id_of
 from quivermq.topic.partition import LANES
 from quivermq.topic.transfer import TRANSFER_EPOCH, transfer_producer
 
@@ -95,5 +95,8 @@ def _append(target: Target, log: Log, messages: list[Stored], transfer: int) -> 
     columns = columns_of(
         mine, keys=[message.key for message in mine], times=[message.timestamp for message in mine]
     )
-    base = log.append_many(**columns, producer=transfer_producer(transfer), durability="os")
+    # The id that its sender knows stays with it, now that the place it names is empty.
+    ids = [id_of(message.rank) for message in mine]
+    producer = transfer_producer(transfer)
+    base = log.append_many(**columns, origin_ids=ids, producer=producer, durability="os")
     return range(base, base + len(mine))

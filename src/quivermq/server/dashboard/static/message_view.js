@@ -44,6 +44,7 @@ export function messageView(message, { topic, facts = [], address = null }) {
       ["Size", format.bytes(value.bytes.length)],
       ["Expires", message.expires_at ? timeText(message.expires_at) : null],
       ["Deduplication id", message.dedup_id ? visible(message.dedup_id) : null],
+      ["Was delayed as", message.scheduled_id ? h("code", {}, message.scheduled_id) : null],
     ]),
     valueView(value, "Value"),
     headersView(headers, message),
