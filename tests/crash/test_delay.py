@@ -43,6 +43,7 @@ class Promises:
     released_to: int = NOW
     # What must not be relied on after a power loss: it was put with durability `os`.
     unsafe: list[int] = field(default_factory=list)
+    ids: dict[int, str] = field(default_factory=dict)
 
 
 class Process:
@@ -56,7 +57,7 @@ class Process:
             DATA, settings, disk=disk, clock=self.clock, scheduler=self.scheduler
         )
         self.store = DelayStore(self.directory, NAME, settings, self.lane)
-        self.ids: dict[int, str] = {}
+        self.ids = promises.ids
 
     def lane(self, partition: int, priority: str) -> Log:
         return self.directory.log(f"topics/t/p{partition}/{priority}", self.settings)
@@ -111,6 +112,8 @@ class Process:
             for record in self.lane(*lane).records():
                 number, due = map(int, record.value.split())
                 assert LANES[number % 3] == lane
+                # What its sender was told it is called, also when it was moved by a recovery.
+                assert record.scheduled_id == self.ids.get(number, record.scheduled_id) is not None
                 yield number, due
 
     def waiting(self) -> list[tuple[int, int]]:

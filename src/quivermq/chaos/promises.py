@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from quivermq.chaos.expectation import expect
 from quivermq.chaos.numbered import NUMBERS_PER_LIFE, is_deduplicated, is_delayed, key_of, number_in
+from quivermq.chaos.scheduled_ids import ScheduledIds
 from quivermq.chaos.trial import read_all
 from quivermq.chaos.worker import (
     ATTEMPTS_MAX,
@@ -48,6 +49,7 @@ class Promises:
         self.released: set[tuple[str, Place]] = set()
         self.first: dict[tuple[str, int, str, bytes | None], int] = {}
         self.numbers: dict[Place, int] = {}
+        self.scheduled_ids = ScheduledIds()
         self.interrupted_pops: Counter[str] = Counter()
         self.disk_fails = False
         """Whether a pop may finish a message of a partition that fails, and then return one of another."""
@@ -116,8 +118,9 @@ class Promises:
     def _did(self, step: str, *rest: Any) -> None:
         match step, rest:
             case "put", (numbers, places):
-                for number, place in zip(numbers, places, strict=True):
+                for number, (*place, scheduled_id) in zip(numbers, places, strict=True):
                     self._was_put(number, Place(*place))
+                    self.scheduled_ids.note(number, scheduled_id)
             case "send", (numbers, offset):
                 for place, number in enumerate(numbers, offset):
                     self._was_put(number, Place(0, "normal", place))
@@ -230,6 +233,7 @@ class Promises:
             expect(record.offset == place.offset, f"offset {record.offset} stands at {place}")
             found.append(number_in(record.value))
             self._is_at(place, found[-1])
+            self.scheduled_ids.check(found[-1], record.scheduled_id)
         return found
 
     def _check_order_of_puts(self, found: list[int], before: Counter[int]) -> None:
@@ -278,6 +282,7 @@ class Promises:
             f"{death} forgot an attempt",
         )
         expect(number_in(record.value) == self.numbers[death[1]], f"{death} has another value")
+        self.scheduled_ids.check(number_in(record.value), record.scheduled_id)
 
     # The end.
 

@@ -125,7 +125,8 @@ class Worker:
             puts = [queue.put(value_of(numbers[0]), **options_of(numbers[0]))]
         else:
             puts = list(queue.put_many([Message(value_of(n), **options_of(n)) for n in numbers]))
-        self._tell("did", "put", numbers, [[put.partition, put.priority, put.offset] for put in puts])
+        told = [[put.partition, put.priority, put.offset, put.scheduled_id] for put in puts]
+        self._tell("did", "put", numbers, told)
 
     def _send_frame(self) -> None:
         """Send a frame as a producer that repeats what was not acknowledged."""

@@ -20,14 +20,14 @@ def told(*lines: tuple[Any, ...]) -> Promises:
     return promises
 
 
-PUT = ("did", "put", [2, 4], [[0, "normal", 0], [0, "normal", 1]])
+PUT = ("did", "put", [2, 4], [[0, "normal", 0, None], [0, "normal", 1, None]])
 TAKE = ("did", "get", "billing", [delivery(0, 2)])
 
 
 @pytest.mark.parametrize(
     ("last", "complaint"),
     [
-        (("did", "put", [7], [[0, "normal", 1]]), "is message 7, and was message 4 before"),
+        (("did", "put", [7], [[0, "normal", 1, None]]), "is message 7, and was message 4 before"),
         (("did", "get", "billing", [delivery(1, 2)]), "is message 2, and was message 4 before"),
         (("did", "get", "billing", [delivery(0, 2)]), "attempt 1 follows attempt 1"),
         (("did", "get", "billing", [delivery(0, 2, 9)]), "attempt 9 follows attempt 1"),
@@ -56,6 +56,19 @@ def test_what_was_overtaken() -> None:
     promises = told(("did", "get", "billing", [delivery(5, 8)]))
     with pytest.raises(Unkept, match="was overtaken"):
         promises.note("did", "get", "billing", [delivery(4, 4)])
+
+
+def test_a_delayed_message_that_is_called_otherwise() -> None:
+    ids = told(("did", "put", [6], [[0, "normal", None, "a-1-0"]])).scheduled_ids
+    ids.check(6, "a-1-0")
+    for wrong in ("a-1-1", None):
+        with pytest.raises(Unkept, match="was delayed as a-1-0, and says"):
+            ids.check(6, wrong)
+    with pytest.raises(Unkept, match="was not delayed, and says"):
+        ids.check(7, "a-1-0")
+    # Of one whose put nobody was told about, nobody knows.
+    ids.check(11, None)
+    ids.check(11, "b-1-0")
 
 
 def test_a_step_that_was_cut_short_may_have_happened() -> None:
