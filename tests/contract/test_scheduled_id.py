@@ -99,6 +99,7 @@ def test_compaction_leaves_it(mq: Any, ways: Ways) -> None:
     state = mq.queue("state")
     kept, gone = late(state, b"kept", b"gone", key=b"k")
     state.put_many([b"%d" % number for number in range(9)])
+    state.put(b"in the next segment")
     old = segment(ways._path, 0)
     mq.replace_segment("state", 0, 0, without(old, 0), expected=stamp(old))
     left = [message.scheduled_id for message in state.read()]

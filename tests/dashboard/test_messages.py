@@ -189,7 +189,10 @@ def test_a_message_in_full_and_copied(broker: Served, visit: Visiting) -> None:
     queue = broker.engine.queue("orders")
     large = '{"id":123456789012345678901,"a":[1,{}],"t":"it\'s"}'
     headers = {"trace": b"t-1", "raw": b"\xff"}
-    queue.put(large.encode(), key=b"k", headers=headers, ttl=3600, dedup_id="d-1", priority="high")
+    late = {"ttl": 3600, "dedup_id": "d-1", "delay": 3600}
+    put = queue.put(large.encode(), key=b"k", headers=headers, priority="high", **late)
+    assert put.scheduled_id
+    assert queue.deliver_now(put.scheduled_id)
     queue.put(b"\x00\xff\x10")
     queue.put("a\u202ecba and more".encode())
     page = visit(broker).open("messages/orders")
@@ -205,7 +208,7 @@ def test_a_message_in_full_and_copied(broker: Served, visit: Visiting) -> None:
     expect(raw).to_have_text(large)
     panel.get_by_text("Hex", exact=True).click()
     expect(raw).to_contain_text("000000  7b 22 69 64")
-    for words in ("Headers (2)", "trace", "t-1", "d-1", "Expires"):
+    for words in ("Headers (2)", "trace", "t-1", "d-1", "Expires", f"Was delayed as{put.scheduled_id}"):
         expect(panel).to_contain_text(words)
 
     def copied(name: str, what: str) -> str:

@@ -132,6 +132,23 @@ def test_everything_comes_by_partition_priority_and_offset(
     )
 
 
+@FORMATS
+def test_what_was_delayed_says_under_which_id(tmp_path: Path, file: Path, format_name: str) -> None:
+    with quivermq.open(tmp_path / "data") as mq:
+        put = mq.queue("orders").put(b"late", delay=3600)
+        assert put.scheduled_id
+        assert mq.queue("orders").deliver_now(put.scheduled_id)
+        mq.queue("orders").put(b"plain")
+    export("orders", file, path=tmp_path / "data", format=format_name)
+    assert [row.get("scheduled_id") for row in rows_in(file, format_name)] == [put.scheduled_id, None]
+    # NDJSON can be put again, as another message.
+    if format_name == "ndjson":
+        ran = quiver("put", "copy", "--ndjson", "--data", tmp_path / "data", stdin=file.read_bytes())
+        assert ran.code == 0
+        with quivermq.open(tmp_path / "data") as mq:
+            assert [message.scheduled_id for message in mq.queue("copy").read()] == [None, None]
+
+
 @pytest.mark.parametrize("format_name", ["arrow", "parquet"])
 def test_columns_have_all_of_a_message(data: Path, file: Path, format_name: str) -> None:
     export("orders", file, path=data, format=format_name, partition=1)

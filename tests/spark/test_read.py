@@ -68,9 +68,11 @@ def refusal(act: Any) -> str:
 
 def test_every_column_of_a_message(spark: SparkSession, where: dict[str, str], served: Served) -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
-    served.engine.queue("orders").put(
-        b"v", key=b"k", headers={"a": b"1"}, priority="high", timestamp=moment, ttl=2**31, dedup_id="d"
-    )
+    queue = served.engine.queue("orders")
+    given: dict[str, Any] = {"key": b"k", "headers": {"a": b"1"}, "priority": "high", "timestamp": moment}
+    put = queue.put(b"v", **given, ttl=2**31, dedup_id="d", delay=3600)
+    assert put.scheduled_id
+    assert queue.deliver_now(put.scheduled_id)
     frame = load(spark, where, subscribe="orders")
     assert frame.dtypes == [
         ("key", "binary"),
@@ -84,6 +86,7 @@ def test_every_column_of_a_message(spark: SparkSession, where: dict[str, str], s
         ("expires_at", "timestamp"),
         ("dedup_id", "string"),
         ("append_time", "timestamp"),
+        ("scheduled_id", "string"),
     ]
     [row] = frame.collect()
     assert (row.key, row.value, row.topic, row.partition) == (b"k", b"v", "orders", 0)
@@ -92,7 +95,7 @@ def test_every_column_of_a_message(spark: SparkSession, where: dict[str, str], s
     [(found_us,)] = frame.selectExpr("unix_micros(timestamp)").collect()
     assert found_us == moment.timestamp() * 1_000_000
     assert row.expires_at is not None
-    assert row.dedup_id == "d"
+    assert (row.dedup_id, row.scheduled_id) == ("d", put.scheduled_id)
     assert row.append_time > row.timestamp
 
 

@@ -83,6 +83,7 @@ def _append(
         producer=transfer_producer(transfer),
         flags=Flag.DEAD_LETTERS,
         durability="fsync",
+        is_moved=True,
     )
 
 

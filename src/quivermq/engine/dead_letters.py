@@ -201,6 +201,7 @@ def _send_back(target: Hosted, place: tuple[int, int, str, int, int], batch: lis
             origin_ids=[letter.scheduled_id for letter in letters],
             producer=transfer_producer(move.transfer),
             durability="fsync",
+            is_moved=True,
         )
     except Exception:
         if find_transfer(log, move.target_end, move.transfer) is None:

@@ -288,8 +288,9 @@ class Frame:
         header = self.header
         base_offset = header.base_offset
         if (value := self._lone_value()) is not None:
-            row = (base_offset, header.timestamp_min, None, value, {}, None, None, None)
-            return [_new_tuple(Record, row)]
+            return [
+                _new_tuple(Record, (base_offset, header.timestamp_min, None, value, {}, None, None, None))
+            ]
         return list(
             map(
                 _record,

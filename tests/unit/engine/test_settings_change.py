@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.faulty_disk import FaultyDisk
 from support.threads import start
 from unit.engine.store import DATA, Store, drain
 
@@ -89,6 +90,39 @@ def test_message_size(store: Store) -> None:
     queue.put(bytes(100))
     assert [len(value) for value in drain(queue)] == [1000, 100]
     assert caught.value.size_bytes == 101
+
+
+def test_what_was_let_in_before_a_lower_limit_still_comes(store: Store) -> None:
+    """Whether it waits to be due or to be sent back: it must not hold up everybody else for ever."""
+    queue = store.queue()
+    queue.put(b"dead" + bytes(1000))
+    queue.get_many(1)[0].reject()
+    queue.put(b"late" + bytes(1000), delay=5)
+    queue.put(b"later", delay=6)
+    store.engine.alter_topic("orders", message_bytes_max=100)
+    store.pass_time(6)
+    assert [value[:5] for value in drain(queue)] == [b"late\0", b"later"]
+    assert queue.redrive() == 1
+    [message] = queue.get_many(1)
+    assert message.value.startswith(b"dead")
+    message.reject()
+    assert queue.stats().dead_letters == 1
+
+
+def test_many_small_headers_do_not_keep_a_message_from_its_lane(faulty_disk: FaultyDisk) -> None:
+    """Its frame is larger than a batch from outside may be, though the message is not."""
+    narrow = quivermq.StorageSettings(message_bytes_max=20_000, frame_bytes_max=24_096, batch_bytes=1000)
+    store = Store(faulty_disk, quivermq.Settings(storage=narrow))
+    queue = store.queue()
+    headers = {f"{number:04x}": b"" for number in range(4900)}
+    queue.put(b"now", headers=headers)
+    queue.put(b"late", headers=headers, delay=5)
+    store.pass_time(5)
+    for message in queue.get_many(2):
+        message.reject()
+    assert queue.redrive() == 2
+    assert sorted(drain(queue)) == [b"late", b"now"]
+    store.close()
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4", "gzip", "none"])

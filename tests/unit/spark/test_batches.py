@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.manual_clock import ManualClock
 
 import quivermq
 from quivermq import Message
@@ -50,6 +51,24 @@ def test_every_column_is_there(engine: Engine, place: DirectoryPlace) -> None:
     assert first["expires_at"] is not None
     assert (second["key"], second["headers"], second["expires_at"]) == (None, [], None)
     assert {(row["topic"], row["partition"], row["priority"]) for row in (first, second)} == {LANE}
+
+
+@pytest.mark.parametrize(("count", "ttl"), [(3, None), (20, None), (20, 3600)])
+def test_what_was_delayed_has_its_id(tmp_path: Path, count: int, ttl: int | None) -> None:
+    clock = ManualClock()
+    with quivermq.open(tmp_path / "data", clock=clock) as engine:
+        queue = engine.queue("orders")
+        late = queue.put_many([Message(b"late", delay=5, ttl=ttl) for _ in range(count)])
+        queue.put_many([b"plain"] * count)
+        clock.advance(5)
+        queue.get()
+        place = DirectoryPlace(str(tmp_path / "data"))
+        ids = [None] * count + [put.scheduled_id for put in late]
+        for start in (0, 1):
+            batches = record_batches(place, LANE, start, 2 * count, ["scheduled_id", "value"])
+            found = [(row["scheduled_id"], row["value"]) for row in rows(batches)]
+            expected = zip(ids, [b"plain"] * count + [b"late"] * count, strict=True)
+            assert found == list(expected)[start:]
 
 
 @pytest.mark.parametrize("sizes", [[1] * 20, [30] * 3, [1, 1, 50, 2, 3, 100, 1]], ids=str)

@@ -98,5 +98,5 @@ def _append(target: Target, log: Log, messages: list[Stored], transfer: int) -> 
     # The id that its sender knows stays with it, now that the place it names is empty.
     ids = [id_of(message.rank) for message in mine]
     producer = transfer_producer(transfer)
-    base = log.append_many(**columns, origin_ids=ids, producer=producer, durability="os")
+    base = log.append_many(**columns, origin_ids=ids, producer=producer, durability="os", is_moved=True)
     return range(base, base + len(mine))

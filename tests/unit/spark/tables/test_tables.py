@@ -157,6 +157,20 @@ def test_dead_letters_tell_their_story_in_columns(
     assert rows("dead_letters", directory, "quiet") == []
 
 
+def test_a_dead_letter_that_was_delayed_says_so(
+    served: Served, directory: DirectoryPlace, broker: BrokerPlace
+) -> None:
+    orders = served.engine.queue("orders")
+    put = orders.put(b"late", delay=3600)
+    assert put.scheduled_id
+    assert orders.deliver_now(put.scheduled_id)
+    orders.put(b"plain")
+    orders.reject(orders.get_many(2))
+    for place in (directory, broker):
+        found = rows("dead_letters", place)
+        assert [each["scheduled_id"] for each in found] == [put.scheduled_id, None]
+
+
 def test_dead_letters_that_went_back_are_gone(
     used: Served, directory: DirectoryPlace, broker: BrokerPlace
 ) -> None:
