@@ -45,7 +45,7 @@ def test_nobody_says_what_a_message_was_called_before(mq: Any, data: Any) -> Non
     filled(mq)
     old = segment(data, 0)
     expected = stamp(old)
-    forged = encode([b"x"] * 5, timestamp=1, origin_ids=["60a24181e4000-1-0"] + 4 * [None])
+    forged = encode([b"x"] * 5, timestamp=1, origin_ids=["60a24181e4000-1-0", None, None, None, None])
     with pytest.raises(InvalidFrame, match="origin ids is reserved"):
         mq.queue("state").put_frame(bytes(forged))
     last = old[-1].header

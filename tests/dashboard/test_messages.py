@@ -189,8 +189,8 @@ def test_a_message_in_full_and_copied(broker: Served, visit: Visiting) -> None:
     queue = broker.engine.queue("orders")
     large = '{"id":123456789012345678901,"a":[1,{}],"t":"it\'s"}'
     headers = {"trace": b"t-1", "raw": b"\xff"}
-    late = {"ttl": 3600, "dedup_id": "d-1", "delay": 3600}
-    put = queue.put(large.encode(), key=b"k", headers=headers, priority="high", **late)
+    late = quivermq.Message(large.encode(), b"k", headers, "high", ttl=3600, delay=3600, dedup_id="d-1")
+    [put] = queue.put_many([late])
     assert put.scheduled_id
     assert queue.deliver_now(put.scheduled_id)
     queue.put(b"\x00\xff\x10")

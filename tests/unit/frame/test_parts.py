@@ -19,6 +19,7 @@ def columns(count: int = COUNT) -> dict[str, Any]:
         "headers": [{f"h{i}": b"%d" % n for i in range(n % 4)} for n in range(count)],
         "expires_at": [None if n % 5 else n for n in range(count)],
         "dedup_ids": [None if n % 7 else f"ö{n}" for n in range(count)],
+        "origin_ids": [None if n % 2 else f"{n:x}-1-0" for n in range(count)],
     }
 
 
