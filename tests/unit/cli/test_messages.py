@@ -48,6 +48,13 @@ def test_what_is_written_can_be_read() -> None:
     assert back == Message(message.value, b"k", {"a": b"1"}, "high", timestamp=1, partition=0)
 
 
+def test_what_was_delayed_says_so_and_is_another_message_when_it_is_put_again() -> None:
+    told = message_as_json(stored(b"v")._replace(scheduled_id="a-1-0"), STORED)
+    assert told["scheduled_id"] == "a-1-0"
+    assert message_from_json(told) == Message(b"v", None, {}, "high", timestamp=1, partition=0)
+    assert "scheduled_id" not in message_as_json(stored(b"v"), STORED)
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

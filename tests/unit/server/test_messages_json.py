@@ -120,11 +120,14 @@ def test_whatever_goes_out_comes_back_the_same(
 
 
 def test_bytes_that_are_no_text_go_as_base64() -> None:
-    record = Record(0, 0, b"\xfe", b"\xff", {"a": b"\xfd"}, 9, "x")
+    record = Record(0, 0, b"\xfe", b"\xff", {"a": b"\xfd"}, 9, "x", "a-1-0")
     out = msgspec.json.decode(msgspec.json.encode(record_to_json(record, "t", 0, "low")), type=MessageOut)
     assert (out.value_base64, out.key_base64) == (b"\xff", b"\xfe")
     assert msgspec.to_builtins(out.headers) == {"a": {"base64": base64.b64encode(b"\xfd").decode()}}
-    assert (out.expires_at, out.dedup_id) == (9, "x")
+    assert (out.expires_at, out.dedup_id, out.scheduled_id) == (9, "x", "a-1-0")
+    # Where the queue says it alone, nobody else may.
+    with pytest.raises(msgspec.ValidationError, match="scheduled_id"):
+        msgspec.convert({"value": "v", "scheduled_id": "a-1-0"}, MessageIn)
 
 
 def test_what_is_null_is_not_given() -> None:
