@@ -222,3 +222,48 @@ def test_a_tab_that_nobody_looks_at_gives_its_connection_back(broker: Served, vi
     expect(page.locator(".state")).to_have_text("Paused")
     page.evaluate(HIDE, False)
     expect(page.locator(".state")).to_have_text("Live")
+
+
+def test_no_way_out_of_a_filled_form_is_taken_unasked(broker: Served, visit: Visiting) -> None:
+    view = visit(broker)
+    page = view.open("overview")
+    page.get_by_role("link", name="Topics", exact=True).click()
+    form = page.get_by_role("dialog", name="New topic")
+    asked = page.get_by_role("dialog", name="Throw away what you filled in?")
+    heading = page.get_by_role("heading", level=1)
+    page.get_by_role("button", name="New topic").click()
+    form.get_by_label("Name").fill("orders")
+    # Back, forward to nowhere, and an address that somebody types.
+    page.go_back()
+    expect(asked).to_contain_text("Nothing of “New topic” was sent yet.")
+    asked.get_by_role("button", name="Go on editing").click()
+    expect(page).to_have_url(f"{broker.url}/#/topics")
+    page.evaluate("location.hash = '#/delayed'")
+    expect(asked).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page).to_have_url(f"{broker.url}/#/topics")
+    expect(heading).to_have_text("Topics")
+    expect(form.get_by_label("Name")).to_have_value("orders")
+    # Who goes twice is asked once, and comes back to where the form is.
+    page.evaluate("history.back(); location.hash = '#/groups'")
+    asked.get_by_role("button", name="Go on editing").click()
+    expect(asked).to_have_count(0)
+    expect(page).to_have_url(f"{broker.url}/#/topics")
+    # Loading anew is asked about by the browser.
+    asked_by_browser = []
+    page.once("dialog", lambda dialog: (asked_by_browser.append(dialog.type), dialog.dismiss()))
+    page.evaluate("location.reload()")
+    expect(form.get_by_label("Name")).to_have_value("orders")
+    assert asked_by_browser == ["beforeunload"]
+    page.go_back()
+    asked.get_by_role("button", name="Throw it away").click()
+    expect(heading).to_have_text("Overview")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    # What was sent is not in the way of anything.
+    page.go_forward()
+    page.get_by_role("button", name="New topic").click()
+    form.get_by_label("Name").fill("orders")
+    form.get_by_role("button", name="Create").click()
+    expect(heading).to_have_text("orders")
+    page.go_back()
+    expect(heading).to_have_text("Topics")

@@ -5,6 +5,7 @@ import { ApiError, apiFor, call, gate, isGone, path, ROOT, session } from "./api
 import { fill, h, set, setText } from "./dom.js";
 import { time } from "./format.js";
 import { installKeys } from "./keys.js";
+import { watchAddress } from "./leaving.js";
 import { live } from "./live.js";
 import { loginView } from "./login.js";
 import { problem } from "./notice.js";
@@ -34,7 +35,7 @@ function start() {
   gate.addEventListener("unauthenticated", () => showLogin());
   live.addEventListener("state", showState);
   live.addEventListener("state", () => live.state === "live" && recover());
-  window.addEventListener("hashchange", () => route());
+  watchAddress(() => route());
   enter();
   prepare();
 }

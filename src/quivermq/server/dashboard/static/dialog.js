@@ -3,10 +3,13 @@
 
 import { fill, freshId, h, setText } from "./dom.js";
 
+// Those that are open and hold something that was filled in: {title, isFilled(), close()}.
+const keeping = new Set();
+
 /**
  * Open a dialog. `body` is a node or a list; `actions` are buttons at its foot. One that `keeps` what was filled in
- * asks before Escape, a press beside it or its cross throws that away.
- * Returns {element, close(value), closed: Promise of value}.
+ * asks before Escape, a press beside it, its cross or another page throws that away: from the first change on, or
+ * with "all" from the beginning. Returns {element, close(value), closed: Promise of value}.
  */
 export function openDialog({ title, body, actions = [], wide = false, keeps = false, onclose }) {
   const opener = document.activeElement;
@@ -24,8 +27,9 @@ export function openDialog({ title, body, actions = [], wide = false, keeps = fa
     result = value;
     element.close();
   };
+  const isFilled = () => element.open && (keeps === "all" || filledIn(element) !== untouched);
   const leave = async () => {
-    if (!keeps || filledIn(element) === untouched || (await throwsAway(title))) close();
+    if (!keeps || !isFilled() || (await throwsAway(title))) close();
   };
   dismiss.addEventListener("click", leave);
   // A press beside the dialog closes it, unless it began inside: then somebody selects text.
@@ -50,6 +54,7 @@ export function openDialog({ title, body, actions = [], wide = false, keeps = fa
   });
   const closed = new Promise((resolve) => {
     element.addEventListener("close", () => {
+      keeping.delete(kept);
       element.remove();
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
       onclose?.(result);
@@ -59,9 +64,16 @@ export function openDialog({ title, body, actions = [], wide = false, keeps = fa
   document.body.append(element);
   element.showModal();
   const untouched = filledIn(element);
+  const kept = { title, isFilled, close };
+  if (keeps) keeping.add(kept);
   // The first thing to fill in, rather than the button that closes.
   element.querySelector("[autofocus], .dialog-body input, .dialog-body select, .dialog-body textarea, .dialog-foot .primary")?.focus();
   return { element, close, closed, setBody: (...children) => fill(element.querySelector(".dialog-body"), children) };
+}
+
+/** The form that is filled in and was not sent yet: {title, close()}, or undefined. */
+export function filledForm() {
+  return [...keeping].find(({ isFilled }) => isFilled());
 }
 
 /** What all fields of a dialog hold, as one text. */
@@ -70,7 +82,8 @@ function filledIn(element) {
   return JSON.stringify(controls.map((each) => (each.type === "checkbox" || each.type === "radio" ? each.checked : each.value)));
 }
 
-function throwsAway(title) {
+/** Ask whether what was filled in may go. Resolves to true or false. */
+export function throwsAway(title) {
   return confirm({ title: "Throw away what you filled in?", text: `Nothing of “${title}” was sent yet.`, action: "Throw it away", otherwise: "Go on editing", danger: true, isCareful: true });
 }
 
@@ -114,12 +127,15 @@ export async function confirmTyped({ title, text, word, action }) {
   return (await dialog.closed) === true;
 }
 
-/** A dialog around a form. It closes with what `apply` returns, and says inside of it what went wrong. */
-export function formDialog({ title, action, form, fields, apply, wide = false, beside = null }) {
+/**
+ * A dialog around a form. It closes with what `apply` returns, and says inside of it what went wrong. One that holds what was
+ * filled in elsewhere `keeps` "all" of it.
+ */
+export function formDialog({ title, action, form, fields, apply, wide = false, beside = null, keeps = true }) {
   const words = h("p", { class: "error", role: "alert" });
   const cancel = h("button", { type: "button" }, "Cancel");
   const go = h("button", { type: "submit", class: "primary", form: form.id }, action);
-  const dialog = openDialog({ title, body: [form, words], actions: [beside, cancel, go].filter(Boolean), wide, keeps: true });
+  const dialog = openDialog({ title, body: [form, words], actions: [beside, cancel, go].filter(Boolean), wide, keeps });
   cancel.addEventListener("click", () => dialog.close());
   form.addEventListener("submit", async (event) => {
     event.preventDefault();

@@ -60,7 +60,7 @@ export function remember(told) {
 
 /** Let the address be another one, without going there. */
 export function replaceAddress(address) {
-  if (address !== location.hash) history.replaceState(null, "", address);
+  if (address !== location.hash) history.replaceState(history.state, "", address);
 }
 
 function decoded(part) {

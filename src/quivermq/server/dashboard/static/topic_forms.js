@@ -74,7 +74,7 @@ async function reviewSettings(ctx, topic, spec, settings, changes, onDone) {
     diffTable(spec, settings, changes),
   );
   const back = h("button", { type: "button" }, "Back");
-  const dialog = formDialog({ title: "Review the changes", action: "Apply", form, wide: true, beside: back, async apply() {
+  const dialog = formDialog({ title: "Review the changes", action: "Apply", form, wide: true, beside: back, keeps: "all", async apply() {
     await ctx.api.patch(path("topics", topic), { body: changes });
     done(`Changed ${many(Object.keys(changes).length, "setting")} of ${topic}.`);
     onDone?.();

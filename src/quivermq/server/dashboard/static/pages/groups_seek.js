@@ -47,8 +47,6 @@ export async function seekDialog(ctx, topic, group, shown) {
   );
   const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
   const go = h("button", { type: "submit", class: "primary", form: formId }, "Seek");
-  const dialog = openDialog({ title: `Seek ${group} in ${topic}`, body: form, actions: [cancel, go], wide: true, keeps: true });
-
   const way = () => form.querySelector("input[type=radio]:checked").value;
   const isMeant = (lane) => way() === "offsets" || scope.value === "" || Number(scope.value) === lane.partition;
   // Where each lane would go; null for one that stays, NaN for what is no offset.
@@ -117,6 +115,8 @@ export async function seekDialog(ctx, topic, group, shown) {
     }
   });
   draw();
+  // Once its fields are there: what they hold now, nobody has filled in.
+  const dialog = openDialog({ title: `Seek ${group} in ${topic}`, body: form, actions: [cancel, go], wide: true, keeps: true });
   return dialog.closed;
 }
 
