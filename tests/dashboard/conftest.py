@@ -1,12 +1,12 @@
 """A real Chromium in front of a real broker."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from dashboard.visits import PATIENCE_MS, Visit, Visiting
+from dashboard.windows import Windows
 from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 from support.broker import Served, serving
 
@@ -21,9 +21,6 @@ ARGUMENTS = [
     "--disable-sync",
     "--disable-gpu",
 ]
-DESKTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
-
 
 HERE = Path(__file__).parent
 
@@ -63,36 +60,30 @@ def broker(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def context_for(browser: Browser) -> Callable[[bool, bool], BrowserContext]:
-    """A browser with a window of a phone or not, dark or not.
-
-    One serves for all tests, because making one takes longer than most of them: what a page keeps, it keeps
-    for its tab, or for its broker, and each test has brokers and tabs of its own.
-    """
-
-    @cache
-    def made(phone: bool, dark: bool) -> BrowserContext:
-        return browser.new_context(
-            viewport=PHONE if phone else DESKTOP,  # type: ignore[arg-type]
-            color_scheme="dark" if dark else "light",
-            reduced_motion="reduce",
-            has_touch=phone,
-        )
-
-    return made
+def windows(browser: Browser) -> Windows:
+    return Windows(browser)
 
 
 @pytest.fixture
-def visit(context_for: Callable[[bool, bool], BrowserContext]) -> Iterator[Visiting]:
-    """Open the dashboard of a broker: `visit(served, phone=True, dark=True)` gives a Visit."""
-    visits: list[Visit] = []
+def visit(windows: Windows) -> Iterator[Visiting]:
+    """Open the dashboard of a broker: `visit(served, phone=True, dark=True)` gives a Visit.
 
-    def begin(served: Served, *, phone: bool = False, dark: bool = False) -> Visit:
-        visits.append(Visit(context_for(phone, dark), served))
+    One that is `is_alone` has a window of its own: whoever sets the clock or the theme sets it for the whole window.
+    """
+    visits: list[Visit] = []
+    alone: list[BrowserContext] = []
+
+    def begin(served: Served, *, phone: bool = False, dark: bool = False, is_alone: bool = False) -> Visit:
+        context = windows.new(phone, dark) if is_alone else windows.shared(phone, dark)
+        if is_alone:
+            alone.append(context)
+        visits.append(windows.begin(served, context))
         return visits[-1]
 
     yield begin
+    for context in alone:
+        context.close()
     for each in visits:
-        each.page.close()
+        windows.end(each)
     for each in visits:
         each.check()

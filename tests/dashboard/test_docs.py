@@ -43,7 +43,10 @@ def test_a_call_is_tried_and_copied(broker: Served, visit: Visiting) -> None:
     assert "it'\\''s" in command
     publish.get_by_role("button", name="Send").click()
     expect(publish.locator(".docs-status")).to_contain_text(re.compile(r"200 OK \d+ ms"))
-    answer = json.loads(publish.get_by_label("Body of the answer").inner_text())
+    # The status comes first, and then the body.
+    shown = publish.get_by_label("Body of the answer")
+    expect(shown).to_contain_text("}")
+    answer = json.loads(shown.inner_text())
     assert (answer["partition"], answer["offset"]) == (0, 0)
     view.shoot("docs")
     [message] = broker.engine.queue("orders").read(0)

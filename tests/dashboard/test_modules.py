@@ -1,23 +1,22 @@
 """What the scripts of the dashboard compute, asked in the browser that runs them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dashboard.visits import Visit, Visiting
-from playwright.sync_api import BrowserContext, Error, Page
+from dashboard.visits import Visiting
+from dashboard.windows import Windows
+from playwright.sync_api import Error, Page
 from support.broker import Served, serving
 
 
 @pytest.fixture(scope="module")
-def page(
-    tmp_path_factory: pytest.TempPathFactory, context_for: Callable[[bool, bool], BrowserContext]
-) -> Iterator[Page]:
+def page(tmp_path_factory: pytest.TempPathFactory, windows: Windows) -> Iterator[Page]:
     """One for all tests here: none of them changes anything."""
     with serving(tmp_path_factory.mktemp("modules")) as served:
-        view = Visit(context_for(False, False), served)
+        view = windows.begin(served, windows.shared(False, False))
         yield view.open()
-        view.page.close()
+        windows.end(view)
     view.check()
 
 

@@ -66,11 +66,9 @@ def test_every_page_works_below_a_path(broker: Served, below: str, visit: Visiti
     page = view.open("topics")
     expect(page.locator(".state")).to_have_text("Live")
     expect(page.get_by_role("link", name="orders")).to_be_visible()
-    assert page.locator(".brand img").evaluate("image => image.naturalWidth") > 0
+    page.wait_for_function("() => document.querySelector('.brand img').naturalWidth > 0")
     for route in ("overview", "messages/orders", "groups", "dead-letters", "delayed", "topics/orders"):
-        view.open(route)
-        expect(page.locator(".state")).to_have_text("Live")
-        expect(page.locator(".loading:visible")).to_have_count(0)
+        view.drawn(route)
         expect(page.locator("main [role=alert]:visible")).to_have_count(0)
     view.open("messages/orders/0/normal/0")
     expect(page.locator("aside.drawer pre")).to_have_text("first")

@@ -1,7 +1,7 @@
 """The frame around the pages: navigation, keyboard, themes, and a broker that is slow or away."""
 
 import pytest
-from dashboard.visits import Visit, Visiting
+from dashboard.visits import Visiting
 from playwright.sync_api import Route, expect
 from support.broker import Served, serving
 
@@ -88,7 +88,7 @@ def test_the_keys_are_shown_and_the_focus_goes_back(broker: Served, visit: Visit
 
 
 def test_the_theme_follows_the_system_or_what_was_chosen(broker: Served, visit: Visiting) -> None:
-    page = visit(broker, dark=True).open()
+    page = visit(broker, dark=True, is_alone=True).open()
     root = page.locator("html")
     expect(root).to_have_attribute("data-theme", "dark")
     page.get_by_role("button", name="Theme: auto").click()
@@ -106,9 +106,7 @@ def test_every_page_fits_a_phone(broker: Served, visit: Visiting) -> None:
     fill(broker.engine)
     view = visit(broker, phone=True)
     for route in (*PAGES, "topics/orders", "messages/orders", "groups/orders/billing"):
-        page = view.open(route)
-        expect(page.locator(".state")).to_have_text("Live")
-        expect(page.locator(".loading:visible")).to_have_count(0)
+        view.drawn(route)
         assert not view.has_sideways_scroll(), f"{route} is wider than a phone"
         view.shoot(f"phone-{route.replace('/', '-')}")
 
@@ -128,9 +126,7 @@ def test_everything_that_can_be_used_has_a_name(broker: Served, visit: Visiting)
     fill(broker.engine)
     view = visit(broker)
     for route in (*PAGES, "topics/orders"):
-        page = view.open(route)
-        expect(page.locator(".state")).to_have_text("Live")
-        expect(page.locator(".loading:visible")).to_have_count(0)
+        page = view.drawn(route)
         assert page.evaluate(NAMELESS) == []
         assert (page.locator("h1").count(), page.locator("main").count()) == (1, 1)
 
@@ -152,10 +148,12 @@ def never(_: Route) -> None:
 
 def test_a_slow_broker_is_told_in_words_and_blocks_nothing(broker: Served, visit: Visiting) -> None:
     fill(broker.engine)
-    view = visit(broker)
+    view = visit(broker, is_alone=True)
     view.page.clock.install()
     view.page.route("**/v1/**", never)
-    page = view.open("topics/orders")
+    # Once both are asked for, their time runs.
+    with view.page.expect_request("**/v1/events*"), view.page.expect_request("**/v1/topics/orders"):
+        page = view.open("topics/orders")
     # Meanwhile the page can be used: it says that it waits, and others can be gone to.
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     expect(page.locator(".state")).to_have_text("Connecting")
@@ -178,7 +176,7 @@ def test_a_broker_that_was_away_is_found_again(
     path = tmp_path_factory.mktemp("away") / "data"
     with serving(path) as first:
         first.engine.queue("orders").put(b"x")
-        view: Visit = visit(first)
+        view = visit(first, is_alone=True)
         view.page.clock.install()
         view.expect_words("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE")
         page = view.open("topics")
@@ -213,7 +211,7 @@ HIDE = """
 
 
 def test_a_tab_that_nobody_looks_at_gives_its_connection_back(broker: Served, visit: Visiting) -> None:
-    view = visit(broker)
+    view = visit(broker, is_alone=True)
     view.page.clock.install()
     page = view.open()
     expect(page.locator(".state")).to_have_text("Live")

@@ -4,30 +4,44 @@ A test fails when its page says anything on the console, throws, breaks the cont
 another host for something: nobody has to look for that.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request
+from playwright.sync_api import ConsoleMessage, Error, Page, Request, expect
 from support.broker import Served
 
-SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+# Pictures are for people, and cost as much as the rest of a small test: QUIVER_SCREENSHOTS=1 for who wants them.
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots" if "QUIVER_SCREENSHOTS" in os.environ else None
 
 # Long enough for a busy machine; nothing that works takes a tenth of it.
 PATIENCE_MS = 20_000
 
 
+# Ends what the page does by itself. One with an open dialog would ask whether to throw away what is in it.
+REST = """() => {
+  if (!location.protocol.startsWith("http") || document.querySelector("dialog[open]")) return false;
+  sessionStorage.clear();
+  window.dispatchEvent(new Event("pagehide"));
+  location.hash = "#/nowhere";
+  return true;
+}"""
+
+
 class Visit:
     """A page of the dashboard as one user sees it, and what it should not have done."""
 
-    def __init__(self, context: BrowserContext, served: Served) -> None:
+    def __init__(self, page: Page, served: Served, *, left: tuple[str, ...] = ()) -> None:
         self.url = served.url
+        # Brokers that the tab was at before: what its last page still asks them is nothing to this one.
+        self._left = left
         self.complaints: list[str] = []
         # Answers that a test provokes: the console complains of each, and rightly so.
         self.expected: list[str] = []
-        self.page = context.new_page()
+        self.page = page
         self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("console", self._on_console)
-        self.page.on("pageerror", lambda error: self.complaints.append(f"thrown: {error}"))
+        self.page.on("pageerror", self._on_error)
         self.page.on("request", self._on_request)
 
     def open(self, route: str = "overview") -> Page:
@@ -44,14 +58,38 @@ class Visit:
         self.expected += words
 
     def shoot(self, name: str) -> None:
-        """Keep a picture of what is seen."""
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
+        """Keep a picture of what is seen, if somebody wants to look at it."""
+        if SCREENSHOTS is not None:
+            SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
     def has_sideways_scroll(self) -> bool:
         """Whether something is wider than the window."""
         script = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         return bool(self.page.evaluate(script))
+
+    def drawn(self, route: str) -> Page:
+        """Go to a page, and return once everything is on it."""
+        self.open(route)
+        expect(self.page.locator("main .page:not([aria-busy])")).to_have_attribute("data-route", f"#/{route}")
+        expect(self.page.locator(".state")).to_have_text("Live")
+        expect(self.page.locator(".loading:visible")).to_have_count(0)
+        return self.page
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Return once something is so that no element tells. pytest's timeout ends what never comes true."""
+        while not is_so():
+            self.page.wait_for_timeout(20)
+
+    def end(self) -> bool:
+        """Stop listening. Returns whether the tab can be used again: it is quiet then, and remembers nothing."""
+        if self.page.is_closed():
+            return False
+        self.page.remove_listener("console", self._on_console)
+        self.page.remove_listener("pageerror", self._on_error)
+        self.page.remove_listener("request", self._on_request)
+        self.page.unroute_all(behavior="ignoreErrors")
+        return bool(self.page.evaluate(REST))
 
     def check(self) -> None:
         """Fail for everything that nobody expected."""
@@ -64,11 +102,16 @@ class Visit:
 
     def _on_console(self, message: ConsoleMessage) -> None:
         # Broken rules of the content security policy are among these.
+        if message.location["url"].startswith(self._left):
+            return
         if message.type in ("error", "warning"):
             self.complaints.append(f"{message.type}: {message.text}")
 
+    def _on_error(self, error: Error) -> None:
+        self.complaints.append(f"thrown: {error}")
+
     def _on_request(self, request: Request) -> None:
-        if not request.url.startswith((f"{self.url}/", "data:", "blob:")):
+        if not request.url.startswith((f"{self.url}/", "data:", "blob:", *self._left)):
             self.complaints.append(f"asked another host: {request.url}")
 
 

@@ -138,7 +138,7 @@ async function route({ again = false } = {}) {
   if (!again) closeDialogs();
   const isOther = shownRoute !== location.hash;
   shownRoute = location.hash;
-  const content = h("div", { class: "page" }, h("h1", { tabindex: "-1" }, title));
+  const content = h("div", { class: "page", "aria-busy": "true", dataset: { route: location.hash } }, h("h1", { tabindex: "-1" }, title));
   fill(parts.main, content);
   if (isOther && !again && !isFirst) {
     scrollTo(0, 0);
@@ -163,6 +163,7 @@ async function route({ again = false } = {}) {
   } catch (error) {
     if (!abort.signal.aborted && !isGone(error)) content.append(problem(error));
   }
+  set(content, { "aria-busy": null });
   visit.isDrawn();
 }
 

@@ -53,7 +53,7 @@ function keptValue({ value, value_base64: base64 }, size) {
 function editedValue(given) {
   const isJson = given.text !== null && /^\s*[[{]/.test(given.text) && !whyNotJson(given.text);
   const kind = select([["text", "Text"], ["json", "JSON"], ["base64", "Base64"]], given.text === null ? "base64" : isJson ? "json" : "text", { "aria-label": "The value is given as" });
-  const area = h("textarea", { rows: "8", spellcheck: "false", value: given.text ?? toBase64(given.bytes) });
+  const area = h("textarea", { rows: "8", spellcheck: "false", dir: "auto", value: given.text ?? toBase64(given.bytes) });
   const verdict = h("p", { class: "help verdict", role: "status" });
   const indent = h("button", { type: "button", class: "small", onclick: () => {
     area.value = prettyJson(area.value) ?? area.value;
