@@ -68,7 +68,7 @@ def windows(browser: Browser) -> Windows:
 def visit(windows: Windows) -> Iterator[Visiting]:
     """Open the dashboard of a broker: `visit(served, phone=True, dark=True)` gives a Visit.
 
-    One that is `is_alone` has a window of its own: whoever sets the clock or the theme sets it for the whole window.
+    With `is_alone` it has a window of its own: whoever sets the clock sets it for the whole window.
     """
     visits: list[Visit] = []
     alone: list[BrowserContext] = []

@@ -161,8 +161,9 @@ def test_one_rate_is_one_number_on_a_page(broker: Served, visit: Visiting) -> No
     # Whatever comes next, both say the same after it.
     shown = """async () => {
       const { live } = await import("/dashboard/live.js");
-      const tiles = [...document.querySelectorAll('.tile')];
-      const published = tiles.find((tile) => tile.textContent.startsWith('Published/s')).querySelector('.tile-value');
+      const isMeant = (tile) => tile.textContent.startsWith('Published/s');
+      const tile = [...document.querySelectorAll('.tile')].find(isMeant);
+      const published = tile.querySelector('.tile-value');
       const found = [];
       while (found.length < 5) {
         await new Promise((resolve) => live.addEventListener("stats", resolve, { once: true }));

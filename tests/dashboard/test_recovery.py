@@ -20,7 +20,13 @@ def cut(route: Route) -> None:
     route.abort()
 
 
-PAGES = ("topics/orders", "messages/orders", "groups/orders/billing", "delayed/orders", "dead-letters/orders")
+PAGES = (
+    "topics/orders",
+    "messages/orders",
+    "groups/orders/billing",
+    "delayed/orders",
+    "dead-letters/orders",
+)
 
 
 def test_pages_that_were_opened_while_the_broker_was_away_recover(broker: Served, visit: Visiting) -> None:
@@ -36,7 +42,9 @@ def test_pages_that_were_opened_while_the_broker_was_away_recover(broker: Served
     for name in PAGES:
         page.route("**/v1/**", cut)
         page.evaluate(f"() => {{ location.hash = '#/{name}'; }}")
-        expect(page.locator(f"main .page[data-route='#/{name}']")).to_contain_text("The broker cannot be reached")
+        expect(page.locator(f"main .page[data-route='#/{name}']")).to_contain_text(
+            "The broker cannot be reached"
+        )
         page.unroute("**/v1/**")
         page.clock.fast_forward(40_000)
         expect(page.get_by_text("The broker cannot be reached")).to_have_count(0)

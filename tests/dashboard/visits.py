@@ -11,8 +11,10 @@ from pathlib import Path
 from playwright.sync_api import ConsoleMessage, Error, Page, Request, expect
 from support.broker import Served
 
-# Pictures are for people, and cost as much as the rest of a small test: QUIVER_SCREENSHOTS=1 for who wants them.
-SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots" if "QUIVER_SCREENSHOTS" in os.environ else None
+# Pictures are for people, and cost much of a small test: QUIVER_SCREENSHOTS=1 for who wants them.
+SCREENSHOTS = (
+    Path(__file__).parents[2] / "build" / "screenshots" if "QUIVER_SCREENSHOTS" in os.environ else None
+)
 
 # Long enough for a busy machine; nothing that works takes a tenth of it.
 PATIENCE_MS = 20_000
@@ -71,18 +73,20 @@ class Visit:
     def drawn(self, route: str) -> Page:
         """Go to a page, and return once everything is on it."""
         self.open(route)
-        expect(self.page.locator("main .page:not([aria-busy])")).to_have_attribute("data-route", f"#/{route}")
+        expect(self.page.locator("main .page:not([aria-busy])")).to_have_attribute(
+            "data-route", f"#/{route}"
+        )
         expect(self.page.locator(".state")).to_have_text("Live")
         expect(self.page.locator(".loading:visible")).to_have_count(0)
         return self.page
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        """Return once something is so that no element tells. pytest's timeout ends what never comes true."""
+        """Return once something is so that no element tells. pytest's timeout ends what never is."""
         while not is_so():
             self.page.wait_for_timeout(20)
 
     def end(self) -> bool:
-        """Stop listening. Returns whether the tab can be used again: it is quiet then, and remembers nothing."""
+        """Stop listening. Returns whether the tab can be used again: quiet, and remembering nothing."""
         if self.page.is_closed():
             return False
         self.page.remove_listener("console", self._on_console)

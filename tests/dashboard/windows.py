@@ -13,8 +13,8 @@ PHONE = {"width": 390, "height": 844}
 class Windows:
     """Windows of a phone or not, dark or not, with a tab each that the tests use one after the other.
 
-    To make a window or a tab costs more than most tests do: what a page keeps, it keeps for its tab, which forgets it in
-    between, or for its broker, and each test has brokers of its own.
+    To make a window or a tab costs more than most tests do. What a page keeps, it keeps for its tab, which
+    forgets it in between, or for its broker, and each test has brokers of its own.
     """
 
     def __init__(self, browser: Browser) -> None:

@@ -13,7 +13,8 @@ from support.threads import PATIENCE_S
 def events(response: requests.Response) -> Iterator[tuple[str, Any]]:
     """The events of an answer that goes on."""
     name = ""
-    for line in response.iter_lines():
+    # A byte at a time: the library would wait for more than one event.
+    for line in response.iter_lines(chunk_size=1):
         field, _, value = line.decode().partition(": ")
         if field == "event":
             name = value
