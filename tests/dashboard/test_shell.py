@@ -2,7 +2,7 @@
 
 import pytest
 from dashboard.visits import Visiting
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Dialog, Route, expect
 from support.broker import Served, serving
 
 from quivermq.engine import Engine
@@ -248,8 +248,13 @@ def test_no_way_out_of_a_filled_form_is_taken_unasked(broker: Served, visit: Vis
     expect(asked).to_have_count(0)
     expect(page).to_have_url(f"{broker.url}/#/topics")
     # Loading anew is asked about by the browser.
-    asked_by_browser = []
-    page.once("dialog", lambda dialog: (asked_by_browser.append(dialog.type), dialog.dismiss()))
+    asked_by_browser: list[str] = []
+
+    def stay(question: Dialog) -> None:
+        asked_by_browser.append(question.type)
+        question.dismiss()
+
+    page.once("dialog", stay)
     page.evaluate("location.reload()")
     expect(form.get_by_label("Name")).to_have_value("orders")
     assert asked_by_browser == ["beforeunload"]
