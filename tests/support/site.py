@@ -52,8 +52,12 @@ class Site:
             body = json.dumps(body).encode()
             headers.setdefault("content-type", "application/json")
         path, _, query = path.partition("?")
-        answer = self.app.answer(Request(method, path, query, headers, body))
-        return await answer if isinstance(answer, Awaitable) else answer
+        request = Request(method, path, query, headers, body)
+        answer = self.app.answer(request)
+        response = await answer if isinstance(answer, Awaitable) else answer
+        if request.portion is not None:
+            request.portion.end()
+        return response
 
     def post(self, path: str, body: object = b"", headers: dict[str, str] | None = None) -> Any:
         """The JSON of an answer that has to be a success."""

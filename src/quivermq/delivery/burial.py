@@ -44,10 +44,9 @@ def bury(
     """
     grave_number = origin.partition % len(graves.partitions)
     grave = graves.partitions[grave_number].log(LANE_NUMBERS["normal"])
-    records = list(messages_at(log, verdicts.keys()))
-    if lost := sorted(verdicts.keys() - {record.offset for record in records}):
-        # Retention or compaction has taken them meanwhile.
-        yield lost
+    lost = set(verdicts)
+    # Read as they are buried: all of them together may be larger than memory.
+    records = messages_at(log, verdicts.keys())
     for batch in split(records, _size, FrameLimits.of(grave.settings)):
         offsets = [record.offset for record in batch]
         transfer = new_transfer()
@@ -64,6 +63,10 @@ def bury(
         graves.ring(len(batch))
         yield offsets
         del open_burials[transfer]
+        lost.difference_update(offsets)
+    if lost:
+        # Retention or compaction has taken them meanwhile.
+        yield sorted(lost)
 
 
 def _append(

@@ -1,6 +1,6 @@
 """A message in a consumer's hands."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -40,6 +40,30 @@ class Taken(NamedTuple):
         """Each message on its own, as consumers want them."""
         records = self.records or [record for part in self.slices for record in part.records()]
         return map(Delivery, records, repeat(self.lease), repeat(self.cursor), repeat(self.lane))
+
+    def grant(self) -> "Grant":
+        """What it takes to give them back."""
+        offsets: list[Sequence[int]] = [range(start, end) for _, start, end in self.slices]
+        if self.records:
+            offsets.append([record.offset for record in self.records])
+        return Grant(self.cursor, self.lane, self.lease.token, offsets)
+
+
+class Grant(NamedTuple):
+    """Which messages were handed out with one lease, without keeping the messages themselves."""
+
+    cursor: "Settlement"
+    lane: int
+    token: int
+    offsets: list[Sequence[int]]
+
+    def claims(self) -> list[tuple[int, int]]:
+        """Each message with the token that settles it."""
+        return [(offset, self.token) for part in self.offsets for offset in part]
+
+    def release(self, claims: list[tuple[int, int]]) -> None:
+        """Give back those that are still held. Raises Closing, and what keeps the journal from it."""
+        self.cursor.release(self.lane, claims, raises=False)
 
 
 def deliveries_of(taken: Iterable[Taken]) -> list["Delivery"]:

@@ -17,7 +17,9 @@ _AHEAD_BYTES = 128 * 1024
 # A frame of more messages is read ahead in parts. More than a batch usually has.
 _WHOLE_MESSAGES = 16_384
 # As much as one call gives out of a lane: a small log of a codec may be larger than memory.
-_GIVEN_BYTES = 32 * 1024 * 1024
+GIVEN_BYTES = 32 * 1024 * 1024
+# The same of frames as they are stored, which whoever gets them holds as a whole.
+_SLICED_BYTES = 8 * 1024 * 1024
 # So many messages of keys that are taken may wait for their turn, before a lane gives nothing more.
 HELD_MAX = 10_000
 
@@ -56,7 +58,7 @@ def fresh_messages(
                 break
             place = 0
             position = max(position, log.start)
-        room = (_GIVEN_BYTES - size) // state.ahead_average
+        room = (GIVEN_BYTES - size) // state.ahead_average
         if records and room <= 0:
             break
         chunk = state.ahead[place : place + min(count - len(records), max(1, room))]
@@ -88,11 +90,12 @@ def fresh_messages(
 def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], int]:
     """Up to `count` messages from `state.next` on, as parts of frames, and where the lane goes on then.
 
-    Only as long as nothing has to be asked of a single message: none where the next one may expire.
+    Fewer when they are large, and only as long as nothing has to be asked of a single message: none where
+    the next one may expire.
     """
     slices: list[Slice] = []
-    position = max(state.next, log.start)
-    while count > 0:
+    position, size = max(state.next, log.start), 0
+    while count > 0 and size < _SLICED_BYTES:
         frame = _frame_with(position, state.frames)
         if frame is None:
             if position >= log.end:
@@ -111,6 +114,7 @@ def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], i
         else:
             slices.append(Slice(frame, position, end))
             count -= end - position
+            size += frame.header.frame_bytes
         position = end
     return slices, position
 

@@ -9,6 +9,7 @@ from quivermq.delivery.book import BURIAL_RETRY_US
 from quivermq.delivery.dead_letters import Verdict
 from quivermq.delivery.delivery import Taken, message_count
 from quivermq.delivery.fresh import (
+    GIVEN_BYTES,
     Fresh,
     append_time_at,
     fresh_messages,
@@ -125,15 +126,21 @@ class HandingOut(Settlement):
         Passing over a message may make another one of its key ready, so that has to be looked at, too.
         """
         while True:
-            taken = state.take_ready(count, now_us) if state.ready else []
+            due = state.take_ready(count, now_us) if state.ready else []
             try:
-                batches, end = self._hand_out(state, log, lane, count, now_us, lease_us, taken, pop, owner)
+                found, taken = _as_many_as_fit(log, due)
+                most = count if taken is due else len(taken)
+                batches, end = self._hand_out(
+                    state, log, lane, most, now_us, lease_us, taken, found, pop, owner
+                )
             except BaseException:
-                state.put_back(taken)
+                state.put_back(due)
                 state.forget_ahead()
                 if self._order is not None:
                     self._build_order()
                 raise
+            if taken is not due:
+                state.put_back(set(due).difference(taken))
             if batches or not taken:
                 return batches, end
 
@@ -226,6 +233,7 @@ class HandingOut(Settlement):
         now_us: int,
         lease_us: int,
         taken: list[tuple[int, Retry]],
+        found: dict[int, Record],
         pop: bool,
         owner: str,
     ) -> tuple[list[tuple[Lease, list[Record]]], int]:
@@ -234,7 +242,7 @@ class HandingOut(Settlement):
         gone: list[int] = []
         expired: list[tuple[int, int]] = []
         if taken:
-            batches, gone, expired = self._again(log, lane, taken, now_us, deadline, owner)
+            batches, gone, expired = self._again(lane, taken, found, now_us, deadline, owner)
             again = [record.offset for _, records in batches for record in records]
             count -= len(again)
             if pop:
@@ -255,9 +263,9 @@ class HandingOut(Settlement):
 
     def _again(
         self,
-        log: Log,
         lane: int,
         taken: list[tuple[int, Retry]],
+        found: dict[int, Record],
         now_us: int,
         deadline: int,
         owner: str,
@@ -267,9 +275,8 @@ class HandingOut(Settlement):
         by_attempt: dict[int, list[Record]] = {}
         gone: list[int] = []
         expired: list[tuple[int, int]] = []
-        records = {record.offset: record for record in messages_at(log, {offset for offset, _ in taken})}
         for offset, retry in taken:
-            record = records.get(offset)
+            record = found.get(offset)
             if record is None or offset in removed:
                 gone.append(offset)
             elif record.expires_at is not None and record.expires_at <= now_us:
@@ -367,3 +374,20 @@ class HandingOut(Settlement):
         except QuiverError as error:
             # They wait, and are found expired again.
             logger.error("dead letters of %s wait: %s", self._journal.name, error)
+
+
+def _as_many_as_fit(
+    log: Log, due: list[tuple[int, Retry]]
+) -> tuple[dict[int, Record], list[tuple[int, Retry]]]:
+    """The messages that are due again, by offset, and which of them one call gives: they may be large.
+
+    Those that are given include those that are gone, of which there is no message.
+    """
+    records: dict[int, Record] = {}
+    size = 0
+    for record in messages_at(log, {offset for offset, _ in due}):
+        records[record.offset] = record
+        size += len(record.value)
+        if size >= GIVEN_BYTES:
+            return records, [(offset, retry) for offset, retry in due if offset <= record.offset]
+    return records, due

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import TypeVar
 
 from quivermq.clock import SteadyClock
+from quivermq.engine.hosted import Hosted
 
 T = TypeVar("T")
 
@@ -14,6 +15,8 @@ ANSWER_BYTES = 8 * 1024 * 1024
 # About what a message takes in JSON beside its value.
 FIELDS_BYTES = 200
 
+# How often a message is in memory while an answer is made: as frames, or in JSON.
+FRAME_COPIES, JSON_COPIES = 2, 4
 
 # A search looks at no more than this before it answers with where to go on: others want the thread, too.
 _SEARCHED_BYTES = 64 * 1024 * 1024
@@ -32,6 +35,22 @@ class Patience:
         """Whether that was enough, now that so many bytes more were searched."""
         self._left_bytes -= searched_bytes
         return self._left_bytes <= 0 or self._now() >= self._end
+
+
+def average_bytes(hosted: Hosted) -> int:
+    """About how large a message of a topic is, as it is stored."""
+    logs = [log for partition in hosted.topic.partitions for log in partition.logs if log is not None]
+    messages = sum(log.end - log.start for log in logs)
+    return sum(log.size_bytes for log in logs) // messages if messages else 1
+
+
+def making_bytes(hosted: Hosted, limit: int, copies: int) -> int:
+    """About how much memory it takes to make an answer of up to so many messages of a topic.
+
+    `copies` is how often each of them is there then: read, taken apart, put into words, put together.
+    """
+    average = average_bytes(hosted) + FIELDS_BYTES
+    return max(average, min(limit * average, ANSWER_BYTES)) * copies
 
 
 def within(items: Iterable[T], limit: int, size_of: Callable[[T], int]) -> Iterator[T]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
@@ -11,6 +11,9 @@ from quivermq.engine import Engine
 from quivermq.errors import DiskFull, FsyncFailed, InvalidSettings, QuiverError, StorageFailed
 from quivermq.server.access import ApiKey
 from quivermq.server.hiding import Hiding
+from quivermq.server.http import Request
+from quivermq.server.making import Making, Portion
+from quivermq.server.memory import Memory
 from quivermq.settings import Durability, ServerSettings
 from quivermq.topic.names import Pattern, is_pattern
 
@@ -43,6 +46,9 @@ class Broker:
         self.count_connections: Callable[[], int] = lambda: 0
         """How many connections are open: whoever accepts them knows."""
         self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="quiver-worker")
+        self.memory = Memory(settings.memory_bytes_max)
+        # As many again as there are threads, so that none of them waits for the event loop.
+        self.making = Making(self.memory, 2 * settings.threads, engine.clock.monotonic)
         self.failure: FsyncFailed | None = None
         """Why some log takes no more messages until the broker is started again."""
         self._told_failure = ""
@@ -60,6 +66,33 @@ class Broker:
         """Call something that may wait for the disk, in a thread, and return what it returns."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.threads, lambda: act(*args, **kwargs))
+
+    async def make(
+        self,
+        request: Request,
+        count: int,
+        act: Callable[[], T],
+        undo: Callable[["Future[T]"], None] | None = None,
+    ) -> T:
+        """Call something that makes an answer, in a thread, once there is room for about so many bytes.
+
+        The request keeps the room until its answer was handed over. When nobody waits any more, the room is
+        given back after the thread is done, and `undo` is called with what it has done.
+        """
+        if request.portion is not None:
+            request.portion.end()
+        portion = request.portion = await self.making.begin(count)
+        loop = asyncio.get_running_loop()
+        work = self.threads.submit(act)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(work))
+        except asyncio.CancelledError:
+            request.portion = None
+            work.cancel()
+            if undo is not None:
+                work.add_done_callback(undo)
+            work.add_done_callback(lambda _: _end_soon(loop, portion))
+            raise
 
     def may_wait_for_disk(self, topic: str, durability: Durability | None = None) -> bool:
         """Whether a change to a topic has to go to a thread: a sync, or a topic that is new or in trouble.
@@ -124,3 +157,9 @@ class Broker:
     def close(self) -> None:
         """Wait for the threads to end. The engine belongs to whoever opened it."""
         self.threads.shutdown()
+
+
+def _end_soon(loop: asyncio.AbstractEventLoop, portion: Portion) -> None:
+    # The loop may have ended before its threads; then nobody counts any more.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(portion.end)

@@ -29,6 +29,8 @@ _NEVER = math.inf
 
 # When more waits to be sent, the transport gets it at once, and says whether the client keeps up.
 _UNSENT_BYTES_MAX = 64 * 1024
+# About what a request takes in memory that waits for its turn, besides its body.
+_REQUEST_BYTES = 2 * 1024
 # A transport takes whatever it is given, and over TLS makes a copy of it: so it gets no more than this.
 _PIECE_BYTES = 512 * 1024
 
@@ -40,7 +42,8 @@ class Connection(asyncio.Protocol):
         "_begun",
         "_below",
         "_edge",
-        "_has_held",
+        "_handed_bytes",
+        "_held_bytes",
         "_is_aborted",
         "_is_answering",
         "_is_blocked",
@@ -94,7 +97,11 @@ class Connection(asyncio.Protocol):
         # What the transport has yet to get. There is something only while it is paused.
         self._rest: deque[bytes | memoryview] = deque()
         self._rest_bytes = 0
-        self._has_held = False
+        # The largest that was handed to the transport since it was last seen empty. All of it stays in
+        # memory until its last byte is sent.
+        self._handed_bytes = 0
+        # What the budget was told.
+        self._held_bytes = 0
 
     # What the event loop calls.
 
@@ -124,7 +131,9 @@ class Connection(asyncio.Protocol):
                 if not self._is_blocked:
                     self.deadline = self._edge.read_deadline
             self._hold_body()
-        elif self._has_held:
+        elif self._queue:
+            self._hold_answer()
+        elif self._held_bytes:
             self._account()
         if reader.wants_continue or reader.refusal is not None:
             self._go_on()
@@ -144,7 +153,7 @@ class Connection(asyncio.Protocol):
             # Closing waits until everything is sent, unless the client is gone.
             self._unsent.clear()
         self._edge.leave(self)
-        self._has_held = False
+        self._held_bytes = 0
         self._is_closing = self._is_blocked = True
         self._reader.stop()
         self._queue.clear()
@@ -174,7 +183,7 @@ class Connection(asyncio.Protocol):
             if self._is_paused:
                 return
         self._is_blocked = self._is_answering or self._is_closing
-        if self._has_held:
+        if self._held_bytes:
             self._account()
         self._set_deadline()
         if self._stream is not None:
@@ -194,6 +203,11 @@ class Connection(asyncio.Protocol):
         else:
             self.abort()
 
+    def look(self) -> None:
+        """Count what waits to be sent, of which the transport says nothing while it is little."""
+        if (self._held_bytes or self._buffered_bytes()) and self._holding() != self._held_bytes:
+            self._account()
+
     def drain(self) -> None:
         """Close now, or after the answers to what has arrived or begun to."""
         if self._stream is not None or not (self._is_blocked or self._queue or self._reader.is_reading):
@@ -203,6 +217,10 @@ class Connection(asyncio.Protocol):
         """Close without sending what was not sent."""
         self._note_sent()
         self._is_aborted = True
+        # Now, not when the transport has gone: until then others may already need the room.
+        self._out.clear()
+        self._rest.clear()
+        self._rest_bytes = 0
         self._transport.abort()
 
     def send_away(self, is_welcome: Callable[[ApiKey | None], bool]) -> None:
@@ -253,6 +271,8 @@ class Connection(asyncio.Protocol):
     def _on_done(self, task: "asyncio.Future[Response]") -> None:
         if task.cancelled():
             self._is_answering = False
+            if self._request is not None and self._request.portion is not None:
+                self._request.portion.end()
             self.abort()
         else:
             self._on_answer(task.result())
@@ -261,7 +281,13 @@ class Connection(asyncio.Protocol):
         request, self._request, self._task = self._request, None, None
         assert request is not None
         self._is_answering = False
-        if self._has_held:
+        self._hand_over(request, response)
+        if request.portion is not None:
+            # Only now, because only now what the client does not take is counted here.
+            request.portion.end()
+
+    def _hand_over(self, request: Request, response: Response) -> None:
+        if self._held_bytes:
             self._account()
         if self._is_closing:
             if response.unsent is not None:
@@ -332,7 +358,10 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         if self._out_bytes <= _UNSENT_BYTES_MAX and not self._rest:
-            self._transport.write(b"".join(out))
+            data = b"".join(out)
+            if len(data) > self._handed_bytes:
+                self._handed_bytes = len(data)
+            self._transport.write(data)
         else:
             self._rest.extend(out)
             self._rest_bytes += sum(map(len, out))
@@ -345,13 +374,13 @@ class Connection(asyncio.Protocol):
     def _write_rest(self) -> None:
         """Give the transport what it takes."""
         while self._rest and not self._is_paused:
-            self._transport.writelines(self._piece())
+            self._transport.write(self._piece())
         if self._rest:
             self._hold_answer()
         elif self._is_closing:
             self._transport.close()
 
-    def _piece(self) -> list[bytes | memoryview]:
+    def _piece(self) -> bytes:
         """The next bytes that were not sent."""
         rest, piece, room = self._rest, list[bytes | memoryview](), _PIECE_BYTES
         while rest and room:
@@ -363,7 +392,11 @@ class Connection(asyncio.Protocol):
             piece.append(part)
             room -= len(part)
         self._rest_bytes -= _PIECE_BYTES - room
-        return piece
+        # A copy, so that the whole goes as soon as this connection lets go of it.
+        data = b"".join(piece)
+        if len(data) > self._handed_bytes:
+            self._handed_bytes = len(data)
+        return data
 
     def _note_sent(self) -> None:
         """Nobody is called for answers that are on their way."""
@@ -377,15 +410,21 @@ class Connection(asyncio.Protocol):
 
     def _account(self) -> None:
         """Tell the budget what this connection holds now."""
-        held = self._reader.held_bytes + self._rest_bytes
+        self._held_bytes = self._holding()
+        self._edge.memory.hold(self, self._held_bytes, self._edge.now)
+
+    def _holding(self) -> int:
+        """How many bytes stay in memory for this client."""
+        held = self._reader.held_bytes + sum(map(_whole_bytes, self._rest))
         if self._request is not None:
             held += len(self._request.body)
         if self._queue:
-            held += sum(len(request.body) for request in self._queue)
-        if self._is_paused:
-            held += self._buffered_bytes()
-        self._has_held = held > 0
-        self._edge.memory.hold(self, held, self._edge.now)
+            held += sum(len(request.body) + _REQUEST_BYTES for request in self._queue)
+        if buffered := self._buffered_bytes():
+            held += buffered + self._handed_bytes
+        else:
+            self._handed_bytes = 0
+        return held
 
     def _hold_body(self) -> None:
         """A part of a request has arrived: it is refused where there is no room for it."""
@@ -440,6 +479,11 @@ class Connection(asyncio.Protocol):
     def _has_taken_some(self) -> bool:
         before, self._unsent_bytes = self._unsent_bytes, self._buffered_bytes() + self._rest_bytes
         return self._unsent_bytes < before
+
+
+def _whole_bytes(part: bytes | memoryview) -> int:
+    """What a part keeps in memory: all that it is a part of."""
+    return len(part) if isinstance(part, bytes) else memoryview(part.obj).nbytes
 
 
 def _no_memory() -> Response:

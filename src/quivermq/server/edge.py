@@ -43,6 +43,10 @@ class Guest(Protocol):
         """Do what has to be done now that the deadline has passed."""
         ...
 
+    def look(self) -> None:
+        """Count what waits to be sent, of which nobody is told while it is little."""
+        ...
+
     def drain(self) -> None:
         """Close, now or after the answers that are due."""
         ...
@@ -69,13 +73,14 @@ class Edge:
         settings: ServerSettings,
         clock: Clock,
         admit: Callable[[Request], Response | None] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.answer = answer
         self.admit = admit
         self._clock = clock
         self.settings = settings
         self.guests: set[Guest] = set()
-        self.memory = Memory(settings.memory_bytes_max)
+        self.memory = memory or Memory(settings.memory_bytes_max)
         self.handshakes = 0
         self._emptied = asyncio.Event()
         self.is_draining = False
@@ -107,6 +112,9 @@ class Edge:
         self.is_logging = access_log.isEnabledFor(logging.DEBUG)
         for guest in [guest for guest in self.guests if guest.deadline <= now]:
             guest.expire()
+        for guest in self.guests:
+            guest.look()
+        self.make_room()
 
     def has_room(self) -> bool:
         """Whether one more connection may be served."""

@@ -60,6 +60,9 @@ class Handshake(asyncio.Protocol):
         """It took too long."""
         self.abort()
 
+    def look(self) -> None:
+        """It counts as a whole."""
+
     def drain(self) -> None:
         """It has not asked for anything yet."""
         self.abort()

@@ -12,6 +12,7 @@ from quivermq.topic.names import usual_origin
 
 if TYPE_CHECKING:
     from quivermq.server.access import ApiKey
+    from quivermq.server.making import Portion
 
 JSON = "application/json"
 FRAME = "application/vnd.quiver.frame"
@@ -43,6 +44,7 @@ class Request:
         "origin_of",
         "params",
         "path",
+        "portion",
         "query_string",
     )
 
@@ -74,6 +76,8 @@ class Request:
         """Whether the gate was asked already, before the body was read."""
         self.body_bytes_max: int | None = None
         """How large the body may be, once the gate was asked; None leaves it to the settings."""
+        self.portion: Portion | None = None
+        """The room in which its answer was made, until whoever takes the answer ends it."""
 
     @property
     def query(self) -> dict[str, str]:

@@ -1,7 +1,10 @@
-"""One budget for all that clients make the broker hold: bodies that arrive, answers that nobody takes.
+"""One budget for all that clients make the broker hold: bodies that arrive, answers from when they are made
+until they are taken, handshakes.
 
 Each client alone has limits; without this, many of them together had none. Who holds something is known in
 the order of who got on last, so that whoever stands still for longest has to make room for the others.
+What is counted is what cannot be freed yet: a body or an answer counts as a whole until its last byte is
+gone, because memory is not given back by halves.
 """
 
 from typing import Protocol
@@ -38,12 +41,17 @@ class Memory:
             self._held[holder] = count
             self._moved_at[holder] = now
 
+    def reserve(self, count: int) -> None:
+        """Note bytes that nobody can be sent away for: those of an answer that is being made."""
+        self.held_bytes += count
+
     def make_room(self, now: float, count: int = 0, *, at_any_cost: bool = False) -> bool:
         """Send away who stands still until so many bytes more fit in; whether they do then.
 
-        At any cost, whoever got on least recently has to go, even if that was just now.
+        At any cost, whoever got on least recently has to go, even if that was just now; but for the last
+        one, who would never get an answer that is larger than all there is.
         """
-        while self.held_bytes + count > self.bytes_max and self._moved_at:
+        while self.held_bytes + count > self.bytes_max and len(self._moved_at) > at_any_cost:
             oldest, moved_at = next(iter(self._moved_at.items()))
             if not at_any_cost and now - moved_at < STALLED_S:
                 break

@@ -37,8 +37,13 @@ _ONCE = frozenset(
 
 # A body that is larger is only read when the request is admitted.
 UNASKED_BYTES = 16 * 1024
+# A header takes far more memory than it has bytes, so their number has an end, too.
+_HEADERS_MAX = 200
 # So many parts of a body are held one by one: tiny ones take more memory than what they carry.
 _PARTS_MAX = 1024
+
+
+_LONG_HEAD = "head_too_large"
 
 
 class _Stopped(Exception):
@@ -176,6 +181,12 @@ class Reader:
         key = _NAMES.get(name) or name.lower().decode("latin-1")
         headers = self._headers
         if key not in headers:
+            if len(headers) == _HEADERS_MAX:
+                self._stop_with(
+                    431,
+                    _LONG_HEAD,
+                    f"more than {_HEADERS_MAX} headers are too many: a message that has more goes as JSON",
+                )
             headers[key] = value.decode("latin-1")
         elif key in _ONCE:
             self._stop(InvalidRequest(f"the header {key} is there twice"))
@@ -354,7 +365,7 @@ class Reader:
         most = self._settings.head_bytes_max
         return problem(
             431,
-            "head_too_large",
+            _LONG_HEAD,
             f"the line and the headers of a request have {most} bytes at most:"
             " send less or raise server.head_bytes_max",
         )

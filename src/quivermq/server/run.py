@@ -14,6 +14,7 @@ import uvloop
 from quivermq.engine import Engine
 from quivermq.errors import Conflict, InvalidRequest, QuiverError
 from quivermq.server.addresses import check_reach
+from quivermq.server.allocator import return_large_blocks
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
 from quivermq.server.connection import Connection
@@ -45,7 +46,8 @@ class Server:
         self.port = port
         """The port; 0 stands for any that is free, until `start` has found one."""
         self._tls = tls
-        self.edge = Edge(app.answer, app.broker.settings, app.broker.engine.clock, app.admit)
+        broker = app.broker
+        self.edge = Edge(app.answer, broker.settings, broker.engine.clock, app.admit, broker.memory)
         app.broker.count_connections = lambda: len(self.edge.guests)
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -155,6 +157,7 @@ def serve(
             )
         tls = tls_context(settings.tls_certificate, settings.tls_key)
         allow_open_files(settings.connections_max)
+        return_large_blocks()
         app = broker_app(engine, settings, keys, settings.host)
         # What the engine has open stays: a collection of garbage that walks over thousands of groups would
         # stop everybody for a second, and find nothing.

@@ -1,14 +1,15 @@
 """Moving messages to the dead letters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
 from support.queues import START_US, Parts
 
-from quivermq.delivery import journal
+from quivermq.delivery import burial, journal
 from quivermq.delivery.burial import Graves, bury
 from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict
+from quivermq.delivery.fresh import messages_at
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic import splitting
@@ -100,6 +101,26 @@ def test_many_go_in_batches_each_of_which_is_finished(
     assert place.kinds() == [journal.BURY] * 3
     assert place.rings == [2, 2, 1]
     assert [len(frame) for frame in place.graves.partitions[0].log(1).frames()] == [2, 2, 1]
+
+
+def test_a_message_is_read_when_its_batch_has_its_turn(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them together may be larger than memory."""
+    monkeypatch.setattr(splitting, "_MESSAGES", 1)
+    read: list[int] = []
+
+    def noted(log: Log, offsets: Set[int]) -> Iterator[Record]:
+        for record in messages_at(log, offsets):
+            read.append(record.offset)
+            yield record
+
+    monkeypatch.setattr(burial, "messages_at", noted)
+    verdicts = {offset: Verdict(1, "broken") for offset in range(4)}
+    burials = bury(place.log, place.notes, place.graves, ORIGIN, verdicts, START_US, {})
+    assert next(burials) == [0]
+    assert read == [0, 1]
+    assert list(burials) == [[1], [2], [3]]
 
 
 def test_what_retention_has_taken_is_finished_without_a_letter(place: Place) -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.queues import HOUR, NORMAL, SECOND, START_US, Parts
 from support.threads import PATIENCE_S, start
 
-from quivermq.delivery import retry
+from quivermq.delivery import handing_out, retry
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Delivery, deliveries_of
 from quivermq.delivery.settlement import Claim
@@ -171,6 +171,30 @@ def test_a_batch_whose_ends_look_like_a_run_is_leased_as_it_is(place: Place, is_
     place.parts.wall.advance(1)
     assert place.values(2) == [b"1", b"3"]
     assert place.cursor.ack(NORMAL, claims(again)) == []
+
+
+@pytest.mark.parametrize("pop", [False, True])
+def test_large_messages_that_failed_come_again_a_few_at_a_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch, pop: bool
+) -> None:
+    taken = place.take(5)
+    place.cursor.nack(NORMAL, claims(taken), 0, None, None)
+    monkeypatch.setattr(handing_out, "GIVEN_BYTES", 2)
+    came = [[delivery.value for delivery in place.take(100, pop=pop)] for _ in range(4)]
+    assert came == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"], []]
+
+
+def test_what_does_not_fit_stays_due_when_handing_out_fails(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.cursor.nack(NORMAL, claims(place.take(5)), 0, None, None)
+    monkeypatch.setattr(handing_out, "GIVEN_BYTES", 2)
+    place.parts.disk.fill_after(0)
+    with pytest.raises(DiskFull):
+        place.take(100)
+    place.parts.disk.fill_after(None)
+    came = [[delivery.value for delivery in place.take(100)] for _ in range(4)]
+    assert came == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"], []]
 
 
 def test_a_failed_message_waits_longer_each_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

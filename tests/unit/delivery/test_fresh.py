@@ -74,7 +74,7 @@ def test_what_comes_later_is_read_later(log: Log) -> None:
 
 def test_large_messages_come_a_few_at_a_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     raw_bytes = next(log.frames(0)).header.raw_bytes
-    monkeypatch.setattr(fresh_module, "_GIVEN_BYTES", raw_bytes // 5 * 3)
+    monkeypatch.setattr(fresh_module, "GIVEN_BYTES", raw_bytes // 5 * 3)
     state = LaneState()
     found = []
     while more := offsets(read(state, log, 100)):
@@ -84,7 +84,7 @@ def test_large_messages_come_a_few_at_a_time(log: Log, monkeypatch: pytest.Monke
 
 
 def test_one_message_comes_however_large_it_is(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh_module, "_GIVEN_BYTES", 1)
+    monkeypatch.setattr(fresh_module, "GIVEN_BYTES", 1)
     assert offsets(read(LaneState(), log, 100)) == [0]
 
 
@@ -205,6 +205,13 @@ def test_parts_of_frames_come_in_order_and_once(log: Log) -> None:
     assert parts_of(state, log, 100) == []
     log.append(b"more")
     assert parts_of(state, log, 100) == [(10, 10, 11)]
+
+
+def test_large_frames_come_a_few_at_a_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = LaneState()
+    monkeypatch.setattr(fresh_module, "_SLICED_BYTES", 1)
+    assert parts_of(state, log, 100) == [(0, 0, 5)]
+    assert parts_of(state, log, 100) == [(5, 5, 10)]
 
 
 def test_parts_and_messages_can_be_taken_in_turns(log: Log) -> None:

@@ -277,3 +277,13 @@ def test_what_has_arrived_is_let_go_of_as_soon_as_nothing_more_is_read() -> None
         assert reader.held_bytes == 8000
         end(reader)
         assert (reader.held_bytes, len(reader._body), len(reader._early_body)) == (0, 0, 0)
+
+
+def test_so_many_headers_are_too_many() -> None:
+    """Short ones take far more memory than they have bytes."""
+    lines = b"".join(b"h%d:\r\n" % number for number in range(199))
+    _, [request] = read(b"GET / HTTP/1.1\r\nHost: x\r\n" + lines + b"\r\n")
+    assert len(request.headers) == 200
+    status, error = refused(b"GET / HTTP/1.1\r\nHost: x\r\n" + lines + b"one-more:\r\n\r\n")
+    assert (status, error["code"]) == (431, "head_too_large")
+    assert "200" in error["message"]

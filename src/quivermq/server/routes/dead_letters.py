@@ -11,7 +11,14 @@ from quivermq.engine.looking import BINS_MAX
 from quivermq.engine.reasons import BEFORE_ALL, count_reasons
 from quivermq.errors import NotFound
 from quivermq.server.access import may_see
-from quivermq.server.answers import ANSWER_BYTES, FIELDS_BYTES, Patience, within
+from quivermq.server.answers import (
+    ANSWER_BYTES,
+    FIELDS_BYTES,
+    JSON_COPIES,
+    Patience,
+    making_bytes,
+    within,
+)
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.messages_json import content_fields, content_from
@@ -68,13 +75,14 @@ async def list_scheduled(broker: Broker, request: Request) -> Response:
     hosted = broker.engine.hosted(request.params["topic"])
     limit, after = number_of(request, _LIMIT), request.query.get("after")
 
-    def look() -> ScheduledList:
+    def look() -> Response:
         hosted.release(broker.engine.clock.now_us())
         waiting = hosted.topic.delays.scheduled(limit, ANSWER_BYTES, after)
         shown = within(waiting, limit, lambda message: len(message.value))
-        return ScheduledList([_scheduled_out(message, hosted.name) for message in shown])
+        return json_response(ScheduledList([_scheduled_out(message, hosted.name) for message in shown]))
 
-    return json_response(await broker.run(look))
+    # How large delayed messages are is not known before they are read.
+    return await broker.make(request, ANSWER_BYTES * JSON_COPIES, look)
 
 
 async def show_timeline(broker: Broker, request: Request) -> Response:
@@ -102,19 +110,20 @@ async def list_dead_letters(broker: Broker, request: Request) -> Response:
     reason, group = request.query.get("reason"), request.query.get("group")
     graves = await broker.run(_graves, broker.engine, request.params["topic"])
 
-    def look() -> DeadLetterList:
-        if graves is None:
-            return DeadLetterList([], None)
+    if graves is None:
+        return json_response(DeadLetterList([], None))
+
+    def look() -> Response:
         patience, shown, size = Patience(broker.engine.clock), list[DeadLetterOut](), 0
         for letter in each_dead_letter(graves, after):
             if reason in (None, letter.reason) and group in (None, letter.group):
                 shown.append(_dead_letter_out(letter, graves.name))
                 size += len(letter.value) + FIELDS_BYTES
             if len(shown) >= limit or size >= ANSWER_BYTES or patience.is_over(len(letter.value)):
-                return DeadLetterList(shown, letter.id)
-        return DeadLetterList(shown, None)
+                return json_response(DeadLetterList(shown, letter.id))
+        return json_response(DeadLetterList(shown, None))
 
-    return json_response(await broker.run(look))
+    return await broker.make(request, making_bytes(graves, limit, JSON_COPIES), look)
 
 
 async def list_reasons(broker: Broker, request: Request) -> Response:

@@ -10,10 +10,10 @@ from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import OFFSET_MAX, Wanted
 from quivermq.group.bell import Waiter, leave
 from quivermq.server.access import ApiKey
-from quivermq.server.answers import within
+from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, making_bytes, within
 from quivermq.server.broker import Broker
 from quivermq.server.http import FRAME, Request, Response, json_response
-from quivermq.server.log_pages import Lane, read_frames, read_messages
+from quivermq.server.log_pages import Frames, Lane, Messages, read_frames, read_messages
 from quivermq.server.messages_json import record_to_json
 from quivermq.server.polling import Polls
 from quivermq.server.query import (
@@ -85,17 +85,29 @@ async def read_log(broker: Broker, request: Request) -> Response:
     if wait_ms and offset == lane.end:
         seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
         await _wait_for_more(broker, hosted, lane, offset, seconds, request.key)
-    if request.accepts(FRAME):
-        if wanted:
-            raise InvalidRequest("frames come whole: a key or a text is for messages in JSON")
-        frames = await broker.run(read_frames, lane, offset, limit)
-        start = await _told_start(broker, lane)
-        places = {"Quiver-Next": frames.next, "Quiver-Start": start, "Quiver-End": lane.end}
-        headers = {name: str(place) for name, place in places.items()}
-        return Response(200, b"".join(frames.buffers), FRAME, headers)
-    page = await broker.run(read_messages, lane, offset, limit, wanted)
-    start = await _told_start(broker, lane)
-    return json_response(MessagePage(page.messages, page.next, start, lane.end))
+    if not request.accepts(FRAME):
+        return await broker.make(
+            request,
+            making_bytes(hosted, limit, JSON_COPIES),
+            lambda: _page(lane, read_messages(lane, offset, limit, wanted)),
+        )
+    if wanted:
+        raise InvalidRequest("frames come whole: a key or a text is for messages in JSON")
+    return await broker.make(
+        request,
+        making_bytes(hosted, limit, FRAME_COPIES),
+        lambda: _stored(lane, read_frames(lane, offset, limit)),
+    )
+
+
+def _page(lane: Lane, page: Messages) -> Response:
+    return json_response(MessagePage(page.messages, page.next, lane.told_start(), lane.end))
+
+
+def _stored(lane: Lane, frames: Frames) -> Response:
+    places = {"Quiver-Next": frames.next, "Quiver-Start": lane.told_start(), "Quiver-End": lane.end}
+    headers = {name: str(place) for name, place in places.items()}
+    return Response(200, b"".join(frames.buffers), FRAME, headers)
 
 
 async def peek(broker: Broker, request: Request) -> Response:
@@ -105,16 +117,17 @@ async def peek(broker: Broker, request: Request) -> Response:
     hosted = broker.engine.hosted(request.params["topic"])
     limit, after = number_of(request, _PEEK_LIMIT), place_after(request)
 
-    def look() -> MessageList:
+    def look() -> Response:
         now_us = broker.engine.clock.now_us()
         hosted.release(now_us)
         messages: Iterable[StoredMessage] = unseen(hosted, group, now_us)
         if after is not None:
             messages = (m for m in messages if (m.partition, LANE_NUMBERS[m.priority], m.offset) > after)
         found = within(messages, limit, lambda message: len(message.value))
-        return MessageList([record_to_json(m, m.topic, m.partition, m.priority) for m in found])
+        messages_out = [record_to_json(m, m.topic, m.partition, m.priority) for m in found]
+        return json_response(MessageList(messages_out))
 
-    return json_response(await broker.run(look))
+    return await broker.make(request, making_bytes(hosted, limit, JSON_COPIES), look)
 
 
 def _wanted(request: Request) -> Wanted:
@@ -139,10 +152,6 @@ async def _offset(broker: Broker, request: Request, lane: Lane) -> int:
     if not _DIGITS.fullmatch(text) or int(text) > OFFSET_MAX:
         raise InvalidRequest(f'offset is a number, "{_EARLIEST}" or "{_LATEST}", not {text[:80]!r}')
     return int(text)
-
-
-async def _told_start(broker: Broker, lane: Lane) -> int:
-    return await broker.run(lane.told_start) if lane.has_archive else lane.start
 
 
 async def _wait_for_more(

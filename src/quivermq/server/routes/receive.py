@@ -1,6 +1,5 @@
 """Receiving: what is there at once, or what comes first."""
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -9,10 +8,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.delivery import Taken, deliveries_of
+from quivermq.delivery.delivery import Grant, Taken, deliveries_of
 from quivermq.delivery.giving_back import release_quietly
 from quivermq.engine import Queue
-from quivermq.engine.hosted import Hosted
+from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, average_bytes, making_bytes
 from quivermq.server.broker import Broker
 from quivermq.server.delivering import packed
 from quivermq.server.http import DELIVERY, Request, Response
@@ -25,6 +24,8 @@ from quivermq.topic.names import Pattern, is_pattern
 _RECEIVE_MAX = 10_000
 # An answer is made in memory, so that large messages come a few at a time.
 _RECEIVE_BYTES = 8 * 1024 * 1024
+# What a message has, where nobody knows better.
+_USUAL_BYTES = 4096
 _MS_MAX = 365 * 24 * 3600 * 1000
 _AGENT_MAX = 120
 
@@ -61,7 +62,8 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
     def respond(found: list[Taken]) -> Response:
         response = _response(broker, found, is_packed=is_packed)
         if found and not body.pop:
-            response.unsent = partial(_give_back_later, broker, queue, found)
+            # Not the messages: they would stay for as long as the client does not take the answer.
+            response.unsent = partial(_give_back_later, broker, [batch.grant() for batch in found])
         return response
 
     if broker.is_draining:
@@ -70,7 +72,7 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
         found = take()
         if found or not body.wait_ms:
             return respond(found)
-    return _receive(broker, request, queue, take, body.wait_ms, respond)
+    return _receive(broker, request, queue, take, body.max, body.wait_ms, respond)
 
 
 def owner_of(request: Request) -> str | None:
@@ -85,34 +87,41 @@ async def _receive(
     request: Request,
     queue: Queue,
     take: Callable[[], list[Taken]],
+    wanted: int,
     wait_ms: int,
     respond: Callable[[list[Taken]], Response],
 ) -> Response:
     async def taken() -> list[Taken]:
         if not may_wait(broker, queue):
             return take()
-        taking = broker.threads.submit(take)
-        try:
-            return await asyncio.shield(asyncio.wrap_future(taking))
-        except asyncio.CancelledError:
-            # The client has gone; what the thread takes in its name, the same thread gives back, also while
-            # the broker is closed.
-            taking.add_done_callback(partial(_give_back, queue))
-            raise
+        # When the client has gone, what the thread takes in its name, the same thread gives back, also
+        # while the broker is closed.
+        found = await broker.make(
+            request, _making_bytes(broker, request, queue, wanted), take, _give_back_taken
+        )
+        if not found and request.portion is not None:
+            # It may wait for a long time now.
+            request.portion.end()
+        return found
 
     seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
     found = await broker.part(Polls).wait_for(queue, taken, seconds, request.key)
     return respond(found)
 
 
-def _give_back(queue: Queue, taking: "Future[list[Taken]]") -> None:
+def _give_back_taken(taking: "Future[list[Taken]]") -> None:
     if not taking.cancelled() and taking.exception() is None:
-        release_quietly(queue.release, deliveries_of(taking.result()))
+        _give_back([batch.grant() for batch in taking.result()])
 
 
-def _give_back_later(broker: Broker, queue: Queue, taken: list[Taken]) -> None:
+def _give_back_later(broker: Broker, grants: list[Grant]) -> None:
     """In a thread, because the disk may have to be waited for."""
-    broker.threads.submit(lambda: release_quietly(queue.release, deliveries_of(taken)))
+    broker.threads.submit(_give_back, grants)
+
+
+def _give_back(grants: list[Grant]) -> None:
+    for grant in grants:
+        release_quietly(grant.release, grant.claims())
 
 
 def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:
@@ -124,14 +133,17 @@ def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:
     else:
         hosted = broker.engine.find(queue.topic)
         found = [] if hosted is None else [hosted]
-    largest = max(map(_average_bytes, found), default=1)
+    largest = max(map(average_bytes, found), default=1)
     return max(1, min(wanted, _RECEIVE_BYTES // max(1, largest)))
 
 
-def _average_bytes(hosted: Hosted) -> int:
-    logs = [log for partition in hosted.topic.partitions for log in partition.logs if log is not None]
-    messages = sum(log.end - log.start for log in logs)
-    return sum(log.size_bytes for log in logs) // messages if messages else 1
+def _making_bytes(broker: Broker, request: Request, queue: Queue, wanted: int) -> int:
+    copies = FRAME_COPIES if request.accepts(DELIVERY) else JSON_COPIES
+    hosted = None if is_pattern(queue.topic) else broker.engine.find(queue.topic)
+    if hosted is not None:
+        return making_bytes(hosted, wanted, copies)
+    # Of a pattern, nobody asks thousands of topics for their sizes on the event loop.
+    return min(wanted * _USUAL_BYTES, _RECEIVE_BYTES) * copies
 
 
 def _response(broker: Broker, found: list[Taken], *, is_packed: bool) -> Response:
