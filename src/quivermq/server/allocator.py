@@ -1,7 +1,7 @@
 """The allocator of the C library: large blocks go back to the system when they are freed.
 
-glibc begins to keep large blocks once a process has freed some, and bodies and answers of all sizes then leave
-holes that no other fits into: the process takes about twice of what it holds, and keeps it.
+glibc begins to keep large blocks once a process has freed some, and bodies and answers of all sizes leave
+holes then that no other fits into: the process takes about twice of what it holds, and keeps it.
 """
 
 import ctypes

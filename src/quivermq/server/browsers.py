@@ -10,6 +10,8 @@ from quivermq.errors import Denied
 from quivermq.server.http import Request
 
 _LOCAL = "localhost"
+# Of the same site is also what another port of this machine serves.
+_OTHERS = ("cross-site", "same-site")
 
 
 def check_page(request: Request, own_name: str) -> None:
@@ -21,6 +23,13 @@ def check_page(request: Request, own_name: str) -> None:
         raise Denied(
             f"without keys the broker answers to localhost and to addresses, not to {host[:80]!r}:"
             " use one of these, or make a key with `quiver key create`"
+        )
+    if headers.get("sec-fetch-site") in _OTHERS and headers.get("sec-fetch-mode") != "navigate":
+        # An image or a script of another page comes without its origin, and could make the broker work.
+        # Who follows a link may: that changes nothing, and a form has an origin.
+        raise Denied(
+            "a page of another site asked for this, and without keys anybody's page could:"
+            " make a key with `quiver key create`"
         )
     origin = headers.get("origin")
     if origin is not None and origin.lower().partition("://")[2] != host:

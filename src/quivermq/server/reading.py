@@ -209,6 +209,13 @@ class Reader:
                 self._stop_at_size(size)
         elif "transfer-encoding" in headers and headers["transfer-encoding"].lower() != "chunked":
             self._stop(InvalidRequest("a body needs a Content-Length, or Transfer-Encoding: chunked"))
+        if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
+            # Stored as it is, it would come out as bytes that nobody says how to read.
+            self._stop_with(
+                415,
+                "unsupported_encoding",
+                "a body goes as it is: a frame may have a codec, and a topic compresses by itself",
+            )
         if "connection" in headers or "expect" in headers:
             self._look_at_connection()
         self._request = self._new_request()

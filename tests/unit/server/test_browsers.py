@@ -21,6 +21,9 @@ from quivermq.server.http import Request
         {"host": "tea:7070"},
         {"host": "127.0.0.1:7070", "origin": "http://127.0.0.1:7070"},
         {"host": "Localhost:7070", "origin": "http://localhost:7070"},
+        {"host": "localhost:7070", "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"},
+        {"host": "localhost:7070", "sec-fetch-site": "none", "sec-fetch-mode": "navigate"},
+        {"host": "localhost:7070", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
     ],
 )
 def test_programs_and_pages_of_its_own_are_let_in(headers: dict[str, str]) -> None:
@@ -42,6 +45,9 @@ def test_programs_and_pages_of_its_own_are_let_in(headers: dict[str, str]) -> No
         {"host": "notlocalhost"},
         {"host": "127.0.0.1.evil.example:7070"},
         {"host": "[evil]:7070"},
+        {"host": "localhost:7070", "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
+        {"host": "localhost:7070", "sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"},
+        {"host": "localhost:7070", "sec-fetch-site": "cross-site"},
     ],
 )
 def test_pages_of_others_are_not(headers: dict[str, str]) -> None:

@@ -287,3 +287,12 @@ def test_so_many_headers_are_too_many() -> None:
     status, error = refused(b"GET / HTTP/1.1\r\nHost: x\r\n" + lines + b"one-more:\r\n\r\n")
     assert (status, error["code"]) == (431, "head_too_large")
     assert "200" in error["message"]
+
+
+def test_a_body_that_is_compressed_on_its_way_is_refused() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Encoding: "
+    for coding in (b"gzip", b"identity, zstd"):
+        status, error = refused(head + coding + b"\r\n\r\nabc")
+        assert (status, error["code"]) == (415, "unsupported_encoding")
+    _, [request] = read(head + b"Identity\r\n\r\nabc")
+    assert request.body == b"abc"
