@@ -174,8 +174,8 @@ class ServerSettings:
     )
     memory_bytes_max: int = number(
         256 * MIB,
-        "How much all clients together may make the broker hold: bodies that arrive, answers that wait,"
-        " TLS handshakes. Then who stands still is cut off, and a body more is answered with 503.",
+        "How much all clients together may make the broker hold: bodies that arrive, answers until they are"
+        " taken, TLS handshakes. Then who stands still is cut off, and a body more is answered with 503.",
     )
     head_bytes_max: int = number(
         32 * KIB, "A request with a longer line and headers is answered with 431.", lowest=KIB

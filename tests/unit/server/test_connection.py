@@ -11,6 +11,8 @@ from support.manual_clock import ManualClock
 from support.transport import Wire
 
 from quivermq.server.http import Request, Response, Stream, json_response
+from quivermq.server.making import Making
+from quivermq.server.memory import Memory
 
 GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -199,6 +201,30 @@ def test_what_nobody_waits_for_any_more_is_cancelled(loop: asyncio.AbstractEvent
     assert held.answers["/a"].cancelled()
     assert held.asked == ["/a"]
     assert wire.edge.guests == set()
+
+
+@pytest.mark.parametrize("how", ["answered", "cancelled"])
+def test_the_room_for_an_answer_is_given_back(loop: asyncio.AbstractEventLoop, how: str) -> None:
+    held, making = Held(loop), Making(Memory(1000), 1, lambda: 0.0)
+    wire = Wire(held, loop=loop)
+    wire.send(GET % b"a")
+    wire.requests[0].portion = loop.run_until_complete(making.begin(10))
+    if how == "answered":
+        held.answer("/a")
+    else:
+        wire.hang_up()
+    turn(loop)
+    assert making.count == 0
+
+
+def test_a_stream_that_nobody_reads_ends_at_once_with_its_key() -> None:
+    wire = Wire(listener := Listener(), room=100)
+    wire.send(GET % b"")
+    assert listener.stream is not None
+    listener.stream.write(b"a" * 1000)
+    wire.edge.send_away(lambda _: False)
+    assert wire.transport.is_aborted
+    assert listener.stream.is_closed
 
 
 def test_a_client_that_stops_sending_is_gone(loop: asyncio.AbstractEventLoop) -> None:
