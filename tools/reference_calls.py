@@ -14,7 +14,7 @@ from quivermq.server.routes import all_routes
 _METHODS = ("get", "post", "put", "patch", "delete")
 _JSON = "application/json"
 # Of every call that there is, so they are told once.
-_EVERYWHERE = {"400", "401", "403", "408", "411", "413", "429", "431", "500", "503"}
+_EVERYWHERE = {"400", "401", "403", "408", "411", "413", "415", "429", "431", "500", "503"}
 # The files of the dashboard are no calls for programs.
 _LEFT_OUT = ("dashboard",)
 
@@ -65,8 +65,8 @@ topics. These need no key, nor do the files of the dashboard: {_open_calls()}.
 ## Errors
 
 Every error is [`Error`](#error), with one of [these codes](errors.md). Each call may answer 400, 408, 429,
-431, 500 and 503, one with a body also 411 and 413, one that needs a key also 401 and 403; others stand with
-their call.
+431, 500 and 503, one with a body also 411, 413 and 415, one that needs a key also 401 and 403; others stand
+with their call.
 
 {errors}
 ## Shapes

@@ -68,7 +68,7 @@ _TOPIC_OR_PATTERN = Parameter(
 
 # What every call may answer, and every call that has a body or a key.
 _ERRORS = (400, 408, 429, 431, 500, 503)
-_ERRORS_WITH_BODY = (411, 413)
+_ERRORS_WITH_BODY = (411, 413, 415)
 _ERRORS_WITH_KEY = (401, 403)
 
 _MEANINGS = {
@@ -84,9 +84,10 @@ _MEANINGS = {
     409: "Somebody else was first.",
     411: "The broker wants to know the length of the body.",
     413: "The body, or a message in it, is over a limit.",
+    415: "The body has a content coding, which the broker does not undo.",
     416: "The offset is not in the log.",
     429: "Too much for now: the backlog or a rate is at its limit. Nothing was done.",
-    431: "The head of the request is too long.",
+    431: "The head of the request is too long, or has too many headers.",
     500: "The broker failed, or its disk did.",
     503: "Not now: the same call may succeed later.",
     507: "The disk has no room. Nothing was stored.",
