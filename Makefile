@@ -59,8 +59,8 @@ test-spark: $(INSTALLED) ## run the tests of the pipeline
 # Not a part of `make test`: it installs a Spark of its own, of half a gigabyte.
 test-spark-lowest: ## run some tests of the pipeline on the lowest Spark that is supported
 	test -d build/spark-lowest || $(PYTHON) -m venv build/spark-lowest
-	build/spark-lowest/bin/pip install --quiet -e '.[server,spark]' 'pyspark==4.2.*' pytest pytest-timeout hypothesis
-	build/spark-lowest/bin/python -m pytest -p no:cacheprovider tests/spark/test_read.py -k 'every_use or every_column or catalog'
+	build/spark-lowest/bin/pip install --quiet -e '.[server,spark]' 'pyspark[connect]==4.2.*' pytest pytest-timeout hypothesis
+	build/spark-lowest/bin/python -m pytest -p no:cacheprovider tests/spark/test_read.py tests/spark/test_connect.py -k 'every_use or every_column or catalog or client'
 
 # All that is in none of the other parts, so that nothing is left out.
 test-queue: $(INSTALLED) ## run the tests of the queue and of its parts
@@ -73,8 +73,9 @@ test-faults: $(INSTALLED) $(TRACER) ## run the tests with crashes, failing disks
 test-soak: $(INSTALLED) ## run a broker for two minutes with a million delayed messages
 	$(PYTEST) $(SOAK)
 
-chaos: $(INSTALLED) $(TRACER) ## run the fault suite with CHAOS_CYCLES kills and faults in each test
+chaos: $(INSTALLED) $(TRACER) ## run the fault suite with CHAOS_CYCLES kills and faults in each test, and kill Spark at every step
 	$(PYTEST) -m fault --timeout=0 --chaos-cycles=$(CHAOS_CYCLES) tests/crash $(ARGS)
+	$(PYTEST) --timeout=0 --chaos-cycles=$(CHAOS_CYCLES) tests/spark/test_write_kill9.py tests/spark/test_jobs_kill9.py
 
 soak: $(INSTALLED) ## let a broker work for SOAK_SECONDS with a million delayed messages, and see that it stays small
 	$(PYTEST) --timeout=0 --soak-seconds=$(SOAK_SECONDS) $(SOAK) $(ARGS)

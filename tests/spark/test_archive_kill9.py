@@ -64,14 +64,17 @@ def files(data: Path) -> list[Path]:
     return [path for path in (data / "archive" / "messages").rglob("*") if path.is_file()]
 
 
-def test_killed_at_every_stage_and_run_again(lives: Lives, spark: SparkSession, tmp_path: Path) -> None:
+def test_killed_at_every_stage_and_run_again(
+    lives: Lives, spark: SparkSession, connect_server: str, tmp_path: Path
+) -> None:
     data = tmp_path / "data"
     work: Work = ("archive", {"path": str(data), "age": 0})
     add(data, range(100))
+    # Who dies at a manifest is the driver; its tasks are done by then, so a client of a server will do.
     # The first manifest of a topic says that there is one, the second one counts its first files.
-    lives.die(work, at=Death("rename", "before", MANIFEST, 2))
+    lives.die(work, at=Death("rename", "before", MANIFEST, 2), server=connect_server)
     assert check_nothing_twice(data) == 0
-    lives.die(work, at=Death("rename", "after", MANIFEST, 2))
+    lives.die(work, at=Death("rename", "after", MANIFEST, 2), server=connect_server)
     assert check_nothing_twice(data) == 100
     # The files are those of the run before, which has counted them and given them no names.
     lives.die(work, at=Death("rename", "after", TABLE), is_spark_needed=False)
@@ -81,10 +84,10 @@ def test_killed_at_every_stage_and_run_again(lives: Lives, spark: SparkSession, 
     add_small_files(data, range(100, 400), spark)
     before = set(files(data))
     # Nothing is new, so the first manifest of a run is that of the large files.
-    lives.die(work, at=Death("rename", "before", MANIFEST))
+    lives.die(work, at=Death("rename", "before", MANIFEST), server=connect_server)
     assert check_nothing_twice(data) == 400
     assert set(files(data)) == before
-    lives.die(work, at=Death("rename", "after", MANIFEST))
+    lives.die(work, at=Death("rename", "after", MANIFEST), server=connect_server)
     assert check_nothing_twice(data) == 400
     assert set(files(data)) == before
     lives.die(work, at=Death("remove", "after", TABLE), is_spark_needed=False)

@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from support.bare_python import bare_python
 from support.broker import serving
-from support.spark_cluster import cluster
+from support.spark_classes import quick_start
+from support.spark_cluster import Cluster, cluster
 from support.spark_deaths import Death
 from support.spark_doors import Doors
 from support.spark_lives import Lives, Work
@@ -33,14 +36,19 @@ def copy(server: str, checkpoint: Path, /, **sink: str) -> Work:
     return "write_stream", {"source": source, "sink": sink, "checkpoint": str(checkpoint)}
 
 
-def test_executors_die_and_nothing_is_lost_or_comes_twice(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as running:
+        yield running
+
+
+def test_executors_die_and_nothing_is_lost_or_comes_twice(running: Cluster, tmp_path: Path) -> None:
     data = tmp_path / "copy"
     with quivermq.open(data) as mq:
         mq.create_topic("out", partitions=PARTITIONS)
     small: Work = ("archive", {"path": str(data), "age": 0, "file_bytes": 500})
     large: Work = ("archive", {"path": str(data), "age": 0})
     with (
-        cluster(tmp_path / "cluster", workers=2) as running,
         serving(tmp_path / "data") as broker,
         Doors(broker.engine, lambda: os.kill(running.executors()[0], signal.SIGKILL)) as doors,
         Lives(tmp_path / "lives", master=running.master) as lives,
@@ -73,8 +81,8 @@ def test_executors_die_and_nothing_is_lost_or_comes_twice(tmp_path: Path) -> Non
 _ON_A_STRANGE_PYTHON = """
 import sys
 from quivermq.spark import session
-master, data = sys.argv[1:]
-spark = session(master)
+master, data, java = sys.argv[1:]
+spark = session(master, **{f"spark.{each}.extraJavaOptions": java for each in ("driver", "executor")})
 where = {"path": data, "subscribe": "in"}
 copied = spark.readStream.format("quiver").options(**where, startingOffsets="earliest").load()
 sink = copied.writeStream.format("quiver").options(path=data, topic="out", checkpointLocation=data + "-at")
@@ -83,18 +91,17 @@ print(spark.read.format("quiver").options(**where).load().count())
 """
 
 
-def test_workers_that_lack_the_package_are_sent_it(tmp_path: Path) -> None:
+def test_workers_that_lack_the_package_are_sent_it(running: Cluster, tmp_path: Path) -> None:
     with quivermq.open(tmp_path / "data") as mq:
         mq.queue("in").put_many(VALUES)
     env = {**os.environ, "PYSPARK_PYTHON": bare_python(tmp_path / "python")}
-    with cluster(tmp_path / "cluster", workers=1) as running:
-        done = subprocess.run(
-            [sys.executable, "-c", _ON_A_STRANGE_PYTHON, running.master, str(tmp_path / "data")],
-            env=env,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_A_STRANGE_PYTHON, running.master, str(tmp_path / "data"), quick_start()],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(ROWS)]
     with quivermq.open(tmp_path / "data") as mq:

@@ -270,7 +270,7 @@ def job(*place: str | Path) -> Work:
 
 
 def test_a_job_that_was_killed_is_done_by_the_next_one(
-    lives: Lives, spark: SparkSession, tmp_path: Path, rng: random.Random
+    lives: Lives, spark: SparkSession, connect_server: str, tmp_path: Path, rng: random.Random
 ) -> None:
     path = tmp_path / "data"
     with quivermq.open(path, OS) as mq:
@@ -279,7 +279,8 @@ def test_a_job_that_was_killed_is_done_by_the_next_one(
         before = everything(queue)
     active = active_bases(path)
     # The second segment has just been put in place.
-    lives.die(job("--data", path), at=Death("rename", "after", f"*/topics/{TOPIC}/*.log", 2))
+    second = Death("rename", "after", f"*/topics/{TOPIC}/*.log", 2)
+    lives.die(job("--data", path), at=second, server=connect_server)
     # The others wait in the directory of the job.
     assert any((path / "pipelines" / "compact" / TOPIC).iterdir())
     with quivermq.open(path, OS) as mq:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.spark_classes import QUICK_START
 
 import quivermq
 from quivermq.errors import Conflict
@@ -57,7 +58,7 @@ def test_the_tasks_of_a_job_are_told(spark: SparkSession) -> None:
 _ON_THE_PACKAGED_JAVA = """
 import os, sys
 from quivermq.spark import session
-spark = session("local[1]")
+spark = session("local[1]", **{"spark.driver.extraJavaOptions": sys.argv[2]})
 frame = spark.read.format("quiver").option("path", sys.argv[1]).option("subscribe", "orders").load()
 assert frame.count() == 3
 assert frame.where("offset >= 1").selectExpr("max(cast(value AS string))").first()[0] == "c"
@@ -84,7 +85,7 @@ def test_without_any_java_the_packaged_one_is_used(tmp_path: Path) -> None:
         if not name.startswith(("JAVA", "PYSPARK", "SPARK"))
     }
     env = {**kept, "PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", _ON_THE_PACKAGED_JAVA, str(tmp_path / "data")]
+    command = [sys.executable, "-c", _ON_THE_PACKAGED_JAVA, str(tmp_path / "data"), QUICK_START]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     used, home = done.stdout.splitlines()

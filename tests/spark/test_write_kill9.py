@@ -4,10 +4,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
 from support.broker import serving
 from support.spark_deaths import Death
 from support.spark_doors import Doors
 from support.spark_lives import Lives, Work
+from support.spark_program import write_stream
 
 import quivermq
 
@@ -41,11 +43,13 @@ def stored(mq: quivermq.Engine) -> Counter[bytes]:
     return Counter(m.value for p in partitions for m in mq.queue("out").read(p, limit=100_000))
 
 
-def test_a_driver_that_writes_to_a_broker(lives: Lives, tmp_path: Path) -> None:
+def test_a_driver_that_writes_to_a_broker(lives: Lives, tmp_path: Path, is_campaign: bool) -> None:
     everything = add_batch(tmp_path, 0)
     with serving(tmp_path / "data") as broker, Doors(broker.engine, lives.kill) as doors:
         broker.engine.create_topic("out", partitions=2)
-        deaths = [(BEGIN, "after", 1), (PUT, "after", 1), (PUT, "before", 3)]
+        # A frame is stored, and whoever sent it will perhaps never know.
+        deaths = [(PUT, "after", 1)]
+        deaths += [(BEGIN, "after", 1), (PUT, "before", 3)] if is_campaign else []
         for number, death in enumerate(deaths, 1):
             door = doors.open(*death)
             lives.die(stream(tmp_path, {"server": door.url}), at=door)
@@ -58,22 +62,27 @@ def test_a_driver_that_writes_to_a_broker(lives: Lives, tmp_path: Path) -> None:
         assert stored(broker.engine) == everything
 
 
-def test_a_driver_that_writes_to_a_directory(lives: Lives, tmp_path: Path) -> None:
+def test_a_driver_that_writes_to_a_directory(
+    lives: Lives, spark: SparkSession, tmp_path: Path, is_campaign: bool
+) -> None:
     path = tmp_path / "data"
     with quivermq.open(path) as mq:
         mq.create_topic("out", partitions=2)
     work, everything = stream(tmp_path, {"path": str(path)}), add_batch(tmp_path, 0)
     # The rows of a task are staged, and nobody knows of them.
-    lives.die(work, at=Death("sync_directory", "after", "*/spark/*/0"))
-    # The batch is committed, and nothing of it is in its topic.
-    lives.die(work, at=Death("rename", "after", "*/0.json"))
+    staged = Death("sync_directory", "after", "*/spark/*/0")
+    if is_campaign:
+        lives.die(work, at=staged)
+    # The same happens to a worker alone, and its task is run again. Then the batch is committed, and
+    # nothing of it is in its topic.
+    lives.die(work, before=[staged._replace(victim="worker")], at=Death("rename", "after", "*/0.json"))
     lives.die(work, at=Death("append", "after", "*/out/p1/normal/*.log"))
-    # Everything is done, and Spark does not know.
-    lives.die(work, at=Death("rename", "after", "*/applied"))
-    # Now a worker dies as the driver did at first, and its task is run again.
+    if is_campaign:
+        # Everything is done, and Spark does not know.
+        lives.die(work, at=Death("rename", "after", "*/applied"))
     everything += add_batch(tmp_path, 1)
-    lives.live(work, deaths=[Death("sync_directory", "after", "*/spark/*/1", victim="worker")])
     lives.wait_for_orphans()
+    write_stream(spark, **work[1])
     with quivermq.open(path) as mq:
         assert stored(mq) == everything
     [query] = (path / "spark").iterdir()

@@ -21,6 +21,12 @@ from quivermq.spark.java import HOME_VARIABLE, use_java
 
 # A test is over before the better compiler has earned its time.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Of a few rows, compiling a query takes longer than anything else.
+FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _TESTS = Path(__file__).parents[1]
 _PATIENCE_S = 300
 

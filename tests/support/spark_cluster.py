@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 
 from quivermq.spark.java import use_java
-from support.spark_classes import QUICK_START
+from support.spark_classes import quick_start
 
 _SPARK_HOME = Path(pyspark.__file__).parent
 _DEPLOY = "org.apache.spark.deploy"
@@ -61,7 +61,7 @@ class Cluster:
                 "SPARK_HOME": str(_SPARK_HOME),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_LOCAL_DIRS": str(self._directory),
-                "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
+                "SPARK_DAEMON_JAVA_OPTS": quick_start(),
             },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

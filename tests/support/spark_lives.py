@@ -39,13 +39,21 @@ class Lives:
         # Who is killed leaves everything there. Short, because sockets are there as well.
         self._left_behind = tempfile.mkdtemp(prefix="lives-")
 
-    def die(self, *work: Work, at: Death | Door, is_spark_needed: bool = True) -> None:
+    def die(
+        self,
+        *work: Work,
+        at: Death | Door,
+        before: Sequence[Death] = (),
+        server: str | None = None,
+        is_spark_needed: bool = True,
+    ) -> None:
         """Be killed at a step, or at a call that comes to a door whose act is `kill`.
 
+        Whoever dies `before` is somebody else. Work for a server of Spark Connect dies with its client.
         Work for which Spark is not needed at first dies before it would start it.
         """
-        deaths = [at] if isinstance(at, Death) else []
-        code, errors = self._live(work, deaths, self._master if is_spark_needed else None)
+        deaths = [*before, at] if isinstance(at, Death) else before
+        code, errors = self._live(work, deaths, (server or self._master) if is_spark_needed else None)
         assert isinstance(at, Death) or at.is_reached, f"{at}: nobody came there: {errors}"
         assert code == -signal.SIGKILL, f"{at}: ended with {code}: {errors}"
 

@@ -1,6 +1,8 @@
 """A program that has Spark do some work, in a process of its own, and may be killed.
 
 `python -m support.spark_program '{"master": …, "conf": …, "work": [[name, arguments], …]}'`
+
+With a master that is the address of a server of Spark Connect it is a client, and has no Java of its own.
 """
 
 import json
@@ -13,6 +15,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+from support.spark_classes import FEW_ROWS
 from support.spark_deaths import note_process
 
 if TYPE_CHECKING:
@@ -29,9 +32,13 @@ def main(given: dict[str, Any]) -> None:
 
 
 def start(master: str, conf: dict[str, str]) -> "SparkSession":
+    if master.startswith("sc://"):
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.remote(master).getOrCreate()
     from quivermq.spark import session
 
-    spark = session(master, app="program", **{"spark.sql.shuffle.partitions": "2"} | conf)
+    spark = session(master, app="program", **FEW_ROWS | conf)
     # It has a group of its own.
     note_process(type(spark.sparkContext)._gateway.proc.pid)  # type: ignore[union-attr]
     return spark

@@ -402,8 +402,9 @@ class Queue:
         """Let the group go on from elsewhere: "earliest", "latest", an offset, or a moment.
 
         An offset counts in one lane, by default that of normal priority. What lies before is done with,
-        also what is in flight; what lies behind is pending again. A group is given what is in the log:
-        raises OffsetOutOfRange, also for an offset or a moment whose messages are only archived.
+        also what is in flight; what lies behind is pending again. A group is given what is in the log,
+        whose first message is the earliest: raises OffsetOutOfRange, also for an offset or a moment whose
+        messages are only archived.
         """
         hosted = self._scope.one("seek in")
         found = positions(

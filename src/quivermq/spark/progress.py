@@ -4,9 +4,9 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from quivermq.spark.classic import is_classic
+from quivermq.spark.spread import is_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +31,34 @@ def no_progress(description: str, done: float, total: float | None = None) -> No
 @contextmanager
 def watched(spark: "SparkSession", progress: Progress | None, description: str) -> Iterator[None]:
     """Tell how many tasks of the Spark jobs that this thread runs inside of the block are done."""
-    if progress is None or not is_classic(spark):
+    if progress is None:
         yield
         return
+    watching = _watched_here if is_classic(spark) else _watched_from_afar
+    with watching(spark, progress, description):
+        yield
+
+
+@contextmanager
+def _watched_from_afar(spark: Any, progress: Progress, description: str) -> Iterator[None]:
+    """The same over Spark Connect, whose server tells it by itself."""
+    thread = threading.get_ident()
+
+    def tell(stages: Any, **_: Any) -> None:
+        # Whoever waits for a job is told of it, so that of another thread is told there.
+        total = sum(stage.num_tasks for stage in stages or ())
+        if total and threading.get_ident() == thread:
+            progress(description, sum(stage.num_completed_tasks for stage in stages), total)
+
+    spark.registerProgressHandler(tell)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(tell)
+
+
+@contextmanager
+def _watched_here(spark: "SparkSession", progress: Progress, description: str) -> Iterator[None]:
     context = spark.sparkContext
     group = f"quiver-{uuid.uuid4()}"
     context.setJobGroup(group, description)

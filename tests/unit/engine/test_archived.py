@@ -168,3 +168,24 @@ def test_what_has_no_messages_is_passed(store: Store) -> None:
     list(seam.frames(29))
     assert (seam.reached, log.start, log.end) == (30, 30, 30)
     assert [message.offset for message in seam.records(0)] == [letter.offset for letter in letters]
+
+
+def test_a_group_begins_with_the_log_and_says_so_where_it_is_asked(store: Store) -> None:
+    fill(store.engine)
+    archive(store, end=20)
+    store.engine.compact(archived=True)
+    begins = log_of(store.engine).start
+    assert 0 < begins <= 20
+    assert read(store.engine, 0) == VALUES
+    # Of what is only archived, no group is given anything: not a new one, and not one that goes back.
+    queue = store.engine.queue("orders", "late")
+    first = queue.get()
+    assert first is not None
+    assert first.offset == begins
+    queue.seek("earliest")
+    again = queue.get()
+    assert again is not None
+    assert again.offset == begins
+    for offset in range(begins):
+        with pytest.raises(OffsetOutOfRange, match="is archived, and a group is given what is in the log"):
+            queue.seek(offset=offset, partition=0)

@@ -230,7 +230,10 @@ class RemoteQueue:
         partition: int | None = None,
         priority: str | None = None,
     ) -> None:
-        """Let the group go on from elsewhere: "earliest", "latest", an offset, or a moment."""
+        """Let the group go on from elsewhere: "earliest", "latest", an offset, or a moment.
+
+        The earliest is the first in the log: raises OffsetOutOfRange, also for what is only archived.
+        """
         flow = self._calls.seek(
             to, offset=offset, timestamp=timestamp, partition=partition, priority=priority
         )

@@ -20,7 +20,6 @@ from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, Corruption, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
-from quivermq.spark.classic import context_of
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.archive_target import Target
 from quivermq.spark.jobs.archive_work import Copying, Merging, run
@@ -28,6 +27,7 @@ from quivermq.spark.jobs.where import AnyPath, where_of
 from quivermq.spark.place import Bounds, Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
+from quivermq.spark.spread import cores_of, results_of
 from quivermq.spark.topic_filter import check_named, topic_filter
 
 if TYPE_CHECKING:
@@ -167,13 +167,13 @@ class _Workers:
 
     @property
     def files_at_once(self) -> int:
-        return _FILES_A_CORE * context_of(self._session(), "archive").defaultParallelism
+        return _FILES_A_CORE * cores_of(self._session())
 
     def run(self, work: Work, description: str) -> list[list[ArchivedFile]]:
         """What each of them staged, in the same order."""
         spark = self._session()
         with watched(spark, self._progress, description), translated():
-            return context_of(spark, "archive").parallelize(work, len(work)).map(run).collect()
+            return results_of(spark, work, run)
 
     def _session(self) -> "SparkSession":
         self._spark = self._spark or session()

@@ -1,5 +1,6 @@
 """What one task of the archiver does, in whichever process: it stages files and tells of them."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
@@ -46,6 +47,6 @@ class Merging(NamedTuple):
         return [write_merged(disk, self.job, topic, self.lane, self.files)]
 
 
-def run(work: Copying | Merging) -> list[ArchivedFile]:
+def run(work: Copying | Merging) -> Iterator[list[ArchivedFile]]:
     """In an executor: do it."""
-    return work.run()
+    yield work.run()

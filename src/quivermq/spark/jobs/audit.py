@@ -1,16 +1,17 @@
 """Checking a whole store in parallel: every byte, every offset, and that nothing is there twice."""
 
+import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
-from quivermq.spark.classic import context_of
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.audit_archive import ArchiveTask, archived, examine_archived
@@ -37,15 +38,19 @@ from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.place import Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
+from quivermq.spark.spread import cores_of, results_of, spread
 from quivermq.spark.topic_filter import check_named, topic_filter
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 # Clocks are read once when an id is looked up and once when its message is appended.
 _WINDOW_SLACK_US = 1_000_000
 # What has this many repetitions has more, and a list of all of them helps nobody.
 _REPEATS_MAX = 1000
+_MARKS = "share long, marks binary"
+_REPEATS = "about long, repeat binary"
 
 Task = SegmentTask | LaneTask | ArchiveTask
 
@@ -181,22 +186,15 @@ def _logs(tasks: list[Task]) -> int:
 def _examine_all(
     spark: "SparkSession", store: _Store, deep: bool, progress: Progress | None
 ) -> list[Examined]:
-    bundles = bundled(
-        store.tasks, lambda task: task.size_bytes, context_of(spark, "audit").defaultParallelism
-    )
+    bundles = bundled(store.tasks, lambda task: task.size_bytes, cores_of(spark))
     with watched(spark, progress, "checking every frame"):
-        found: list[Examined] = _mapped(spark, bundles, partial(_examine, store.place, deep)).collect()
-    return found
+        return results_of(spark, bundles, partial(_examine, store.place, deep))
 
 
-def _mapped(spark: "SparkSession", bundles: list[Any], function: Callable[[Any], Iterator[Any]]) -> Any:
-    return context_of(spark, "audit").parallelize(bundles, max(1, len(bundles))).mapPartitions(function)
-
-
-def _examine(place: Place, deep: bool, bundles: Iterable[list[Task]]) -> Iterator[Examined]:
+def _examine(place: Place, deep: bool, tasks: list[Task]) -> Iterator[Examined]:
     """In an executor: what each task has seen."""
     with closing(place):
-        for task in chain.from_iterable(bundles):
+        for task in tasks:
             if isinstance(task, SegmentTask):
                 yield examine_segment(task, deep)
             elif isinstance(task, LaneTask):
@@ -219,15 +217,13 @@ def _find_repeats(
     abouts = [(kind, topic) for topic in topics for kind in ("dedup_id", "dead_letter")]
     windows = [_window_us(kind, store.windows_us.get(topic, 0)) for kind, topic in abouts]
     numbers = {about: number for number, about in enumerate(abouts)}
-    bundles = bundled(parts, lambda part: part.size_bytes, context_of(spark, "audit").defaultParallelism)
+    bundles = bundled(parts, lambda part: part.size_bytes, cores_of(spark))
     with watched(spark, progress, "looking for repetitions"):
-        found = (
-            _mapped(spark, bundles, partial(_mark, store.place, numbers))
-            .groupByKey(context_of(spark, "audit").defaultParallelism, int)
-            .mapPartitions(partial(_compare, windows))
-            .collect()
-        )
-    return [_finding(abouts[number], repeat) for number, repeat in found]
+        marks = spread(spark, bundles, partial(_mark, store.place, numbers), _MARKS)
+        assert marks is not None, "there are parts"
+        shares = marks.repartition("share").sortWithinPartitions("share")
+        found = shares.mapInArrow(partial(_compare, windows), _REPEATS).collect()
+    return [_finding(abouts[row.about], pickle.loads(row.repeat)) for row in found]
 
 
 def _marked_parts(
@@ -250,24 +246,31 @@ def _window_us(kind: str, window_us: int) -> int | None:
 
 
 def _mark(
-    place: Place, numbers: dict[tuple[str, str], int], bundles: Iterable[list[_MarkedPart]]
-) -> Iterator[tuple[int, bytes]]:
+    place: Place, numbers: dict[tuple[str, str], int], _: int, parts: list[_MarkedPart]
+) -> "Iterator[pa.RecordBatch]":
     """In an executor: marks, by the number of what they are about and their share."""
+    import pyarrow as pa
+
     with closing(place):
-        for part in chain.from_iterable(bundles):
+        for part in parts:
             make = id_marks if part.kind == "dedup_id" else dead_letter_marks
-            number = numbers[part.kind, part.lane.topic]
-            marks = make(place, part.lane, part.start, part.end)
-            yield from ((number * SHARES + share, blob) for share, blob in dealt(marks))
+            first = numbers[part.kind, part.lane.topic] * SHARES
+            for share, blob in dealt(make(place, part.lane, part.start, part.end)):
+                yield pa.record_batch({"share": [first + share], "marks": [blob]})
 
 
 def _compare(
-    windows_us: list[int | None], groups: Iterable[tuple[int, Iterable[bytes]]]
-) -> Iterator[tuple[int, Repeat]]:
-    """In an executor: which marks are there twice."""
-    for key, blobs in groups:
-        number = key // SHARES
-        yield from ((number, repeat) for repeat in repeats(blobs, windows_us[number])[:_REPEATS_MAX])
+    windows_us: list[int | None], batches: "Iterable[pa.RecordBatch]"
+) -> "Iterator[pa.RecordBatch]":
+    """In an executor: which marks of a share, whose rows follow each other, are there twice."""
+    import pyarrow as pa
+
+    rows = (row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
+    for share, of_share in groupby(rows, key=itemgetter(0)):
+        about = share // SHARES
+        found = repeats(map(itemgetter(1), of_share), windows_us[about])[:_REPEATS_MAX]
+        if found:
+            yield pa.record_batch({"about": [about] * len(found), "repeat": [*map(pickle.dumps, found)]})
 
 
 def _finding(about: tuple[str, str], repeat: Repeat) -> AuditFinding:

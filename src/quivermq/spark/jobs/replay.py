@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.classic import cores_of
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.ranges import Bound, Ranges, archive_options, find_ranges
 from quivermq.spark.jobs.state import fingerprint, held, remember, remembered, state_directory
@@ -19,6 +18,7 @@ from quivermq.spark.jobs.streaming import Standing, wait_for
 from quivermq.spark.jobs.where import AnyPath, where_of
 from quivermq.spark.progress import Progress
 from quivermq.spark.session import session
+from quivermq.spark.spread import cores_of
 from quivermq.topic.names import check_topic_name
 
 if TYPE_CHECKING:

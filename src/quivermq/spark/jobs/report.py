@@ -6,12 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.errors import InvalidRequest, OffsetOutOfRange, QuiverError, TopicNotFound
-from quivermq.spark.classic import context_of
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.audit_tasks import LaneTask, bundled, lane_tasks
@@ -24,6 +22,7 @@ from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.place import Lane, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
+from quivermq.spark.spread import cores_of, results_of
 from quivermq.spark.tables.rows import state_of
 from quivermq.spark.topic_filter import check_named, topic_filter
 
@@ -184,21 +183,15 @@ def _start(place: Place, lane: Lane, period: Period) -> int:
 def _counted(
     spark: "SparkSession", place: Place, tasks: list[Task], period: Period, progress: Progress | None
 ) -> list[Figures]:
-    context = context_of(spark, "report")
-    bundles: list[Any] = bundled(tasks, lambda task: task.size_bytes, context.defaultParallelism)
+    bundles = bundled(tasks, lambda task: task.size_bytes, cores_of(spark))
     with watched(spark, progress, "counting"):
-        counted: list[Figures] = (
-            context.parallelize(bundles, max(1, len(bundles)))
-            .mapPartitions(partial(_count, place, period))
-            .collect()
-        )
-    return counted
+        return results_of(spark, bundles, partial(_count, place, period))
 
 
-def _count(place: Place, period: Period, bundles: Iterable[list[Task]]) -> Iterator[Figures]:
+def _count(place: Place, period: Period, tasks: list[Task]) -> Iterator[Figures]:
     """In an executor: the figures of each task, or what kept it from having any."""
     with closing(place):
-        for task in chain.from_iterable(bundles):
+        for task in tasks:
             try:
                 yield from _figures(place, period, task)
             except OffsetOutOfRange:
