@@ -51,7 +51,7 @@ MADE = datetime(2026, 1, 31, 12, tzinfo=UTC)
 def counted(path: Path, period: Period = EVER) -> list[Figures]:
     place = DirectoryPlace(str(path))
     tasks, _ = _planned(place, place.topics(), period)
-    return list(_count(place, period, [tasks]))
+    return list(_count(place, period, tasks))
 
 
 def contents(path: Path, period: Period = EVER) -> ReportContents:
