@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import quivermq
 from quivermq.errors import Conflict
-from quivermq.spark import archive, audit, replay, report
+from quivermq.spark import archive, audit, replay, report, session
 from quivermq.spark.failures import translated
 from quivermq.spark.spread import cores_of, is_classic, results_of
 
@@ -65,14 +65,21 @@ def test_jobs_work_for_a_client(remote: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", ["spark", "remote"])
 def test_results_are_in_order_and_errors_are_ours(which: str, request: pytest.FixtureRequest) -> None:
-    session: SparkSession = request.getfixturevalue(which)
+    given: SparkSession = request.getfixturevalue(which)
 
     def twice(item: int) -> Iterator[int]:
         if item < 0:
             raise Conflict("it is negative")
         yield from (item, item)
 
-    assert results_of(session, [3, 1, 2], twice) == [3, 3, 1, 1, 2, 2]
-    assert results_of(session, [], twice) == []
+    assert results_of(given, [3, 1, 2], twice) == [3, 3, 1, 1, 2, 2]
+    assert results_of(given, [], twice) == []
     with pytest.raises(Conflict, match=r"^it is negative$"), translated():
-        results_of(session, [1, -1], twice)
+        results_of(given, [1, -1], twice)
+
+
+def test_a_client_that_runs_is_taken(remote: SparkSession) -> None:
+    assert session() is remote
+    assert session("sc://127.0.0.1") is remote
+    with pytest.raises(Conflict, match="a client of Spark Connect is running in this process"):
+        session("local[2]")

@@ -32,12 +32,10 @@ def main(given: dict[str, Any]) -> None:
 
 
 def start(master: str, conf: dict[str, str]) -> "SparkSession":
-    if master.startswith("sc://"):
-        from pyspark.sql import SparkSession
-
-        return SparkSession.builder.remote(master).getOrCreate()
     from quivermq.spark import session
 
+    if master.startswith("sc://"):
+        return session(master)
     spark = session(master, app="program", **FEW_ROWS | conf)
     # It has a group of its own.
     note_process(type(spark.sparkContext)._gateway.proc.pid)  # type: ignore[union-attr]

@@ -24,12 +24,16 @@ from quivermq.spark.shipping import (
     ship,
     with_archive_in_path,
 )
+from quivermq.spark.spread import is_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER_VARIABLE = "QUIVER_SPARK_MASTER"
 _PYTHON_SETTING = "spark.pyspark.python"
+# How the address of a server of Spark Connect begins, and the modules that its clients import.
+_CONNECT = "sc://"
+_CONNECT_NEEDS = ("grpc", "grpc_status", "zstandard")
 # What Spark starts where nobody says what.
 _SPARKS_CHOICE = "python3"
 
@@ -89,10 +93,10 @@ exec {python} "$@"
 def session(master: str | None = None, *, app: str = "quiver", **conf: str) -> "SparkSession":
     """The running Spark session, or a new one.
 
-    `master` is the cluster, or else $QUIVER_SPARK_MASTER, or else all cores of this machine. Further
-    settings are Spark's own: `session(**{"spark.driver.memory": "4g"})`. A running session is taken as it
-    is; raises Conflict when it has another master than the one asked for, NotFound when Spark or Java is
-    missing.
+    `master` is the cluster, or else $QUIVER_SPARK_MASTER, or else all cores of this machine. The address of
+    a server of Spark Connect, `sc://host:15002`, makes it a client of that. Further settings are Spark's
+    own: `session(**{"spark.driver.memory": "4g"})`. A running session is taken as it is; raises Conflict
+    when it has another master than the one asked for, NotFound when Spark or Java is missing.
     """
     check_installed()
     from pyspark.sql import SparkSession
@@ -105,6 +109,8 @@ def session(master: str | None = None, *, app: str = "quiver", **conf: str) -> "
                 running.conf.set(name, setting)
             return running
         master = master or os.environ.get(MASTER_VARIABLE) or "local[*]"
+        if master.startswith(_CONNECT):
+            return _client(master, conf)
         use_java()
         archive = _prepare_workers(master, conf)
         builder = SparkSession.builder.master(master).appName(app)
@@ -116,6 +122,22 @@ def session(master: str | None = None, *, app: str = "quiver", **conf: str) -> "
             ship(spark, archive)
         _quieten()
         return spark
+
+
+def _client(address: str, conf: Mapping[str, str]) -> "SparkSession":
+    """A session that a server of Spark Connect has. Raises NotFound without what its client needs."""
+    from pyspark.sql import SparkSession
+
+    if missing := [name for name in _CONNECT_NEEDS if find_spec(name) is None]:
+        raise NotFound(
+            f"a client of Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'"
+        )
+    builder = SparkSession.builder.remote(address)
+    for name, setting in conf.items():
+        builder = builder.config(name, setting)
+    spark = builder.getOrCreate()
+    _quieten()
+    return spark
 
 
 def _quieten() -> None:
@@ -172,7 +194,14 @@ def running_session() -> "SparkSession | None":
 
 
 def _check_master(running: "SparkSession", master: str | None) -> None:
-    if master is not None and running.sparkContext.master != master:
+    if master is None:
+        return
+    if not is_classic(running):
+        if not master.startswith(_CONNECT):
+            raise Conflict(
+                f"a client of Spark Connect is running in this process: stop it before asking for {master}"
+            )
+    elif running.sparkContext.master != master:
         raise Conflict(
             f"a Spark session with the master {running.sparkContext.master} is running in this process:"
             f" stop it before asking for {master}"

@@ -86,3 +86,10 @@ def test_no_warehouse_is_made_where_somebody_works(tmp_path: Path, monkeypatch: 
     expected = (tmp_path / "quiver" / "warehouse").as_uri()
     assert settings_for("local", {})["spark.sql.warehouse.dir"] == expected
     assert settings_for("local", {"spark.sql.warehouse.dir": "/x"})["spark.sql.warehouse.dir"] == "/x"
+
+
+def test_a_client_without_its_packages_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules[session_function.__module__]
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "grpc_status" else name)
+    with pytest.raises(NotFound, match=r"needs grpc_status: pip install 'pyspark\[connect\]'"):
+        session_function("sc://127.0.0.1:1")
