@@ -51,15 +51,13 @@ def test_jobs_work_for_a_client(remote: SparkSession, tmp_path: Path) -> None:
     counted = report(data, to=page, spark=remote, progress=tell)
     assert (counted.messages, counted.dead_letters, counted.unreadable) == (MESSAGES + 2, 2, 0)
     assert "<html" in page.read_text()
-    archived = archive(data, topics="orders", age=0, spark=remote, progress=tell)
-    assert (archived.messages, archived.problems) == (MESSAGES, ())
+    archived = archive(data, age=0, spark=remote, progress=tell)
+    assert (archived.messages, archived.problems) == (MESSAGES + 2, ())
     assert audit(data, spark=remote, progress=tell).is_sound
     assert replay(["orders"], "copy", path=data, spark=remote, progress=tell).read == MESSAGES
     with quivermq.open(data) as mq:
         assert len(mq.queue("copy").read(limit=100)) == MESSAGES
     # Spark tells from time to time, so of a job that is quick enough it may never tell.
-    names = {"checking every frame", "looking for repetitions", "counting", "archiving orders", "replaying"}
-    assert {description for description, _, _ in told} <= names
     assert all(total is not None and 0 <= done <= total for _, done, total in told)
 
 
