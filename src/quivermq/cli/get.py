@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from quivermq.cli.durations import parse_seconds
+from quivermq.cli.handover import Handover, handing_over
 from quivermq.cli.messages import DELIVERED
-from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, writer
+from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, encoder
 from quivermq.cli.output import say
 from quivermq.cli.patience import Patience
 from quivermq.cli.place import (
@@ -30,8 +31,6 @@ from quivermq.errors import InvalidRequest, LeaseExpired, NotFound, QuiverError,
 from quivermq.topic.names import is_pattern
 
 _FOREVER = "forever"
-# So many are written, and then are done with, or go back when the output is closed: better few than many.
-_WRITE_MESSAGES = 10
 # How long it may take to notice that nobody reads the output any more.
 _TURN_SECONDS = 1.0
 
@@ -50,7 +49,7 @@ def command(
     ack: Annotated[
         bool,
         typer.Option(
-            help="Whether messages are done with once they are written. Without, they stay leased, and"
+            help="Whether messages are done with once they are read. Without, they stay leased, and"
             " come again unless somebody settles them by their receipt."
         ),
     ] = True,
@@ -75,17 +74,17 @@ def command(
 ) -> None:
     """Take messages and write them to standard output. TOPIC may be a pattern, such as `events.*`.
 
-    A message is acknowledged after it was written and flushed. When the output is closed, or the command
-    stopped, those that were not written are released: they come again at once, and no attempt counts. What
-    the next program has not read from the pipe yet counts as written. With `--wait`, a broker that is
-    started again is waited for.
+    A message is acknowledged after the next program has read it from the pipe, on Linux, and otherwise
+    after it was written and flushed. When the output is closed, or the command stopped, all others are
+    released: they come again at once, and no attempt counts. So `get --all | head -1` takes one message.
+    With `--wait`, a broker that is started again is waited for.
     """
     if everything and count != 1:
         raise InvalidRequest("--all has no --count: give one of them")
     timeout = _timeout(wait)
     lease_seconds = None if lease is None else parse_seconds(lease)
-    write = writer(Format.ndjson if as_json else shape, DELIVERED)
-    with stopping_orderly(), open_queue(data, server) as mq:
+    encode = encoder(Format.ndjson if as_json else shape, DELIVERED)
+    with stopping_orderly(), open_queue(data, server) as mq, handing_over() as handover:
         _check_topic(mq, topic, is_waited_for=timeout != 0)
         queue = mq.queue(topic, group)
         written = 0
@@ -98,7 +97,8 @@ def command(
                 release_quietly(queue.release, taken)
                 raise
             with _renewed(queue, taken, seconds):
-                _deliver(queue, taken, write, ack=partial(_ack, queue, patience, timeout) if ack else None)
+                settle = partial(_ack, queue, patience, timeout) if ack else _keep
+                _deliver(queue, taken, handover, encode, settle)
             written += len(taken)
     if fail_empty and not written:
         raise NotFound(f"there is no message for the group {group} in {topic}")
@@ -177,7 +177,7 @@ def _renewed(queue: AnyQueue, batch: list[Delivery], lease: float) -> Iterator[N
         while not ended.wait(lease / 3):
             # What this cannot say here, the ack will: the messages come again, or the broker is gone.
             with suppress(QuiverError):
-                queue.extend(batch, lease)
+                queue.extend([message for message in batch if not message.is_settled], lease)
 
     thread = threading.Thread(target=renew, name="quiver-renewal", daemon=True)
     thread.start()
@@ -191,22 +191,37 @@ def _renewed(queue: AnyQueue, batch: list[Delivery], lease: float) -> Iterator[N
 def _deliver(
     queue: AnyQueue,
     batch: list[Delivery],
-    write: Callable[[list[Delivery]], None],
-    *,
-    ack: Callable[[list[Delivery]], None] | None,
+    handover: Handover,
+    encode: Callable[[list[Delivery]], bytes],
+    ack: Callable[[list[Delivery]], None],
 ) -> None:
-    written = 0
+    """Hand the messages over, ack what was taken, and release the rest if it ends before all were."""
+    taken = acked = 0
+
+    def settle() -> None:
+        nonlocal acked
+        done, acked = batch[acked:taken], taken
+        if done:
+            ack(done)
+
+    part: list[Delivery] = []
     try:
-        for start in range(0, len(batch), _WRITE_MESSAGES):
-            write(batch[start : start + _WRITE_MESSAGES])
-            written = min(start + _WRITE_MESSAGES, len(batch))
+        while taken < len(batch):
+            part = batch[taken : taken + handover.step]
+            # Who is slow may be so for long: what it has taken already is done with meanwhile.
+            handover.give(part, encode(part), settle)
+            taken, part = taken + len(part), []
     except BaseException:
-        release_quietly(queue.release, batch[written:])
-        if ack is not None and written:
-            ack(batch[:written])
+        if handover.is_taken(part):
+            taken += len(part)
+        release_quietly(queue.release, batch[taken:])
+        settle()
         raise
-    if ack is not None:
-        ack(batch)
+    settle()
+
+
+def _keep(taken: list[Delivery]) -> None:
+    """Leave the messages leased."""
 
 
 def _ack(queue: AnyQueue, patience: Patience, timeout: float | None, written: list[Delivery]) -> None:

@@ -34,25 +34,34 @@ NdjsonOption = Annotated[bool, typer.Option("--json", help="The same as `--forma
 _ENDS = {Format.value: b"\n", Format.null: b"\0", Format.raw: b""}
 
 
-def writer(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], None]:
-    """A function that writes messages and returns once the other side of the pipe has them.
-
-    It raises BrokenPipeError when nobody reads any more. `names` are the attributes that JSON tells.
-    """
+def encoder(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], bytes]:
+    """A function that turns messages into what is written. `names` are the attributes that JSON tells."""
     told = tuple(names)
 
-    def write(messages: Iterable[Any]) -> None:
+    def encode(messages: Iterable[Any]) -> bytes:
         if shape is Format.ndjson:
-            lines = (_line(message_as_json(message, told)) for message in messages)
-            _write_all(b"".join(lines))
-        else:
-            end = _ENDS[shape]
-            _write_all(b"".join([message.value + end for message in messages]))
+            return b"".join([_line(message_as_json(message, told)) for message in messages])
+        end = _ENDS[shape]
+        return b"".join([message.value + end for message in messages])
+
+    return encode
+
+
+def writer(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], None]:
+    """A function that writes messages and returns once they are flushed.
+
+    It raises BrokenPipeError when nobody reads any more.
+    """
+    encode = encoder(shape, names)
+
+    def write(messages: Iterable[Any]) -> None:
+        write_all(encode(messages))
 
     return write
 
 
-def _write_all(data: bytes) -> None:
+def write_all(data: bytes) -> None:
+    """Write to standard output and flush it."""
     # Without a buffer, as with PYTHONUNBUFFERED, a write may take a part and say so. What is left out would
     # be acked all the same.
     rest = memoryview(data)

@@ -1,12 +1,13 @@
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command_inside import Ran, quiver
 
 import quivermq
-from quivermq.cli import get as module
+from quivermq.cli.handover import FileHandover
 
 
 @pytest.fixture
@@ -123,15 +124,15 @@ def test_without_an_ack_messages_stay_leased(data: Path) -> None:
 def test_what_could_not_be_written_goes_back(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
 
-    def write(messages: list[quivermq.Delivery]) -> None:
+    def give(self: FileHandover, what: object, data: bytes, _: Callable[[], None]) -> None:
         if written:
             raise KeyboardInterrupt
-        written.extend(message.value for message in messages)
+        written.append(data)
 
-    monkeypatch.setattr(module, "writer", lambda *_: write)
-    monkeypatch.setattr(module, "_WRITE_MESSAGES", 1)
+    monkeypatch.setattr(FileHandover, "give", give)
+    monkeypatch.setattr(FileHandover, "step", 1)
     ran = get(data, "--all")
-    assert (ran.code, written) == (130, [b"tea"])
+    assert (ran.code, written) == (130, [b"tea\n"])
     monkeypatch.undo()
     assert get(data, "--all").out == b"coffee\nmilk\n"
 
@@ -144,21 +145,21 @@ def test_leases_are_renewed_while_the_output_is_slow(data: Path, monkeypatch: py
         extend(queue, held, seconds)
         renewed.set()
 
-    def write(messages: list[quivermq.Delivery]) -> None:
+    def give(*_: object) -> None:
         assert renewed.wait(30)
 
     monkeypatch.setattr(quivermq.Queue, "extend", count)
-    monkeypatch.setattr(module, "writer", lambda *_: write)
+    monkeypatch.setattr(FileHandover, "give", give)
     assert get(data, "--all", "--lease", "3s") == (0, b"", "")
     assert stats(data).backlog == 0
 
 
 def test_a_message_that_was_written_too_late_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(messages: list[quivermq.Delivery]) -> None:
-        for message in messages:
+    def give(self: FileHandover, what: list[quivermq.Delivery], *_: object) -> None:
+        for message in what:
             message.nack(delay=0)
 
-    monkeypatch.setattr(module, "writer", lambda *_: write)
+    monkeypatch.setattr(FileHandover, "give", give)
     ran = get(data)
     assert ran.code == 0
     assert "will come again: use --lease" in ran.err
