@@ -163,3 +163,40 @@ def test_what_only_the_queue_says_of_a_frame_is_refused(mq: Any, flags: int) -> 
     with pytest.raises(quivermq.InvalidFrame):
         mq.queue("orders.dlq").put_frame(forged)
     assert mq.queue("orders.dlq").dead_letters() == []
+
+
+def test_no_dead_letter_is_compacted_away(mq: Any) -> None:
+    mq.create_topic("orders")
+    kill(mq, "orders", 0)
+    # By name and with the reason, and nobody is sent from one refusal to the next.
+    for change in (mq.alter_topic, lambda name, **given: mq.create_topic("parcels.dlq", **given)):
+        with pytest.raises(quivermq.InvalidSettings, match="each of them is kept, whatever its key"):
+            change("orders.dlq", cleanup="compact")
+    frame = bytes(encode([b"x"], timestamp=1))
+    with pytest.raises(
+        quivermq.InvalidRequest, match="orders.dlq holds dead letters: each of them is kept"
+    ):
+        mq.replace_segment("orders.dlq", 0, 0, frame, expected="1-00000000")
+
+
+def test_dead_letters_of_another_queue_are_adopted(mq: Any) -> None:
+    mq.create_topic("orders", partitions=2)
+    told = {"quiver-dlq-topic": b"secret", "quiver-dlq-reason": b"broken", "quiver-dlq-group": b"billing"}
+    frame = bytes(encode([b"a", b"b"], headers=[told] * 2, timestamp=1))
+    for name, offset in (("orders", 0), ("orders.dlq", 2)):
+        put = mq.adopt_dead_letters(name, frame, partition=1, priority="high")
+        assert (put.topic, put.partition, put.priority, put.offset) == ("orders.dlq", 1, "high", offset)
+    letters = mq.queue("orders").dead_letters()
+    # Which topic they are dead letters of follows from where they are.
+    assert [(each.value, each.topic, each.reason, each.by_hand) for each in letters] == [
+        (value, "orders", "broken", False) for value in (b"a", b"b", b"a", b"b")
+    ]
+    with pytest.raises(quivermq.InvalidRequest):
+        mq.adopt_dead_letters("orders", frame, partition=7)
+    with pytest.raises(quivermq.InvalidRequest):
+        mq.adopt_dead_letters("orders", frame, priority="urgent")
+    with pytest.raises(quivermq.InvalidFrame):
+        mq.adopt_dead_letters("orders", b"nonsense" * 20)
+    with pytest.raises(quivermq.InvalidName):
+        mq.adopt_dead_letters("a/b", frame)
+    assert mq.queue("orders").redrive() == 4

@@ -222,6 +222,8 @@ class Hosted:
     ) -> Replaced:
         """Put other frames in the place of those of a sealed segment."""
         self._check_usable()
+        if self.origin is not None:
+            raise InvalidRequest(f"{self.name} holds dead letters: each of them is kept, whatever its key")
         if self.settings.cleanup != "compact":
             raise InvalidRequest(
                 f"{self.name} has cleanup={self.settings.cleanup}, so nothing is taken out of it:"

@@ -89,9 +89,10 @@ def dead_letter_settings(
     made = (source or TopicSettings()).of_dead_letters(own)
     for name in settled_by_origin():
         if name in given and getattr(own, name) != getattr(made, name):
-            raise InvalidSettings(
-                name,
-                f"cannot be set for dead letters: set dead_letter_retention_ms of {origin}",
-                origin="arguments",
+            reason = (
+                "each of them is kept, whatever its key"
+                if name == "cleanup"
+                else f"set dead_letter_retention_ms of {origin}"
             )
+            raise InvalidSettings(name, f"cannot be set for dead letters: {reason}", origin="arguments")
     return made

@@ -41,7 +41,7 @@ from quivermq.log import Replaced, Report
 from quivermq.settings import ClientSettings, CodecName, Durability, Settings
 from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.incoming import Period
-from quivermq.topic.put import ProducerState
+from quivermq.topic.put import ProducerState, Put
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -162,6 +162,17 @@ class AsyncConnection:
         TopicNotFound, InvalidRequest, OffsetOutOfRange.
         """
         return cast(int, await self.source.call("adopt_ids", topic, adopted))
+
+    async def adopt_dead_letters(
+        self, topic: str, frame: Buffer, *, partition: int = 0, priority: str = "normal"
+    ) -> Put:
+        """Append a frame of messages that another queue gave up to the dead letters of a topic.
+
+        What their `quiver-dlq-` headers tell is believed, but for the topic. They are on stable storage on
+        return; a producer may repeat a frame. Raises InvalidRequest, InvalidFrame.
+        """
+        arguments = {"partition": partition, "priority": priority}
+        return cast(Put, await self.source.call("adopt_dead_letters", topic, frame, **arguments))
 
     async def replace_segment(
         self,

@@ -36,7 +36,7 @@ from quivermq.reentry import is_inside, soon
 from quivermq.settings import ClientSettings, CodecName, Durability
 from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.incoming import Period
-from quivermq.topic.put import ProducerState
+from quivermq.topic.put import ProducerState, Put
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -164,6 +164,17 @@ class Connection:
         TopicNotFound, InvalidRequest, OffsetOutOfRange.
         """
         return self.shell.run(self.calls.adopt_ids(topic, adopted))
+
+    def adopt_dead_letters(
+        self, topic: str, frame: Buffer, *, partition: int = 0, priority: str = "normal"
+    ) -> Put:
+        """Append a frame of messages that another queue gave up to the dead letters of a topic.
+
+        What their `quiver-dlq-` headers tell is believed, but for the topic. They are on stable storage on
+        return; a producer may repeat a frame. Raises InvalidRequest, InvalidFrame.
+        """
+        flow = self.calls.adopt_dead_letters(topic, frame, partition=partition, priority=priority)
+        return self.shell.run(flow)
 
     def replace_segment(
         self,
