@@ -9,6 +9,7 @@ from typing import Protocol
 
 from quivermq.clock import Clock
 from quivermq.errors import Closing, QuiverError
+from quivermq.helping import Condition, Helper
 
 logger = logging.getLogger(__name__)
 
@@ -30,30 +31,26 @@ class Flusher:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._condition = threading.Condition()
+        self._condition = Condition()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._number = count()
-        self._thread: threading.Thread | None = None
+        self._thread = Helper(self._run, "quiver-flusher")
         self._is_closed = False
 
     def schedule(self, after_s: float, call: Callable[[], None]) -> None:
-        with self._condition:
+        with self._condition.lock:
             if self._is_closed:
                 return
             heapq.heappush(self._due, (self._clock.monotonic() + after_s, next(self._number), call))
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="quiver-flusher", daemon=True)
-                thread.start()
-                self._thread = thread
-            elif self._due[0][2] is call:
+            self._thread.start()
+            if self._due[0][2] is call:
                 self._condition.notify()
 
     def close(self) -> None:
-        with self._condition:
+        with self._condition.lock:
             self._is_closed = True
             self._condition.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         while (call := self._wait()) is not None:
@@ -70,7 +67,7 @@ class Flusher:
                 logger.exception("background write failed")
 
     def _wait(self) -> Callable[[], None] | None:
-        with self._condition:
+        with self._condition.lock:
             while not self._is_closed:
                 if not self._due:
                     self._condition.wait()

@@ -1,7 +1,6 @@
 """A member of a group: what it commits, and how it gets, gives up and loses partitions."""
 
 import json
-import threading
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import Closing, Fenced
 from quivermq.group.assignment import TopicPartition
+from quivermq.helping import Condition
 
 ZERO, OTHER = TopicPartition("orders", 0), TopicPartition("other", 0)
 JOINED = answer({"member_id": "m", "generation": 1})
@@ -30,7 +30,7 @@ class Member:
         self.tenures: list[Tenure] = []
         wish = ConsumerOptions(["orders", "other"], "billing", **options)
         calls = TopicCalls(Retry(0), ManualClock())
-        self.membership = Membership(calls, wish, threading.Condition(), self.tenures.append)
+        self.membership = Membership(calls, wish, Condition(), self.tenures.append)
 
     def rebalance(self, *replies: Reply) -> list[str]:
         """What it asked for, of replies one after the other."""

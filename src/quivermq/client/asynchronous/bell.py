@@ -2,20 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from contextlib import nullcontext
 
 
 class Bell:
-    """Wakes every task that waits. Its `with` guards nothing: in one event loop there is no need."""
+    """Wakes every task that waits. Its lock guards nothing: in one event loop there is no need."""
 
     def __init__(self) -> None:
+        self.lock = nullcontext()
         self._rung = asyncio.Event()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
     def notify_all(self) -> None:
         """Wake those who wait now."""

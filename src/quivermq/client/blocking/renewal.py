@@ -10,6 +10,7 @@ from quivermq.client.core.renewing import Renewal, by_queue
 from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.giving_back import release_quietly
+from quivermq.helping import Condition, Helper
 from quivermq.reentry import entered
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ class Renewer:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._condition = threading.Condition()
+        self._condition = Condition()
         self._holding: Holding[Due] = Holding()
-        self._thread: threading.Thread | None = None
+        self._thread = Helper(self._run, "quiver-renewal")
         self._is_closed = False
         # When the thread looks again, None while it does not.
         self._wakes_at: float | None = None
@@ -47,26 +48,25 @@ class Renewer:
 
     @entered
     def _add(self, name: Hashable, item: Due, period_s: float) -> None:
-        with self._condition:
+        with self._condition.lock:
             now = self._clock.monotonic()
             self._holding.hold(name, item, period_s, now)
-            if self._thread is None and not self._is_closed:
-                self._thread = threading.Thread(target=self._run, name="quiver-renewal", daemon=True)
+            if not self._is_closed:
                 self._thread.start()
-            elif self._wakes_at is None or now + period_s < self._wakes_at:
+            if self._wakes_at is None or now + period_s < self._wakes_at:
                 # Not otherwise: for most messages, whose handlers are quick, the thread sleeps on.
-                self._wakes_at = now + period_s
                 self._condition.notify()
+                self._wakes_at = now + period_s
 
     @entered
     def release(self, name: Hashable) -> None:
         """Let the lease run out when it does."""
-        with self._condition:
+        with self._condition.lock:
             self._holding.release(name)
 
     def give_back(self) -> None:
         """Release every message that is held by itself: nobody can settle it any more."""
-        with self._condition:
+        with self._condition.lock:
             held = self._holding.items()
         for name, renewal in held:
             if isinstance(renewal, Renewal) and isinstance(name, Delivery):
@@ -77,11 +77,10 @@ class Renewer:
 
     def close(self) -> None:
         """Renew nothing any more. Returns once the thread has ended."""
-        with self._condition:
+        with self._condition.lock:
             self._is_closed = True
             self._condition.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         while (due := self._wait()) is not None:
@@ -92,7 +91,7 @@ class Renewer:
                     act()
 
     def _wait(self) -> list[Due] | None:
-        with self._condition:
+        with self._condition.lock:
             while not self._is_closed:
                 now = self._clock.monotonic()
                 if due := self._holding.take_due(now):

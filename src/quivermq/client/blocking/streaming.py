@@ -13,6 +13,7 @@ from quivermq.client.core.window import TELL_S, Batch, Window
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.giving_back import release_quietly
 from quivermq.errors import Closing, QuiverError
+from quivermq.helping import Condition, Helper
 from quivermq.reentry import holding, soon
 from quivermq.topic.incoming import Period
 
@@ -45,7 +46,7 @@ class Stream:
         self._timeout = timeout
         self._lease = lease
         self._window: Window[Delivery] = Window(prefetch)
-        self._changed = threading.Condition()
+        self._changed = Condition()
         # Acks go one after the other, so that whoever waits for this lock knows that none is on its way.
         # Reentrant, because a generator that was forgotten is closed by whichever thread collects it.
         self._telling = threading.RLock()
@@ -57,7 +58,7 @@ class Stream:
         self._is_watched = False
         self._is_closed = False
         self._error: Exception | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = Helper(self._work, "quiver-stream")
 
     def messages(self) -> Generator[Delivery, None, None]:
         """One message after the other. Whatever ends it, nothing is held when it has ended."""
@@ -82,7 +83,7 @@ class Stream:
     def _next(self) -> Batch[Delivery] | None:
         # A signal handler that closes the connection has to wait for it: the threads want the same locks.
         with holding():
-            with self._changed:
+            with self._changed.lock:
                 batch = self._window.begin()
                 while batch is None and self._is_fetching and self._error is None:
                     self._changed.wait()
@@ -95,23 +96,22 @@ class Stream:
         self._connection.renewer.release(self)
         self._is_watched = False
         self.tell()
-        with self._changed:
+        with self._changed.lock:
             self._check()
         part = self._window.part
         received = self._connection.shell.run(self._calls.receive(part, self._timeout, self._lease))
-        with self._changed:
+        with self._changed.lock:
             self._take_in(received, part)
             batch = self._window.begin()
         return None if batch is None else self._begun(batch)
 
     def _begun(self, batch: Batch[Delivery]) -> Batch[Delivery]:
         """Let the others know that the loop is busy."""
-        with self._changed:
+        with self._changed.lock:
             self._to_fetch = self._window.wanted()
             self._is_fetching = self._to_fetch > 0
             self._is_to_tell = self._is_fetching
-            if self._thread is None and self._is_fetching:
-                self._thread = threading.Thread(target=self._work, name="quiver-stream", daemon=True)
+            if self._is_fetching:
                 self._thread.start()
             self._changed.notify_all()
             # Under the lock, because a renewal wants them as well.
@@ -144,7 +144,7 @@ class Stream:
 
     def _held_of(self, topic: str) -> Callable[[], list[Delivery]]:
         def find() -> list[Delivery]:
-            with self._changed:
+            with self._changed.lock:
                 return [message for message in self._window.rest() if message.topic == topic]
 
         return find
@@ -152,7 +152,7 @@ class Stream:
     def tell(self) -> None:
         """Acknowledge what the loop got past. What goes wrong, the loop hears."""
         with self._telling:
-            with self._changed:
+            with self._changed.lock:
                 passed = self._window.take_passed()
             if not passed:
                 return
@@ -162,7 +162,7 @@ class Stream:
                 self._note(error)
 
     def _note(self, error: Exception) -> None:
-        with self._changed:
+        with self._changed.lock:
             self._error = self._error or error
             self._is_fetching = False
             self._changed.notify_all()
@@ -172,7 +172,7 @@ class Stream:
     def _work(self) -> None:
         """Acknowledge and fetch, and never wait for messages: then it would be hard to stop."""
         while True:
-            with self._changed:
+            with self._changed.lock:
                 self._changed.wait_for(lambda: self._is_closed or self._is_to_tell or self._to_fetch)
                 if self._is_closed:
                     return
@@ -187,7 +187,7 @@ class Stream:
         except Exception as error:
             self._note(error)
             return
-        with self._changed:
+        with self._changed.lock:
             self._take_in(received, wanted)
             self._is_fetching = False
             self._changed.notify_all()
@@ -204,15 +204,14 @@ class Stream:
             self._end_all(is_whole=is_whole, is_loop=is_loop)
 
     def _end_all(self, *, is_whole: bool, is_loop: bool) -> None:
-        with self._changed:
+        with self._changed.lock:
             self._is_closed = True
             self._changed.notify_all()
         for name in (self, *((self, topic) for topic in self._leases_s)):
             self._connection.renewer.release(name)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
         self.tell()
-        with self._changed:
+        with self._changed.lock:
             rest = self._window.rest()
         if is_loop:
             release_quietly(self._queue.release, rest)

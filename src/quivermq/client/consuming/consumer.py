@@ -1,6 +1,5 @@
 """What `Connection.consumer` returns: a member of a group that reads partitions of its own, in order."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Self
@@ -13,6 +12,7 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.engine.looking import StoredMessage
 from quivermq.errors import Closing
 from quivermq.group.assignment import TopicPartition
+from quivermq.helping import Condition, Flag, Helper
 from quivermq.reentry import entered, entering, is_inside, soon
 from quivermq.topic.incoming import Period, check_number, seconds_of
 
@@ -32,16 +32,16 @@ class RemoteConsumer:
         self.topics = options.topics
         self.group = options.group
         self._run = shell.run
-        self._condition = threading.Condition()
-        self._closed = threading.Event()
+        self._condition = Condition()
+        self._closed = Flag()
         self._is_ending = False
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Helper] = []
         self._membership = Membership(calls, options, self._condition, self._start_fetching)
         self._start(self._beat, "quiver-heartbeat")
 
     def _start(self, work: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=work, name=name, daemon=True)
-        self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
+        thread = Helper(work, name)
+        self._threads = [each for each in self._threads if not each.is_over()] + [thread]
         thread.start()
 
     # Messages.
@@ -63,7 +63,7 @@ class RemoteConsumer:
         while True:
             if not self._run(membership.rebalance()):
                 self._closed.wait(PAUSE_S)
-            with entering(), self._condition:
+            with entering(), self._condition.lock:
                 messages = membership.take(count)
                 left = end - membership.clock.monotonic()
                 if messages or left <= 0:
@@ -126,7 +126,7 @@ class RemoteConsumer:
                     self._closed.wait(PAUSE_S)
 
     def _wait_for_room(self, tenure: Tenure) -> bool:
-        with self._condition:
+        with self._condition.lock:
             while not self._closed.is_set() and self._membership.reads(tenure):
                 if self._membership.has_room(tenure.partition):
                     return True
@@ -156,7 +156,7 @@ class RemoteConsumer:
         self._closed.set()
         with suppress(Closing):
             self._run(self._membership.leave())
-        with entering(), self._condition:
+        with entering(), self._condition.lock:
             self._condition.notify_all()
         for thread in self._threads:
             thread.join()

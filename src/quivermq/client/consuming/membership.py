@@ -5,7 +5,7 @@ A shell runs the flows, one that reads ahead for each partition, and waits where
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import product
 from typing import Any, Protocol
 
@@ -41,11 +41,10 @@ _UNUSED = Bounds(None, 0, 0)
 
 
 class Guard(Protocol):
-    """What guards the state, and wakes those who wait for it to change."""
+    """What guards the state, by its lock, and wakes those who wait for it to change."""
 
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *error: Any) -> Any: ...
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
 
     def notify_all(self) -> None: ...
 
@@ -86,7 +85,7 @@ class Membership:
 
     def finish(self) -> None:
         """Everything that was taken is finished."""
-        with self._guard:
+        with self._guard.lock:
             self._reading.finish()
 
     # Positions.
@@ -94,20 +93,20 @@ class Membership:
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that it has now."""
-        with self._guard:
+        with self._guard.lock:
             return sorted(self._reading.partitions)
 
     def position(self, topic: str, partition: int, priority: str) -> int:
         """The next offset that is returned of a lane. Raises InvalidRequest."""
         place = self._place(topic, partition, priority)
-        with self._guard:
+        with self._guard.lock:
             return self._reading.position(place)
 
     def seek(self, topic: str, partition: int, offset: int, priority: str) -> None:
         """Go on from elsewhere in a lane. Raises InvalidRequest."""
         check_number("offset", offset, 0, OFFSET_MAX)
         place = self._place(topic, partition, priority)
-        with self._guard:
+        with self._guard.lock:
             self._reading.seek(place, offset)
             self._guard.notify_all()
 
@@ -126,7 +125,7 @@ class Membership:
                 bounds = yield from self._calls.offsets(topic)
             for place, each in bounds.items():
                 if place.owner in found:
-                    with self._guard, suppress(KeyError):
+                    with self._guard.lock, suppress(KeyError):
                         found[place.owner] += max(0, each.end - self._reading.position(place))
         return found
 
@@ -134,7 +133,7 @@ class Membership:
 
     def commit(self, partitions: Iterable[TopicPartition] | None = None) -> Flow[None]:
         """Let the group go on behind what is finished. Raises Fenced."""
-        with self._guard:
+        with self._guard.lock:
             positions = self._reading.uncommitted(partitions)
             member = self.member
         if not positions or member is None:
@@ -149,10 +148,10 @@ class Membership:
         try:
             yield from self._calls.commit(positions, member_id, generation)
         except Fenced:
-            with self._guard:
+            with self._guard.lock:
                 self.is_to_sync = True
             raise
-        with self._guard:
+        with self._guard.lock:
             self._reading.committed(positions)
 
     def _commit_apart(self, positions: Mapping[Place, int], member_id: str, generation: int) -> Flow[None]:
@@ -166,7 +165,7 @@ class Membership:
                     self._sync_soon()
 
     def _sync_soon(self) -> None:
-        with self._guard:
+        with self._guard.lock:
             self.is_to_sync = True
             self._guard.notify_all()
 
@@ -213,7 +212,7 @@ class Membership:
         member = yield from self._calls.join(
             self.options.topics, self.options.strategy, self.options.session_timeout_ms
         )
-        with self._guard:
+        with self._guard.lock:
             if not self._is_closed:
                 self.member = member
                 return member
@@ -232,7 +231,7 @@ class Membership:
     def _sync(self, member_id: str, generation: int) -> Flow[None]:
         had = self._reading.partitions
         synced = yield from self._calls.sync(member_id, generation, had)
-        with self._guard:
+        with self._guard.lock:
             self._check_open()
             self.member = (member_id, synced.generation)
             # From here on the heartbeat says when there is a reason to come back.
@@ -254,7 +253,7 @@ class Membership:
                 bounds |= yield from self._calls.offsets(topic)
         positions = {place: self._begin(found) for place, found in bounds.items()}
         committed = self._committed(partitions, bounds)
-        with self._guard:
+        with self._guard.lock:
             self._check_open()
             tenures = [self._reading.add(each, positions, committed) for each in sorted(partitions)]
         for tenure in tenures:
@@ -294,7 +293,7 @@ class Membership:
 
     def _lose_all(self) -> Flow[None]:
         """The group went on without it. For a last commit it is too late."""
-        with self._guard:
+        with self._guard.lock:
             lost = self._reading.partitions
             # Before anything of the user's is called: whatever that raises, the next poll joins again.
             self.member, self.is_to_sync = None, True
@@ -307,7 +306,7 @@ class Membership:
             yield Act(lambda: on_revoked(sorted(partitions)))
 
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
-        with self._guard:
+        with self._guard.lock:
             self._reading.remove(partitions)
             self._guard.notify_all()
 
@@ -329,7 +328,7 @@ class Membership:
 
     def beat(self) -> Flow[None]:
         """Say that it lives, and hear whether there is a reason to sync. Raises Closing."""
-        with self._guard:
+        with self._guard.lock:
             member = self.member
         if member is None:
             return
@@ -348,7 +347,7 @@ class Membership:
 
     def leave(self) -> Flow[None]:
         """Go at once, if somebody hears it."""
-        with self._guard:
+        with self._guard.lock:
             self._is_closed = True
             member, self.member = self.member, None
             self._guard.notify_all()
@@ -388,7 +387,7 @@ class Membership:
         return True
 
     def _fetch_lane(self, place: Place, wait_s: float) -> Flow[bool]:
-        with self._guard:
+        with self._guard.lock:
             wish = self._reading.wish(place)
         if wish is None:
             return False
@@ -397,7 +396,7 @@ class Membership:
         except OffsetOutOfRange as error:
             self._reset_lane(place, wish, error)
             return False
-        with self._guard:
+        with self._guard.lock:
             has_more = self._reading.fetched(place, wish, page)
             if has_more:
                 self._guard.notify_all()
@@ -406,7 +405,7 @@ class Membership:
     def _reset_lane(self, place: Place, wish: Wish, error: OffsetOutOfRange) -> None:
         """Go on elsewhere, because retention took the place where this was, or a seek missed the log."""
         reset = self.options.reset
-        with self._guard:
+        with self._guard.lock:
             if self._reading.wish(place) != wish:
                 # Meanwhile it was given up, or told to go elsewhere.
                 return

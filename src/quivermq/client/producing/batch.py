@@ -1,10 +1,10 @@
 """Messages of one lane on their way into a frame, and what their sender can ask about them."""
 
-import threading
 from collections.abc import Mapping, Sequence
 
 from quivermq.errors import QuiverError, Unavailable
 from quivermq.frame import AnyCodec, Producer, encode
+from quivermq.helping import Condition
 from quivermq.reentry import entered
 from quivermq.topic.incoming import Period, seconds_of
 from quivermq.topic.put import Put
@@ -69,7 +69,7 @@ class Sent:
 
     __slots__ = ("_batch", "_index", "_news")
 
-    def __init__(self, batch: Batch, index: int, news: threading.Condition) -> None:
+    def __init__(self, batch: Batch, index: int, news: Condition) -> None:
         self._batch = batch
         self._index = index
         self._news = news
@@ -83,7 +83,7 @@ class Sent:
         """Where it is. Raises what kept it from being stored, and Unavailable after `timeout` seconds."""
         batch = self._batch
         wait_s = None if timeout is None else seconds_of("timeout", timeout, lowest=0)
-        with self._news:
+        with self._news.lock:
             if not self._news.wait_for(lambda: batch.is_done, wait_s):
                 raise Unavailable(f"the message is still on its way after {wait_s:g} seconds")
         return batch.place_of(self._index)

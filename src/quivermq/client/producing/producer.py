@@ -11,6 +11,7 @@ from quivermq.client.producing.batch import Sent
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.client.producing.sending import OVERHEAD_BYTES, Sending
 from quivermq.errors import Closing, Unavailable
+from quivermq.helping import Condition, Helper
 from quivermq.reentry import entered, finish, inside, is_inside, postponed, refusal, soon
 from quivermq.topic.incoming import Period, seconds_of
 
@@ -32,11 +33,11 @@ class RemoteProducer:
         lock = threading.Lock()
         # The same lock: work for the thread, and news for those who wait for it.
         self._lock = lock
-        self._work = threading.Condition(lock)
-        self._news = threading.Condition(lock)
+        self._work = Condition(lock)
+        self._news = Condition(lock)
         self._sending = Sending(topic, options, lock)
         self._run(self._sending.begin())
-        self._thread = threading.Thread(target=self._work_off, name="quiver-producer", daemon=True)
+        self._thread = Helper(self._work_off, "quiver-producer")
         self._thread.start()
 
     # In.
