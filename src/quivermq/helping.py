@@ -55,13 +55,15 @@ class Helper:
         self._work = work
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._is_started = False
+        self._is_refused = False
         # Held until the thread runs, or never will.
         self._beginning = allocate_lock()
         self._beginning.acquire()
 
     def start(self) -> None:
         """Let it run, unless it does already."""
-        if not self._is_started:
+        if not self._is_started or self._is_refused:
+            self._is_refused = False
             # Another thread waits for it to begin. If this is interrupted, the next start is one too many.
             start_new_thread(self._begin, ())
             self._is_started = True
@@ -85,7 +87,7 @@ class Helper:
         except RuntimeError:
             # It runs already, or the system has no room for it, and then the next start tries again.
             if self._thread.ident is None:
-                self._is_started = False
+                self._is_refused = True
                 self._let_join()
 
     def _run(self) -> None:

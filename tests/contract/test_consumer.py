@@ -276,7 +276,7 @@ def test_a_closed_consumer_says_so_and_its_threads_end(mq: quivermq.Connection) 
     read(consumer, 40)
     consumer.close()
     consumer.close()
-    wait_until(lambda: not any(thread.is_alive() for thread in consumer._threads))
+    wait_until(lambda: all(thread.is_over() for thread in consumer._threads))
     with pytest.raises(quivermq.Closing):
         consumer.poll()
     with pytest.raises(quivermq.Closing):

@@ -3,11 +3,13 @@
 import asyncio
 import gc
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,10 @@ from support.threads import wait_until
 
 import quivermq
 from quivermq import aio
+from quivermq.client.blocking.pool import Pool
+from quivermq.client.core.call import DELIVERY
+from quivermq.client.core.http import request_bytes
+from quivermq.engine.taking import Taking
 
 # More than the kernel takes for a client that does not read.
 LARGE = 1_000_000
@@ -162,6 +168,72 @@ def test_a_stream_that_is_collected_in_the_middle_of_a_call_is_given_back(tmp_pa
         assert mq.topics() == ["orders"]
         wait_until(lambda: orders.stats().in_flight == 0)
         assert {message.attempt for message in orders.get_many(10)} == {1}
+
+
+def ways_to_take(orders: Any) -> list[Callable[[], object]]:
+    def process() -> None:
+        with orders.process():
+            pass
+
+    return [
+        process,
+        orders.get,
+        lambda: orders.get(timeout=1),
+        lambda: orders.get_many(5),
+        lambda: next(orders.stream()),
+        lambda: next(orders.stream(prefetch=5)),
+    ]
+
+
+def assert_given_back(orders: Any, strike: list[bool]) -> None:
+    """Whatever asks for messages, and is struck before it has them, gives them back."""
+    for take in ways_to_take(orders):
+        strike.append(True)
+        with pytest.raises(KeyboardInterrupt):
+            take()
+        strike.clear()
+        wait_until(lambda: orders.stats().in_flight == 0)
+    assert {message.attempt for message in orders.get_many(10)} == {1}
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_what_a_signal_handler_raises_while_messages_are_taken_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    take, strike = Taking.take_now, list[bool]()
+
+    def struck(self: Taking, *args: Any) -> Any:
+        found = take(self, *args)
+        if strike:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(Taking, "take_now", struck)
+    with quivermq.open(tmp_path) as mq:
+        mq.create_topic("orders", attempts_max=1, durability=durability)
+        mq.queue("orders").put_many([b"%d" % number for number in range(10)])
+        assert_given_back(mq.queue("orders"), strike)
+
+
+@pytest.mark.parametrize("moment", ["before the answer", "behind it"])
+def test_nor_while_a_broker_sends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    exchange, strike = Pool._answer_on, list[bool]()
+
+    def struck(self: Pool, connection: Any, call: Any, parser: Any) -> Any:
+        if not strike or call.accept != DELIVERY:
+            return exchange(self, connection, call, parser)
+        connection.sendall(request_bytes(call, self._common, self._address.prefix))
+        if moment == "behind it":
+            select.select([connection], [], [])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pool, "_answer_on", struck)
+    with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+        mq.create_topic("orders", attempts_max=1)
+        mq.queue("orders").put_many([b"%d" % number for number in range(10)])
+        assert_given_back(mq.queue("orders"), strike)
 
 
 WORKER = """

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from quivermq.delivery import journal
 from quivermq.delivery.adoption import leased_by_attempt
+from quivermq.delivery.arriving import arrives
 from quivermq.delivery.book import BURIAL_RETRY_US
 from quivermq.delivery.dead_letters import Verdict
 from quivermq.delivery.delivery import Taken, message_count
@@ -166,9 +167,11 @@ class HandingOut(Settlement):
         offset = record.offset
         next_offset = offset + 1 if place < len(state.ahead) else state.ahead_end
         lease = Lease(1, deadline, None, owner, now_us)
+        taken = Taken(self, lane, lease, [record])
         if pop:
             self._append(journal.moved(lane, next_offset))
         else:
+            arrives(taken)
             holder = self._holders.get(owner) or self._number_of(owner)
             self._append(
                 journal.granted_one(lane, next_offset, lease.token, deadline, now_us, holder, offset)
@@ -182,7 +185,7 @@ class HandingOut(Settlement):
         self._meter.delivered.add(1)
         if not offset % _AGE_SAMPLED:
             self._meter.age.observe(max(0, now_us - record.timestamp) / 1_000_000)
-        return Taken(self, lane, lease, [record])
+        return taken
 
     def _is_fresh_only(self, state: LaneState, lane: int, now_us: int) -> bool:
         """Whether nothing is due again, and no message has to be looked at before it is handed out."""
@@ -211,9 +214,11 @@ class HandingOut(Settlement):
             note = journal.moved(lane, next_offset)
         else:
             note = journal.granted(lane, next_offset, lease, flat, self._number_of(owner))
+        taken = Taken(self, lane, lease, [], slices)
+        if not pop:
+            arrives(taken)
         end = self._append(note)
         state.go_to(next_offset)
-        taken = Taken(self, lane, lease, [], slices)
         if not pop:
             offsets = list(offsets_of(flat))
             state.grant(lease, offsets)
@@ -317,6 +322,7 @@ class HandingOut(Settlement):
                 flat = runs(offsets)
             leased.append((lease, offsets))
             if not pop:
+                arrives(Taken(self, lane, lease, records))
                 changes.append(journal.granted(lane, fresh.next, lease, flat, holder))
         if fresh.held:
             changes.append(journal.waiting(lane, FOR_ITS_TURN, runs(fresh.held)))

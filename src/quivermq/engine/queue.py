@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
+from quivermq.delivery.arriving import expecting, received
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
@@ -201,6 +202,16 @@ class Queue:
 
         It is leased for `lease` seconds, by default as the topic is set: settle it before that.
         """
+        box = expecting()
+        try:
+            return self._next(timeout, lease)
+        except BaseException:
+            self._give_back(box)
+            raise
+        finally:
+            received()
+
+    def _next(self, timeout: Period | None, lease: Period | None) -> Delivery | None:
         is_plain = timeout == 0 and lease is None
         found = self._taking.take_now(1, None, False) if is_plain else self._taking.take(1, timeout, lease)
         if not found:
@@ -208,11 +219,24 @@ class Queue:
         cursor, lane, held, [record], _ = found[0]
         return Delivery(record, held, cursor, lane)
 
+    def _give_back(self, box: list[Taken]) -> None:
+        """Release what was on its way to a call that has failed."""
+        received()
+        if box:
+            give_back(self, deliveries_of(box))
+
     def get_many(
         self, count: int, timeout: Period | None = 0, *, lease: Period | None = None
     ) -> list[Delivery]:
         """Up to `count` messages: what is there, or, when nothing is, what comes first."""
-        return deliveries_of(self.take(count, timeout, lease=lease))
+        box = expecting()
+        try:
+            return deliveries_of(self.take(count, timeout, lease=lease))
+        except BaseException:
+            self._give_back(box)
+            raise
+        finally:
+            received()
 
     def take(
         self,
@@ -258,16 +282,18 @@ class Queue:
         KeyboardInterrupt, SystemExit, CancelledError or GeneratorExit. The lease is renewed as long as the
         block runs. None when there is no message.
         """
-        message = self.get(timeout, lease=lease)
-        if message is None:
-            yield None
-            return
-        is_given = False
+        message, is_given, box = None, False, expecting()
         try:
-            self._hold(message, lease)
+            message = self._next(timeout, lease)
+            if message is not None:
+                self._hold(message, lease)
             is_given = True
+            received()
             yield message
         except BaseException as error:
+            if message is None:
+                self._give_back(box)
+                raise
             if is_stop(error) or not is_given:
                 give_back(self, [message], partial(self._let_go, [message]))
                 raise
@@ -277,9 +303,17 @@ class Queue:
                 if not message.is_settled:
                     message.nack(reason=type(error).__name__, error=_told(error))
             raise
-        self._let_go([message])
-        if not message.is_settled:
-            message.ack()
+        if message is None:
+            return
+        try:
+            self._let_go([message])
+            if not message.is_settled:
+                message.ack()
+        except BaseException as error:
+            if is_stop(error):
+                # Nobody knows whether it was acked: if not, it comes again, and no attempt counts.
+                give_back(self, [message], partial(self._let_go, [message]))
+            raise
 
     def stream(
         self, timeout: Period | None = None, *, lease: Period | None = None, prefetch: int = 1
@@ -297,9 +331,15 @@ class Queue:
     def _stream(
         self, timeout: Period | None, lease: Period | None, prefetch: int
     ) -> Generator[Delivery, None, None]:
-        while held := self.get_many(prefetch, timeout, lease=lease):
-            passed = 0
+        held: list[Delivery] = []
+        while True:
+            passed, box = 0, expecting()
             try:
+                held = []
+                held = deliveries_of(self.take(prefetch, timeout, lease=lease))
+                received()
+                if not held:
+                    return
                 for message in held:
                     self._hold(message, lease)
                 for message in held:
@@ -309,7 +349,8 @@ class Queue:
                         message.ack()
                     passed += 1
             except BaseException:
-                left = held[passed:]
+                left = held[passed:] if held else deliveries_of(box)
+                received()
                 give_back(self, left, partial(self._let_go, left))
                 raise
 

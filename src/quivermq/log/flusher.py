@@ -44,12 +44,12 @@ class Flusher:
             heapq.heappush(self._due, (self._clock.monotonic() + after_s, next(self._number), call))
             self._thread.start()
             if self._due[0][2] is call:
-                self._condition.notify()
+                self._condition.notify_all()
 
     def close(self) -> None:
         with self._condition.lock:
             self._is_closed = True
-            self._condition.notify()
+            self._condition.notify_all()
         self._thread.join()
 
     def _run(self) -> None:

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.threads import PATIENCE_S
+from support.threads import PATIENCE_S, wait_until
 
 from quivermq.clock import SystemClock
 from quivermq.errors import DiskFull
@@ -40,7 +40,7 @@ def test_a_thread_is_started_only_when_it_is_needed(called: Called) -> None:
     flusher = Flusher(SystemClock())
     assert threading.active_count() == before
     flusher.schedule(0, lambda: called.by("a"))
-    assert threading.active_count() == before + 1
+    wait_until(lambda: threading.active_count() == before + 1)
     assert called.wait_for(1) == ["a"]
     flusher.close()
     assert threading.active_count() == before

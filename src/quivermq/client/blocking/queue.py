@@ -3,13 +3,17 @@
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from quivermq.client.blocking.streaming import Stream
+from quivermq.client.core.call import Answer
 from quivermq.client.core.place import Claim, Place
 from quivermq.client.core.queue import Filter, Held, QueueCalls
+from quivermq.client.core.received import Received
 from quivermq.client.core.settling import Claims
 from quivermq.client.core.words import told
+from quivermq.delivery.arriving import expecting, received
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.giving_back import give_back, is_stop
@@ -110,13 +114,35 @@ class RemoteQueue:
 
     def get(self, timeout: Period | None = 0, *, lease: Period | None = None) -> Delivery | None:
         """The next message, or None when there is none within `timeout` seconds; None waits for ever."""
-        return self._run(self._calls.get(timeout, lease=lease))
+        box = expecting()
+        try:
+            return self._run(self._calls.get(timeout, lease=lease))
+        except BaseException:
+            self._give_back_arrived(box)
+            raise
+        finally:
+            received()
+
+    def _give_back_arrived(self, box: list[Answer]) -> None:
+        """Release what was on its way to a call that has failed."""
+        received()
+        answers = [Received(answer.body) for answer in box if answer.status == HTTPStatus.OK]
+        messages = [message for answer in answers for message in self._calls.deliveries(answer)]
+        if messages:
+            give_back(self, messages)
 
     def get_many(
         self, count: int, timeout: Period | None = 0, *, lease: Period | None = None
     ) -> list[Delivery]:
         """Up to `count` messages: what is there, or, when nothing is, what comes first."""
-        return self._run(self._calls.get_many(count, timeout, lease=lease))
+        box = expecting()
+        try:
+            return self._run(self._calls.get_many(count, timeout, lease=lease))
+        except BaseException:
+            self._give_back_arrived(box)
+            raise
+        finally:
+            received()
 
     def pop(self, timeout: Period | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
@@ -131,16 +157,18 @@ class RemoteQueue:
         Released when the block is left because the program, a task or a generator ends, as `Queue.process`
         has it. The lease is renewed as long as the block runs. None when there is no message.
         """
-        message = self.get(timeout, lease=lease)
-        if message is None:
-            yield None
-            return
-        is_given = False
+        message, is_given, box = None, False, expecting()
         try:
-            self._hold(message, lease)
+            message = self._run(self._calls.get(timeout, lease=lease))
+            if message is not None:
+                self._hold(message, lease)
             is_given = True
+            received()
             yield message
         except BaseException as error:
+            if message is None:
+                self._give_back_arrived(box)
+                raise
             if is_stop(error) or not is_given:
                 give_back(self, [message], partial(self._connection.renewer.release, message))
                 raise
@@ -150,9 +178,17 @@ class RemoteQueue:
                 if not message.is_settled:
                     message.nack(reason=type(error).__name__, error=told(error))
             raise
-        self._connection.renewer.release(message)
-        if not message.is_settled:
-            message.ack()
+        if message is None:
+            return
+        try:
+            self._connection.renewer.release(message)
+            if not message.is_settled:
+                message.ack()
+        except BaseException as error:
+            if is_stop(error):
+                # Nobody knows whether it was acked: if not, it comes again, and no attempt counts.
+                give_back(self, [message], partial(self._connection.renewer.release, message))
+            raise
 
     def stream(
         self, timeout: Period | None = None, *, lease: Period | None = None, prefetch: int = 1
@@ -172,16 +208,24 @@ class RemoteQueue:
         return self._one_by_one(timeout, lease)
 
     def _one_by_one(self, timeout: Period | None, lease: Period | None) -> Generator[Delivery, None, None]:
-        while (message := self.get(timeout, lease=lease)) is not None:
+        while True:
+            message, box = None, expecting()
             try:
+                message = self._run(self._calls.get(timeout, lease=lease))
+                if message is None:
+                    return
                 self._hold(message, lease)
+                received()
                 yield message
+                self._connection.renewer.release(message)
+                if not message.is_settled:
+                    message.ack()
             except BaseException:
-                give_back(self, [message], partial(self._connection.renewer.release, message))
+                if message is None:
+                    self._give_back_arrived(box)
+                else:
+                    give_back(self, [message], partial(self._connection.renewer.release, message))
                 raise
-            self._connection.renewer.release(message)
-            if not message.is_settled:
-                message.ack()
 
     def _hold(self, message: Delivery, lease: Period | None) -> None:
         lease_s = self._run(self._calls.lease_s(message.topic, lease))

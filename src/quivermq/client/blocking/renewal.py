@@ -55,7 +55,7 @@ class Renewer:
                 self._thread.start()
             if self._wakes_at is None or now + period_s < self._wakes_at:
                 # Not otherwise: for most messages, whose handlers are quick, the thread sleeps on.
-                self._condition.notify()
+                self._condition.notify_all()
                 self._wakes_at = now + period_s
 
     @entered
@@ -79,7 +79,7 @@ class Renewer:
         """Renew nothing any more. Returns once the thread has ended."""
         with self._condition.lock:
             self._is_closed = True
-            self._condition.notify()
+            self._condition.notify_all()
         self._thread.join()
 
     def _run(self) -> None:

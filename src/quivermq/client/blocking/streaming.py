@@ -10,6 +10,7 @@ from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.received import Received
 from quivermq.client.core.renewing import Renewal
 from quivermq.client.core.window import TELL_S, Batch, Window
+from quivermq.delivery.arriving import expecting, received
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.giving_back import release_quietly
 from quivermq.errors import Closing, QuiverError
@@ -98,10 +99,17 @@ class Stream:
         self.tell()
         with self._changed.lock:
             self._check()
-        part = self._window.part
-        received = self._connection.shell.run(self._calls.receive(part, self._timeout, self._lease))
+        part, box = self._window.part, expecting()
+        try:
+            found = self._connection.shell.run(self._calls.receive(part, self._timeout, self._lease))
+            with self._changed.lock:
+                self._take_in(found, part)
+        except BaseException:
+            self._queue._give_back_arrived(box)
+            raise
+        finally:
+            received()
         with self._changed.lock:
-            self._take_in(received, part)
             batch = self._window.begin()
         return None if batch is None else self._begun(batch)
 
@@ -124,9 +132,9 @@ class Stream:
             error, self._error = self._error, None
             raise error
 
-    def _take_in(self, received: Received, wanted: int) -> None:
-        self._topics |= received.topics
-        self._window.came(Batch(len(received), lambda: self._calls.deliveries(received)), wanted)
+    def _take_in(self, found: Received, wanted: int) -> None:
+        self._topics |= found.topics
+        self._window.came(Batch(len(found), lambda: self._calls.deliveries(found)), wanted)
 
     # The connection's thread.
 
@@ -183,12 +191,12 @@ class Stream:
 
     def _fetch(self, wanted: int) -> None:
         try:
-            received = self._connection.shell.run(self._calls.receive(wanted, 0, self._lease))
+            found = self._connection.shell.run(self._calls.receive(wanted, 0, self._lease))
         except Exception as error:
             self._note(error)
             return
         with self._changed.lock:
-            self._take_in(received, wanted)
+            self._take_in(found, wanted)
             self._is_fetching = False
             self._changed.notify_all()
 

@@ -72,14 +72,14 @@ class RemoteProducer:
                         self._make_room(size)
                     batch, index, is_new = sending.add_plain(value)
                     if is_new:
-                        self._work.notify()
+                        self._work.notify_all()
             else:
                 message = sending.checked_rich(value, key, headers, priority)
                 with self._lock:
                     self._make_room(message.size)
                     batch, index, is_new = sending.add_rich(message, partition)
                     if is_new:
-                        self._work.notify()
+                        self._work.notify_all()
             return None if self._is_silent else Sent(batch, index, self._news)
         finally:
             inside.discard(thread)
@@ -91,7 +91,7 @@ class RemoteProducer:
         sending = self._sending
         if sending.check_room(size):
             return
-        self._work.notify()
+        self._work.notify_all()
         self._news.wait_for(lambda: sending.is_closed or sending.has_room(size))
         sending.check_open()
 
@@ -107,7 +107,7 @@ class RemoteProducer:
         wait_s = None if timeout is None else seconds_of("timeout", timeout, lowest=0)
         with self._lock:
             waiting = self._sending.unfinished()
-            self._work.notify()
+            self._work.notify_all()
             is_done = self._news.wait_for(lambda: all(batch.is_done for batch in waiting), wait_s)
             if not is_done:
                 left = sum(len(batch.values) for batch in waiting if not batch.is_done)
@@ -136,7 +136,7 @@ class RemoteProducer:
         with self._lock:
             self._sending.is_closed = True
             self._news.notify_all()
-            self._work.notify()
+            self._work.notify_all()
 
     def __enter__(self) -> Self:
         return self
