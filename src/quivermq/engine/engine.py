@@ -21,6 +21,7 @@ from quivermq.engine.queue import Queue
 from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
 from quivermq.engine.survey import Survey
 from quivermq.engine.turns import in_turns
+from quivermq.engine.watch import Done
 from quivermq.errors import (
     DiskRefused,
     FsyncFailed,
@@ -396,7 +397,9 @@ class Engine(Hosting):
         group.expire(now_us)
         counts = group.counts()
         load = Load(*counts, self._ages.oldest_us(hosted, group))
-        pace = self._surveyor.watch.pace(hosted.name, group.name)
+        meter = group.cursors[0].meter
+        done = Done(int(meter.delivered.value), int(meter.acked.value), now_us)
+        pace = self._surveyor.watch.pace(hosted.name, group.name, done)
         state = state_of(load, pace, now_us, is_paused=group.is_paused)
         return QueueStats(hosted.name, group.name, *counts, delayed=delayed, dead_letters=dead, state=state)
 

@@ -1,16 +1,41 @@
 """Figures that are looked up when somebody asks for the metrics, instead of being kept all the time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
+from typing import TypeVar
 
 from quivermq.clock import Clock
 from quivermq.disk import Disk
 from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
 from quivermq.engine.turns import in_turns
-from quivermq.metrics import Metrics
+from quivermq.metrics import Labels, Metrics, labels_of
 
 # Where Linux lists what a process has open; other systems have nothing there.
 _OPEN_FILES = Path("/proc/self/fd")
+
+
+S = TypeVar("S")
+Kinds = list[tuple[str, str, Callable[[S], int]]]
+
+_OF_TOPICS: Kinds[TopicStats] = [
+    ("quiver_topic_messages", "Messages in the log.", attrgetter("messages")),
+    ("quiver_topic_bytes", "Bytes in the log.", attrgetter("bytes")),
+    ("quiver_topic_delayed", "Messages that wait to be due.", attrgetter("delayed")),
+    ("quiver_topic_dead_letters", "Messages that were given up.", attrgetter("dead_letters")),
+]
+_OF_GROUPS: Kinds[QueueStats] = [
+    ("quiver_group_pending", "Messages that wait for a consumer.", attrgetter("pending")),
+    ("quiver_group_lag", "Messages from the group's position to the end.", attrgetter("pending")),
+    ("quiver_group_in_flight", "Messages with a consumer.", attrgetter("in_flight")),
+    ("quiver_group_retrying", "Messages that wait for another attempt.", attrgetter("retrying")),
+    (
+        "quiver_group_waiting_for_key",
+        "Messages that wait for earlier ones of their key.",
+        attrgetter("waiting_for_key"),
+    ),
+    ("quiver_group_backlog", "Messages that are not finished.", attrgetter("backlog")),
+]
 
 
 class Gauges:
@@ -27,42 +52,23 @@ class Gauges:
         self._metrics.gauge("quiver_problems", "Parts that do not work.").set(problems)
         if open_files := len(self._disk.names(_OPEN_FILES)):
             self._metrics.gauge("process_open_fds", "Files and sockets that are open.").set(open_files)
+        topics = [(topic, labels_of(topic=topic.topic)) for topic in in_turns(stats.topics.values())]
+        self._tell(_OF_TOPICS, topics)
+        groups = [
+            (group, labels_of(topic=group.topic, group=group.group))
+            for topic, _ in topics
+            for group in in_turns(topic.groups.values())
+        ]
+        self._tell(_OF_GROUPS, groups)
         now_us = self._clock.now_us()
-        for name, topic in in_turns(stats.topics.items()):
-            self._update_topic(topic)
-            for group, queue in in_turns(topic.groups.items()):
-                self._update_group(queue)
-                if (since_us := oldest.get((name, group))) is not None:
-                    self._update_age(name, group, max(0, now_us - since_us) if since_us else 0)
+        ages = {
+            labels: (max(0, now_us - since_us) if since_us else 0) / 1_000_000
+            for group, labels in in_turns(groups)
+            if (since_us := oldest.get((group.topic, group.group))) is not None
+        }
+        told = "Age of the oldest message that is not finished; 0 when there is none."
+        self._metrics.gauges("quiver_group_oldest_unacked_seconds", told, ages, together=max)
 
-    def _update_topic(self, topic: TopicStats) -> None:
-        for name, help_text, value in (
-            ("quiver_topic_messages", "Messages in the log.", topic.messages),
-            ("quiver_topic_bytes", "Bytes in the log.", topic.bytes),
-            ("quiver_topic_delayed", "Messages that wait to be due.", topic.delayed),
-            ("quiver_topic_dead_letters", "Messages that were given up.", topic.dead_letters),
-        ):
-            self._metrics.gauge(name, help_text, topic=topic.topic).set(value)
-
-    def _update_group(self, queue: QueueStats) -> None:
-        for name, help_text, value in (
-            ("quiver_group_pending", "Messages that wait for a consumer.", queue.pending),
-            ("quiver_group_lag", "Messages from the group's position to the end.", queue.pending),
-            ("quiver_group_in_flight", "Messages with a consumer.", queue.in_flight),
-            ("quiver_group_retrying", "Messages that wait for another attempt.", queue.retrying),
-            (
-                "quiver_group_waiting_for_key",
-                "Messages that wait for earlier ones of their key.",
-                queue.waiting_for_key,
-            ),
-            ("quiver_group_backlog", "Messages that are not finished.", queue.backlog),
-        ):
-            self._metrics.gauge(name, help_text, topic=queue.topic, group=queue.group).set(value)
-
-    def _update_age(self, topic: str, group: str, age_us: int) -> None:
-        self._metrics.gauge(
-            "quiver_group_oldest_unacked_seconds",
-            "Age of the oldest message that is not finished; 0 when there is none.",
-            topic=topic,
-            group=group,
-        ).set(age_us / 1_000_000)
+    def _tell(self, kinds: Kinds[S], found: list[tuple[S, Labels]]) -> None:
+        for name, help_text, value in kinds:
+            self._metrics.gauges(name, help_text, {labels: value(each) for each, labels in in_turns(found)})

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from quivermq.engine.activity import GroupActivity, TopicActivity
 from quivermq.engine.group_state import MINUTE_US, Pace
@@ -50,6 +51,14 @@ class Rise:
                 break
             start = value
         return self._last - start
+
+
+class Done(NamedTuple):
+    """What a group has taken and finished by a moment."""
+
+    delivered: int
+    acked: int
+    time_us: int
 
 
 @dataclass(slots=True)
@@ -107,14 +116,17 @@ class Watch:
                     count("dead_lettered", had.dead_lettered, topic, group)
                     count("leases_expired", had.leases_expired, topic, group)
 
-    def pace(self, topic: str, group: str) -> Pace:
-        """How a group has moved lately."""
+    def pace(self, topic: str, group: str, done: Done | None = None) -> Pace:
+        """How a group has moved lately. What it has `done` by now may not have been seen by any look."""
         with self._lock:
             found = self._groups.get((topic, group))
-            if found is None:
-                return Pace()
-            mark_us, mark_delivered, mark_pending = found.marks[0]
-            return Pace(found.moved_us, found.delivered - mark_delivered, mark_us, mark_pending)
+        if found is None:
+            return Pace(done.time_us) if done is not None and done.delivered else Pace()
+        mark_us, mark_delivered, mark_pending = found.marks[0]
+        moved_us, delivered = found.moved_us, found.delivered
+        if done is not None and (done.delivered, done.acked) != (found.delivered, found.acked):
+            moved_us, delivered = done.time_us, max(done.delivered, delivered)
+        return Pace(moved_us, delivered - mark_delivered, mark_us, mark_pending)
 
     def rise(self, name: str, window_us: int, now_us: int, topic: str = "", group: str = "") -> int:
         """By how much a counter rose within a window."""

@@ -2,7 +2,7 @@
 
 from quivermq.engine.activity import GroupActivity, TopicActivity
 from quivermq.engine.group_state import MINUTE_US, Pace
-from quivermq.engine.watch import Rise, Watch
+from quivermq.engine.watch import Done, Rise, Watch
 
 T0 = 1_000 * MINUTE_US
 SECOND_US = 1_000_000
@@ -61,6 +61,16 @@ def test_a_group_moves_when_its_counters_do() -> None:
     assert watch.pace("orders", "billing") == Pace(T0 + 40 * SECOND_US, 20, T0, 50)
     seen(watch, T0 + 75 * SECOND_US, delivered=21, pending=29)
     assert watch.pace("orders", "billing") == Pace(T0 + 75 * SECOND_US, 1, T0 + 40 * SECOND_US, 30)
+
+
+def test_what_was_done_since_the_last_look_counts() -> None:
+    watch, now = Watch(), T0 + 5 * SECOND_US
+    assert watch.pace("orders", "billing", Done(0, 0, now)) == Pace()
+    assert watch.pace("orders", "billing", Done(7, 0, now)) == Pace(now)
+    seen(watch, T0, delivered=10, pending=50)
+    assert watch.pace("orders", "billing", Done(10, 10, now)) == Pace(T0, 0, T0, 50)
+    assert watch.pace("orders", "billing", Done(10, 11, now)) == Pace(now, 0, T0, 50)
+    assert watch.pace("orders", "billing", Done(25, 10, now)) == Pace(now, 15, T0, 50)
 
 
 def test_what_is_gone_is_forgotten() -> None:

@@ -1,15 +1,20 @@
 """The last hour, kept in the broker."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from support.site import Site
 
+from quivermq.engine import hosting
+from quivermq.errors import Overloaded
+from quivermq.metrics import Metrics
 from quivermq.server import history
 from quivermq.server.figures import look
 from quivermq.server.history import POINTS, History
 
 POINT_S = history.INTERVAL_S
+MINUTE_S = 60.0
 
 
 @pytest.fixture
@@ -162,3 +167,57 @@ def test_who_may_not_know_of_a_topic_is_told_the_sum_of_the_others(site: Site) -
     assert mine["published"][-1] == 1
     assert "age_p99" not in mine
     assert set(kept.whole(lambda _: False)["series"]["published"]) == {None}
+
+
+def test_more_topics_and_groups_than_prometheus_is_shown_have_their_own_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosting, "Metrics", partial(Metrics, label_sets_max=1))
+    with Site([]) as site:
+        kept = History()
+        for topic in ("first", "busy", "full", "left"):
+            bounds = {"backlog_messages_max": 10} if topic == "full" else {}
+            site.engine.create_topic(topic, durability="os", attempts_max=1, **bounds)
+        queues = {topic: site.engine.queue(topic, "workers") for topic in ("first", "busy", "full", "left")}
+        for queue in queues.values():
+            queue.put_many([b"x"] * 10)
+        for name in ("busy", "full", "left"):
+            queues[name].seek("earliest")
+        point(site, kept)
+        queues["busy"].ack(queues["busy"].get_many(4))
+        queues["busy"].get_many(1)[0].reject("no")
+        queues["busy"].put_many([b"y"] * 5)
+        with pytest.raises(Overloaded):
+            queues["full"].put(b"one too many")
+        point(site, kept)
+
+        assert kept.topic("busy")["series"]["published"][-1] == 1
+        assert kept.topic("left")["series"]["published"][-1] == 0
+        busy, left = kept.group("busy", "workers")["series"], kept.group("left", "workers")["series"]
+        assert (busy["delivered"][-1], busy["acked"][-1]) == (1, 0.8)
+        assert busy["age_p99"][-1] is not None
+        assert (left["delivered"][-1], left["acked"][-1]) == (0, 0)
+        activity = site.engine.activity()
+        assert {name: (done.published, done.refused) for name, done in activity.items()} == {
+            "first": (10, 0),
+            "busy": (15, 0),
+            "busy.dlq": (0, 0),
+            "full": (10, 1),
+            "left": (10, 0),
+        }
+        assert activity["busy"].groups["workers"].dead_lettered == 1
+        assert activity["left"].groups["workers"].delivered == 0
+
+        site.clock.advance(2 * MINUTE_S)
+        queues["busy"].ack(queues["busy"].get_many(1))
+        told = site.engine.stats()
+        states = {name: told.topics[name].groups["workers"].state for name in ("busy", "full", "left")}
+        assert states == {"busy": "catching_up", "full": "stalled", "left": "stalled"}
+        stalled = {alert.topic for alert in told.alerts if alert.group == "workers"}
+        assert "busy" not in stalled
+        whole = {
+            s["labels"]["topic"]: s["value"]
+            for s in site.engine.collect_metrics()
+            if s["name"] == "quiver_messages_published_total"
+        }
+        assert whole == {"first": 10, "other": 35}

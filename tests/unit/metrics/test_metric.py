@@ -1,6 +1,3 @@
-import json
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from math import inf
@@ -9,18 +6,9 @@ from statistics import quantiles
 
 import pytest
 
-from quivermq.metrics import Counter, Gauge, Histogram, Metrics
+from quivermq.metrics import Counter, Gauge, Histogram
 
 THREADS = 8
-
-
-@pytest.fixture
-def hectic() -> Iterator[None]:
-    """Threads that take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize("times", [0, 1, 255, 256, 257, 10_000])
@@ -143,84 +131,3 @@ def test_buckets_are_cumulative_and_reach_from_a_microsecond_to_a_minute() -> No
     assert counts[bounds[-2]] == 6
     assert counts[inf] == histogram.count == 7
     assert all(low <= high for low, high in pairwise(count for _, count in buckets))
-
-
-def test_asking_twice_gives_the_same_metric() -> None:
-    metrics = Metrics()
-    first = metrics.counter("quiver_puts_total", "Puts.", topic="a", group="b")
-    assert metrics.counter("quiver_puts_total", "Puts.", group="b", topic="a") is first
-    assert metrics.counter("quiver_puts_total", "Puts.", topic="a", group="c") is not first
-    assert first.labels == (("group", "b"), ("topic", "a"))
-
-
-def test_threads_that_ask_at_once_get_the_same_metric(hectic: None) -> None:
-    metrics = Metrics()
-
-    def count(_: int) -> None:
-        for number in range(200):
-            metrics.counter("quiver_puts_total", "Puts.", topic=str(number)).add()
-
-    with ThreadPoolExecutor(THREADS) as threads:
-        list(threads.map(count, range(THREADS)))
-    assert [sample["value"] for sample in metrics.collect()] == [THREADS] * 200
-
-
-def test_samples_are_plain_data() -> None:
-    metrics = Metrics()
-    metrics.counter("quiver_puts_total", "Puts.", topic="b").add(2)
-    metrics.gauge("quiver_backlog", "Backlog.").set(5)
-    metrics.histogram("quiver_put_seconds", "Time.", topic="a").observe(0.5)
-    metrics.counter("quiver_puts_total", "Puts.", topic="a").add(1)
-    samples = metrics.collect()
-    put, other, backlog, time = samples
-    assert put == {
-        "name": "quiver_puts_total",
-        "kind": "counter",
-        "help": "Puts.",
-        "labels": {"topic": "b"},
-        "value": 2,
-    }
-    assert (other["name"], other["labels"], other["value"]) == ("quiver_puts_total", {"topic": "a"}, 1)
-    assert (backlog["kind"], backlog["labels"], backlog["value"]) == ("gauge", {}, 5)
-    assert (time["kind"], time["count"], time["sum"]) == ("histogram", 1, 0.5)
-    assert time["p50"] == time["p95"] == time["p99"] == 0.5
-    assert time["buckets"][0] == ("1e-06", 0)
-    assert time["buckets"][-1] == ("+Inf", 1)
-    again = json.loads(json.dumps(samples, allow_nan=False))
-    assert again[:3] == samples[:3]
-    assert again[3]["buckets"] == [list(each) for each in time["buckets"]]
-
-
-def test_label_sets_beyond_the_limit_are_counted_as_others() -> None:
-    metrics = Metrics(label_sets_max=2)
-    for number in range(5):
-        metrics.counter("quiver_puts_total", "Puts.", topic=f"t{number}", group="g").add()
-        metrics.counter("quiver_gets_total", "Gets.").add()
-    assert [(s["name"], s["labels"].get("topic"), s["value"]) for s in metrics.collect()] == [
-        ("quiver_puts_total", "t0", 1),
-        ("quiver_puts_total", "t1", 1),
-        ("quiver_puts_total", "other", 3),
-        ("quiver_gets_total", None, 5),
-    ]
-    assert metrics.collect()[2]["labels"] == {"topic": "other", "group": "other"}
-    assert metrics.counter("quiver_puts_total", "Puts.", topic="t1", group="g").value == 1
-
-
-def test_a_wrong_name_is_our_own_bug() -> None:
-    metrics = Metrics()
-    metrics.counter("quiver_puts_total", "Puts.", topic="a")
-    metrics.gauge("quiver_x_total", "X.")
-    with pytest.raises(AssertionError, match="ends in _total"):
-        metrics.counter("quiver_puts", "Puts.")
-    with pytest.raises(AssertionError, match="ends in its unit"):
-        metrics.histogram("quiver_put_ms", "Time.")
-    with pytest.raises(AssertionError, match="label of a bucket"):
-        metrics.histogram("quiver_put_seconds", "Time.", le="1")
-    with pytest.raises(AssertionError, match="no name of a metric"):
-        metrics.gauge("quiver-backlog", "Backlog.")
-    with pytest.raises(AssertionError, match="no name of a metric"):
-        metrics.gauge("quiver_backlog", "Backlog.", __topic="a")
-    with pytest.raises(AssertionError, match="has other labels"):
-        metrics.counter("quiver_puts_total", "Puts.", group="a")
-    with pytest.raises(AssertionError, match="is a gauge"):
-        metrics.counter("quiver_x_total", "X.")

@@ -1,27 +1,25 @@
 """Counters, gauges and histograms of what happens inside, for people and for Prometheus.
 
-To count is cheap and never loses anything between threads: whoever counts appends to a deque, which is
+To count is cheap and never loses anything between threads: whoever counts appends to a list, which is
 one step of the interpreter, and once there is enough, one thread adds it all up in C. Nobody ever waits
 for a lock to count, so it may be done while holding others. How samples reach the world is for others.
+
+Every group of every topic has a dozen of these, most of which never count anything: so they are small.
 """
 
-import re
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections import deque
 from functools import partial
-from itertools import accumulate, repeat, starmap
+from itertools import accumulate
 from math import inf
+from operator import add
 from threading import Lock
-from typing import Literal, NotRequired, TypedDict, TypeVar
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 Number = int | float
 Labels = tuple[tuple[str, str], ...]
 
-# What label sets beyond the limit are counted as, together.
-OTHER = "other"
-
-LABEL_SETS_MAX = 1000
+T = TypeVar("T")
 
 # So many are added up at once: enough to make that cheap, few enough to be small in every metric.
 _PENDING_MAX = 256
@@ -31,8 +29,8 @@ _PENDING_MAX = 256
 _STEPS = 4
 _BOUNDS = [1e-6 * 2 ** (step / _STEPS) for step in range(26 * _STEPS + 1)]
 _bucket_of = partial(bisect_left, _BOUNDS)
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+# What a histogram has that never observed anything. Nobody changes it.
+_NO_COUNTS = [0] * (len(_BOUNDS) + 1)
 
 
 class Sample(TypedDict):
@@ -54,12 +52,18 @@ class Sample(TypedDict):
 class Metric:
     """What every metric has. `labels` are sorted by their names."""
 
+    __slots__ = ("help", "labels", "name")
+
     kind: Literal["counter", "gauge", "histogram"]
 
     def __init__(self, name: str, help_text: str, labels: Labels = ()) -> None:
         self.name = name
         self.help = help_text
         self.labels = labels
+
+    def absorb(self, other: Any) -> None:
+        """Add what another metric of the same kind has."""
+        raise NotImplementedError
 
     def sample(self) -> Sample:
         return Sample(name=self.name, kind=self.kind, help=self.help, labels=dict(self.labels))
@@ -68,11 +72,13 @@ class Metric:
 class Counter(Metric):
     """A number that only grows."""
 
+    __slots__ = ("_lock", "_pending", "_total")
+
     kind = "counter"
 
     def __init__(self, name: str, help_text: str, labels: Labels = ()) -> None:
         super().__init__(name, help_text, labels)
-        self._pending: deque[Number] = deque()
+        self._pending: list[Number] = []
         self._lock = Lock()
         self._total: Number = 0
 
@@ -92,12 +98,17 @@ class Counter(Metric):
             self._total += sum(_taken(self._pending))
             return self._total
 
+    def absorb(self, other: "Counter") -> None:
+        self.add(other.value)
+
     def sample(self) -> Sample:
         return {**super().sample(), "value": self.value}
 
 
 class Gauge(Metric):
     """A number that goes up and down."""
+
+    __slots__ = ("value",)
 
     kind = "gauge"
 
@@ -108,6 +119,9 @@ class Gauge(Metric):
     def set(self, value: Number) -> None:
         self.value = value
 
+    def absorb(self, other: "Gauge") -> None:
+        self.value += other.value
+
     def sample(self) -> Sample:
         return {**super().sample(), "value": self.value}
 
@@ -115,13 +129,15 @@ class Gauge(Metric):
 class Histogram(Metric):
     """How long something took, in seconds: how often, in all, and how the times are distributed."""
 
+    __slots__ = ("_counts", "_least", "_lock", "_most", "_pending", "_sum")
+
     kind = "histogram"
 
     def __init__(self, name: str, help_text: str, labels: Labels = ()) -> None:
         super().__init__(name, help_text, labels)
-        self._pending: deque[float] = deque()
+        self._pending: list[float] = []
         self._lock = Lock()
-        self._counts = [0] * (len(_BOUNDS) + 1)
+        self._counts = _NO_COUNTS
         self._sum = 0.0
         self._least = inf
         self._most = -inf
@@ -161,7 +177,7 @@ class Histogram(Metric):
         return _percentile(counts, share, least, most)
 
     def tally(self) -> list[int]:
-        """How many observations fell into each step of time so far: for `percentile_between`."""
+        """How many observations fell into each step of time so far. Nobody may change it."""
         return self._snapshot()[0]
 
     def buckets(self) -> list[tuple[float, int]]:
@@ -184,80 +200,29 @@ class Histogram(Metric):
     def _snapshot(self) -> tuple[list[int], float, float, float]:
         with self._lock:
             self._fold()
-            return self._counts.copy(), self._sum, self._least, self._most
+            return self._counts, self._sum, self._least, self._most
+
+    def absorb(self, other: "Histogram") -> None:
+        counts, total, least, most = other._snapshot()
+        if counts is _NO_COUNTS:
+            return
+        with self._lock:
+            self._counts = list(map(add, self._counts, counts))
+            self._sum += total
+            self._least, self._most = min(self._least, least), max(self._most, most)
 
     def _fold(self) -> None:
         """Add up what is pending; the caller holds the lock."""
-        taken = list(_taken(self._pending))
+        taken = _taken(self._pending)
         if not taken:
             return
-        counts = self._counts
+        # Those who have looked keep what they saw.
+        counts = self._counts = self._counts.copy()
         for bucket, n in Tally(map(_bucket_of, taken)).items():
             counts[bucket] += n
         self._sum += sum(taken)
         self._least = min(self._least, *taken)
         self._most = max(self._most, *taken)
-
-
-M = TypeVar("M", Counter, Gauge, Histogram)
-
-
-class Metrics:
-    """All metrics of an engine. Asking twice for a metric gives the same one.
-
-    A name can have only so many label sets; those that come later share one, whose labels all say
-    `other`. Any thread may call anything, but what is needed often should be asked for once.
-    """
-
-    def __init__(self, *, label_sets_max: int = LABEL_SETS_MAX) -> None:
-        self._label_sets_max = label_sets_max
-        self._lock = Lock()
-        self._families: dict[str, dict[Labels, Metric]] = {}
-
-    def counter(self, name: str, help_text: str, /, **labels: str) -> Counter:
-        assert name.endswith("_total"), f"{name}: the name of a counter ends in _total"
-        return self._metric(Counter, name, help_text, labels)
-
-    def gauge(self, name: str, help_text: str, /, **labels: str) -> Gauge:
-        return self._metric(Gauge, name, help_text, labels)
-
-    def histogram(self, name: str, help_text: str, /, **labels: str) -> Histogram:
-        assert name.endswith("_seconds"), f"{name}: the name of a histogram ends in its unit, _seconds"
-        assert "le" not in labels, "le is the label of a bucket"
-        return self._metric(Histogram, name, help_text, labels)
-
-    def forget(self, **labels: str) -> None:
-        """Drop every metric that has these labels, among others: what it measured is gone."""
-        gone = set(labels.items())
-        with self._lock:
-            for family in self._families.values():
-                for found in [found for found in family if gone.issubset(found)]:
-                    del family[found]
-
-    def collect(self) -> list[Sample]:
-        """Every metric as it is now, those of a name together, in the order in which they came up."""
-        with self._lock:
-            metrics = [metric for family in self._families.values() for metric in family.values()]
-        return [metric.sample() for metric in metrics]
-
-    def family(self, name: str) -> list[Metric]:
-        """All metrics of a name."""
-        with self._lock:
-            return list(self._families.get(name, {}).values())
-
-    def _metric(self, kind: type[M], name: str, help_text: str, given: dict[str, str]) -> M:
-        labels = tuple(sorted(given.items()))
-        with self._lock:
-            family = self._families.setdefault(name, {})
-            found = family.get(labels)
-            if found is None and labels and len(family) >= self._label_sets_max:
-                labels = tuple((label, OTHER) for label, _ in labels)
-                found = family.get(labels)
-            if found is None:
-                _check_new(kind, name, given, next(iter(family.values()), None))
-                found = family[labels] = kind(name, help_text, labels)
-        assert isinstance(found, kind), f"{name} is a {found.kind}"
-        return found
 
 
 def percentile_between(before: list[int] | None, after: list[int], share: float) -> float | None:
@@ -266,21 +231,15 @@ def percentile_between(before: list[int] | None, after: list[int], share: float)
     return _percentile(counts, share, 0.0, _BOUNDS[-1])
 
 
-def _check_new(kind: type[Metric], name: str, labels: dict[str, str], sibling: Metric | None) -> None:
-    """Names and labels are chosen by our own code, so a wrong one is our own bug."""
-    for word in (name, *labels):
-        assert _NAME.fullmatch(word), f"{word!r} is no name of a metric or label"
-    if sibling is not None:
-        assert sibling.kind == kind.kind, f"{name} is a {sibling.kind}"
-        assert {label for label, _ in sibling.labels} == set(labels), f"{name} has other labels"
-
-
-def _taken(pending: deque[Number]) -> "starmap[Number]":
-    """What is pending now, taken out one by one while others go on appending.
+def _taken(pending: list[T]) -> list[T]:
+    """What is pending now, taken out while others go on appending.
 
     Only one thread at a time may take, or there would be less than was counted.
     """
-    return starmap(pending.popleft, repeat((), len(pending)))
+    count = len(pending)
+    taken = pending[:count]
+    del pending[:count]
+    return taken
 
 
 def _cumulative(counts: list[int]) -> list[tuple[float, int]]:
