@@ -1,6 +1,8 @@
 """Where time comes from. Nothing else in the package asks the system for it, so a test can move it."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 
@@ -39,13 +41,15 @@ class SteadyClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # Every put asks for the time: of the machine's own clock, without a detour.
+        is_system = type(clock) is SystemClock
+        self.monotonic: Callable[[], float] = (
+            partial(time.clock_gettime, _CLOCK) if is_system else clock.monotonic
+        )
         self._start_us = clock.now_us() - round(clock.monotonic() * 1_000_000)
 
     def now_us(self) -> int:
-        return self._start_us + round(self._clock.monotonic() * 1_000_000)
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
+        return self._start_us + round(self.monotonic() * 1_000_000)
 
     def from_wall(self, wall_us: int) -> int:
         """The moment that the machine's clock, as it is set now, would call `wall_us`."""

@@ -201,7 +201,7 @@ class SystemFile:
             raise _failure("look at", self.path, error) from error
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        total = sum(map(len, buffers))
+        total = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         if len(buffers) > _BUFFERS_MAX:
             buffers = [b"".join(buffers)]
         try:

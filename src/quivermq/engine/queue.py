@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 _MANY_MAX = 100_000
 _READ_MAX = 100_000
 PREFETCH_MAX = 10_000
+# What can be walked over, and is a single message all the same.
+_ONE_ALONE = (bytes, bytearray, memoryview, str)
 
 # What settles messages takes a delivery, its receipt, or many of either.
 Settled = Delivery | str | Held | Iterable[Delivery | str | Held]
@@ -158,15 +160,23 @@ class Queue:
         Those of one lane are stored together or not at all. When the disk is full or fails between two
         lanes, the first one keeps its messages: give them a `dedup_id` to put them all again safely.
         """
-        if isinstance(messages, bytes | bytearray | memoryview | str) or not isinstance(messages, Iterable):
-            raise InvalidRequest("put_many takes a list of messages: for a single one there is put")
-        return self._put_all(messages if isinstance(messages, list) else list(messages), durability)
-
-    @entered
-    def _put_all(self, messages: list[bytes | Message], durability: Durability | None) -> Sequence[Put]:
-        if durability is not None:
-            check_durability(durability)
-        return self._target(lambda topic: topic.check(messages)).put_many(messages, durability)
+        listed = messages if type(messages) is list else _listed(messages)
+        thread = get_ident()
+        if thread in inside:
+            raise refusal()
+        try:
+            # Written out, as in `put`.
+            inside.add(thread)
+            if durability is not None:
+                check_durability(durability)
+            hosted = self._hosted
+            if hosted is None or hosted.is_gone:
+                hosted = self._target(lambda topic: topic.check(listed))
+            return hosted.put_many(listed, durability)
+        finally:
+            inside.discard(thread)
+            if postponed:
+                finish(thread)
 
     @entered
     def put_frame(
@@ -788,3 +798,10 @@ def _told(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception as unspeakable:
         return f"{type(error).__name__}, which cannot be shown: {type(unspeakable).__name__}"
+
+
+def _listed(messages: object) -> list[bytes | Message]:
+    """Messages that may come from anywhere, as a list. Raises InvalidRequest for what is not many."""
+    if isinstance(messages, _ONE_ALONE) or not isinstance(messages, Iterable):
+        raise InvalidRequest("put_many takes a list of messages: for a single one there is put")
+    return list(messages)

@@ -144,9 +144,21 @@ class SegmentWriter:
     def append_value(self, value: bytes, append_time: int) -> None:
         """As `append` with a frame of one message, which is only a value and came in at that time."""
         segment = self.segment
-        offset = segment.end_offset
-        buffer = encode_value(value, offset, append_time)
-        self._write((buffer,), ((offset, append_time, segment.end),), offset + 1, append_time)
+        offset, end = segment.end_offset, segment.end
+        if offset >= OFFSET_MAX:
+            raise self._out_of_range(offset + 1)
+        try:
+            # As `_write`, without the loops: logs that are written one by one live by this.
+            written = self._log_file.append((encode_value(value, offset, append_time),))
+            self._note(offset, append_time, end)
+            if self.first_append_time is None:
+                self.first_append_time = append_time
+            segment.end = end + written
+            segment.end_offset = offset + 1
+        except BaseException:
+            if segment.end_offset == offset:
+                self._take_back(end)
+            raise
 
     def _write(
         self,
@@ -174,10 +186,13 @@ class SegmentWriter:
             # Also when interrupted from the keyboard, wherever that was: either the frames are in the
             # log and everybody knows, or they are not.
             if segment.end_offset != end_offset:
-                segment.end = end
-                self._note.cut(end)
-                self._cut()
+                self._take_back(end)
             raise
+
+    def _take_back(self, end: int) -> None:
+        self.segment.end = end
+        self._note.cut(end)
+        self._cut()
 
     def _out_of_range(self, end_offset: int) -> OffsetOutOfRange:
         return OffsetOutOfRange(end_offset, start=self.segment.base_offset, end=OFFSET_MAX)
