@@ -14,7 +14,6 @@ from quivermq.frame import (
     Producer,
     compression_of,
     encode,
-    value_frame_bytes,
 )
 from quivermq.log.entries import Rest, checked_entry
 from quivermq.log.limits import check_durability, check_foreign_frame, check_frame, parse_only
@@ -24,7 +23,7 @@ from quivermq.log.retention import Removed, is_expired, removable
 from quivermq.log.truncation import find_cut, make_cut
 from quivermq.log.writing import RETRY_S, LogWriter
 from quivermq.reentry import entered
-from quivermq.segment import Segment, SegmentWriter
+from quivermq.segment import Segment
 from quivermq.settings import Durability, StorageSettings
 
 
@@ -359,11 +358,3 @@ class Log(LogWriter):
                 if self._synced_end < offset + len(frame):
                     self._sync()
         return offset
-
-    def _append_value(self, value: bytes) -> int:
-        """What `_append_frames` does, for a message that is just a value: only bytes are made of it."""
-        with self._lock:
-            if self._buffer.values:
-                self._check_usable()
-                self._flush_buffer()
-            return self._write(SegmentWriter.append_value, value, value_frame_bytes(value))

@@ -17,10 +17,7 @@ from typing import Self, TypeVar
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
 from quivermq.errors import Closing, Corruption, DiskRefused, QuiverError, StorageFailed
-from quivermq.frame import (
-    Frame,
-    compression_of,
-)
+from quivermq.frame import Codec, Frame, compression_of, value_frame_bytes
 from quivermq.log.commit import GroupCommit
 from quivermq.log.entries import Entry, Gathered, lone_frame
 from quivermq.log.flusher import Flusher, Scheduler
@@ -217,6 +214,14 @@ class LogWriter(LogReader):
             self._flush_buffer()
             return self._put(frames)
 
+    def _append_value(self, value: bytes) -> int:
+        """What `_append_frames` does, for a message that is just a value: only bytes are made of it."""
+        with self._lock:
+            if self._buffer.values:
+                self._check_usable()
+                self._flush_buffer()
+            return self._write(SegmentWriter.append_value, value, value_frame_bytes(value))
+
     def _put(self, frames: Sequence[Frame]) -> int:
         """Write frames behind everything that came before, and return the first offset."""
         frame_bytes = sum(frame.header.frame_bytes for frame in frames)
@@ -329,7 +334,11 @@ class LogWriter(LogReader):
         self._segments = (*self._segments, writer.segment)
 
     def _commit_group(self, entries: list[Entry]) -> int:
-        base = self._append_frames(self._frames(entries))
+        value, rest = entries[0]
+        if len(entries) == 1 and rest is None and self._codec is Codec.NONE:
+            base = self._append_value(value)
+        else:
+            base = self._append_frames(self._frames(entries))
         with self._sync_lock:
             # Whoever synced meanwhile, closing the log perhaps, has done it for these too.
             if self._synced_end < base + len(entries):
