@@ -17,6 +17,7 @@ from socket import gethostname
 from quivermq.clock import Clock
 from quivermq.delivery import journal
 from quivermq.delivery.burial import Graves, bury
+from quivermq.delivery.collector import collector_at_rest
 from quivermq.delivery.dead_letters import Origin, Verdict
 from quivermq.delivery.deadlines import Deadlines
 from quivermq.delivery.meter import DeliveryMeter
@@ -80,13 +81,16 @@ class Book:
         # Which numbers the journal has for those who hold leases, since its last snapshot.
         self._holders: dict[str, int] = {}
         self.lanes = [LaneState() for _ in LANES]
-        self.is_paused = recover(self.lanes, log, partition, lambda: graves(False))
         self._deadlines = Deadlines(self.lanes)
-        for lane, state in enumerate(self.lanes):
-            for lease, offsets in state.leases_by_identity():
-                self._deadlines.watch(lane, lease, offsets)
+        with collector_at_rest():
+            self._recover(log, partition)
         self._order: KeyOrder | None = None
         self._build_order()
+
+    def _recover(self, log: StateLog, partition: Partition) -> None:
+        self.is_paused = recover(self.lanes, log, partition, lambda: self._graves(False))
+        for lane, state in enumerate(self.lanes):
+            self._deadlines.watch_all(lane, state.leases_by_identity())
 
     @property
     def meter(self) -> DeliveryMeter:

@@ -1,6 +1,6 @@
 """When leases run out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
@@ -58,6 +58,12 @@ class Deadlines:
     def watch(self, lane: int, lease: Lease, offsets: Sequence[int], deadline: int | None = None) -> None:
         """Tell when the lease of these messages is over, or at another time."""
         heappush(self._heap, (deadline or lease.deadline, next(self._number), lane, lease, offsets))
+
+    def watch_all(self, lane: int, held: Iterable[tuple[Lease, Sequence[int]]]) -> None:
+        """The same for all leases of a lane, which may be very many."""
+        number = self._number
+        self._heap += [(lease.deadline, next(number), lane, lease, offsets) for lease, offsets in held]
+        heapify(self._heap)
 
     def take_due(self, now_us: int) -> Iterator[Expired]:
         """The leases that are over, and not settled."""

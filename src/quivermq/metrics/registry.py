@@ -88,7 +88,8 @@ class Metrics:
             family = self._families.setdefault(name, _Family())
             stays = [labels for labels in family.shown if labels in values]
             room = self._label_sets_max - len(stays)
-            comes = [labels for labels in values if labels not in family.shown and not _is_other(labels)]
+            # One by one, because there may be many more than there is room for.
+            comes = (labels for labels in values if labels not in family.shown and not _is_other(labels))
             chosen = dict.fromkeys([*stays, *islice(comes, room)])
             rest = [value for labels, value in values.items() if labels not in chosen]
             family.shown = {labels: _gauge(name, help_text, labels, values[labels]) for labels in chosen}

@@ -140,3 +140,35 @@ class Looks:
         # Who comes from now on shares the next one.
         self._running, self._next = self._next.survey, None
         return await self._broker.run(look, self._broker)
+
+
+class Answers:
+    """Costly answers that need no look at the whole queue: of all who ask the same, one is worked for.
+
+    Of several that compute at once, each would keep a put waiting for its turn. Whoever asks gets an answer
+    that was begun later. Belongs to the event loop's thread.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._running: dict[Hashable, asyncio.Task[bytes]] = {}
+        self._next: dict[Hashable, asyncio.Task[bytes]] = {}
+
+    async def answer(self, asked: Hashable, make: Callable[[], bytes]) -> bytes:
+        """What `make`, in a thread, makes for everybody who asks the same. Raises what it raises."""
+        task = self._next.get(asked)
+        if task is None:
+            task = self._next[asked] = asyncio.create_task(self._made(asked, make))
+        # One who goes away must not take it from the others.
+        return await asyncio.shield(task)
+
+    async def _made(self, asked: Hashable, make: Callable[[], bytes]) -> bytes:
+        if (before := self._running.get(asked)) is not None:
+            await asyncio.wait([before])
+        # Who comes from now on shares the next one.
+        task = self._running[asked] = self._next.pop(asked)
+        try:
+            return await self._broker.run(make)
+        finally:
+            if self._running[asked] is task:
+                del self._running[asked]

@@ -12,6 +12,7 @@ from quivermq.engine.offsets import (
     topics_by_group,
     topics_of_group,
 )
+from quivermq.engine.turns import in_turns
 from quivermq.errors import Fenced, GroupNotFound, TopicNotFound
 from quivermq.group.assignment import TopicPartition
 from quivermq.group.bell import Waiter, leave
@@ -19,7 +20,8 @@ from quivermq.group.coordinator import REBALANCE_TIMEOUT_MS
 from quivermq.group.member import Joined, MembersView, State, Synced
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
-from quivermq.server.http import Request, Response, json_response
+from quivermq.server.figures import Answers
+from quivermq.server.http import JSON, Request, Response, encode_json, json_response
 from quivermq.server.member_shapes import (
     CommitIn,
     CommittedList,
@@ -183,22 +185,24 @@ async def commit(broker: Broker, request: Request, body: CommitIn) -> Response:
 async def list_groups(broker: Broker, request: Request) -> Response:
     """Every group of a topic that the key may know of."""
 
-    def listed() -> list[GroupSummary]:
+    def listed() -> bytes:
         found = topics_by_group(broker.engine)
-        seen = {group: _seen(request, topics) for group, topics in sorted(found.items())}
-        return [
+        seen = {group: _seen(request, topics) for group, topics in in_turns(sorted(found.items()))}
+        groups = [
             GroupSummary(
                 group,
                 view.state if view else "empty",
                 topics,
                 0 if view is None else len(_members_out(request, view, topics)),
             )
-            for group, topics in seen.items()
+            for group, topics in in_turns(seen.items())
             if topics or request.key is None
             for view in [broker.engine.members.view(group)]
         ]
+        return encode_json(GroupList(groups))
 
-    return json_response(GroupList(await broker.run(listed)))
+    answer = await broker.part(Answers).answer(("groups", request.key), listed)
+    return Response(200, answer, JSON)
 
 
 async def show_members(broker: Broker, request: Request) -> Response:

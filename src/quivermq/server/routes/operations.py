@@ -13,7 +13,7 @@ from quivermq.server import events, prometheus
 from quivermq.server.access import ALL_TOPICS, ApiKey, check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.events import Events
-from quivermq.server.figures import Looks, told, why_not_ready
+from quivermq.server.figures import Answers, Looks, told, why_not_ready
 from quivermq.server.gzip_blocks import accepts_gzip
 from quivermq.server.http import JSON, Request, Response, Stream, encode_json, json_response
 from quivermq.server.openapi import openapi_document
@@ -108,7 +108,10 @@ async def metrics(broker: Broker, request: Request) -> Response:
     """Everything that is measured, for Prometheus."""
     connections = broker.engine.metrics.gauge("quiver_http_connections", "Connections that are open.")
     connections.set(broker.count_connections())
-    return Response(200, await broker.run(_exposed, broker.engine, request), prometheus.CONTENT_TYPE)
+    answer = await broker.part(Answers).answer(
+        ("metrics", request.key), lambda: _exposed(broker.engine, request)
+    )
+    return Response(200, answer, prometheus.CONTENT_TYPE)
 
 
 def _exposed(engine: Engine, request: Request) -> bytes:

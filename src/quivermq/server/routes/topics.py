@@ -10,7 +10,7 @@ from quivermq.engine.turns import in_turns
 from quivermq.errors import InvalidRequest
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
-from quivermq.server.figures import Looks, Wanted
+from quivermq.server.figures import Answers, Looks, Wanted
 from quivermq.server.http import JSON, Request, Response, encode_json, json_response
 from quivermq.server.query import number_given, number_parameter
 from quivermq.server.routing import Parameter, Route
@@ -73,7 +73,11 @@ def _listed(survey: Survey, wanted: Wanted, limit: int | None, after: str) -> di
 
 async def show_topic(broker: Broker, request: Request) -> Response:
     """One topic, its settings and what its logs hold."""
-    return json_response(await broker.run(_with_settings, broker.engine, request.params["topic"]))
+    name = request.params["topic"]
+    answer = await broker.part(Answers).answer(
+        ("topic", name), lambda: encode_json(_with_settings(broker.engine, name))
+    )
+    return Response(200, answer, JSON)
 
 
 async def delete_topic(broker: Broker, request: Request) -> Response:
