@@ -9,7 +9,8 @@ from quivermq.server.figures import Answers
 
 
 def test_one_answer_is_made_at_a_time_for_all_who_ask_the_same() -> None:
-    made, go = [], threading.Semaphore(0)
+    made: list[int] = []
+    go = threading.Semaphore(0)
 
     def make() -> bytes:
         made.append(len(made))

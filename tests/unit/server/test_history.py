@@ -176,8 +176,8 @@ def test_more_topics_and_groups_than_prometheus_is_shown_have_their_own_figures(
     with Site([]) as site:
         kept = History()
         for topic in ("first", "busy", "full", "left"):
-            bounds = {"backlog_messages_max": 10} if topic == "full" else {}
-            site.engine.create_topic(topic, durability="os", attempts_max=1, **bounds)
+            limit = 10 if topic == "full" else None
+            site.engine.create_topic(topic, durability="os", attempts_max=1, backlog_messages_max=limit)
         queues = {topic: site.engine.queue(topic, "workers") for topic in ("first", "busy", "full", "left")}
         for queue in queues.values():
             queue.put_many([b"x"] * 10)
