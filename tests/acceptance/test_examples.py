@@ -42,6 +42,7 @@ DATA = [
 ]
 # The worker runs until it is killed: test_worker_example.py does that.
 ENDING = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "worker.py")
+WITH_ARROW = [path for path in ENDING if "arrow" in path.read_text()]
 # What a page may ask for beside what the project brings.
 TOOLS = ("curl", "jq", "openssl")
 _READERS: dict[str, Any] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
@@ -101,13 +102,30 @@ def test_the_readme_shows_python_curl_and_the_command_line() -> None:
         assert word in shown
 
 
-@pytest.mark.parametrize("path", ENDING, ids=lambda path: path.name)
-def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+def run_example(path: Path, directory: Path, *, without: str = "") -> str:
+    """What an example prints, where the packages named cannot be imported."""
+    program = (
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({without.split()!r}));"
+        f"runpy.run_path({str(path)!r}, run_name='__main__')"
+    )
     done = subprocess.run(
-        [sys.executable, "-W", "error", path], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", program], cwd=directory, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout, "an example shows something"
+    return done.stdout
+
+
+@pytest.mark.parametrize("path", ENDING, ids=lambda path: path.name)
+def test_an_example_runs_with_what_a_broker_needs(path: Path, tmp_path: Path) -> None:
+    """`make examples` uses what `make run` has installed."""
+    shown = run_example(path, tmp_path, without="pyarrow pyspark pandas numpy")
+    assert shown, "an example shows something"
+    assert ("pip install 'quivermq[spark]'" in shown) == (path in WITH_ARROW)
+
+
+@pytest.mark.parametrize("path", WITH_ARROW, ids=lambda path: path.name)
+def test_an_example_shows_more_with_arrow(path: Path, tmp_path: Path) -> None:
+    assert "{'offset': [0]" in run_example(path, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

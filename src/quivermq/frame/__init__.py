@@ -87,7 +87,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # pyarrow is an extra: importing the embedded queue must neither need it nor wait for it.
     if name == "arrow_batch":
-        from quivermq.frame.arrow import arrow_batch
-
+        try:
+            from quivermq.frame.arrow import arrow_batch
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            message = "arrow_batch needs pyarrow: pip install 'quivermq[spark]'"
+            raise ModuleNotFoundError(message, name="pyarrow") from None
         return arrow_batch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
