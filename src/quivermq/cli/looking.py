@@ -8,6 +8,7 @@ from pathlib import Path
 from quivermq.cli.place import (
     AnyEngine,
     check_directory,
+    close_names,
     find_place,
     only_to_look_at,
     open_queue,
@@ -20,6 +21,7 @@ from quivermq.frame import OFFSET_MAX
 from quivermq.log import LogFollower, follow
 from quivermq.topic.names import check_topic_name
 from quivermq.topic.partition import LANES, lane_number
+from quivermq.topic.stored import FILE_NAME as TOPIC_FILE
 from quivermq.topic.stored import load_topic
 
 Lane = tuple[int, str]
@@ -127,5 +129,7 @@ def _sight_beside(data: Path, topic: str) -> Sight:
 def _partitions(path: Path) -> int:
     stored = load_topic(SystemDisk(), path)
     if stored is None or stored.deleted:
-        raise TopicNotFound(f"there is no topic {path.name}: `quiver topic list` shows those there are")
+        names = (each.parent.name for each in path.parent.glob(f"*/{TOPIC_FILE}"))
+        advice = close_names(path.name, names) or "`quiver topic list` shows those there are"
+        raise TopicNotFound(f"there is no topic {path.name}: {advice}")
     return stored.settings.partitions

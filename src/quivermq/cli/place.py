@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -132,9 +132,15 @@ def with_close_names(error: TopicNotFound, topic: str, mq: AnyEngine) -> TopicNo
     except QuiverError:
         # A key that may not list topics must not turn one error into another.
         return error
-    if close := get_close_matches(topic, names, 3, 0.6):
-        error.args = (f"there is no topic {topic}: did you mean {' or '.join(close)}?",)
+    if close := close_names(topic, names):
+        error.args = (f"there is no topic {topic}: {close}",)
     return error
+
+
+def close_names(topic: str, names: Iterable[str]) -> str:
+    """A question for who may have misspelt a topic; empty when no name is like it."""
+    close = get_close_matches(topic, list(names), 3, 0.6)
+    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 @contextmanager

@@ -112,3 +112,14 @@ def test_who_has_it_says_where_it_serves(tmp_path: Path) -> None:
     with quivermq.open(tmp_path), pytest.raises(quivermq.DirectoryLocked) as refused:
         quivermq.open(tmp_path)
     assert refused.value.url is None
+
+
+@pytest.mark.parametrize("command", ["read", "tail"])
+def test_a_misspelt_topic_is_told_with_the_one_that_may_be_meant(command: str, tmp_path: Path) -> None:
+    with quivermq.open(tmp_path) as mq:
+        fill(mq)
+        ran = quiver(command, "order", "--data", tmp_path)
+    assert (ran.code, ran.err) == (
+        3,
+        "error: there is no topic order: did you mean orders or orders.dlq?\n",
+    )
