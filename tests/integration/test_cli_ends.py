@@ -85,6 +85,46 @@ def test_no_room_for_errors_either_leaves_the_code() -> None:
     assert done.returncode == quivermq.NotFound.exit_code
 
 
+def closed(stream: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command as `quiver … >&-` does, with one of its standard streams closed."""
+    return subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {stream}>&-', "sh", QUIVER, *arguments],
+        env=INHERITED,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_output_that_is_closed_takes_no_message(data: Path) -> None:
+    done = closed(1, "get", "orders", "--data", data)
+    assert (done.returncode, done.stderr) == (
+        quivermq.InvalidRequest.exit_code,
+        "error: cannot write the output: it is closed, say where it goes\n",
+    )
+    with quivermq.open(data) as mq:
+        assert mq.queue("orders").stats().pending == 99
+
+
+def test_errors_that_are_closed_go_into_no_file(data: Path) -> None:
+    done = closed(2, "put", "orders", "tea", "--data", data)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert closed(2, "stats", "--data", "/nowhere").returncode == quivermq.NotFound.exit_code
+    assert quivermq.verify(data).is_sound
+
+
+def test_a_broker_that_cannot_say_where_it_is_ends_in_order(tmp_path: Path) -> None:
+    with FULL.open("wb") as full:
+        done = subprocess.run(
+            [QUIVER, "serve", "--data", tmp_path / "data", "--port", "0", "--log-level", "warning"],
+            env=INHERITED,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (done.returncode, len(done.stderr.splitlines())) == (quivermq.DiskFull.exit_code, 1), done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

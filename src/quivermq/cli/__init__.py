@@ -33,6 +33,7 @@ def main() -> int:
     if any(find_spec(name) is None for name in ("typer", "rich")):
         print("error: install the command line: pip install 'quivermq[cli]'", file=sys.stderr)
         return 1
+    _fill_streams()
     from quivermq.cli.app import app
 
     as_json = _wants_json(sys.argv)
@@ -70,11 +71,28 @@ def main() -> int:
 
 # What goes wrong with a file that the output goes to; everything else of the disk has a class of its own.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_OUTPUT_FAILED = {*_NO_ROOM, errno.EIO}
+# EBADF is an output that was closed before we began, by `>&-`: see _fill_streams.
+_OUTPUT_FAILED = {*_NO_ROOM, errno.EIO, errno.EBADF}
+
+
+def _fill_streams() -> None:
+    """Put something in the place of standard streams that were closed, where Python has None.
+
+    Otherwise a file of the queue would get their number, and whatever a library below writes to the error
+    stream would land in it. There is nothing to read, errors are dropped, and output is refused, or `get`
+    would acknowledge what nobody can have.
+    """
+    streams = (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
+    for name, mode, flags in streams:
+        if getattr(sys, name) is None:
+            # The lowest number that is free is the right one, because those below it are filled.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))
 
 
 def _output_error(error: OSError) -> QuiverError:
     """The output could not be written: by the table of errors, as if it were a file of ours."""
+    if error.errno == errno.EBADF:
+        return InvalidRequest("cannot write the output: it is closed, say where it goes")
     message = f"cannot write the output: {error.strerror}"
     if error.errno in _NO_ROOM:
         return DiskRefused(f"{message}: free some room there, then retry", path=Path("-"))

@@ -181,7 +181,7 @@ async def _serve(app: App, server: Server, ready: Callable[[Server], None] | Non
         with suppress(QuiverError):
             app.broker.engine.announce(server.url)
         if ready is not None:
-            ready(server)
+            await _call(ready, server)
         await told.wait()
         logger.info("told to stop: finishing what has begun")
         told.clear()
@@ -190,6 +190,15 @@ async def _serve(app: App, server: Server, ready: Callable[[Server], None] | Non
         # In here, while signals still have a handler: one that comes now must not keep the engine from
         # writing what it holds.
         await loop.run_in_executor(None, _close, app)
+
+
+async def _call(ready: Callable[[Server], None], server: Server) -> None:
+    try:
+        ready(server)
+    except BaseException:
+        # Nobody was told where to come, and what looks around must not outlive the threads it asks.
+        await server.close()
+        raise
 
 
 async def _drain(server: Server, told: asyncio.Event) -> None:
