@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.command import INHERITED, QUIVER
+from support.command_inside import quiver
 
 import quivermq
 
@@ -16,21 +17,24 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def complete(line: str, **env: str) -> list[str]:
-    """What a bash that asks for completion is offered for the last word of a line."""
-    words = line.split(" ")
-    asked = {
+def asking(line: str) -> dict[str, str]:
+    """How a bash asks what to offer for the last word of a line."""
+    return {
         "_QUIVER_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
     }
-    done = subprocess.run([QUIVER], env=INHERITED | asked | env, capture_output=True, text=True)
-    assert done.stderr == ""
-    return done.stdout.split()
 
 
-def test_commands_are_offered() -> None:
-    assert complete("quiver topi") == ["topic"]
+def complete(line: str, **env: str) -> list[str]:
+    ran = quiver(env=asking(line) | env)
+    assert ran.err == ""
+    return ran.text.split()
+
+
+def test_commands_are_offered_to_a_real_shell() -> None:
+    done = subprocess.run([QUIVER], env=INHERITED | asking("quiver topi"), capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["topic"], "")
 
 
 def test_topics_are_offered_from_the_directory(data: Path) -> None:
