@@ -1,4 +1,4 @@
-"""`quiver repair` in a real process, on real files."""
+"""`quiver repair` on real files; in a real process and at a terminal where that is the point."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from support.command import everything, run_at_terminal, run_quiver, table_rows
+from support.command_inside import run_inside
 from support.damage import flip
 from support.logs import values
 from support.remote import RemoteLog
@@ -45,17 +46,13 @@ def test_without_a_terminal_and_without_a_yes_nothing_is_changed(
     broken: Broken, options: list[str]
 ) -> None:
     before = everything(broken.path)
-    result = run_quiver("repair", "--data", broken.path, *options)
+    result = run_inside("repair", "--data", broken.path, *options)
     assert result.returncode == 2
     assert "--yes" in result.stderr
+    if options:
+        assert result.stdout == ""
+        assert json.loads(result.stderr)["error"]["code"] == "invalid_request"
     assert everything(broken.path) == before
-
-
-@pytest.mark.damages
-def test_a_program_that_said_no_yes_is_told_in_json(broken: Broken) -> None:
-    result = run_quiver("repair", "--data", broken.path, "--json")
-    assert result.stdout == ""
-    assert json.loads(result.stderr)["error"]["code"] == "invalid_request"
 
 
 def test_with_a_yes_the_damage_is_set_aside(broken: Broken) -> None:
@@ -70,8 +67,8 @@ def test_with_a_yes_the_damage_is_set_aside(broken: Broken) -> None:
 
 
 def test_afterwards_the_log_is_sound_and_tells_the_gap(broken: Broken) -> None:
-    run_quiver("repair", "--data", broken.path, "--yes")
-    result = run_quiver("verify", "--data", broken.path, "--json")
+    run_inside("repair", "--data", broken.path, "--yes")
+    result = run_inside("verify", "--data", broken.path, "--json")
     assert result.returncode == 0
     report = json.loads(result.stdout)
     [gap] = report["findings"]
@@ -83,7 +80,7 @@ def test_afterwards_the_log_is_sound_and_tells_the_gap(broken: Broken) -> None:
 
 
 def test_a_repair_is_one_json_document(broken: Broken) -> None:
-    result = run_quiver("repair", "--data", broken.path, "--yes", "--json")
+    result = run_inside("repair", "--data", broken.path, "--yes", "--json")
     assert (result.returncode, result.stderr) == (0, "")
     document = json.loads(result.stdout)
     [finding] = document["found"]["findings"]
@@ -109,7 +106,7 @@ def test_a_torn_tail_is_set_aside_as_well(broken: Broken) -> None:
     end = path.stat().st_size
     with path.open("ab") as file:
         file.write(b"torn!")
-    assert run_quiver("repair", "--data", broken.path, "--yes").returncode == 0
+    assert run_inside("repair", "--data", broken.path, "--yes").returncode == 0
     side_file = broken.path / f"log/@quarantine/00000000000000000000.{end}-{end + 5}.bytes"
     assert side_file.read_bytes() == b"torn!"
     assert (broken.path / broken.side_file).read_bytes() == broken.bytes
@@ -135,12 +132,12 @@ def test_a_yes_at_the_terminal_mends(broken: Broken) -> None:
 
 
 def test_what_is_sound_is_left_alone_and_nobody_is_asked(broken: Broken) -> None:
-    run_quiver("repair", "--data", broken.path, "--yes")
+    run_inside("repair", "--data", broken.path, "--yes")
     mended = everything(broken.path)
     lock = str(broken.path / "LOCK")
     for session in (
-        run_quiver("repair", "--data", broken.path, "--yes"),
-        run_quiver("repair", "--data", broken.path),
+        run_inside("repair", "--data", broken.path, "--yes"),
+        run_inside("repair", "--data", broken.path),
         run_at_terminal("repair", "--data", broken.path),
     ):
         assert session.returncode == 0
@@ -154,49 +151,38 @@ def test_what_is_sound_is_left_alone_and_nobody_is_asked(broken: Broken) -> None
 
 
 def test_an_index_that_is_missing_is_made_anew(broken: Broken) -> None:
-    run_quiver("repair", "--data", broken.path, "--yes")
+    run_inside("repair", "--data", broken.path, "--yes")
     index = broken.path / f"{SEGMENT}.idx"
     before = index.read_bytes()
     index.unlink()
-    result = run_quiver("repair", "--data", broken.path, "--yes")
+    result = run_inside("repair", "--data", broken.path, "--yes")
     last = result.stdout.splitlines()[-1]
     assert last == "1 log, 1 segment: 0 ranges set aside, 1 index made anew; nothing was deleted"
     assert index.read_bytes() == before
 
 
 @pytest.mark.damages
-@pytest.mark.parametrize("part", ["", "log"])
-@pytest.mark.parametrize("is_json", [False, True])
-def test_a_directory_in_use_is_left_to_who_uses_it(broken: Broken, part: str, is_json: bool) -> None:
+def test_a_directory_in_use_is_left_to_who_uses_it(broken: Broken) -> None:
+    above = broken.path.parent
+    (above / "link").symlink_to(broken.path / "log")
     # It opens the log, and leaves the damage before the mark as it is: there is something to mend.
     other = RemoteLog(broken.path)
     try:
         before = everything(broken.path)
-        options = ["--json"] if is_json else []
-        result = run_quiver("repair", "--data", broken.path / part, "--yes", *options)
-        assert result.returncode == 4
-        error = json.loads(result.stderr)["error"] if is_json else {"message": result.stderr}
+        # Whichever way leads to it.
+        for way in (broken.path, broken.path / "log", above, above / "link"):
+            result = run_inside("repair", "--data", way, "--yes")
+            assert (result.returncode, f"process {other.pid}:" in result.stderr) == (4, True), way
+        result = run_inside("repair", "--data", broken.path, "--yes", "--json")
+        error = json.loads(result.stderr)["error"]
+        assert (result.returncode, error["code"]) == (4, "directory_locked")
         assert f"process {other.pid}:" in error["message"]
-        assert error.get("code") in (None, "directory_locked")
         assert everything(broken.path) == before
     finally:
         other.kill()
 
 
-@pytest.mark.damages
-@pytest.mark.parametrize("way", ["above", "link"])
-def test_a_log_in_use_is_left_alone_whichever_way_leads_to_it(broken: Broken, way: str) -> None:
-    above = broken.path.parent
-    (above / "link").symlink_to(broken.path / "log")
-    other = RemoteLog(broken.path)
-    try:
-        result = run_quiver("repair", "--data", above / "link" if way == "link" else above, "--yes")
-        assert result.returncode == 4
-    finally:
-        other.kill()
-
-
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    result = run_quiver("repair", "--data", tmp_path / "none", "--yes")
+    result = run_inside("repair", "--data", tmp_path / "none", "--yes")
     assert (result.returncode, result.stdout) == (3, "")
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""`quiver verify` in a real process, on real files."""
+"""`quiver verify` on real files; in a real process and at a terminal where that is the point."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.command import INHERITED, QUIVER, everything, run_at_terminal, run_quiver, table_rows
+from support.command_inside import run_inside
 from support.damage import flip
 from support.remote import RemoteLog
 
@@ -42,18 +43,18 @@ def test_a_sound_directory_is_summed_up(data: Path) -> None:
 def test_every_log_counts(data: Path) -> None:
     with DataDirectory(data) as directory:
         directory.log("a/b").append(b"x")
-    result = run_quiver("verify", "--data", data)
+    result = run_inside("verify", "--data", data)
     assert result.stdout.startswith("2 logs, 2 segments, 4 frames, 7 messages, ")
 
 
 def test_an_empty_directory_is_sound(tmp_path: Path) -> None:
-    result = run_quiver("verify", "--data", tmp_path)
+    result = run_inside("verify", "--data", tmp_path)
     assert result.returncode == 0
     assert result.stdout == "0 logs, 0 segments, 0 frames, 0 messages, 0 bytes: sound\n"
 
 
 def test_a_sound_directory_is_one_json_document(data: Path) -> None:
-    result = run_quiver("verify", "--data", data, "--json")
+    result = run_inside("verify", "--data", data, "--json")
     assert (result.returncode, result.stderr) == (0, "")
     assert json.loads(result.stdout) == {
         "logs": 1,
@@ -70,7 +71,7 @@ def test_a_sound_directory_is_one_json_document(data: Path) -> None:
 def test_damage_is_told_with_its_file_its_bytes_and_its_offsets(data: Path) -> None:
     size = frame_bytes(data)
     flip(data / LOG, 2 * size - 1)
-    result = run_quiver("verify", "--data", data)
+    result = run_inside("verify", "--data", data)
     assert (result.returncode, result.stderr) == (6, "")
     [row] = table_rows(result.stdout)
     assert row[:4] == ["damage", LOG, f"[{size}, {2 * size})", "[2, 4)"]
@@ -82,7 +83,7 @@ def test_damage_is_told_with_its_file_its_bytes_and_its_offsets(data: Path) -> N
 def test_damage_is_told_to_a_program(data: Path) -> None:
     size = frame_bytes(data)
     flip(data / LOG, 2 * size - 1)
-    result = run_quiver("verify", "--data", data, "--json")
+    result = run_inside("verify", "--data", data, "--json")
     assert (result.returncode, result.stderr) == (6, "")
     report = json.loads(result.stdout)
     assert report["is_sound"] is False
@@ -101,20 +102,20 @@ def test_a_torn_tail_is_told_and_loses_nothing(data: Path) -> None:
     end = (data / LOG).stat().st_size
     with (data / LOG).open("ab") as file:
         file.write(b"torn!")
-    result = run_quiver("verify", "--data", data)
+    result = run_inside("verify", "--data", data)
     assert (result.returncode, result.stderr) == (0, "")
     [row] = table_rows(result.stdout)
     assert row[:4] == ["tail", LOG, f"[{end}, {end + 5})", "[6, ?)"]
     assert "6 messages" in result.stdout
     assert result.stdout.endswith(": sound\n")
-    [finding] = json.loads(run_quiver("verify", "--data", data, "--json").stdout)["findings"]
+    [finding] = json.loads(run_inside("verify", "--data", data, "--json").stdout)["findings"]
     assert finding["offsets"] == [6, None]
 
 
 @pytest.mark.damages
 def test_a_missing_index_is_told_and_loses_nothing(data: Path) -> None:
     (data / INDEX).unlink()
-    result = run_quiver("verify", "--data", data)
+    result = run_inside("verify", "--data", data)
     assert (result.returncode, result.stderr) == (0, "")
     [row] = table_rows(result.stdout)
     assert (row[:2], row[3]) == (["index", INDEX], "[0, 6)")
@@ -123,7 +124,7 @@ def test_a_missing_index_is_told_and_loses_nothing(data: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path, options: list[str]) -> None:
-    result = run_quiver("verify", "--data", tmp_path / "none", *options)
+    result = run_inside("verify", "--data", tmp_path / "none", *options)
     assert (result.returncode, result.stdout) == (3, "")
     assert str(tmp_path / "none") in result.stderr
     assert not list(tmp_path.iterdir())
@@ -132,7 +133,7 @@ def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path, options: list
 def test_a_writer_in_another_process_is_no_hindrance(tmp_path: Path) -> None:
     with RemoteLog(tmp_path) as remote:
         remote.append("a", "b")
-        result = run_quiver("verify", "--data", tmp_path, "--json")
+        result = run_inside("verify", "--data", tmp_path, "--json")
         assert result.returncode == 0, result.stderr
         assert json.loads(result.stdout)["messages"] == 2
         assert remote.append("c") == [2]
@@ -146,7 +147,7 @@ def test_looking_changes_nothing(data: Path) -> None:
     (data / INDEX).unlink()
     (data / "LOCK").unlink()
     before = everything(data)
-    assert run_quiver("verify", "--data", data).returncode == 6
+    assert run_inside("verify", "--data", data).returncode == 6
     assert run_at_terminal("verify", "--data", data).returncode == 6
     assert everything(data) == before
 

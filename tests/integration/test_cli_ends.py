@@ -9,7 +9,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from support.command import INHERITED, QUIVER, run_quiver
+from support.command import INHERITED, QUIVER
+from support.command_inside import run_inside
 
 import quivermq
 from quivermq.cli import main
@@ -133,7 +134,7 @@ def test_a_broker_that_cannot_say_where_it_is_ends_in_order(tmp_path: Path) -> N
     ],
 )
 def test_a_wrong_option_is_json_for_a_program(arguments: list[str], words: str) -> None:
-    done = run_quiver(*arguments)
+    done = run_inside(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     told = json.loads(done.stderr)["error"]
     assert (told["code"], told["retryable"]) == ("invalid_request", False)
@@ -141,8 +142,8 @@ def test_a_wrong_option_is_json_for_a_program(arguments: list[str], words: str) 
 
 
 def test_help_and_codes_are_the_same_with_json(data: Path) -> None:
-    assert run_quiver("stats", "--json", "--help").returncode == 0
-    assert run_quiver("get", "none", "--json", "--data", data).returncode == 3
+    assert run_inside("stats", "--json", "--help").returncode == 0
+    assert run_inside("get", "none", "--json", "--data", data).returncode == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
