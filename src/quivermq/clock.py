@@ -44,12 +44,15 @@ class SteadyClock:
         # Every put asks for the time: of the machine's own clock, without a detour.
         is_system = type(clock) is SystemClock
         self.monotonic: Callable[[], float] = (
-            partial(time.clock_gettime, _CLOCK) if is_system else clock.monotonic
+            partial(time.clock_gettime, _CLOCK) if is_system else self._elapsed
         )
         self._start_us = clock.now_us() - round(clock.monotonic() * 1_000_000)
 
     def now_us(self) -> int:
         return self._start_us + round(self.monotonic() * 1_000_000)
+
+    def _elapsed(self) -> float:
+        return self._clock.monotonic()
 
     def from_wall(self, wall_us: int) -> int:
         """The moment that the machine's clock, as it is set now, would call `wall_us`."""

@@ -25,7 +25,6 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 FEW_ROWS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _TESTS = Path(__file__).parents[1]
 _PATIENCE_S = 300

@@ -26,6 +26,7 @@ LAYERS_TODAY = (
     "frame",
     "disk",
     "reentry",
+    "helping",
     "clock",
     "settings",
     "metrics",

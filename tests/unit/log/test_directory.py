@@ -10,7 +10,7 @@ from support.logs import contents, values
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 from support.remote import RemoteLog
-from support.threads import PATIENCE_S, start
+from support.threads import PATIENCE_S, start, wait_until
 
 from quivermq.disk import SystemDisk, SystemLock
 from quivermq.errors import (
@@ -221,7 +221,7 @@ def test_logs_of_one_directory_share_a_background_thread(tmp_path: Path) -> None
     directory = DataDirectory(tmp_path, StorageSettings(durability="buffered"))
     for name in "abc":
         directory.log(name).append(b"x")
-    assert threading.active_count() == before + 1
+    wait_until(lambda: threading.active_count() == before + 1)
     directory.close()
     assert threading.active_count() == before
 

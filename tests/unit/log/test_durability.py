@@ -138,7 +138,8 @@ def test_threads_read_while_others_append_and_remove(logs: Logs) -> None:
 
     def read() -> int:
         seen = 0
-        while not done.is_set():
+        # At least one after the last append: on a busy machine all of them may come first.
+        while not (seen and done.is_set()):
             try:
                 for record in log.records():
                     assert record.value == b"%d" % record.offset

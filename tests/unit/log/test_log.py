@@ -10,6 +10,7 @@ import pytest
 from crc32c import crc32c
 from support.faulty_disk import FaultyDisk
 from support.logs import Logs, offsets, values
+from support.threads import wait_until
 
 from quivermq.errors import (
     Closing,
@@ -576,7 +577,7 @@ def test_a_log_has_a_scheduler_of_its_own_and_ends_it(tmp_path: Path) -> None:
     before = threading.active_count()
     log = Log(tmp_path / "log", replace(StorageSettings(), durability="buffered"))
     log.append(b"a")
-    assert threading.active_count() == before + 1
+    wait_until(lambda: threading.active_count() == before + 1)
     log.close()
     assert threading.active_count() == before
     with Log(str(tmp_path / "log"), StorageSettings()) as again:

@@ -249,7 +249,8 @@ def test_answers_take_no_more_than_the_budget_from_when_they_are_made(tmp_path: 
                 with suppress(ConnectionResetError):
                     client.recv(1)
             _, peak = tracemalloc.get_traced_memory()
-        assert 4 * MIB < peak - before < 1.2 * edge.memory.bytes_max
+        # One answer may always be made, and is there about twice while it is: of the 4 messages, then as text.
+        assert 4 * MIB < peak - before < edge.memory.bytes_max + 2.5 * 4 * MIB
         wait_until(lambda: edge.memory.held_bytes == 0)
 
 
