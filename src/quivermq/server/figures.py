@@ -1,9 +1,9 @@
 """Everything that the broker can count, at one moment, as JSON has it: what `/v1/stats` and events tell."""
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Coroutine, Hashable
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
 from quivermq.engine.stats import QueueStats, TopicStats
@@ -12,6 +12,7 @@ from quivermq.engine.turns import in_turns
 from quivermq.errors import DiskFull
 from quivermq.server.broker import Broker
 
+T = TypeVar("T")
 # Whether somebody is to know of a topic.
 Wanted = Callable[[str], bool]
 
@@ -107,6 +108,13 @@ class _Look:
     answers: dict[Hashable, asyncio.Task[bytes]] = field(default_factory=dict)
 
 
+def _shared(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task for all who ask. If it fails when all of them are gone, there is nobody left to be told."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
 class Looks:
     """One look at the queue for all who ask at the same time, and one answer for all who ask the same.
 
@@ -123,10 +131,10 @@ class Looks:
         """What `make`, in a thread, makes of a look, for everybody who asks the same."""
         look = self._next
         if look is None:
-            look = self._next = _Look(asyncio.create_task(self._look(self._running)))
+            look = self._next = _Look(_shared(self._look(self._running)))
         task = look.answers.get(asked)
         if task is None:
-            task = look.answers[asked] = asyncio.create_task(self._made(look, make))
+            task = look.answers[asked] = _shared(self._made(look, make))
         # One who goes away must not take it from the others.
         return await asyncio.shield(task)
 
@@ -158,7 +166,7 @@ class Answers:
         """What `make`, in a thread, makes for everybody who asks the same. Raises what it raises."""
         task = self._next.get(asked)
         if task is None:
-            task = self._next[asked] = asyncio.create_task(self._made(asked, make))
+            task = self._next[asked] = _shared(self._made(asked, make))
         # One who goes away must not take it from the others.
         return await asyncio.shield(task)
 

@@ -201,8 +201,11 @@ class Reader:
             self._check_head_length()
         self._stalled_bytes = 0
         self._has_progress = True
-        if "host" not in headers and self._parser.get_http_version() == "1.1":
-            self._stop(InvalidRequest("the request has no Host header"))
+        if (version := self._parser.get_http_version()) == "1.1":
+            if "host" not in headers:
+                self._stop(InvalidRequest("the request has no Host header"))
+        elif version != "1.0":
+            self._stop(InvalidRequest("the request does not say that it is HTTP/1.1"))
         size = 0
         if "content-length" in headers:
             if (size := int(headers["content-length"])) > settings.body_bytes_max:

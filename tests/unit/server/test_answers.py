@@ -1,11 +1,16 @@
 """Costly answers, made once for all who ask the same."""
 
 import asyncio
+import gc
 import threading
+from collections.abc import Coroutine
+from typing import Any
 
+import pytest
 from support.site import Site
 
-from quivermq.server.figures import Answers
+from quivermq.server.broker import Broker
+from quivermq.server.figures import Answers, Looks
 
 
 def test_one_answer_is_made_at_a_time_for_all_who_ask_the_same() -> None:
@@ -48,3 +53,34 @@ def test_a_failure_is_told_to_all_and_not_kept() -> None:
 
     with Site([]) as site:
         assert asyncio.run(ask(Answers(site.broker))) == b"well again"
+
+
+def fail(*_: object) -> bytes:
+    raise ValueError("the broker is closed")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda broker: Answers(broker).answer("topic", fail),
+        lambda broker: Looks(broker).answer("stats", fail),
+    ],
+    ids=["answers", "looks"],
+)
+def test_a_failure_after_all_who_asked_are_gone_is_no_news(asked: Any) -> None:
+    """As at the end of a broker, when its threads are gone: nobody could do anything about it."""
+    news: list[dict[str, Any]] = []
+
+    async def ask(broker: Broker) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, event: news.append(event))
+        call: Coroutine[Any, Any, bytes] = asked(broker)
+        one = asyncio.create_task(call)
+        await asyncio.sleep(0)
+        one.cancel()
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+        del one, call
+        gc.collect()
+
+    with Site([]) as site:
+        asyncio.run(ask(site.broker))
+    assert news == []

@@ -105,6 +105,7 @@ def test_whether_the_connection_stays_open_is_the_clients_choice(head: bytes, is
         b"nonsense\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /v1/topics\r\n\r\n",
         b"GET / HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
         b"CONNECT a:80 HTTP/1.1\r\nHost: x\r\n\r\n",
