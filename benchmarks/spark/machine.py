@@ -21,9 +21,11 @@ class Contest:
 
     def run(self, contenders: Mapping[str, Prepare]) -> None:
         watched = {name: self._watched(name, prepare) for name, prepare in contenders.items()}
-        # The first time, classes are loaded and code is compiled: that is told of no one.
-        alternate(watched, 1)
-        self.busy.clear()
+        if self.rounds > 1:
+            # The first time, classes are loaded and code is compiled: that is told of no one. A single
+            # round only shows that it runs.
+            alternate(watched, 1)
+            self.busy.clear()
         self.measured |= alternate(watched, self.rounds)
 
     def row(self, name: str, subject: str, limits: Mapping[str, str], goal: Goal | None) -> Row:

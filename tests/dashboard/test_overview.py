@@ -55,7 +55,7 @@ def test_the_plot_moves_when_messages_are_published(broker: Served, visit: Visit
     before = line.get_attribute("d")
     orders.put_many([b"x"] * 10_000)
     # The axis makes room for them, however long the second was in which they came.
-    expect(page.locator("figure .grid").first).to_contain_text(re.compile("[1-9],?[0-9]+0"))
+    expect(page.locator("figure .grid").first).to_contain_text(re.compile("[1-9],?[0-9]+0|[1-9][0-9]* k"))
     assert line.get_attribute("d") != before
     busiest = page.locator("section", has=page.get_by_role("heading", name="Busiest topics"))
     expect(busiest.get_by_role("row").nth(1)).to_contain_text("orders")
