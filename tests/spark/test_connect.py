@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import quivermq
 from quivermq.errors import Conflict
-from quivermq.spark import archive, audit, replay, report, session
+from quivermq.spark import archive, audit, replay, report, run, session, sql
 from quivermq.spark.failures import translated
 from quivermq.spark.spread import cores_of, is_classic, results_of
 
@@ -59,6 +59,42 @@ def test_jobs_work_for_a_client(remote: SparkSession, tmp_path: Path) -> None:
         assert len(mq.queue("copy").read(limit=100)) == MESSAGES
     # Spark tells from time to time, so of a job that is quick enough it may never tell.
     assert all(total is not None and 0 <= done <= total for _, done, total in told)
+
+
+PIPELINE = """\
+[pipeline]
+name = "large"
+data = "data"
+
+[[source]]
+name = "orders"
+topics = ["orders"]
+format = "json"
+schema = "id bigint"
+malformed = "orders.malformed"
+
+[[step]]
+name = "large"
+sql = "SELECT id, id * 2 AS twice FROM orders WHERE id >= 5"
+
+[[sink]]
+from = "large"
+topic = "large"
+key = "id"
+"""
+
+
+def test_sql_and_pipelines_work_for_a_client(remote: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    with quivermq.open(tmp_path / "data") as mq:
+        mq.queue("orders").put_many([b'{"id": %d}' % number for number in range(8)] + [b"no json"])
+    counted = sql("SELECT count(*) FROM orders", path=tmp_path / "data", spark=remote)
+    assert counted.collect() == [(9,)]
+    done = run(tmp_path / "pipeline.toml", spark=remote)
+    assert sorted((sink.read, sink.written) for sink in done.sinks) == [(9, 1), (9, 3)]
+    with quivermq.open(tmp_path / "data") as mq:
+        assert sorted(message.key or b"" for message in mq.queue("large").read()) == [b"5", b"6", b"7"]
+        assert [message.value for message in mq.queue("orders.malformed").read()] == [b"no json"]
 
 
 @pytest.mark.parametrize("which", ["spark", "remote"])

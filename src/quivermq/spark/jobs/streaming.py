@@ -52,7 +52,11 @@ def _read(told: Mapping[str, Any]) -> int:
 
 def _observed(told: Mapping[str, Any]) -> int:
     metrics = (told.get("observedMetrics") or {}).get(_OBSERVATION)
-    return 0 if metrics is None else int(metrics[_OBSERVED_ROWS] or 0)
+    if metrics is None:
+        return 0
+    # Over Spark Connect, the row comes as its schema and its values, of which it has one.
+    rows = metrics["values"][0] if "values" in metrics else metrics[_OBSERVED_ROWS]
+    return int(rows or 0)
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
