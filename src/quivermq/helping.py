@@ -59,6 +59,8 @@ class Helper:
         # Held until the thread runs, or never will.
         self._beginning = allocate_lock()
         self._beginning.acquire()
+        # Whoever has it is the one that starts the thread: Python lets two of them run it twice.
+        self._starting = allocate_lock()
 
     def start(self) -> None:
         """Let it run, unless it does already."""
@@ -82,13 +84,15 @@ class Helper:
         return self._thread.ident is not None and not self._thread.is_alive()
 
     def _begin(self) -> None:
+        if not self._starting.acquire(blocking=False):
+            return
         try:
             self._thread.start()
         except RuntimeError:
-            # It runs already, or the system has no room for it, and then the next start tries again.
-            if self._thread.ident is None:
-                self._is_refused = True
-                self._let_join()
+            # The system has no room for it: the next start tries again.
+            self._is_refused = True
+            self._starting.release()
+            self._let_join()
 
     def _run(self) -> None:
         self._let_join()

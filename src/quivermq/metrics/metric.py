@@ -31,6 +31,8 @@ _BOUNDS = [1e-6 * 2 ** (step / _STEPS) for step in range(26 * _STEPS + 1)]
 _bucket_of = partial(bisect_left, _BOUNDS)
 # What a histogram has that never observed anything. Nobody changes it.
 _NO_COUNTS = [0] * (len(_BOUNDS) + 1)
+# As Prometheus reads the bounds that it is told of.
+_BOUND_TEXTS = [*map(repr, _BOUNDS[::_STEPS]), "+Inf"]
 
 
 class Sample(TypedDict):
@@ -194,7 +196,7 @@ class Histogram(Metric):
             "p50": _percentile(counts, 0.50, least, most),
             "p95": _percentile(counts, 0.95, least, most),
             "p99": _percentile(counts, 0.99, least, most),
-            "buckets": [("+Inf" if b == inf else repr(b), n) for b, n in _cumulative(counts)],
+            "buckets": list(zip(_BOUND_TEXTS, (n for _, n in _cumulative(counts)), strict=True)),
         }
 
     def _snapshot(self) -> tuple[list[int], float, float, float]:
@@ -248,6 +250,8 @@ def _cumulative(counts: list[int]) -> list[tuple[float, int]]:
 
 
 def _percentile(counts: list[int], share: float, least: float, most: float) -> float | None:
+    if counts is _NO_COUNTS:
+        return None
     totals = list(accumulate(counts))
     if not totals[-1]:
         return None

@@ -23,6 +23,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+# So many threads compute figures at a time: each keeps others from the interpreter. But one that opens
+# thousands of topics for it must not keep all other figures waiting.
+_FIGURING_MAX = 2
 # So long after the disk refused something, it counts as full.
 _FULL_S = 5.0
 
@@ -46,6 +49,7 @@ class Broker:
         self.count_connections: Callable[[], int] = lambda: 0
         """How many connections are open: whoever accepts them knows."""
         self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="quiver-worker")
+        self._figuring = asyncio.Semaphore(_FIGURING_MAX)
         self.memory = Memory(settings.memory_bytes_max)
         # As many again as there are threads, so that none of them waits for the event loop.
         self.making = Making(self.memory, 2 * settings.threads, engine.clock.monotonic)
@@ -66,6 +70,11 @@ class Broker:
         """Call something that may wait for the disk, in a thread, and return what it returns."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.threads, lambda: act(*args, **kwargs))
+
+    async def figure(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `run`, for what computes rather than waits: few do so at a time, whoever else asks."""
+        async with self._figuring:
+            return await self.run(act, *args, **kwargs)
 
     async def make(
         self,

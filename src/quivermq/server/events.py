@@ -122,7 +122,7 @@ class Events:
         # Who comes meanwhile is told the next time.
         asked = {listener: listener.asks() for listener in self._listeners.values()}
         try:
-            version, parts = await self._broker.run(self._told, self._version, set(asked.values()))
+            version, parts = await self._broker.figure(self._told, self._version, set(asked.values()))
         except QuiverError:
             # The queue cannot tell now; whoever asks for it by name is told why.
             self._send_all(lambda _: _ALIVE)

@@ -139,7 +139,7 @@ class Looks:
         return await asyncio.shield(task)
 
     async def _made(self, look: _Look, make: Callable[[Survey], bytes]) -> bytes:
-        return await self._broker.run(make, await asyncio.shield(look.survey))
+        return await self._broker.figure(make, await asyncio.shield(look.survey))
 
     async def _look(self, before: asyncio.Task[Survey] | None) -> Survey:
         if before is not None:
@@ -147,7 +147,7 @@ class Looks:
         assert self._next is not None
         # Who comes from now on shares the next one.
         self._running, self._next = self._next.survey, None
-        return await self._broker.run(look, self._broker)
+        return await self._broker.figure(look, self._broker)
 
 
 class Answers:
@@ -176,7 +176,7 @@ class Answers:
         # Who comes from now on shares the next one.
         task = self._running[asked] = self._next.pop(asked)
         try:
-            return await self._broker.run(make)
+            return await self._broker.figure(make)
         finally:
             if self._running[asked] is task:
                 del self._running[asked]

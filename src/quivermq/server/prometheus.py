@@ -29,15 +29,19 @@ def _lines(samples: Iterable[Sample]) -> Iterator[str]:
 
 
 def _histogram_lines(sample: Sample) -> Iterator[str]:
-    name, labels = sample["name"], sample["labels"]
+    name, pairs = sample["name"], _pairs(sample["labels"])
+    # Each has dozens of lines, of which only the bound differs.
+    before = f"{name}_bucket{{{pairs}{',' if pairs else ''}le="
     for bound, count in sample["buckets"]:
-        yield f"{name}_bucket{_labels({**labels, 'le': bound})} {count}"
-    yield f"{name}_sum{_labels(labels)} {sample['sum']!r}"
-    yield f"{name}_count{_labels(labels)} {sample['count']}"
+        yield f'{before}"{bound}"}} {count}'
+    labels = _labels(sample["labels"])
+    yield f"{name}_sum{labels} {sample['sum']!r}"
+    yield f"{name}_count{labels} {sample['count']}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels.items())
-    return f"{{{','.join(pairs)}}}"
+    return f"{{{_pairs(labels)}}}" if labels else ""
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels.items())

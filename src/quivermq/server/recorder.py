@@ -56,7 +56,7 @@ class Recorder:
     async def _record(self) -> None:
         begun = self._broker.engine.clock.monotonic()
         try:
-            await self._broker.run(self._look)
+            await self._broker.figure(self._look)
         except QuiverError:
             # The queue cannot tell now: then there is a gap.
             self._seen_at = begun

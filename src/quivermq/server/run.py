@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import gc
 import logging
 import signal
 import ssl
@@ -23,6 +22,7 @@ from quivermq.server.gate import Gate
 from quivermq.server.handshake import Handshake
 from quivermq.server.keys import KeyStore
 from quivermq.server.open_files import allow_open_files
+from quivermq.server.pauses import short_pauses
 from quivermq.server.rate import RateLimit
 from quivermq.server.recorder import Recorder
 from quivermq.server.routes import all_routes
@@ -159,10 +159,7 @@ def serve(
         allow_open_files(settings.connections_max)
         return_large_blocks()
         app = broker_app(engine, settings, keys, settings.host)
-        # What the engine has open stays: a collection of garbage that walks over thousands of groups would
-        # stop everybody for a second, and find nothing.
-        gc.freeze()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with short_pauses(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(app, Server(app, settings.host, settings.port, tls=tls), ready))
     finally:
         engine.close()

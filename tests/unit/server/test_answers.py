@@ -84,3 +84,26 @@ def test_a_failure_after_all_who_asked_are_gone_is_no_news(asked: Any) -> None:
     with Site([]) as site:
         asyncio.run(ask(site.broker))
     assert news == []
+
+
+def test_few_threads_compute_figures_whoever_asks() -> None:
+    begun: list[int] = []
+    go = threading.Semaphore(0)
+
+    def work(number: int) -> int:
+        begun.append(number)
+        go.acquire()
+        return number
+
+    async def ask(broker: Broker) -> list[int]:
+        asked = [asyncio.create_task(broker.figure(work, number)) for number in range(4)]
+        while len(begun) < 2:
+            await asyncio.sleep(0)
+        # Others are not kept from the threads, which wait for the disk most of the time.
+        assert await broker.run(lambda: b"a put") == b"a put"
+        assert begun == [0, 1]
+        go.release(4)
+        return await asyncio.gather(*asked)
+
+    with Site([]) as site:
+        assert asyncio.run(ask(site.broker)) == [0, 1, 2, 3]

@@ -60,7 +60,7 @@ async def stats(broker: Broker, request: Request) -> Response:
 
 async def history(broker: Broker, request: Request) -> Response:
     """The last hour of a group, of a topic, or of all topics that the key is for."""
-    return json_response(await broker.run(_history, broker, request))
+    return json_response(await broker.figure(_history, broker, request))
 
 
 def who(_: Broker, request: Request) -> Response:
