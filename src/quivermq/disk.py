@@ -397,7 +397,7 @@ class SystemDisk:
     def make_directory(self, path: Path) -> None:
         if self.is_directory(path):
             # An empty one may be what an interrupted call left: made, but not durable yet.
-            if not self.names(path):
+            if _is_empty(path):
                 self.sync_directory(path.parent)
             return
         self.make_directory(path.parent)
@@ -513,6 +513,33 @@ def remove_tree(disk: Disk, path: Path) -> None:
 def real_path(path: Path) -> Path:
     """Where a path leads. Not `Path.resolve`, which raises a RuntimeError where links run in a circle."""
     return Path(os.path.realpath(path))
+
+
+def _is_empty(directory: Path) -> bool:
+    """Whether a directory has no names. Not by listing it: that of all topics may have thousands."""
+    try:
+        with os.scandir(directory) as entries:
+            return next(entries, None) is None
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError as error:
+        raise _failure("list", directory, error) from error
+
+
+def leads_away(directory: Path, name: str) -> bool:
+    """Whether a link on the way from a directory down to `name` may lead to somewhere else."""
+    path = os.fspath(directory)
+    for part in name.split("/"):
+        path = f"{path}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                return True
+        except FileNotFoundError:
+            # Nor is there anything below it.
+            return False
+        except OSError:
+            return True
+    return False
 
 
 def _file_mode(directory: Path) -> int:

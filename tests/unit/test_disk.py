@@ -604,3 +604,18 @@ def failing(number: int) -> Callable[..., NoReturn]:
         raise OSError(number, os.strerror(number))
 
     return fail
+
+
+def test_a_directory_of_thousands_is_not_listed_to_make_one_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SystemDisk()
+    disk.make_directory(tmp_path / "topics" / "a")
+
+    def refuse(_: object) -> list[str]:
+        raise AssertionError("it was listed")
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    disk.make_directory(tmp_path / "topics" / "b")
+    monkeypatch.undo()
+    assert disk.names(tmp_path / "topics") == ["a", "b"]

@@ -31,8 +31,11 @@ logger = logging.getLogger(__name__)
 
 def base_offsets(disk: Disk, directory: Path) -> list[int]:
     """The base offsets of the segments in a directory, in order."""
-    found = (base_offset_of(name) for name in disk.names(directory))
-    return [base for base in found if base is not None]
+    return _bases(disk.names(directory))
+
+
+def _bases(names: list[str]) -> list[int]:
+    return [base for name in names if (base := base_offset_of(name)) is not None]
 
 
 def sealed_segments(
@@ -63,9 +66,16 @@ def file_size(disk: Disk, path: Path) -> int:
 def recover_directory(
     disk: Disk, directory: Path, settings: StorageSettings
 ) -> tuple[list[Segment], Tail | None]:
-    """Make the log in a directory whole: its segments and how the last one ends; None when empty."""
-    bases = base_offsets(disk, directory)
-    tidy(disk, directory, bases)
+    """Make the log in a directory whole: its segments and how the last one ends; None when empty.
+
+    The directory is made when it is not there.
+    """
+    names = disk.names(directory)
+    if not names:
+        disk.make_directory(directory)
+        return [], None
+    bases = _bases(names)
+    _tidy(disk, directory, names, bases)
     # Looked at once: the tail may be long. A segment that becomes the last one has an index to believe,
     # and then it does not matter that it was not the last when it was looked at.
     look = cache(lambda base: inspect_tail(disk, directory, base, settings, is_last=base == bases[-1]))
@@ -117,7 +127,7 @@ def _write_lost_indexes(disk: Disk, directory: Path, bases: list[int], look: Cal
     Somebody took it away, or died while the segment was replaced. Of one that is damaged it stays away: it
     would say that everything before its mark is whole.
     """
-    names = set(disk.names(directory))
+    names = set(disk.names(directory)) if len(bases) > 1 else ()
     for base, next_base in pairwise(bases):
         if index_path(directory, base).name in names:
             continue
@@ -146,14 +156,19 @@ def _whole_run(bases: list[int], first: int, look: Callable[[int], Tail]) -> int
     return len(bases)
 
 
-def tidy(disk: Disk, directory: Path, bases: list[int]) -> None:
+def tidy(disk: Disk, directory: Path) -> None:
     """Remove what an interrupted creation, deletion or replacement left behind.
 
     Whatever names are there now are made durable: whoever changed them last may have died before.
     Other names are somebody else's, and so are directories, whatever they are called.
     """
+    names = disk.names(directory)
+    _tidy(disk, directory, names, _bases(names))
+
+
+def _tidy(disk: Disk, directory: Path, names: list[str], bases: list[int]) -> None:
     expected = set(bases)
-    for name in disk.names(directory):
+    for name in names:
         indexed = base_offset_of(name, ".idx")
         is_orphan = indexed is not None and indexed not in expected
         is_temporary = base_offset_of(name, ".tmp") is not None

@@ -13,7 +13,7 @@ from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, File, SystemDisk, remove_tree
 from quivermq.log.directory import CATALOG_NAME, LOCK_NAME, check_exists, find_logs, locked
 from quivermq.log.gap import gap_frames
-from quivermq.log.opening import base_offsets, tidy
+from quivermq.log.opening import tidy
 from quivermq.log.survey import Progress, Survey, segments_of, survey
 from quivermq.segment import Damage, Segment, copy_range, index_path, inspect_tail, recover, set_aside
 from quivermq.settings import StorageSettings
@@ -57,7 +57,7 @@ def repair(
     with locked(disk, path):
         for directory in find_logs(disk, path):
             done.logs += 1
-            tidy(disk, directory, base_offsets(disk, directory))
+            tidy(disk, directory)
             for _, opened in segments_of(disk, directory, settings):
                 done.segments += 1
                 _mend(done, survey(*opened(), progress), now_us)

@@ -81,7 +81,6 @@ class LogWriter(LogReader):
         _open_logs.add(self)
 
     def _open(self) -> SegmentWriter:
-        self.disk.make_directory(self.directory)
         segments, tail = recover_directory(self.disk, self.directory, self.settings)
         if tail is None:
             writer = SegmentWriter.create(self.disk, self.directory, 0, self.settings)

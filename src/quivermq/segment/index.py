@@ -42,6 +42,8 @@ class Index:
         self.offsets = array("q")
         self.timestamps = array("q")
         self.positions = array("q")
+        self.is_torn = False
+        """Whether the file it was read from has something behind its last whole entry."""
         self._encoded = 0
         self._crc = 0
 
@@ -55,6 +57,7 @@ class Index:
         end = len(data) - len(data) % ENTRY_BYTES
         if _masked(crc32c(data[: end - 4])) != data[end - 4 : end]:
             end = _whole_prefix(data)
+        index.is_torn = end != len(data)
         index._crc = crc32c(data[:end])
         words = array("q", data[ENTRY_BYTES:end])
         index.offsets, index.timestamps, index.positions = words[0::4], words[1::4], words[2::4]

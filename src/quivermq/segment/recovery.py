@@ -46,6 +46,10 @@ class Tail:
     """What is not whole at the end, to be cut off."""
     damages: list[Damage] = field(default_factory=list)
     """What is not whole before the end, and stays."""
+    first_append_time: int | None = None
+    """When the first frame came in, if the looking began there."""
+    index_grows: bool = False
+    """Whether the file of the index has every entry it should have, so that more may follow."""
     index_is_old: bool = False
     """Whether the file of the index has other entries than `index`: it could not be replaced."""
 
@@ -71,6 +75,7 @@ def inspect_tail(
         loaded = load_index(disk, directory, base_offset)
         marked_offset = base_offset if loaded is None else loaded.mark[0]
         index = Index(base_offset) if loaded is None else loaded
+        entries = len(index)
         index.cut(size)
         marked = loaded is not None and _leads_to_mark(scan, index)
         synced_once = (index.mark[0], index.mark[2])
@@ -86,6 +91,7 @@ def inspect_tail(
             end_offset=offset,
             end=position,
             timestamp_max=timestamp_max,
+            index_grows=marked and not index.is_torn and len(index) == entries,
         )
         _walk(tail, scan, settings, is_last)
         if not marked and is_last:
@@ -126,6 +132,8 @@ def _walk(tail: Tail, scan: Scan, settings: StorageSettings, is_last: bool) -> N
             tail.damages.append(found)
         else:
             note.frame(found)
+            if tail.end == 0:
+                tail.first_append_time = found.frame.header.append_time
             tail.end, tail.end_offset = found.end, found.frame.header.end_offset
     tail.timestamp_max = note.timestamp_max
 
@@ -171,7 +179,7 @@ def _tidy_index(disk: Disk, directory: Path, tail: Tail) -> None:
 
 
 def _write_index(disk: Disk, directory: Path, tail: Tail) -> None:
-    """Replace the index, or leave the old one on a full disk: the log must open, or nothing makes room.
+    """Bring the index up to date, or leave it on a full disk: the log must open, or nothing makes room.
 
     But not without any that is right, because the mark of a later crash would be missing.
     """
@@ -180,12 +188,29 @@ def _write_index(disk: Disk, directory: Path, tail: Tail) -> None:
         tail.index_is_old = True
         return
     try:
-        write_index(disk, directory, tail.index)
+        if tail.index_grows:
+            _append_to_index(disk, directory, tail)
+        else:
+            write_index(disk, directory, tail.index)
     except DiskRefused as error:
         if not tail.marked:
             raise
         logger.warning("left the index of offset %d as it was: %s", tail.index.base_offset, error)
         tail.index_is_old = True
+
+
+def _append_to_index(disk: Disk, directory: Path, tail: Tail) -> None:
+    """Add what is behind the last entry, as a sync does: nothing depends on it, so it is not synced."""
+    file = disk.open(index_path(directory, tail.index.base_offset), writable=True)
+    try:
+        size = file.size()
+        try:
+            file.append([tail.index.encode_more(tail.end)])
+        except DiskRefused:
+            file.truncate(size)
+            raise
+    finally:
+        file.close()
 
 
 def write_index(disk: Disk, directory: Path, index: Index) -> None:

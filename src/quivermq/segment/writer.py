@@ -78,7 +78,7 @@ class SegmentWriter:
     def resume(cls, segment: Segment, tail: Tail) -> "SegmentWriter":
         """Go on behind the end of a segment that was recovered."""
         disk, path = segment.disk, index_path(segment.directory, segment.base_offset)
-        first_append_time = segment.first_append_time()
+        first_append_time = tail.first_append_time or segment.first_append_time()
         with ExitStack() as on_failure:
             log_file = disk.open(segment.path, writable=True)
             on_failure.callback(log_file.close)

@@ -43,6 +43,8 @@ class TopicDefaults:
     def __init__(self, settings: Settings) -> None:
         self._storage = settings.storage
         self._origins = settings.topic_origins
+        # By the rules that are about a topic, what it is made with when nobody asks for anything else.
+        self._made: dict[tuple[str, ...], TopicSettings] = {}
         common = {name: raw for name, raw in settings.topics.items() if _is_setting(name, raw)}
         self._rules = [self._rule("", common)]
         for name, raw in settings.topics.items():
@@ -58,8 +60,17 @@ class TopicDefaults:
         With an `origin` it is for the dead letters of that topic, which `[topics]` is not about: only a
         pattern that asks for them is. Raises InvalidSettings.
         """
+        rules = self._rules_of(topic, origin)
+        if given:
+            return self._make(rules, given)
+        known = tuple(rule.text for rule in rules)
+        if (made := self._made.get(known)) is None:
+            made = self._made[known] = self._make(rules, {})
+        return made
+
+    def _make(self, rules: list[_Rule], given: Mapping[str, object]) -> TopicSettings:
         preset: dict[str, Any] = {}
-        for rule in self._rules_of(topic, origin):
+        for rule in rules:
             preset.update(rule.values)
         return TopicSettings.make(given, self._storage, preset=preset)
 

@@ -332,7 +332,8 @@ class Seen:
     def _rebuild(self, oldest_us: int) -> None:
         """Know again, from the lanes alone, what came in since then."""
         for place, log in self._lanes().items():
-            begun = ((segment.base_offset, segment.first_append_time()) for segment in log.segments)
+            # Nothing comes before the first, whenever that began.
+            begun = ((segment.base_offset, segment.first_append_time()) for segment in log.segments[1:])
             older = [base for base, time_us in begun if time_us is not None and time_us <= oldest_us]
             self._checkpoint[place] = max(older, default=log.start)
         looked_at = sum(log.end - self._checkpoint[place] for place, log in self._lanes().items())

@@ -9,6 +9,7 @@ settings of that moment, so that a topic does not change because somebody edits 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -208,7 +209,7 @@ class TopicSettings:
         Raises InvalidSettings for messages that are too large for the frames of `defaults`.
         """
         try:
-            return replace(defaults, **{name: getattr(self, name) for name in storage_names()})
+            return _storage(defaults, tuple(getattr(self, name) for name in storage_names()))
         except InvalidSettings as error:
             # Both are valid in themselves, and this is all that they have to agree on.
             raise InvalidSettings("message_bytes_max", error.reason, origin=origin) from None
@@ -243,14 +244,28 @@ class TopicSettings:
     def from_json(cls, document: object, origin: str = "arguments") -> "TopicSettings":
         """What `to_json` made; a setting that is not there has its default. Raises InvalidSettings."""
         values = parse_settings(document, origin)
-        return cls()._with(values, values, origin)
+        return _defaults()._with(values, values, origin)
 
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in settings_of(TopicSettings)}
 
     def _with(self, values: Mapping[str, Any], named: Container[str], origin: str) -> "TopicSettings":
+        if not values:
+            return self
         _check_order({**self._values(), **values}, named, origin)
         return replace(self, **values)
+
+
+@cache
+def _defaults() -> TopicSettings:
+    return TopicSettings()
+
+
+# Most topics of a queue are set alike, and there may be thousands of them to open.
+@lru_cache(maxsize=64)
+def _storage(defaults: StorageSettings, own: tuple[Any, ...]) -> StorageSettings:
+    """`defaults` with what a topic has of its own, in the order of `storage_names`."""
+    return replace(defaults, **dict(zip(storage_names(), own, strict=True)))
 
 
 def settled_by_origin() -> list[str]:
@@ -258,9 +273,10 @@ def settled_by_origin() -> list[str]:
     return list(_KEPT_FOR_EVER)
 
 
-def storage_names() -> list[str]:
+@cache
+def storage_names() -> tuple[str, ...]:
     """The settings that a topic has in common with the storage settings."""
-    return [name for name in settings_of(TopicSettings) if name in settings_of(StorageSettings)]
+    return tuple(name for name in settings_of(TopicSettings) if name in settings_of(StorageSettings))
 
 
 def parse_settings(given: object, origin: str) -> dict[str, Any]:

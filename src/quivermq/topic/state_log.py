@@ -7,6 +7,7 @@ state about from nothing; once it is durable, everything before it is dropped.
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from quivermq.errors import InvalidFrame, QuiverError, StorageFailed
@@ -160,6 +161,7 @@ def parts(items: Iterable[bytes]) -> Iterable[bytes]:
         yield b"".join(gathered)
 
 
+@lru_cache(maxsize=8)
 def _settings(defaults: StorageSettings) -> StorageSettings:
     """State is small and read at every opening: never compressed, never dropped but by a snapshot."""
     return replace(

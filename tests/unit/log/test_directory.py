@@ -221,6 +221,7 @@ def test_logs_of_one_directory_share_a_background_thread(tmp_path: Path) -> None
     directory = DataDirectory(tmp_path, StorageSettings(durability="buffered"))
     for name in "abc":
         directory.log(name).append(b"x")
+    # Another thread starts it, and may not have come to it yet.
     wait_until(lambda: threading.active_count() == before + 1)
     directory.close()
     assert threading.active_count() == before

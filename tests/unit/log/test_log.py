@@ -577,6 +577,7 @@ def test_a_log_has_a_scheduler_of_its_own_and_ends_it(tmp_path: Path) -> None:
     before = threading.active_count()
     log = Log(tmp_path / "log", replace(StorageSettings(), durability="buffered"))
     log.append(b"a")
+    # Another thread starts it, and may not have come to it yet.
     wait_until(lambda: threading.active_count() == before + 1)
     log.close()
     assert threading.active_count() == before

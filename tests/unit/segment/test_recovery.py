@@ -372,3 +372,16 @@ def test_a_torn_frame_that_contains_a_frame_is_just_torn(tmp_path: Path, has_ind
     tail = recovered(tmp_path, **EVERY)
     assert (tail.end, tail.end_offset, tail.damages) == (ENDS[0], 1, [])
     assert not (tmp_path / DIRECTORY).exists()
+
+
+@pytest.mark.parametrize("torn", [b"", b"half an entry"])
+def test_an_index_that_is_whole_is_only_added_to(tmp_path: Path, torn: bytes) -> None:
+    """Thousands of logs may have to be recovered at once, and a new file takes two syncs more."""
+    _, index = killed(tmp_path, synced=2)
+    before, inode = index.read_bytes(), index.stat().st_ino
+    index.write_bytes(before + torn)
+    recovered(tmp_path, **EVERY)
+    after = index.read_bytes()
+    assert after.startswith(before)
+    assert after == closed(tmp_path / "closed")[1].read_bytes()
+    assert (index.stat().st_ino == inode) is not bool(torn)
