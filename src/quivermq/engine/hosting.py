@@ -279,7 +279,7 @@ class Hosting:
 
     def find_all(self, matches: Callable[[str], bool]) -> list[Hosted]:
         """The topics whose names match, all of them open."""
-        for name in [name for name in self._resting.copy() if matches(name)]:
+        for name in in_turns([name for name in self._resting.copy() if matches(name)]):
             with suppress(StorageFailed, InvalidSettings):
                 self._opened(name)
         return [hosted for name, hosted in self._hosted.copy().items() if matches(name)]
