@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pytest
 from support.broker import Served, serving
@@ -19,8 +19,9 @@ from support.threads import wait_until
 
 import quivermq
 from quivermq import aio
+from quivermq.client.asynchronous.pool import AsyncPool
 from quivermq.client.blocking.pool import Pool
-from quivermq.client.core.call import DELIVERY
+from quivermq.client.core.call import DELIVERY, Broken
 from quivermq.client.core.http import request_bytes
 from quivermq.engine.taking import Taking
 
@@ -215,25 +216,173 @@ def test_what_a_signal_handler_raises_while_messages_are_taken_loses_none(
         assert_given_back(mq.queue("orders"), strike)
 
 
-@pytest.mark.parametrize("moment", ["before the answer", "behind it"])
-def test_nor_while_a_broker_sends_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    exchange, strike = Pool._answer_on, list[bool]()
+Moment = Literal["before it is sent", "before the answer", "behind it", "when it was read"]
 
-    def struck(self: Pool, connection: Any, call: Any, parser: Any) -> Any:
+
+@pytest.mark.parametrize("moment", get_args(Moment))
+def test_nor_while_a_broker_sends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: Moment
+) -> None:
+    exchange, strike = Pool._exchange_on, list[bool]()
+
+    def struck(self: Pool, connection: Any, call: Any) -> Any:
         if not strike or call.accept != DELIVERY:
-            return exchange(self, connection, call, parser)
-        connection.sendall(request_bytes(call, self._common, self._address.prefix))
+            return exchange(self, connection, call)
+        if moment == "when it was read":
+            exchange(self, connection, call)
+        elif moment != "before it is sent":
+            connection.sendall(request_bytes(call, self._common, self._address.prefix))
         if moment == "behind it":
             select.select([connection], [], [])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Pool, "_answer_on", struck)
+    monkeypatch.setattr(Pool, "_exchange_on", struck)
     with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
         mq.create_topic("orders", attempts_max=1)
         mq.queue("orders").put_many([b"%d" % number for number in range(10)])
         assert_given_back(mq.queue("orders"), strike)
+        assert not mq.takings.open
+
+
+def test_nor_when_the_giving_back_is_struck_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, strikes = Pool.exchange, list[bool]()
+
+    def struck(self: Pool, call: Any) -> Any:
+        outcome = exchange(self, call) if call.accept == DELIVERY else None
+        if strikes:
+            strikes.pop()
+            raise KeyboardInterrupt
+        return outcome or exchange(self, call)
+
+    with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+        mq.create_topic("orders", attempts_max=1)
+        orders = mq.queue("orders")
+        orders.put_many([b"%d" % number for number in range(10)])
+        monkeypatch.setattr(Pool, "exchange", struck)
+        for take in ways_to_take(orders):
+            strikes += [True, True]
+            with pytest.raises(KeyboardInterrupt):
+                take()
+        mq.close()
+        left = broker.engine.queue("orders").stats()
+        assert (left.in_flight, left.pending) == (0, 10)
+
+
+def test_nor_when_a_signal_handler_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = Pool._exchange_on
+
+    def closing(self: Pool, connection: Any, call: Any) -> Any:
+        answer = exchange(self, connection, call)
+        if call.accept != DELIVERY:
+            return answer
+        mq.close()
+        return Broken("the connection was shut down", was_sent=True)
+
+    monkeypatch.setattr(Pool, "_exchange_on", closing)
+    with serving(tmp_path) as broker:
+        queue = broker.engine.queue("orders")
+        queue.put_many([b"%d" % number for number in range(10)])
+        for number in range(6):
+            with quivermq.connect(broker.url) as mq, pytest.raises(quivermq.Closing):
+                ways_to_take(mq.queue("orders"))[number]()
+            wait_until(lambda: queue.stats().in_flight == 0)
+        assert {message.attempt for message in queue.get_many(10)} == {1}
+
+
+def test_an_answer_that_was_lost_is_given_back_before_the_call_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, lose = Pool._exchange_on, list[bool]()
+
+    def losing(self: Pool, connection: Any, call: Any) -> Any:
+        answer = exchange(self, connection, call)
+        if call.accept == DELIVERY and lose:
+            lose.pop()
+            return Broken("the connection was reset", was_sent=True)
+        return answer
+
+    monkeypatch.setattr(Pool, "_exchange_on", losing)
+    with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+        orders = mq.queue("orders")
+        orders.put_many([b"1", b"2"])
+        lose += [True, True]
+        message = orders.get()
+        assert message is not None
+        assert (message.value, message.attempt, orders.stats().in_flight) == (b"1", 1, 1)
+
+
+def test_acks_of_a_stream_that_are_struck_are_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exchange, strike = Pool._exchange_on, list[bool]()
+
+    def struck(self: Pool, connection: Any, call: Any) -> Any:
+        if not strike or not call.path.endswith("/ack"):
+            return exchange(self, connection, call)
+        if strike.pop():
+            exchange(self, connection, call)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pool, "_exchange_on", struck)
+    with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+        orders = mq.queue("orders")
+        # Nobody else sends acks: there is nothing to fetch ahead.
+        monkeypatch.setattr(mq.renewer, "repeat", lambda *_: None)
+        for is_done in (False, True):
+            orders.put_many([b"1", b"2"])
+            passed = 0
+            with pytest.raises(KeyboardInterrupt):
+                for passed, _ in enumerate(orders.stream(prefetch=8, timeout=0), 1):
+                    if passed == 2:
+                        strike.append(is_done)
+            stats = orders.stats()
+            assert (passed, stats.in_flight, stats.pending) == (2, 0, 0)
+    assert "could not acknowledge" not in caplog.text
+
+
+@pytest.mark.parametrize("moment", ["before the answer", "when it was read"])
+def test_a_task_that_is_cancelled_while_a_broker_sends_messages_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    exchange, strike = AsyncPool._exchange_on, list[bool]()
+
+    async def struck(self: AsyncPool, connection: Any, call: Any) -> Any:
+        if strike and call.accept == DELIVERY:
+            if moment == "when it was read":
+                await exchange(self, connection, call)
+            else:
+                connection.writer.write(request_bytes(call, self._common, self._address.prefix))
+            raise asyncio.CancelledError
+        return await exchange(self, connection, call)
+
+    monkeypatch.setattr(AsyncPool, "_exchange_on", struck)
+
+    async def take_and_cancel(url: str) -> None:
+        async with await aio.connect(url) as mq:
+            await mq.create_topic("orders", attempts_max=1)
+            orders = mq.queue("orders")
+            await orders.put_many([b"%d" % number for number in range(10)])
+            takes = [
+                orders.get,
+                lambda: orders.get_many(5),
+                lambda: anext(orders.stream()),
+                lambda: anext(orders.stream(prefetch=5)),
+                lambda: orders.process().__aenter__(),
+            ]
+            for take in takes:
+                strike.append(True)
+                with pytest.raises(asyncio.CancelledError):
+                    await take()
+                strike.clear()
+            assert (await orders.stats()).in_flight == 0
+            assert {message.attempt for message in await orders.get_many(10)} == {1}
+
+    with serving(tmp_path) as broker:
+        asyncio.run(take_and_cancel(broker.url))
 
 
 WORKER = """

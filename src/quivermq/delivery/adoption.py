@@ -92,12 +92,17 @@ def adopted_record(lane: int, state: LaneState, progress: Progress, now_us: int)
 
 
 def leased_by_attempt(
-    records: list[Record], tried: Mapping[int, int], deadline: int, owner: str, now_us: int
+    records: list[Record],
+    tried: Mapping[int, int],
+    deadline: int,
+    token: int | None,
+    owner: str,
+    now_us: int,
 ) -> list[tuple[Lease, list[Record]]]:
     """Messages that nobody had here, in order, each with the number of its attempt."""
     if not tried:
-        return [(Lease(1, deadline, None, owner, now_us), records)]
+        return [(Lease(1, deadline, token, owner, now_us), records)]
     by_attempts = groupby(records, key=lambda record: tried.get(record.offset, 0))
     return [
-        (Lease(attempts + 1, deadline, None, owner, now_us), list(each)) for attempts, each in by_attempts
+        (Lease(attempts + 1, deadline, token, owner, now_us), list(each)) for attempts, each in by_attempts
     ]

@@ -250,6 +250,16 @@ class Cursor(HandingOut):
         offsets = nsmallest(limit, found)
         return [unfinished_one(offset, leases[offset], None, times, now_us) for offset in offsets]
 
+    def held_by(self, token: int) -> list[tuple[int, list[int]]]:
+        """By lane, the offsets of what is leased with a token."""
+        found = []
+        for lane, state in enumerate(self.lanes):
+            with self._lock:
+                leases = state.leases.copy()
+            if offsets := [offset for offset, lease in leases.items() if lease.token == token]:
+                found.append((lane, offsets))
+        return found
+
     def drop_to(self, lane: int, offset: int) -> None:
         """Never hand out what lies before an offset and has not been handed out yet."""
         with self._lock:

@@ -81,11 +81,12 @@ class HandingOut(Settlement):
         pop: bool = False,
         whole: bool = False,
         owner: str | None = None,
+        token: int | None = None,
     ) -> list[Taken]:
         """Lease up to `count` messages of a lane to `owner`, those that failed before first.
 
         With `pop` they are finished at once, and nobody has to settle them. With `whole` they come as parts
-        of frames wherever nothing has to be asked of each.
+        of frames wherever nothing has to be asked of each. Leases have the `token`, or one of their own.
         """
         with self._lock:
             self._check_open()
@@ -96,15 +97,16 @@ class HandingOut(Settlement):
             if log is None or self.is_paused:
                 return []
             if count == 1 and self._is_plain(state, lane):
-                return [self._hand_out_next(state, lane, now_us, lease_us, pop, owner or self._own_name)]
+                owner = owner or self._own_name
+                return [self._hand_out_next(state, lane, now_us, lease_us, pop, owner, token)]
             taken: list[Taken] = []
             if whole and self._is_fresh_only(state, lane, now_us):
                 taken, end = self._hand_out_slices(
-                    state, log, lane, count, now_us, lease_us, pop, owner or self._own_name
+                    state, log, lane, count, now_us, lease_us, pop, owner or self._own_name, token
                 )
             if not taken:
                 batches, end = self._take(
-                    state, log, lane, count, now_us, lease_us, pop, owner or self._own_name
+                    state, log, lane, count, now_us, lease_us, pop, owner or self._own_name, token
                 )
                 taken = [Taken(self, lane, lease, records) for lease, records in batches]
         if end:
@@ -121,6 +123,7 @@ class HandingOut(Settlement):
         lease_us: int,
         pop: bool,
         owner: str,
+        token: int | None,
     ) -> tuple[list[tuple[Lease, list[Record]]], int]:
         """Batches of messages, and the end of the journal that has them.
 
@@ -132,7 +135,7 @@ class HandingOut(Settlement):
                 found, taken = _as_many_as_fit(log, due)
                 most = count if taken is due else len(taken)
                 batches, end = self._hand_out(
-                    state, log, lane, most, now_us, lease_us, taken, found, pop, owner
+                    state, log, lane, most, now_us, lease_us, taken, found, pop, owner, token
                 )
             except BaseException:
                 state.put_back(due)
@@ -158,7 +161,14 @@ class HandingOut(Settlement):
         )
 
     def _hand_out_next(
-        self, state: LaneState, lane: int, now_us: int, lease_us: int, pop: bool, owner: str
+        self,
+        state: LaneState,
+        lane: int,
+        now_us: int,
+        lease_us: int,
+        pop: bool,
+        owner: str,
+        token: int | None,
     ) -> Taken:
         """What `_hand_out` does, for a single message of the plainest kind: the hot path of `get`."""
         deadline = now_us + lease_us
@@ -166,7 +176,7 @@ class HandingOut(Settlement):
         record = state.ahead[place - 1]
         offset = record.offset
         next_offset = offset + 1 if place < len(state.ahead) else state.ahead_end
-        lease = Lease(1, deadline, None, owner, now_us)
+        lease = Lease(1, deadline, token, owner, now_us)
         taken = Taken(self, lane, lease, [record])
         if pop:
             self._append(journal.moved(lane, next_offset))
@@ -203,12 +213,13 @@ class HandingOut(Settlement):
         lease_us: int,
         pop: bool,
         owner: str,
+        token: int | None,
     ) -> tuple[list[Taken], int]:
         """Hand out what nobody had, without a look at each message, if that is possible."""
         slices, next_offset = fresh_slices(state, log, count)
         if not slices:
             return [], 0
-        lease = Lease(1, now_us + lease_us, None, owner, now_us)
+        lease = Lease(1, now_us + lease_us, token, owner, now_us)
         flat = merged((start, end) for _, start, end in slices)
         if pop:
             note = journal.moved(lane, next_offset)
@@ -241,13 +252,14 @@ class HandingOut(Settlement):
         found: dict[int, Record],
         pop: bool,
         owner: str,
+        token: int | None,
     ) -> tuple[list[tuple[Lease, list[Record]]], int]:
         deadline = now_us + lease_us
         batches: list[tuple[Lease, list[Record]]] = []
         gone: list[int] = []
         expired: list[tuple[int, int]] = []
         if taken:
-            batches, gone, expired = self._again(lane, taken, found, now_us, deadline, owner)
+            batches, gone, expired = self._again(lane, taken, found, now_us, deadline, owner, token)
             again = [record.offset for _, records in batches for record in records]
             count -= len(again)
             if pop:
@@ -256,7 +268,7 @@ class HandingOut(Settlement):
             state, log, count, now_us, self._partition.removals.lanes[lane], self._order, lane
         )
         if fresh.records:
-            batches += leased_by_attempt(fresh.records, state.tried, deadline, owner, now_us)
+            batches += leased_by_attempt(fresh.records, state.tried, deadline, token, owner, now_us)
         expired += [(offset, state.tried.get(offset, 0)) for offset in fresh.expired]
         end = self._note(state, lane, batches, gone, expired, fresh, pop, now_us, owner)
         for _, records in batches:
@@ -274,6 +286,7 @@ class HandingOut(Settlement):
         now_us: int,
         deadline: int,
         owner: str,
+        token: int | None,
     ) -> tuple[list[tuple[Lease, list[Record]]], list[int], list[tuple[int, int]]]:
         """The messages of an earlier attempt, those that are gone, and those that expired meanwhile."""
         removed = self._partition.removals.lanes[lane]
@@ -290,7 +303,7 @@ class HandingOut(Settlement):
                 attempts = retry.attempt or self.lanes[lane].tried.get(offset, 0)
                 by_attempt.setdefault(attempts + 1, []).append(record)
         batches = [
-            (Lease(attempt, deadline, None, owner, now_us), records)
+            (Lease(attempt, deadline, token, owner, now_us), records)
             for attempt, records in by_attempt.items()
         ]
         return batches, gone, expired

@@ -257,14 +257,16 @@ class Queue:
         pop: bool = False,
         whole: bool = False,
         owner: str | None = None,
+        token: int | None = None,
     ) -> list[Taken]:
         """As `get_many`, but batches of one lease each, for those who hand them on to `owner`.
 
         With `pop` they are acknowledged at once. With `whole` they come as parts of frames, wherever no
-        message has to be asked for itself.
+        message has to be asked for itself. All leases have the `token`, a random number of its own, with
+        which `release_taken` gives them back.
         """
         check_number("count", count, 1, _MANY_MAX)
-        return self._taking.take(count, timeout, lease, pop=pop, whole=whole, owner=owner)
+        return self._taking.take(count, timeout, lease, pop=pop, whole=whole, owner=owner, token=token)
 
     def pop(self, timeout: Period | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
@@ -419,6 +421,22 @@ class Queue:
     def release(self, held: Settled) -> None:
         """Messages are given back as if they had not been handed out: at once, and no attempt counts."""
         self._settle(held, lambda cursor, lane, claims: cursor.release(lane, claims, raises=False))
+
+    def release_taken(self, token: int) -> None:
+        """Give back whatever `take` leased with this token, and nobody has settled."""
+        self._engine.check_open()
+        for hosted in self._topics():
+            group = hosted.groups.get(self.group)
+            for cursor in () if group is None else group.cursors:
+                for lane, offsets in cursor.held_by(token):
+                    cursor.release(lane, [(offset, token) for offset in offsets], raises=False)
+
+    def _topics(self) -> list[Hosted]:
+        """Those that there are."""
+        if self._scope.pattern is not None:
+            return self._scope.all()
+        hosted = self._engine.find(self.topic)
+        return [] if hosted is None else [hosted]
 
     def reject(self, held: Settled, reason: str | None = None, *, error: str | None = None) -> None:
         """Messages can never succeed: they become dead letters at once."""
@@ -584,9 +602,7 @@ class Queue:
         check_number("limit", limit, 0, _READ_MAX)
         check_after(after)
         self._engine.check_open()
-        hosted = self._engine.find(self.topic) if self._scope.pattern is None else None
-        topics = self._scope.all() if self._scope.pattern is not None else [hosted] if hosted else []
-        found = in_flight(topics, self.group, self._engine.clock.now_us(), limit, after)
+        found = in_flight(self._topics(), self.group, self._engine.clock.now_us(), limit, after)
         return list(islice(found, limit))
 
     @entered

@@ -35,12 +35,13 @@ class Taking:
         pop: bool = False,
         whole: bool = False,
         owner: str | None = None,
+        token: int | None = None,
     ) -> list[Taken]:
         """Up to `count` messages, waiting for the first; with `whole` as parts of frames if possible."""
         lease_us = None if lease is None else seconds_us("lease", lease, lowest=0.001)
 
         def take() -> list[Taken]:
-            return self.take_now(count, lease_us, pop, whole, owner)
+            return self.take_now(count, lease_us, pop, whole, owner, token)
 
         if timeout == 0:
             return take()
@@ -49,18 +50,24 @@ class Taking:
 
     @entered
     def take_now(
-        self, count: int, lease_us: int | None, pop: bool, whole: bool = False, owner: str | None = None
+        self,
+        count: int,
+        lease_us: int | None,
+        pop: bool,
+        whole: bool = False,
+        owner: str | None = None,
+        token: int | None = None,
     ) -> list[Taken]:
         """What is there now."""
         hosted = self._hosted
         if hosted is not None and not hosted.is_gone and self._scope.pattern is None:
-            return self._take_from(hosted, count, lease_us, pop, whole, owner)
+            return self._take_from(hosted, count, lease_us, pop, whole, owner, token)
         self._engine.check_open()
         if self._scope.pattern is None:
             self._hosted = self._engine.find(self._scope.topic)
             if self._hosted is None:
                 return []
-            return self._take_from(self._hosted, count, lease_us, pop, whole, owner)
+            return self._take_from(self._hosted, count, lease_us, pop, whole, owner, token)
         topics = self._scope.all()
         self._turn += 1
         start = self._turn % len(topics) if topics else 0
@@ -69,7 +76,7 @@ class Taking:
         failures: list[QuiverError] = []
         for topic in [*topics[start:], *topics[:start]]:
             try:
-                given = self._take_from(topic, left, lease_us, pop, whole, owner)
+                given = self._take_from(topic, left, lease_us, pop, whole, owner, token)
                 taken += given
                 left -= message_count(given)
             except (StorageFailed, DiskRefused) as error:
@@ -82,13 +89,20 @@ class Taking:
         return taken
 
     def _take_from(
-        self, hosted: Hosted, count: int, lease_us: int | None, pop: bool, whole: bool, owner: str | None
+        self,
+        hosted: Hosted,
+        count: int,
+        lease_us: int | None,
+        pop: bool,
+        whole: bool,
+        owner: str | None,
+        token: int | None,
     ) -> list[Taken]:
         try:
             if hosted.topic.delays.next_due is not None:
                 hosted.release(self._engine.clock.now_us())
             group = hosted.groups.get(self._group) or hosted.group(self._group)
-            taken = group.take(count, lease_us, pop=pop, whole=whole, owner=owner)
+            taken = group.take(count, lease_us, pop=pop, whole=whole, owner=owner, token=token)
             # Only now, and also when it was nothing: some may have been passed over, and wait.
             hosted.took(group)
             return taken

@@ -90,6 +90,7 @@ class Group:
         pop: bool = False,
         whole: bool = False,
         owner: str | None = None,
+        token: int | None = None,
     ) -> list[Taken]:
         """Up to `count` messages, leased to `owner`, or to this process; with `pop` finished at once.
 
@@ -99,7 +100,7 @@ class Group:
         lease_us = self._lease_us if lease_us is None else lease_us
         cursors = self.cursors
         if len(cursors) == 1 and cursors[0].has_one_lane:
-            return cursors[0].take(_NORMAL, count, lease_us, pop=pop, whole=whole, owner=owner)
+            return cursors[0].take(_NORMAL, count, lease_us, pop=pop, whole=whole, owner=owner, token=token)
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Taken] = []
@@ -107,7 +108,15 @@ class Group:
         failures: list[QuiverError] = []
         if self._age_us is not None:
             taken = self._take_overdue(
-                cursors, count, self._age_us, lease_us, failures, pop=pop, whole=whole, owner=owner
+                cursors,
+                count,
+                self._age_us,
+                lease_us,
+                failures,
+                pop=pop,
+                whole=whole,
+                owner=owner,
+                token=token,
             )
             left -= message_count(taken)
         # A lane may give less than it seemed to have: what has expired, or waits for its turn, counts.
@@ -122,7 +131,9 @@ class Group:
                     break
                 spent.clear()
             for lane, share in shares:
-                given = _take(cursors, lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner)
+                given = _take(
+                    cursors, lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner, token=token
+                )
                 given_count = message_count(given)
                 if given_count < share:
                     spent.add(lane)
@@ -143,6 +154,7 @@ class Group:
         pop: bool,
         whole: bool,
         owner: str | None,
+        token: int | None,
     ) -> list[Taken]:
         """Up to `count` messages that have waited for too long, from where the oldest is first.
 
@@ -160,7 +172,9 @@ class Group:
             if count <= 0:
                 break
             share = min(found, count)
-            given = _take([cursor], lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner)
+            given = _take(
+                [cursor], lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner, token=token
+            )
             taken += given
             count -= message_count(given)
         return taken
@@ -229,6 +243,7 @@ def _take(
     pop: bool,
     whole: bool,
     owner: str | None,
+    token: int | None,
 ) -> list[Taken]:
     """Up to `count` messages of one lane, from one partition after the other."""
     taken: list[Taken] = []
@@ -237,7 +252,7 @@ def _take(
         if left <= 0:
             break
         try:
-            given = cursor.take(lane, left, lease_us, pop=pop, whole=whole, owner=owner)
+            given = cursor.take(lane, left, lease_us, pop=pop, whole=whole, owner=owner, token=token)
             taken += given
             left -= message_count(given)
         except (StorageFailed, DiskRefused) as error:

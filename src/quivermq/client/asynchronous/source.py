@@ -4,7 +4,8 @@ Both have the same names, so that everything above is written once.
 """
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -14,14 +15,17 @@ from typing import Any, Protocol
 from quivermq.client.asynchronous.pool import AsyncPool
 from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
 from quivermq.client.core.place import Place
-from quivermq.client.core.queue import QueueCalls
+from quivermq.client.core.queue import QueueCalls, Tokens
 from quivermq.client.core.topics import TopicCalls
 from quivermq.clock import Clock
 from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.giving_back import release_quietly
+from quivermq.delivery.giving_back import is_stop, release_quietly
 from quivermq.engine import Engine, Queue
 from quivermq.engine.in_flight import InFlight
+from quivermq.errors import QuiverError
 from quivermq.topic.incoming import Period, seconds_of
+
+logger = logging.getLogger(__name__)
 
 # Calls that wait for messages have threads of their own, so that a put never waits for them.
 _WAITING_THREADS = 64
@@ -62,6 +66,7 @@ class RemoteSource:
         self._pool = pool
         self.calls = calls
         self._closed = asyncio.Event()
+        self._finishing: set[asyncio.Task[None]] = set()
 
     async def run(self, flow: Flow[Any]) -> Any:
         """The result of a flow. Raises what it raises, and Closing."""
@@ -105,11 +110,20 @@ class RemoteSource:
         self._pool.check_open()
         return RemoteQueueSource(self, QueueCalls(self.calls, topic, group, Place))
 
+    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it also when whoever waits for it is cancelled once more; closing waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        await asyncio.shield(task)
+
     def check_open(self) -> None:
         """Raise Closing once the connection was closed."""
         self._pool.check_open()
 
     async def close(self) -> None:
+        if self._finishing:
+            await asyncio.wait(list(self._finishing))
         await self._pool.close()
         self._closed.set()
 
@@ -122,7 +136,24 @@ class RemoteQueueSource:
         self._calls = calls
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return await self._source.run(getattr(self._calls, name)(*args, **kwargs))
+        method = getattr(self._calls, name)
+        if name not in ("get", "get_many"):
+            return await self._source.run(method(*args, **kwargs))
+        tokens: Tokens = []
+        try:
+            return await self._source.run(method(*args, **kwargs, tokens=tokens))
+        except BaseException as error:
+            # Nobody knows what the broker hands out to a task that was cancelled: it gives that back.
+            if tokens and not isinstance(error, GeneratorExit):
+                await self._source.finish(self._give_back(tokens, retries=1 if is_stop(error) else 0))
+            raise
+
+    async def _give_back(self, tokens: Tokens, retries: int) -> None:
+        try:
+            await self._source.run(self._calls.release_taken(tokens, retries))
+        except QuiverError as error:
+            # The leases end by themselves.
+            logger.info("could not give back what was on its way: %s", error)
 
     async def lease_s(self, topic: str, lease: Period | None) -> float:
         found: float = await self._source.run(self._calls.lease_s(topic, lease))

@@ -145,13 +145,13 @@ class AsyncStream:
 
     async def _tell(self) -> None:
         async with self._telling:
-            passed = self._window.take_passed()
-            if not passed:
-                return
+            passed, told = self._window.passed()
             try:
-                await self._queue.ack(passed)
+                if passed:
+                    await self._queue.ack(passed)
             except Exception as error:
                 self._error = self._error or error
+            self._window.told(told)
 
     # The end.
 

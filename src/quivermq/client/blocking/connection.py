@@ -11,6 +11,7 @@ from quivermq.client.blocking.queue import RemoteQueue
 from quivermq.client.blocking.renewal import Renewer
 from quivermq.client.blocking.shell import Shell
 from quivermq.client.blocking.streaming import Stream
+from quivermq.client.blocking.taking import Takings
 from quivermq.client.consuming.consumer import RemoteConsumer
 from quivermq.client.consuming.options import (
     Callback,
@@ -87,6 +88,7 @@ class Connection:
         self.shell = Shell(pool)
         self.renewer = Renewer(self.calls.clock)
         self.streams: WeakSet[Stream] = WeakSet()
+        self.takings = Takings(self.shell)
         self._producers: WeakSet[RemoteProducer] = WeakSet()
         self._consumers: WeakSet[RemoteConsumer] = WeakSet()
 
@@ -303,6 +305,7 @@ class Connection:
             # From the last to the first, each of them whatever the others raise.
             stack.callback(self.renewer.close)
             stack.callback(self.shell.close)
+            stack.callback(self.takings.give_back)
             stack.callback(self.renewer.give_back)
             for stream in list(self.streams):
                 stack.callback(stream.close)

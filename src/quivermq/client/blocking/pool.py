@@ -3,14 +3,12 @@
 import os
 import socket
 import threading
-from contextlib import suppress
 from select import select
 from typing import TYPE_CHECKING
 
 from quivermq.client.core.address import Address
-from quivermq.client.core.call import DELIVERY, Answer, Broken, Call
+from quivermq.client.core.call import Answer, Broken, Call
 from quivermq.client.core.http import BadResponse, ResponseParser, request_bytes
-from quivermq.delivery.arriving import arrives
 from quivermq.errors import Closing
 
 if TYPE_CHECKING:
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 _READ_BYTES = 64 * 1024
 _READ_BYTES_MAX = 1024 * 1024
 _IDLE_MAX = 16
-# How long a call that was ended waits for messages that are on their way.
-_LATE_S = 1.0
 
 
 class Pool:
@@ -64,32 +60,6 @@ class Pool:
 
     def _exchange_on(self, connection: socket.socket, call: Call) -> Answer | Broken:
         parser = ResponseParser(is_head=call.method == "HEAD")
-        try:
-            answer = self._answer_on(connection, call, parser)
-        except BaseException:
-            if call.accept == DELIVERY:
-                self._await_late(connection, parser)
-            raise
-        if call.accept == DELIVERY and isinstance(answer, Answer):
-            arrives(answer)
-        return answer
-
-    def _await_late(self, connection: socket.socket, parser: ResponseParser) -> None:
-        """Look whether messages come all the same, after a signal handler has ended the call for them.
-
-        The broker learns that nobody asks any more, and keeps what it has not sent yet.
-        """
-        with suppress(OSError, BadResponse):
-            connection.settimeout(_LATE_S)
-            if self._ssl_context is None:
-                connection.shutdown(socket.SHUT_WR)
-            answer = None
-            while answer is None and (data := connection.recv(_READ_BYTES_MAX)):
-                answer = parser.feed(data)
-            if answer is not None:
-                arrives(answer)
-
-    def _answer_on(self, connection: socket.socket, call: Call, parser: ResponseParser) -> Answer | Broken:
         broken: OSError | None = None
         try:
             connection.sendall(request_bytes(call, self._common, self._address.prefix))

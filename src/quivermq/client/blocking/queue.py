@@ -3,17 +3,14 @@
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from quivermq.client.blocking.streaming import Stream
-from quivermq.client.core.call import Answer
+from quivermq.client.blocking.taking import Taking
 from quivermq.client.core.place import Claim, Place
 from quivermq.client.core.queue import Filter, Held, QueueCalls
-from quivermq.client.core.received import Received
 from quivermq.client.core.settling import Claims
 from quivermq.client.core.words import told
-from quivermq.delivery.arriving import expecting, received
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.giving_back import give_back, is_stop
@@ -114,35 +111,27 @@ class RemoteQueue:
 
     def get(self, timeout: Period | None = 0, *, lease: Period | None = None) -> Delivery | None:
         """The next message, or None when there is none within `timeout` seconds; None waits for ever."""
-        box = expecting()
+        taking = Taking(self._connection.takings, self._calls)
         try:
-            return self._run(self._calls.get(timeout, lease=lease))
-        except BaseException:
-            self._give_back_arrived(box)
+            found = self._run(self._calls.get(timeout, lease=lease, tokens=taking.tokens))
+            taking.done()
+            return found
+        except BaseException as error:
+            taking.give_back(error)
             raise
-        finally:
-            received()
-
-    def _give_back_arrived(self, box: list[Answer]) -> None:
-        """Release what was on its way to a call that has failed."""
-        received()
-        answers = [Received(answer.body) for answer in box if answer.status == HTTPStatus.OK]
-        messages = [message for answer in answers for message in self._calls.deliveries(answer)]
-        if messages:
-            give_back(self, messages)
 
     def get_many(
         self, count: int, timeout: Period | None = 0, *, lease: Period | None = None
     ) -> list[Delivery]:
         """Up to `count` messages: what is there, or, when nothing is, what comes first."""
-        box = expecting()
+        taking = Taking(self._connection.takings, self._calls)
         try:
-            return self._run(self._calls.get_many(count, timeout, lease=lease))
-        except BaseException:
-            self._give_back_arrived(box)
+            found = self._run(self._calls.get_many(count, timeout, lease=lease, tokens=taking.tokens))
+            taking.done()
+            return found
+        except BaseException as error:
+            taking.give_back(error)
             raise
-        finally:
-            received()
 
     def pop(self, timeout: Period | None = 0) -> Delivery | None:
         """The next message, acknowledged at once: if it is lost from here on, it is lost."""
@@ -157,18 +146,20 @@ class RemoteQueue:
         Released when the block is left because the program, a task or a generator ends, as `Queue.process`
         has it. The lease is renewed as long as the block runs. None when there is no message.
         """
-        message, is_given, box = None, False, expecting()
+        message, is_given, taking = None, False, Taking(self._connection.takings, self._calls)
         try:
-            message = self._run(self._calls.get(timeout, lease=lease))
+            message = self._run(self._calls.get(timeout, lease=lease, tokens=taking.tokens))
             if message is not None:
                 self._hold(message, lease)
+            taking.done()
             is_given = True
-            received()
             yield message
         except BaseException as error:
             if message is None:
-                self._give_back_arrived(box)
+                if not is_given:
+                    taking.give_back(error)
                 raise
+            taking.done()
             if is_stop(error) or not is_given:
                 give_back(self, [message], partial(self._connection.renewer.release, message))
                 raise
@@ -209,21 +200,23 @@ class RemoteQueue:
 
     def _one_by_one(self, timeout: Period | None, lease: Period | None) -> Generator[Delivery, None, None]:
         while True:
-            message, box = None, expecting()
+            message, taking = None, Taking(self._connection.takings, self._calls)
             try:
-                message = self._run(self._calls.get(timeout, lease=lease))
+                message = self._run(self._calls.get(timeout, lease=lease, tokens=taking.tokens))
                 if message is None:
+                    taking.done()
                     return
                 self._hold(message, lease)
-                received()
+                taking.done()
                 yield message
                 self._connection.renewer.release(message)
                 if not message.is_settled:
                     message.ack()
-            except BaseException:
+            except BaseException as error:
                 if message is None:
-                    self._give_back_arrived(box)
+                    taking.give_back(error)
                 else:
+                    taking.done()
                     give_back(self, [message], partial(self._connection.renewer.release, message))
                 raise
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from quivermq.client.blocking.taking import Taking
 from quivermq.client.core.queue import QueueCalls
-from quivermq.client.core.received import Received
 from quivermq.client.core.renewing import Renewal
 from quivermq.client.core.window import TELL_S, Batch, Window
-from quivermq.delivery.arriving import expecting, received
 from quivermq.delivery.delivery import Delivery
 from quivermq.delivery.giving_back import release_quietly
-from quivermq.errors import Closing, QuiverError
+from quivermq.errors import Closing, LeaseExpired, QuiverError
 from quivermq.helping import Condition, Helper
 from quivermq.reentry import holding, soon
 from quivermq.topic.incoming import Period
@@ -58,6 +57,7 @@ class Stream:
         self._is_to_tell = False
         self._is_watched = False
         self._is_closed = False
+        self._is_struck = False
         self._error: Exception | None = None
         self._thread = Helper(self._work, "quiver-stream")
 
@@ -99,16 +99,7 @@ class Stream:
         self.tell()
         with self._changed.lock:
             self._check()
-        part, box = self._window.part, expecting()
-        try:
-            found = self._connection.shell.run(self._calls.receive(part, self._timeout, self._lease))
-            with self._changed.lock:
-                self._take_in(found, part)
-        except BaseException:
-            self._queue._give_back_arrived(box)
-            raise
-        finally:
-            received()
+        self._receive(self._window.part, self._timeout)
         with self._changed.lock:
             batch = self._window.begin()
         return None if batch is None else self._begun(batch)
@@ -127,14 +118,23 @@ class Stream:
         self._watch()
         return batch
 
+    def _receive(self, wanted: int, timeout: Period | None) -> None:
+        taking = Taking(self._connection.takings, self._calls)
+        try:
+            flow = self._calls.receive(wanted, timeout, self._lease, taking.tokens)
+            found = self._connection.shell.run(flow)
+            with self._changed.lock:
+                self._topics |= found.topics
+                self._window.came(Batch(len(found), lambda: self._calls.deliveries(found)), wanted)
+            taking.done()
+        except BaseException as error:
+            taking.give_back(error)
+            raise
+
     def _check(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-
-    def _take_in(self, found: Received, wanted: int) -> None:
-        self._topics |= found.topics
-        self._window.came(Batch(len(found), lambda: self._calls.deliveries(found)), wanted)
 
     # The connection's thread.
 
@@ -161,13 +161,20 @@ class Stream:
         """Acknowledge what the loop got past. What goes wrong, the loop hears."""
         with self._telling:
             with self._changed.lock:
-                passed = self._window.take_passed()
-            if not passed:
-                return
+                passed, told = self._window.passed()
             try:
-                self._queue.ack(passed)
+                if passed:
+                    self._queue.ack(passed)
             except Exception as error:
-                self._note(error)
+                # One that was struck may have been done, and then there is no lease any more.
+                if not (self._is_struck and isinstance(error, LeaseExpired)):
+                    self._note(error)
+            except BaseException:
+                # They stay, and are acknowledged at the end.
+                self._is_struck = True
+                raise
+            with self._changed.lock:
+                self._window.told(told)
 
     def _note(self, error: Exception) -> None:
         with self._changed.lock:
@@ -191,12 +198,11 @@ class Stream:
 
     def _fetch(self, wanted: int) -> None:
         try:
-            found = self._connection.shell.run(self._calls.receive(wanted, 0, self._lease))
+            self._receive(wanted, 0)
         except Exception as error:
             self._note(error)
             return
         with self._changed.lock:
-            self._take_in(found, wanted)
             self._is_fetching = False
             self._changed.notify_all()
 

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter, itemgetter
+from random import getrandbits
 from typing import TYPE_CHECKING, Any
 
-from quivermq.client.core.call import DELIVERY, Call, Flow
+from quivermq.client.core.call import DELIVERY, Answer, Broken, Call, Flow
 from quivermq.client.core.failure import failure_of
 from quivermq.client.core.place import Place
 from quivermq.client.core.publishing import Publishing
@@ -38,6 +40,7 @@ from quivermq.engine.reasons import DeadLetterReason, merged
 from quivermq.engine.stats import QueueStats, stats_of_all
 from quivermq.engine.tables import Page, Part, check_arrow, is_behind, table_of
 from quivermq.errors import (
+    Closing,
     GroupNotFound,
     InvalidName,
     InvalidRequest,
@@ -78,6 +81,7 @@ MANY_MAX = 100_000
 _RECEIVE_MAX = 10_000
 _IDS_MAX = 10_000
 _LISTED_MAX = 1000
+_TOKENS_MAX = 100
 # A broker and what stands before it may cut off a call that waits for longer.
 _WAIT_S_MAX = 20.0
 _DEFAULT_LEASE_S = 30.0
@@ -85,6 +89,8 @@ _lease_of = attrgetter("_lease")
 
 Filter = Callable[[DeadLetter], bool]
 Held = Delivery | str | Iterable[Delivery | str]
+# What calls for messages have given as the tokens of their leases.
+Tokens = list[int]
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -165,38 +171,60 @@ class QueueCalls:
 
     # Out.
 
-    def get(self, timeout: Period | None = 0, *, lease: Period | None = None) -> Flow[Delivery | None]:
-        found = yield from self._take(1, timeout, lease)
+    def get(
+        self, timeout: Period | None = 0, *, lease: Period | None = None, tokens: Tokens | None = None
+    ) -> Flow[Delivery | None]:
+        """In `tokens` stands what to give back when it fails, or is not waited for any more."""
+        found = yield from self._take(1, timeout, lease, tokens)
         return found[0] if found else None
 
     def get_many(
-        self, count: int, timeout: Period | None = 0, *, lease: Period | None = None
+        self,
+        count: int,
+        timeout: Period | None = 0,
+        *,
+        lease: Period | None = None,
+        tokens: Tokens | None = None,
     ) -> Flow[list[Delivery]]:
-        return (yield from self._take(count, timeout, lease))
+        return (yield from self._take(count, timeout, lease, tokens))
 
     def pop(self, timeout: Period | None = 0) -> Flow[Delivery | None]:
-        found = yield from self._take(1, timeout, None, pop=True)
+        found = yield from self._take(1, timeout, None, None, pop=True)
         return found[0] if found else None
 
     def _take(
-        self, count: int, timeout: Period | None, lease: Period | None, *, pop: bool = False
+        self,
+        count: int,
+        timeout: Period | None,
+        lease: Period | None,
+        tokens: Tokens | None,
+        *,
+        pop: bool = False,
     ) -> Flow[list[Delivery]]:
         """What is there, or, when nothing is, what comes first within `timeout` seconds."""
         check_number("count", count, 1, MANY_MAX)
-        part = yield from self.receive(min(count, _RECEIVE_MAX), timeout, lease, pop=pop)
+        part = yield from self.receive(min(count, _RECEIVE_MAX), timeout, lease, tokens, pop=pop)
         found = self.deliveries(part)
         # One answer holds no more than that; of what is there, the next ones are taken as well.
         while len(part) == _RECEIVE_MAX and len(found) < count:
-            part = yield from self.receive(min(count - len(found), _RECEIVE_MAX), 0, lease, pop=pop)
+            left = min(count - len(found), _RECEIVE_MAX)
+            part = yield from self.receive(left, 0, lease, tokens, pop=pop)
             found += self.deliveries(part)
         for delivery in found if pop else ():
             delivery.is_settled = True
         return found
 
     def receive(
-        self, count: int, timeout: Period | None, lease: Period | None, *, pop: bool = False
+        self,
+        count: int,
+        timeout: Period | None,
+        lease: Period | None,
+        tokens: Tokens | None = None,
+        *,
+        pop: bool = False,
     ) -> Flow[Received]:
         """As many as one answer holds, waiting for the first."""
+        tokens, lost = Tokens() if tokens is None else tokens, Tokens()
         wish: dict[str, Any] = {"max": count}
         if lease is not None:
             wish["lease_ms"] = max(1, seconds_us("lease", lease, lowest=0.001) // 1000)
@@ -207,15 +235,27 @@ class QueueCalls:
         while True:
             wait_s = _WAIT_S_MAX if end is None else min(_WAIT_S_MAX, max(0.0, end - clock.monotonic()))
             try:
-                answer = yield from asked(self._receive_call(wish, wait_s), self._topics.retry)
+                call = yield from self._receive_call(wish, wait_s, tokens, lost)
+                anew = partial(self._receive_anew, wish, wait_s, tokens, lost)
+                answer = yield from asked(call, self._topics.retry, anew)
             except Unreachable as error:
                 # Who waits for ever waits for a broker that comes back, not for one that never was there.
                 if end is not None or not self._was_there:
                     raise
                 logger.warning("still waiting for messages of %s: %s", self.topic, error)
+                lost.append(tokens[-1])
                 continue
+            except Closing:
+                # Nobody knows how far it was.
+                raise
+            except QuiverError:
+                # The broker said so, and handed nothing out.
+                tokens.pop()
+                raise
             self._was_there = True
             received = Received(answer.body)
+            if not len(received):
+                tokens.pop()
             if len(received) or (end is not None and clock.monotonic() >= end):
                 return received
 
@@ -223,14 +263,43 @@ class QueueCalls:
         """The messages of an answer."""
         return received.deliveries(self._place)
 
-    def _receive_call(self, wish: Mapping[str, Any], wait_s: float) -> Call:
+    def _receive_anew(
+        self, wish: Mapping[str, Any], wait_s: float, tokens: Tokens, lost: Tokens, outcome: Answer | Broken
+    ) -> Flow[Call]:
+        """Ask again, with a token of its own."""
+        if isinstance(outcome, Broken) and outcome.was_sent:
+            lost.append(tokens[-1])
+        else:
+            tokens.pop()
+        return (yield from self._receive_call(wish, wait_s, tokens, lost))
+
+    def release_taken(self, tokens: Tokens, retries: int) -> Flow[None]:
+        """Give back what was handed out, or would be, to calls that nobody waits for any more."""
+        if tokens:
+            yield from asked(self._release_call(tokens), replace(self._topics.retry, retries=retries))
+
+    def _release_call(self, tokens: Tokens) -> Call:
+        body = encoded({"tokens": [f"{token:x}" for token in tokens[-_TOKENS_MAX:]]})
+        return Call("POST", f"{self._group_path}/release", {}, body, is_repeatable=True)
+
+    def _receive_call(
+        self, wish: Mapping[str, Any], wait_s: float, tokens: Tokens, lost: Tokens
+    ) -> Flow[Call]:
+        """What to ask, once everything is given back that answers that were `lost` had leased."""
+        if lost:
+            outcome = yield self._release_call(lost)
+            if isinstance(outcome, Answer) and outcome.status < 400:
+                tokens[:] = [token for token in tokens if token not in lost]
+                lost.clear()
+        # Before it is sent: an exception that strikes anywhere behind this finds it there.
+        tokens.append(getrandbits(63))
         return Call(
             "POST",
             f"{self._group_path}/receive",
             {},
-            encoded({**wish, "wait_ms": milliseconds(wait_s)}),
+            encoded({**wish, "wait_ms": milliseconds(wait_s), "token": f"{tokens[-1]:x}"}),
             accept=DELIVERY,
-            # What an answer that was lost had leased comes again; what it had popped is gone.
+            # What an answer that was lost had leased is given back; what it had popped is gone.
             is_repeatable="pop" not in wish,
             wait_s=wait_s,
         )

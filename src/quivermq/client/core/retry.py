@@ -1,5 +1,6 @@
 """When a call is made again, and after which wait."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from random import random
@@ -50,8 +51,13 @@ class Retry:
         return isinstance(error, Unavailable) and call.is_repeatable
 
 
-def asked(call: Call, retry: Retry) -> Flow[Answer]:
-    """The answer to a call, made again as often as that is safe and may help. Raises what it answers."""
+def asked(
+    call: Call, retry: Retry, anew: Callable[[Answer | Broken], Flow[Call]] | None = None
+) -> Flow[Answer]:
+    """The answer to a call, made again as often as that is safe and may help. Raises what it answers.
+
+    What is made again is the same call, or what `anew` makes of the outcome.
+    """
     for attempt in count():
         outcome: Outcome = yield call
         assert outcome is not None, "a call has an outcome"
@@ -61,6 +67,8 @@ def asked(call: Call, retry: Retry) -> Flow[Answer]:
         if attempt >= retry.retries or not retry.may_repeat(call, outcome, error):
             raise error
         yield Pause(max(retry.wait_s(attempt), retry_after_s(outcome)))
+        if anew is not None:
+            call = yield from anew(outcome)
     raise AssertionError("the count has no end")
 
 

@@ -38,16 +38,26 @@ class Batch(Generic[T]):
             self._messages = self._make()
         return self._messages
 
-    def take_passed(self) -> list[T]:
-        """What the loop got past since the last time, without what it settled itself."""
-        start, self._told = self._told, self.passed
-        if start == self._told:
+    def untold(self, end: int) -> list[T]:
+        """What the loop got past since `told`, without what it settled itself, up to the end'th."""
+        if self._told == end:
             return []
-        return [message for message in self.messages[start : self._told] if not message.is_settled]
+        return [message for message in self.messages[self._told : end] if not message.is_settled]
+
+    def told(self, end: int) -> None:
+        """So many were acknowledged."""
+        self._told = end
+
+    @property
+    def is_told(self) -> bool:
+        return self._told == self.passed
 
     def rest(self) -> list[T]:
         """What the loop did not get past."""
         return [message for message in self.messages[self.passed :] if not message.is_settled]
+
+
+Told = list[tuple[Batch[T], int]]
 
 
 class Window(Generic[T]):
@@ -94,11 +104,17 @@ class Window(Generic[T]):
         held = sum(batch.count for batch in self._held())
         return max(0, min(self.part, self._prefetch - held))
 
-    def take_passed(self) -> list[T]:
-        """What is to be acknowledged now."""
-        passed, self._passed = self._passed, []
-        found = [message for batch in passed for message in batch.take_passed()]
-        return found + self.in_hand.take_passed() if self.in_hand is not None else found
+    def passed(self) -> "tuple[list[T], Told[T]]":
+        """What is to be acknowledged now, and what to tell `told` when it is."""
+        batches = self._passed if self.in_hand is None else [*self._passed, self.in_hand]
+        told = [(batch, batch.passed) for batch in batches]
+        return [message for batch, end in told for message in batch.untold(end)], told
+
+    def told(self, told: "Told[T]") -> None:
+        """Those were acknowledged, or cannot be."""
+        for batch, end in told:
+            batch.told(end)
+        self._passed = [batch for batch in self._passed if not batch.is_told]
 
     def rest(self) -> list[T]:
         """What is held and was not passed: to be renewed, or in the end to be given back."""

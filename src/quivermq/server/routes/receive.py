@@ -19,6 +19,7 @@ from quivermq.server.messages_json import MessageOut, delivery_to_json
 from quivermq.server.polling import Polls
 from quivermq.server.queues import may_wait, queue_of
 from quivermq.server.routing import Answer, Route
+from quivermq.server.withdrawn import Token, Withdrawn
 from quivermq.topic.names import Pattern, is_pattern
 
 _RECEIVE_MAX = 10_000
@@ -38,6 +39,8 @@ class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
     lease_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] | None = None
     pop: bool = False
     """Whether they are acknowledged at once."""
+    token: Token | None = None
+    """The token of the leases: a random number, new for each call, with which `release` takes it back."""
 
 
 class ReceiveOut(msgspec.Struct):
@@ -54,10 +57,18 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
     queue = queue_of(broker, request)
     lease = None if body.lease_ms is None else body.lease_ms / 1000
     is_packed, owner = request.accepts(DELIVERY), owner_of(request)
+    token, withdrawn = None if body.token is None else int(body.token, 16), broker.part(Withdrawn)
 
     def take() -> list[Taken]:
+        if withdrawn.has(queue, token):
+            return []
         count = _affordable(broker, queue, body.max)
-        return queue.take(count, lease=lease, pop=body.pop, whole=is_packed, owner=owner)
+        found = queue.take(count, lease=lease, pop=body.pop, whole=is_packed, owner=owner, token=token)
+        if found and withdrawn.has(queue, token):
+            # Meanwhile: whoever took it back may have found nothing yet.
+            _give_back([batch.grant() for batch in found])
+            return []
+        return found
 
     def respond(found: list[Taken]) -> Response:
         response = _response(broker, found, is_packed=is_packed)

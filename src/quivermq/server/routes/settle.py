@@ -15,11 +15,13 @@ from quivermq.server.messages_json import Priority
 from quivermq.server.queues import may_wait, queue_of
 from quivermq.server.routing import Answer, Route
 from quivermq.server.schema_words import exactly_one
+from quivermq.server.withdrawn import Token, Withdrawn
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS
 
 _MS_MAX = 365 * 24 * 3600 * 1000
 _SETTLED_MAX = 100_000
+_TOKENS_MAX = 100
 # So many receipts, with names as long as they may be.
 _BODY_BYTES_MAX = 32 * 1024 * 1024
 
@@ -29,7 +31,7 @@ class HeldIn(msgspec.Struct, forbid_unknown_fields=True):
 
     topic: str
     partition: Annotated[int, Meta(ge=0)]
-    token: Annotated[str, Meta(pattern="^(0|[1-9a-f][0-9a-f]{0,15})$")]
+    token: Token
     runs: Annotated[list[Annotated[int, Meta(ge=0, le=2**62)]], Meta(min_length=2, max_length=200_000)]
     priority: Priority = "normal"
 
@@ -49,6 +51,14 @@ class NackIn(SettleIn, forbid_unknown_fields=True):
     delay_ms: Annotated[int, Meta(ge=0, le=_MS_MAX)] | None = None
     reason: str | None = None
     error: str | None = None
+
+
+class ReleaseIn(SettleIn, forbid_unknown_fields=True):
+    """What is given back. With `tokens`, whatever calls of `receive` that gave them took, or would take."""
+
+    schema_extra: ClassVar[dict[str, Any]] = exactly_one("receipts", "leases", "tokens")
+
+    tokens: Annotated[list[Token], Meta(min_length=1, max_length=_TOKENS_MAX)] | UnsetType = UNSET
 
 
 class RejectIn(SettleIn, forbid_unknown_fields=True):
@@ -100,10 +110,22 @@ def nack(broker: Broker, request: Request, body: NackIn) -> Answer:
     )
 
 
-def release(broker: Broker, request: Request, body: SettleIn) -> Answer:
+def release(broker: Broker, request: Request, body: ReleaseIn) -> Answer:
     """Messages are given back."""
     queue = queue_of(broker, request)
-    return _settle(broker, queue, body, queue.release)
+    if body.tokens is UNSET:
+        return _settle(broker, queue, body, queue.release)
+    if body.receipts is not UNSET or body.leases is not UNSET:
+        raise InvalidRequest("the body has `receipts`, or `leases`, or `tokens`: one of them")
+    return _taken_back(broker, queue, body.tokens)
+
+
+async def _taken_back(broker: Broker, queue: Queue, tokens: list[str]) -> Response:
+    """In a thread, because everything that is in flight is looked through."""
+    withdrawn = broker.part(Withdrawn)
+    for token in tokens:
+        await broker.run(withdrawn.take_back, queue, int(token, 16))
+    return Response(200, _encode(SettleOut([ResultOut(ok=True)] * len(tokens))))
 
 
 def reject(broker: Broker, request: Request, body: RejectIn) -> Answer:
@@ -227,7 +249,7 @@ ROUTES = [
     _route(
         "release",
         release,
-        SettleIn,
+        ReleaseIn,
         "Give messages back as if they had not been received: no attempt counts",
     ),
     _route("reject", reject, RejectIn, "Make messages dead letters: they can never succeed"),
