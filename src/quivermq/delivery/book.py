@@ -123,7 +123,13 @@ class Book:
     def _append(self, record: bytes) -> int:
         if self._owed:
             self._pay()
-        return self._journal.append(record, self.settings.durability)
+        try:
+            return self._journal.append(record, self.settings.durability)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                # Of a signal handler, maybe behind the write: the state was not changed, and counts.
+                self._journal.doubt()
+            raise
 
     def _keep_short(self) -> None:
         if self._journal.wants_snapshot:

@@ -139,6 +139,8 @@ class Settlement(Book):
             for offset in offsets:
                 waits.setdefault(released(leases[offset].attempt), []).append(offset)
             end = self._wait(lane, waits, journal.given_back) if waits else 0
+            # What a signal handler struck is given back, and may be in the journal alone.
+            self._keep_short()
         if offsets:
             self._on_ready(len(offsets))
         self._meter.released.add(len(offsets))

@@ -21,6 +21,8 @@ _CHANGE, _BEGIN, _PART, _END = b"c", b"b", b"p", b"e"
 
 # A snapshot is due once this much was written since the last one, or twice as much as that one took.
 _SNAPSHOT_BYTES_MIN = 2 * 1024 * 1024
+# More than any log has.
+_DOUBTED_BYTES = 2**62
 _PART_BYTES = 512 * 1024
 # What a frame takes besides the record in it.
 _FRAME_BYTES = 96
@@ -73,6 +75,10 @@ class StateLog:
     def wants_snapshot(self) -> bool:
         """Whether so much was written that a snapshot would make the next opening quicker."""
         return self._grown_bytes > max(_SNAPSHOT_BYTES_MIN, 2 * self._snapshot_bytes)
+
+    def doubt(self) -> None:
+        """Nobody knows whether the last change is written: want a snapshot, which says what holds."""
+        self._grown_bytes = _DOUBTED_BYTES
 
     def try_snapshot(self, records: Iterable[bytes]) -> None:
         """As `snapshot`, but a failure is no reason for the caller to fail, whose change is written."""

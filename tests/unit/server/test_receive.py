@@ -13,7 +13,7 @@ from support.site import Site
 
 import quivermq
 from quivermq.frame import Frame
-from quivermq.server import polling, queues
+from quivermq.server import polling, queues, withdrawn
 from quivermq.server.access import ApiKey
 from quivermq.server.app import App
 from quivermq.server.http import Request, Response
@@ -165,6 +165,11 @@ def test_when_all_receipts_come_late_it_is_a_conflict(site: Site) -> None:
         ("receive", {"wait_ms": -1}),
         ("receive", {"lease_ms": 0}),
         ("receive", {"count": 3}),
+        ("receive", {"token": "0x1"}),
+        ("release", {"tokens": []}),
+        ("release", {"tokens": ["xyz"]}),
+        ("release", {"tokens": ["1"], "receipts": ["orders:0:1:0:1"]}),
+        ("ack", {"tokens": ["1"]}),
         ("ack", {}),
         ("ack", {"receipts": []}),
         ("ack", {"receipts": ["nonsense"]}),
@@ -461,6 +466,72 @@ def test_what_a_thread_took_for_a_client_that_has_gone_goes_back(site: Site) -> 
         return values(await waiting(site))
 
     assert site.run(poll()) == ["a"]
+
+
+RELEASED = {"results": [{"ok": True}]}
+
+
+@durabilities
+def test_what_was_received_with_a_token_is_given_back_by_it(site: Site, durability: str) -> None:
+    queue = put(site, "a", durability=durability, partitions=3, attempts_max=2)
+    queue.put_many([quivermq.Message(b"%d" % n, priority=p) for n in range(9) for p in ("high", "low")])
+    other = received(site, max=2)
+    kept = received(site, max=4, token="1f")
+    assert {message["receipt"].rpartition(":")[2] for message in kept} == {"1f"}
+    site.post(f"{GROUP}/ack", {"receipts": [kept[0]["receipt"]]})
+    assert site.post(f"{GROUP}/release", {"tokens": ["1f"]}) == RELEASED
+    assert queue.stats().in_flight == len(other)
+    again = received(site, max=100, token="20")
+    assert len(again) == 16
+    assert {message["attempt"] for message in again} == {1}
+
+
+def test_a_token_is_of_one_group_and_of_the_topics_that_were_asked(site: Site) -> None:
+    queue = put(site, "a", "b")
+    received(site, token="1")
+    elsewhere = ("/v1/topics/orders/groups/others", "/v1/topics/other/groups/billing")
+    for path in elsewhere:
+        assert site.post(f"{path}/release", {"tokens": ["1"]}) == RELEASED
+    assert queue.stats().in_flight == 1
+    # Nor are those that were taken back there.
+    assert len(received(site, token="1")) == 1
+    assert site.post("/v1/topics/*/groups/billing/release", {"tokens": ["2", "1"]}) == {
+        "results": [{"ok": True}, {"ok": True}]
+    }
+    assert queue.stats().in_flight == 0
+
+
+def test_a_receive_that_is_taken_back_before_it_arrives_gets_nothing(site: Site) -> None:
+    queue = put(site, "a")
+    assert site.post(f"{GROUP}/release", {"tokens": ["1"]}) == RELEASED
+    assert received(site, token="1") == []
+    assert len(received(site, token="2")) == 1
+    assert queue.stats().in_flight == 1
+
+
+def test_only_so_many_that_were_taken_back_are_remembered(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(withdrawn, "_WITHDRAWN_MAX", 2)
+    put(site, "a", "b")
+    site.post(f"{GROUP}/release", {"tokens": ["1", "2", "3"]})
+    assert received(site, token="2") == received(site, token="3") == []
+    assert len(received(site, token="1")) == 1
+
+
+def test_what_is_taken_while_it_is_taken_back_goes_back(site: Site) -> None:
+    queue = put(site, "a", durability="os")
+    at_work = site.broker.part(queues.Queues).get("orders", "billing")
+    taking = at_work.take
+
+    def overtaken(*args: Any, **how: Any) -> Any:
+        # Nothing is leased yet when somebody looks for it.
+        site.broker.part(withdrawn.Withdrawn).take_back(at_work, 1)
+        return taking(*args, **how)
+
+    at_work.take = overtaken  # type: ignore[method-assign]
+    assert received(site, token="1") == []
+    assert (queue.stats().in_flight, queue.stats().pending) == (0, 1)
 
 
 def test_a_token_is_written_in_one_way(site: Site) -> None:

@@ -16,11 +16,11 @@ class Takings:
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
-        self.open: set[Taking] = set()
+        self.begun: set[Taking] = set()
 
     def give_back(self) -> None:
         """End them: whoever waits for them gets nothing any more."""
-        for taking in list(self.open):
+        for taking in list(self.begun):
             taking.release()
 
 
@@ -33,11 +33,11 @@ class Taking:
         self.tokens: Tokens = []
         self._takings = takings
         self._calls = calls
-        takings.open.add(self)
+        takings.begun.add(self)
 
     def done(self) -> None:
         """Somebody has the messages in hand. In one step: what strikes before it strikes the call."""
-        self._takings.open.discard(self)
+        self._takings.begun.discard(self)
 
     def give_back(self, error: BaseException) -> None:
         """The call has failed: release what it was handed out, or would be."""
@@ -52,4 +52,4 @@ class Taking:
             self._takings.shell.run(self._calls.release_taken(tokens, retries))
 
         release_quietly(release, self.tokens)
-        self._takings.open.discard(self)
+        self._takings.begun.discard(self)
