@@ -23,6 +23,8 @@ from quivermq.client.asynchronous.pool import AsyncPool
 from quivermq.client.blocking.pool import Pool
 from quivermq.client.core.call import DELIVERY, Broken
 from quivermq.client.core.http import request_bytes
+from quivermq.delivery.arriving import expecting
+from quivermq.delivery.state import LaneState
 from quivermq.engine.taking import Taking
 from quivermq.topic.state_log import StateLog
 
@@ -247,6 +249,46 @@ def test_nor_around_the_note_of_it(
             before = orders.stats()
         with quivermq.open(path) as mq:
             assert mq.queue("orders").stats() == before
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_nor_when_the_state_is_half_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, is_done: bool
+) -> None:
+    """Behind the position and without a lease, messages would come no more."""
+    grant, strike = LaneState.grant, list[bool]()
+
+    def struck(self: LaneState, *args: Any) -> None:
+        if strike and not is_done:
+            strike.clear()
+            raise KeyboardInterrupt
+        grant(self, *args)
+        if strike:
+            strike.clear()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LaneState, "grant", struck)
+    with quivermq.open(tmp_path) as mq:
+        mq.create_topic("orders", attempts_max=1, durability=durability)
+        orders = mq.queue("orders")
+        orders.put_many([b"%d" % number for number in range(10)])
+
+        def whole() -> object:
+            # As for a broker, which gives back what it takes in the name of a client in another way.
+            box = expecting()
+            try:
+                return orders.take(3, whole=True)
+            finally:
+                orders._give_back(box)
+
+        for take in (whole, lambda: orders.get_many(5), lambda: orders.get_many(5), whole):
+            strike.append(True)
+            with pytest.raises(KeyboardInterrupt):
+                take()
+            assert not strike
+            assert orders.stats().in_flight == 0
+        assert [message.value for message in orders.get_many(20)] == [b"%d" % n for n in range(10)]
 
 
 Moment = Literal["before it is sent", "before the answer", "behind it", "when it was read"]

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from quivermq.delivery import journal
 from quivermq.delivery.adoption import leased_by_attempt
@@ -228,11 +229,17 @@ class HandingOut(Settlement):
         taken = Taken(self, lane, lease, [], slices)
         if not pop:
             arrives(taken)
+        offsets = [] if pop else list(offsets_of(flat))
         end = self._append(note)
-        state.go_to(next_offset)
-        if not pop:
-            offsets = list(offsets_of(flat))
+        try:
+            state.go_to(next_offset)
             state.grant(lease, offsets)
+        except BaseException:
+            # As in `_note`.
+            state.go_to(next_offset)
+            state.grant(lease, offsets)
+            raise
+        if offsets:
             self._deadlines.watch(lane, lease, offsets)
         self._keep_short()
         self._meter.delivered.add(message_count([taken]))
@@ -353,6 +360,28 @@ class HandingOut(Settlement):
         else:
             end = 0
             state.passed_over |= fresh.next != state.next
+        change = partial(self._change, state, lane, leased, gone, expired, fresh, pop, now_us)
+        try:
+            change()
+        except BaseException:
+            # A signal handler has raised, and the journal has it: half of it would lose messages.
+            change()
+            raise
+        self._keep_short()
+        return end
+
+    def _change(
+        self,
+        state: LaneState,
+        lane: int,
+        leased: list[tuple[Lease, Sequence[int]]],
+        gone: list[int],
+        expired: list[tuple[int, int]],
+        fresh: Fresh,
+        pop: bool,
+        now_us: int,
+    ) -> None:
+        """Bring the state to what is noted. Twice is the same as once."""
         state.next = fresh.next
         state.place = fresh.place
         for offset in fresh.held:
@@ -374,8 +403,6 @@ class HandingOut(Settlement):
             # Until they are dead letters, which may take more than one attempt.
             for offset, attempt in expired:
                 state.wait(offset, Retry(attempt, now_us + BURIAL_RETRY_US))
-        self._keep_short()
-        return end
 
     @property
     def _buries_expired(self) -> bool:

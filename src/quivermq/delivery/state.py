@@ -216,9 +216,10 @@ class LaneState:
         return taken
 
     def put_back(self, taken: Iterable[tuple[int, Retry]]) -> None:
-        """Undo `take_ready`."""
+        """Undo `take_ready`, for those that still wait."""
         for offset, retry in taken:
-            heappush(self.ready, (retry.due, offset))
+            if self.retries.get(offset) == retry:
+                heappush(self.ready, (retry.due, offset))
 
     def leases_by_identity(self) -> Iterator[tuple[Lease, list[int]]]:
         """Each lease with the offsets that have it."""
