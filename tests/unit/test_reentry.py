@@ -1,11 +1,12 @@
 """Calls that interrupt calls."""
 
 import logging
+import os
 
 import pytest
 
 from quivermq.errors import Reentered
-from quivermq.reentry import entered, is_inside, outside, soon
+from quivermq.reentry import entered, entering, holding, is_inside, outside, postponed, soon
 
 
 class Thing:
@@ -73,3 +74,32 @@ def test_code_of_users_may_make_calls() -> None:
         assert is_inside()
 
     assert thing.call(callback, result=6) == 6
+
+
+def test_what_is_asked_for_while_something_is_held_waits_for_all_of_it() -> None:
+    done: list[str] = []
+    with holding():
+        with entering():
+            soon(lambda: done.append("later"))
+        # The call has ended, and not what it is a part of.
+        assert done == []
+    assert done == ["later"]
+
+
+def test_what_is_held_inside_of_a_call_does_not_end_that() -> None:
+    done: list[str] = []
+    with entering():
+        with holding():
+            soon(lambda: done.append("later"))
+        assert done == []
+    assert done == ["later"]
+
+
+def test_a_forked_child_is_in_no_call() -> None:
+    with entering(), holding():
+        soon(lambda: None)
+        child = os.fork()
+        if child == 0:
+            os._exit(is_inside() or bool(postponed))
+        assert os.waitpid(child, 0)[1] == 0
+        assert is_inside()
