@@ -8,7 +8,7 @@ import pytest
 
 import quivermq
 from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.giving_back import give_back
+from quivermq.delivery.giving_back import give_back, release_quietly
 from quivermq.reentry import entering
 
 
@@ -58,3 +58,21 @@ def test_a_pickled_delivery_knows_whether_it_is_the_last_attempt(tmp_path: Path,
         mq.queue("orders").put(b"x")
         [message] = mq.queue("orders").get_many(1)
         assert pickle.loads(pickle.dumps(message)).is_last_attempt is (attempts_max == 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [
+        (quivermq.LeaseExpired(receipts=["orders:0:1:0:1"]), False),
+        (quivermq.Closing("closed"), False),
+        (quivermq.QuiverError("the disk"), True),
+    ],
+)
+def test_only_what_could_not_be_given_back_is_told(
+    caplog: pytest.LogCaptureFixture, error: Exception, is_told: bool
+) -> None:
+    def release(_: list[int]) -> None:
+        raise error
+
+    release_quietly(release, [1])
+    assert bool(caplog.records) is is_told
