@@ -394,11 +394,8 @@ class LogWriter(LogReader):
         self._synced_end = end_offset
 
     def _close_writers(self) -> None:
-        for writer in self._retired:
+        for writer in (*self._retired, self._writer):
             writer.close()
-        # The next opening looks at the last segment in any case. Thousands of logs may be closed at once,
-        # and most of them have nothing else to sync.
-        self._writer.close(sync_index=False)
         self._retired.clear()
 
 

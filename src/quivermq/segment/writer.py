@@ -229,11 +229,11 @@ class SegmentWriter:
         self._synced = end
         self._append_to_index(end)
 
-    def close(self, *, sync_index: bool = True) -> None:
+    def close(self) -> None:
         """Sync, leave a mark at the end, and let go of the files.
 
-        Without the mark the next opening would take longer; nothing else depends on it, so a power loss may
-        take that of the last segment of a log. Closing twice is allowed.
+        Without the mark the next opening would take longer, and would not know which offsets a disk has
+        lost that it had synced: so the mark is synced, too. Closing twice is allowed.
         """
         if self._is_closed:
             return
@@ -242,8 +242,7 @@ class SegmentWriter:
         if index.mark[2] != segment.end:
             index.add(segment.end_offset, self._note.timestamp_max, segment.end)
             self._append_to_index(segment.end)
-        if sync_index:
-            self._sync_index()
+        self._sync_index()
         segment.is_active = False
         self._is_closed = True
         self.abandon()

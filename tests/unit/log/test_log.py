@@ -511,18 +511,6 @@ def test_after_a_clean_close_opening_writes_nothing(faulty_logs: Logs, faulty_di
     assert faulty_disk.files() == before
 
 
-def test_closing_a_log_that_was_synced_syncs_nothing(faulty_logs: Logs, faulty_disk: FaultyDisk) -> None:
-    log = faulty_logs.open()
-    log.append(b"a")
-    log.sync()
-    steps = faulty_disk.steps
-    log.close()
-    assert [step.operation for step in faulty_disk.history[steps:] if "sync" in step.operation] == []
-    # The mark in the index may be lost with the power, and nothing else.
-    after = Logs(faulty_logs.path, faulty_disk.after_power_loss(keep="nothing")).open()
-    assert values(after) == [b"a"]
-
-
 def test_closing_twice_is_allowed(logs: Logs) -> None:
     log = logs.open()
     log.append(b"x")
