@@ -43,8 +43,14 @@ def test_a_getter_waits_no_longer_than_it_says(orders: Any) -> None:
 
 def test_the_close_wakes_who_waits(mq: Any, orders: Any) -> None:
     orders.put(b"x")
-    waiting = start(lambda: [orders.get(timeout=None), orders.get(timeout=None)])
-    while not orders.stats().in_flight:
+    found: list[Any] = []
+
+    def get_two() -> None:
+        found.append(orders.get(timeout=None))
+        orders.get(timeout=None)
+
+    waiting = start(get_two)
+    while not found:
         assert not waiting.done()
     mq.close()
     with pytest.raises(quivermq.Closing):
