@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest, QuiverError
 from quivermq.log.directory import LOCK_NAME
 
+# How late a signal may be noticed.
+_TURN_SECONDS = 0.5
 _PREFIX = "quiver-bench-"
 _DURABILITIES = ("fsync", "os", "buffered")
 
@@ -199,7 +201,11 @@ def _run(call: Call, threads: int, seconds: float) -> tuple[list[float], int, fl
 
     with ThreadPoolExecutor(threads) as pool:
         try:
-            parts = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
+            futures = [pool.submit(work) for _ in range(threads)]
+            # In turns: a signal that comes just before a wait is noticed when the wait ends.
+            while wait(futures, _TURN_SECONDS).not_done:
+                continue
+            parts = [future.result() for future in futures]
         finally:
             # Whoever interrupts it does not want to wait for the rest of the time.
             is_stopped.set()
