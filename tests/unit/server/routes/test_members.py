@@ -114,7 +114,10 @@ def test_a_sync_waits_no_longer_than_it_should(site: Site, end: str) -> None:
         waiting = asyncio.create_task(
             site.answer("POST", f"{BILLING}/sync", sync_body(second, wait_ms=wait_ms))
         )
-        while not site.engine.members.bell("billing", second["member_id"])[0].waiting:
+        # On a busy machine a short time may be over before anybody has looked.
+        while (
+            not waiting.done() and not site.engine.members.bell("billing", second["member_id"])[0].waiting
+        ):
             await asyncio.sleep(0)
         if end == "drain":
             site.broker.drain()
