@@ -38,6 +38,8 @@ async def _serve(path: str, port: int) -> None:
         summary="Nothing.",
         tag="bench",
         permission=Permission("none"),
+        # As where messages come in.
+        body_bytes_max=ServerSettings().body_bytes_max,
     )
     with quivermq.open(path) as engine:
         server = Server(App(Broker(engine, ServerSettings()), [route]), "127.0.0.1", port)
