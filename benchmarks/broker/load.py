@@ -85,6 +85,8 @@ def publishing(
 
 def fill(server: Server, topic: str, messages: int, batch: int) -> None:
     """Put so many messages, in batches, and see that they are there."""
+    if not messages or messages % batch:
+        raise ValueError(f"{messages} messages are not batches of {batch}: change the scale")
     request = server.publish_many(topic, batch)
     done = run_generator(Plan(server.port, request, 1, requests=messages // batch))
     server.check(topic, messages, done.last)

@@ -1,5 +1,6 @@
 """Archived and live messages are one range, and nothing goes that is not archived."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -251,25 +252,136 @@ def test_reading_goes_on_while_retention_and_the_archiver_run(
     assert seen == list(range(60 + 180))
 
 
-def test_a_group_does_not_silently_miss_what_is_archived(mq: Any, data: Path, archive: Path) -> None:
-    orders = fill(mq)
-    stamps = [message.timestamp for message in orders.read(limit=100)]
+def free(mq: Any, data: Path, archive: Path, orders: Any) -> None:
+    """Archive 45 messages of 60, and leave 20 in the log."""
     archive_queue(data, archive, "orders", end=45)
     mq.use_archive(archive)
     finish(orders)
     assert mq.compact(archived=True).messages == 40
-    said = r"offset 5 .* is archived.*holds \[40, 60\).*`read` and Spark.*replay"
-    with pytest.raises(quivermq.OffsetOutOfRange, match=said):
-        orders.seek(offset=5)
-    with pytest.raises(quivermq.OffsetOutOfRange, match=said):
-        orders.seek(offset=5, partition=0)
-    with pytest.raises(quivermq.OffsetOutOfRange, match="is archived"):
-        orders.seek(timestamp=stamps[5] / 1_000_000)
-    assert orders.get() is None
-    # What is in the log, and what nobody archived, are as they were.
-    orders.seek(offset=42)
-    assert [message.offset for message in orders.get_many(100)] == list(range(42, 60))
+
+
+def test_a_new_group_begins_with_the_archive(mq: Any, data: Path, archive: Path) -> None:
+    free(mq, data, archive, fill(mq))
+    late = mq.queue("orders", "late")
+    first = late.get()
+    assert (first.offset, first.value, first.attempt) == (0, b"0", 1)
+    assert late.stats().pending == 59
+    late.ack(first)
+    assert [message.offset for message in late.peek(3)] == [1, 2, 3]
+    # Up to where both meet, and beyond.
+    assert [message.value for message in late.get_many(39)] == VALUES[1:40]
+    assert [message.value for message in late.get_many(100)] == VALUES[40:]
+    assert (late.stats().pending, late.stats().in_flight) == (0, 59)
+    # Another one takes them in one go, and one without leases.
+    assert [message.value for message in mq.queue("orders", "whole").get_many(100)] == VALUES
+    assert [mq.queue("orders", "popper").pop().offset for _ in range(42)] == list(range(42))
+
+
+def test_a_group_goes_back_into_the_archive(mq: Any, data: Path, archive: Path) -> None:
+    orders = fill(mq)
+    stamps = [message.timestamp for message in orders.read(limit=100)]
+    free(mq, data, archive, orders)
+    for target in ({"offset": 5}, {"offset": 5, "partition": 0}, {"timestamp": stamps[5] / 1_000_000}):
+        orders.seek(**target)
+        # All of one frame have one time, and it begins at a multiple of five.
+        assert orders.stats().pending == 55
+        assert [message.offset for message in orders.get_many(100)] == list(range(5, 60))
     orders.seek("earliest")
-    assert orders.stats().pending == 20
+    assert orders.stats().pending == 60
+    orders.seek("latest")
+    assert orders.get() is None
     with pytest.raises(quivermq.OffsetOutOfRange, match="outside of this log"):
         orders.seek(offset=61)
+
+
+def test_what_failed_is_tried_again_from_the_archive(ways: Ways, data: Path, archive: Path) -> None:
+    mq = ways.open()
+    orders = fill(mq, attempts_max=2, backoff_ms=0)
+    free(mq, data, archive, orders)
+    late = mq.queue("orders", "late")
+    late.nack(late.get_many(3), delay=0)
+    mq = ways.restarted(mq)
+    late = mq.queue("orders", "late")
+    again = late.get_many(3)
+    assert [(message.offset, message.attempt) for message in again] == [(0, 2), (1, 2), (2, 2)]
+    # It was the last attempt: dead letters are made of what the archive has.
+    late.nack(again, reason="never")
+    letters = late.dead_letters()
+    assert [(letter.value, letter.offset) for letter in letters] == [(b"%d" % n, n) for n in range(3)]
+    assert late.get().offset == 3
+
+
+def test_a_group_that_retention_overtakes_goes_on_in_the_archive(
+    mq: Any, data: Path, archive: Path
+) -> None:
+    orders = fill(mq, retention_messages=10, retention_force=True)
+    taken = orders.get_many(7)
+    archive_queue(data, archive, "orders", end=55)
+    mq.use_archive(archive)
+    assert mq.compact().messages == 50
+    orders.nack(taken[3:], delay=0)
+    orders.ack(taken[:3])
+    assert [message.offset for message in orders.get_many(100)] == list(range(3, 60))
+
+
+def test_a_group_passes_over_what_nobody_archived(mq: Any, data: Path, archive: Path) -> None:
+    orders = fill(mq, retention_messages=10, retention_force=True)
+    archive_queue(data, archive, "orders", end=25)
+    mq.use_archive(archive)
+    assert mq.compact().messages == 50
+    assert [message.offset for message in orders.get_many(100)] == [*range(25), *range(50, 60)]
+
+
+def test_messages_of_a_key_keep_their_order_in_the_archive(mq: Any, data: Path, archive: Path) -> None:
+    mq.create_topic("orders", segment_messages=10, ordering="key")
+    orders = mq.queue("orders", "billing")
+    for number in range(60):
+        orders.put(b"%d" % number, key=b"ab"[number % 2 :][:1])
+    free(mq, data, archive, orders)
+    late = mq.queue("orders", "late")
+    seen: list[int] = []
+    while taken := late.get_many(10):
+        assert len({message.key for message in taken}) == len(taken)
+        seen += [message.offset for message in taken]
+        late.ack(taken)
+    assert seen == list(range(60))
+
+
+def test_what_expired_in_the_archive_is_passed_over(mq: Any, data: Path, archive: Path) -> None:
+    mq.create_topic("orders", segment_messages=2)
+    orders = mq.queue("orders", "billing")
+    for number in range(6):
+        orders.put(b"%d" % number, ttl=0.01 if number % 2 else None)
+    finish(orders, 6)
+    archive_queue(data, archive, "orders")
+    mq.use_archive(archive)
+    mq.compact(archived=True)
+    time.sleep(0.02)
+    late = mq.queue("orders", "late")
+    assert [message.offset for message in late.get_many(10)] == [0, 2, 4]
+
+
+def test_a_group_is_told_that_its_archive_is_away(mq: Any, data: Path, archive: Path) -> None:
+    orders = fill(mq)
+    free(mq, data, archive, orders)
+    archive.rename(data / "away")
+    late = mq.queue("orders", "late")
+    for refused in (late.get, lambda: late.seek("earliest"), late.peek):
+        with pytest.raises(quivermq.StorageFailed, match="mount it"):
+            refused()
+    # Who is done with what is archived is not kept from the rest.
+    orders.put(b"new")
+    assert orders.get().value == b"new"
+    (data / "away").rename(archive)
+    assert [message.value for message in late.get_many(100)] == [*VALUES, b"new"]
+
+
+def test_what_is_only_archived_does_not_fill_a_topic(mq: Any, data: Path, archive: Path) -> None:
+    orders = fill(mq, backlog_messages_max=61)
+    free(mq, data, archive, orders)
+    late = mq.queue("orders", "late")
+    assert late.get().offset == 0
+    # 20 in the log, and one in flight.
+    orders.put_many([b"x"] * 40)
+    with pytest.raises(quivermq.Overloaded):
+        orders.put(b"too many")

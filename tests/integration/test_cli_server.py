@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,10 @@ def test_a_tail_and_a_get_that_waits_go_on_when_the_broker_is_started_again(tmp_
         for command in commands:
             assert command.stdout is not None
             assert command.stdout.readline() == b"old\n"
+        # What is printed is acknowledged a moment later.
+        orders = first.engine.queue("orders")
+        while orders.stats().backlog:
+            time.sleep(0.01)
     for command in commands:
         assert command.stderr is not None
         assert b"waiting for it" in command.stderr.readline()

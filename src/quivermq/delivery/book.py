@@ -178,11 +178,10 @@ class Book:
             self._drop(lane, list(verdicts))
             return
         origin = Origin(self.topic, self.partition, lane, self.group)
-        log = self._partition.log(lane)
         self._pay()
         graves = self._graves(True)
         assert graves is not None, "they were to be made"
-        burials = bury(log, self._journal, graves, origin, verdicts, now_us, self._open_burials)
+        burials = bury(self._partition, self._journal, graves, origin, verdicts, now_us, self._open_burials)
         for offsets in burials:
             # They are dead letters now, also when there is no room for the note of it.
             self._owed += journal.finished(lane, runs(offsets))

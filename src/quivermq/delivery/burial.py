@@ -29,7 +29,7 @@ class Graves(NamedTuple):
 
 
 def bury(
-    log: Log,
+    partition: Partition,
     notes: StateLog,
     graves: Graves,
     origin: Origin,
@@ -46,7 +46,7 @@ def bury(
     grave = graves.partitions[grave_number].log(LANE_NUMBERS["normal"])
     lost = set(verdicts)
     # Read as they are buried: all of them together may be larger than memory.
-    records = messages_at(log, verdicts.keys())
+    records = messages_at(partition, origin.lane, verdicts.keys())
     for batch in split(records, _size, FrameLimits.of(grave.settings)):
         offsets = [record.offset for record in batch]
         transfer = new_transfer()

@@ -61,8 +61,8 @@ class Cursor(HandingOut):
 
     def _count_commit(self, lane: int, position: int) -> None:
         """Whoever reads the log is seen only here: what is committed was delivered, and is done with."""
-        state, log = self.lanes[lane], self._partition.logs[lane]
-        start = max(state.next, log.start if log is not None else 0)
+        state = self.lanes[lane]
+        start = self._partition.first_told(lane, state.next)
         fresh = (
             self._partition.removals.lanes[lane].missing_between(start, position) if start < position else 0
         )
@@ -209,18 +209,39 @@ class Cursor(HandingOut):
                 for state, fresh in zip(self.lanes, self._fresh(), strict=True)
             ]
 
-    def fresh(self) -> int:
-        """How many messages nobody in the group ever had."""
+    def fresh_in_log(self) -> int:
+        """How many messages of the logs nobody in the group ever had."""
         with self._lock:
-            return sum(self._fresh())
+            return sum(self._fresh()) - self._fresh_in_archive()
+
+    def fresh_in_archive(self) -> int:
+        """How many messages nobody in the group ever had that only the archive has."""
+        with self._lock:
+            return self._fresh_in_archive()
 
     def _fresh(self) -> list[int]:
+        partition = self._partition
         return [
-            removed.missing_between(max(state.next, log.start), log.end) if log else 0
-            for state, log, removed in zip(
-                self.lanes, self._partition.logs, self._partition.removals.lanes, strict=True
+            removed.missing_between(partition.first_told(lane, state.next), log.end) if log else 0
+            for lane, (state, log, removed) in enumerate(
+                zip(self.lanes, partition.logs, partition.removals.lanes, strict=True)
             )
         ]
+
+    def _fresh_in_archive(self) -> int:
+        partition = self._partition
+        return sum(
+            partition.removals.lanes[lane].missing_between(first, log.start)
+            for lane, (state, log) in enumerate(zip(self.lanes, partition.logs, strict=True))
+            if log is not None and (first := partition.first_told(lane, state.next)) < log.start
+        )
+
+    def is_behind_logs(self) -> bool:
+        """Whether what comes next in some lane may have to be read from an archive."""
+        return any(
+            log is not None and state.next < log.start
+            for state, log in zip(self.lanes, self._partition.logs, strict=True)
+        )
 
     def in_flight(self, limit: int, now_us: int) -> list[tuple[int, Unfinished]]:
         """The first messages that somebody has, or had until now, each with its lane."""
@@ -263,13 +284,21 @@ class Cursor(HandingOut):
     def drop_to(self, lane: int, offset: int) -> None:
         """Never hand out what lies before an offset and has not been handed out yet."""
         with self._lock:
-            state, log = self.lanes[lane], self._partition.logs[lane]
-            if state.next < offset:
-                # A group that has no position here yet begins where the log does, and still has none.
-                if state.has_position or (log is not None and offset > log.start):
-                    self._append(journal.moved(lane, offset))
-                    state.next = offset
-                state.forget_ahead()
+            self._drop_to(lane, offset)
+
+    def drop_gone(self, lane: int) -> None:
+        """Never hand out what was read ahead, and is neither in the log nor archived by now."""
+        with self._lock:
+            self._drop_to(lane, self._partition.first_told(lane, self.lanes[lane].next))
+
+    def _drop_to(self, lane: int, offset: int) -> None:
+        state, log = self.lanes[lane], self._partition.logs[lane]
+        if state.next < offset:
+            # A group that has no position here yet begins where the log does, and still has none.
+            if state.has_position or (log is not None and offset > log.start):
+                self._append(journal.moved(lane, offset))
+                state.next = offset
+            state.forget_ahead()
 
     def read_anew(self, lane: int) -> None:
         """Forget what was read ahead: the log has other frames there now."""

@@ -12,6 +12,7 @@ from quivermq.errors import OffsetOutOfRange, StorageFailed
 from quivermq.frame import CHUNK, REMOVED, Column, Frame, Record, records_at
 from quivermq.log import Log
 from quivermq.topic.offsets import OffsetSet
+from quivermq.topic.partition import Partition, Readable
 
 _AHEAD_BYTES = 128 * 1024
 # A frame of more messages is read ahead in parts. More than a batch usually has.
@@ -36,7 +37,7 @@ class Fresh(NamedTuple):
 
 def fresh_messages(
     state: LaneState,
-    log: Log,
+    log: Readable,
     count: int,
     now_us: int,
     removed: OffsetSet,
@@ -54,10 +55,10 @@ def fresh_messages(
     place, position = state.place, state.next
     while len(records) < count:
         if place >= len(state.ahead):
-            if not _read_ahead(state, log, max(position, state.ahead_end)):
+            start = _read_ahead(state, log, max(position, state.ahead_end))
+            if start is None:
                 break
-            place = 0
-            position = max(position, log.start)
+            place, position = 0, max(position, start)
         room = (GIVEN_BYTES - size) // state.ahead_average
         if records and room <= 0:
             break
@@ -162,18 +163,20 @@ def _index_with(offset: int, frames: list[Frame]) -> int:
     return bisect_right(frames, offset, key=lambda frame: frame.header.base_offset) - 1
 
 
-def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
-    """Read the next frames into `state.ahead`. False when there are none."""
-    start = max(position, log.start)
+def _read_ahead(state: LaneState, log: Readable, position: int) -> int | None:
+    """Read the next frames into `state.ahead`, and return where that begins. None when there are none."""
+    if position >= log.end:
+        return None
+    start = log.first_from(position)
     if start >= log.end:
-        return False
+        return None
     try:
         # One of which only a part was read is open already, and so may be those behind it.
         is_known = _frame_with(start, state.frames) is not None
         frames = state.frames[_index_with(start, state.frames) :] if is_known else _whole_frames(log, start)
     except OffsetOutOfRange:
         # Retention was faster; the next time the log begins later.
-        return False
+        return None
     ahead: list[Record] = []
     has_conditions = False
     end = start
@@ -196,10 +199,10 @@ def _read_ahead(state: LaneState, log: Log, position: int) -> bool:
     messages = max(1, sum(map(len, frames)))
     state.ahead_average = max(1, sum(f.header.raw_bytes for f in frames) // messages)
     state.ahead_end = end
-    return bool(frames)
+    return start if frames else None
 
 
-def _whole_frames(log: Log, start: int) -> list[Frame]:
+def _whole_frames(log: Readable, start: int) -> list[Frame]:
     """Some frames from an offset on. Damage behind the first one is for the next time to find."""
     frames: list[Frame] = []
     size = 0
@@ -216,15 +219,16 @@ def _whole_frames(log: Log, start: int) -> list[Frame]:
     return frames
 
 
-def messages_at(log: Log | None, offsets: Set[int]) -> Iterator[Record]:
+def messages_at(partition: Partition, lane: int, offsets: Set[int]) -> Iterator[Record]:
     """The messages at some offsets, in order, each frame read once; without those that are gone.
 
-    Gone is what retention has removed, and what compaction has taken out.
+    Gone is what retention has removed before it was archived, and what compaction has taken out.
     """
     left = deque(sorted(offsets))
-    while left:
-        frame = _frame_at(log, left[0])
-        if frame is None:
+    while left and partition.logs[lane] is not None:
+        frame = _frame_at(partition.readable(lane, left[0]), left[0])
+        # An archive does not have what was taken out.
+        if frame is None or left[0] < frame.header.base_offset:
             left.popleft()
             continue
         base, end = frame.header.base_offset, frame.header.end_offset
@@ -235,8 +239,8 @@ def messages_at(log: Log | None, offsets: Set[int]) -> Iterator[Record]:
             yield from (r for r in records_at(frame, places) if r.expires_at != REMOVED)
 
 
-def _frame_at(log: Log | None, offset: int) -> Frame | None:
+def _frame_at(log: Readable, offset: int) -> Frame | None:
     try:
-        return next(log.frames(offset), None) if log is not None else None
+        return next(log.frames(offset), None)
     except OffsetOutOfRange:
         return None

@@ -27,6 +27,7 @@ from quivermq.errors import QuiverError
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic.offsets import merged, offsets_of, runs
+from quivermq.topic.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class HandingOut(Settlement):
         with self._lock:
             if self._deadlines.is_due(now_us):
                 self._expire(now_us)
-            fresh = max(0, log.end - max(state.next, log.start))
+            fresh = max(0, log.end - self._partition.first_told(lane, state.next))
             due = state.next_ready()
         return fresh + (len(state.ready) if due is not None and due <= now_us else 0)
 
@@ -101,13 +102,15 @@ class HandingOut(Settlement):
                 owner = owner or self._own_name
                 return [self._hand_out_next(state, lane, now_us, lease_us, pop, owner, token)]
             taken: list[Taken] = []
-            if whole and self._is_fresh_only(state, lane, now_us):
+            # Frames of an archive have holes, so their messages are looked at.
+            is_live = state.next >= log.start
+            if whole and is_live and self._is_fresh_only(state, lane, now_us):
                 taken, end = self._hand_out_slices(
                     state, log, lane, count, now_us, lease_us, pop, owner or self._own_name, token
                 )
             if not taken:
                 batches, end = self._take(
-                    state, log, lane, count, now_us, lease_us, pop, owner or self._own_name, token
+                    state, lane, count, now_us, lease_us, pop, owner or self._own_name, token
                 )
                 taken = [Taken(self, lane, lease, records) for lease, records in batches]
         if end:
@@ -117,7 +120,6 @@ class HandingOut(Settlement):
     def _take(
         self,
         state: LaneState,
-        log: Log,
         lane: int,
         count: int,
         now_us: int,
@@ -133,10 +135,10 @@ class HandingOut(Settlement):
         while True:
             due = state.take_ready(count, now_us) if state.ready else []
             try:
-                found, taken = _as_many_as_fit(log, due)
+                found, taken = _as_many_as_fit(self._partition, lane, due)
                 most = count if taken is due else len(taken)
                 batches, end = self._hand_out(
-                    state, log, lane, most, now_us, lease_us, taken, found, pop, owner, token
+                    state, lane, most, now_us, lease_us, taken, found, pop, owner, token
                 )
             except BaseException:
                 state.put_back(due)
@@ -250,7 +252,6 @@ class HandingOut(Settlement):
     def _hand_out(
         self,
         state: LaneState,
-        log: Log,
         lane: int,
         count: int,
         now_us: int,
@@ -271,9 +272,8 @@ class HandingOut(Settlement):
             count -= len(again)
             if pop:
                 gone += again
-        fresh = fresh_messages(
-            state, log, count, now_us, self._partition.removals.lanes[lane], self._order, lane
-        )
+        log, removed = self._partition.readable(lane, state.next), self._partition.removals.lanes[lane]
+        fresh = fresh_messages(state, log, count, now_us, removed, self._order, lane)
         if fresh.records:
             batches += leased_by_attempt(fresh.records, state.tried, deadline, token, owner, now_us)
         expired += [(offset, state.tried.get(offset, 0)) for offset in fresh.expired]
@@ -423,7 +423,7 @@ class HandingOut(Settlement):
 
 
 def _as_many_as_fit(
-    log: Log, due: list[tuple[int, Retry]]
+    partition: Partition, lane: int, due: list[tuple[int, Retry]]
 ) -> tuple[dict[int, Record], list[tuple[int, Retry]]]:
     """The messages that are due again, by offset, and which of them one call gives: they may be large.
 
@@ -431,7 +431,7 @@ def _as_many_as_fit(
     """
     records: dict[int, Record] = {}
     size = 0
-    for record in messages_at(log, {offset for offset, _ in due}):
+    for record in messages_at(partition, lane, {offset for offset, _ in due}):
         records[record.offset] = record
         size += len(record.value)
         if size >= GIVEN_BYTES:

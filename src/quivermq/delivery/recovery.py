@@ -81,7 +81,7 @@ def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
     keys = {
         Place(lane, record.offset): record.key
         for lane, state in enumerate(lanes)
-        for record in messages_at(partition.logs[lane], {*state.leases, *state.retries})
+        for record in messages_at(partition, lane, {*state.leases, *state.retries})
     }
     late = {place for place in places if not order.enter(keys.get(place), place)}
     for lane, state in enumerate(lanes):

@@ -46,15 +46,15 @@ class Ages:
             if partition >= len(cursors):
                 # It is just being added, and the group does not know of it yet.
                 continue
-            floor = max(
-                log.start,
-                hosted.topic.partitions[partition].removals.lanes[lane].floor,
-                cursors[partition].lanes[lane].floor,
+            owner = hosted.topic.partitions[partition]
+            floor = owner.first_told(
+                lane, max(owner.removals.lanes[lane].floor, cursors[partition].lanes[lane].floor)
             )
             place = (hosted.name, partition, lane, floor)
             appended = self._appended.get(place) or known.get(place)
             if appended is None:
-                appended = _append_time(log, floor, now_us)
+                archived = owner.append_time_told(lane, floor) if floor < log.start else None
+                appended = _append_time(log, floor, now_us) if archived is None else archived
             if appended < now_us:
                 self._appended[place] = appended
             oldest = min(oldest, appended)

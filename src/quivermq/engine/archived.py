@@ -6,7 +6,7 @@ writes them is another process.
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from quivermq.archive import (
@@ -145,9 +145,7 @@ def _path(directory: object) -> Path:
 class Seam:
     """One lane, the archived part and the live one, as if they were one log. Made for one look."""
 
-    def __init__(
-        self, archive: QueueArchive, created_us: Callable[[], int], partition: Partition, lane: int
-    ) -> None:
+    def __init__(self, archive: QueueArchive, created_us: int, partition: Partition, lane: int) -> None:
         self._archive = archive
         self._created_us = created_us
         self._partition = partition
@@ -172,8 +170,34 @@ class Seam:
         start = 0 if log is None else log.start
         if not start:
             return start
-        lane = self._archive.last_lane(self._partition.topic, self._created_us(), self._place)
+        lane = self._archive.last_lane(self._partition.topic, self._created_us, self._place)
         return min(start, lane.start) if lane.files else start
+
+    @property
+    def end(self) -> int:
+        """The offset that the next message gets."""
+        log = self._partition.logs[self._lane]
+        return 0 if log is None else log.end
+
+    def first_from(self, offset: int) -> int:
+        """The first offset from there on that can be read. Raises StorageFailed where nobody can tell."""
+        log = self._partition.logs[self._lane]
+        archived = None if log is None or offset >= log.start else self._archived(log)
+        if log is None or archived is None:
+            return offset if log is None else log.first_from(offset)
+        lane = archived.lane(self._place)
+        if lane.whole_end(offset) > offset:
+            return offset
+        following = lane.next_start(offset)
+        return log.start if following is None else min(following, log.start)
+
+    def told_append_time(self, offset: int) -> int | None:
+        """When a message that only the archive has came in, at the latest; None of any other."""
+        lane = self._archive.last_lane(self._partition.topic, self._created_us, self._place)
+        for file in lane.files_from(offset)[:1]:
+            if file.start <= offset and file.last is not None:
+                return file.last.append_time
+        return None
 
     def find_time(self, timestamp_us: int) -> int:
         """The first offset whose message is not older; the end when all are."""
@@ -231,7 +255,7 @@ class Seam:
 
     def _archived(self, log: Log) -> ArchivedTopic | None:
         """The archive, if it has something from before the log. Raises StorageFailed."""
-        found = self._archive.topic(self._partition.topic, self._created_us())
+        found = self._archive.topic(self._partition.topic, self._created_us)
         if found is None or not (lane := found.lane(self._place)).files or lane.start >= log.start:
             return None
         check_belongs(found, self._place, log)

@@ -76,7 +76,8 @@ class Backlog:
 
     def _unfinished(self, group: Group | None) -> int:
         if group is not None:
-            return group.counts().unfinished
+            # What only the archive has takes no room.
+            return group.counts().unfinished - group.fresh_in_archive()
         return self._topic.messages
 
     def _unfinished_bytes(self, group: Group | None) -> int:
@@ -132,7 +133,7 @@ class Backlog:
         )
 
     def _fresh(self, group: Group | None) -> int:
-        return self._unfinished(None) if group is None else group.fresh()
+        return self._unfinished(None) if group is None else group.fresh_in_log()
 
     def _drop(self, group: Group | None, excess: int) -> None:
         """Drop frame after frame, the oldest of all lanes first."""

@@ -481,8 +481,7 @@ class Hosted:
         floor = min(needed, default=None)
         gone = log.retain(floor=floor, finished=finished if floor is None else min(finished, floor))
         for group in self.all_groups() if gone.segments else ():
-            # What was read ahead is not handed out any more.
-            group.cursors[partition.number].drop_to(lane, log.start)
+            group.cursors[partition.number].drop_gone(lane)
         return gone
 
     def deliver(self, scheduled_id: str) -> bool:

@@ -333,7 +333,7 @@ class Hosting:
 
     def seam(self, topic: str, partition: Partition, lane: int) -> Seam:
         """One lane of a topic, its archived part included."""
-        return Seam(self.archive, partial(self.created_us, topic), partition, lane)
+        return Seam(self.archive, self.created_us(topic), partition, lane)
 
     def draft(self, topic: str) -> Draft:
         """What a topic that is not there would let in."""
@@ -628,7 +628,8 @@ class Hosting:
 
     def _host(self, name: str, settings: TopicSettings, origin: str | None) -> Hosted:
         self._origins.note(settings)
-        topic = Topic(self._directory, name, settings, self.clock, origin)
+        with_archive = partial(Seam, self.archive, self.created_us(name))
+        topic = Topic(self._directory, name, settings, self.clock, origin, with_archive)
         return Hosted(
             self._directory,
             topic,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from quivermq.engine.hosted import Hosted
 from quivermq.errors import InvalidRequest
-from quivermq.frame import Record, Wanted
+from quivermq.frame import Record, Wanted, each_left
 from quivermq.topic.incoming import check_number, moment_us
 from quivermq.topic.partition import LANES, Partition
 
@@ -59,9 +59,11 @@ def unseen(hosted: Hosted, group_name: str, now_us: int) -> Iterator[StoredMessa
             if log is None:
                 continue
             had = 0 if group is None else group.cursors[partition.number].lanes[lane].next
-            start = max(log.start, had)
+            source = partition.readable(lane, had)
+            start = source.first_from(had)
             removed = partition.removals.lanes[lane]
-            for record in log.records(start) if start < log.end else ():
+            frames = source.frames(start) if start < log.end else ()
+            for record in (each for frame in frames for each in each_left(frame, start)):
                 is_expired = record.expires_at is not None and record.expires_at <= now_us
                 if not is_expired and record.offset not in removed:
                     yield stored_message(record, partition, lane)

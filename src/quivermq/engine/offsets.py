@@ -134,7 +134,7 @@ def _of_topic(hosted: Hosted, group: str) -> Iterable[CommittedOffset]:
                 hosted.name,
                 partition.number,
                 priority,
-                # What is gone from the log is behind everybody.
+                # What is gone is behind everybody.
                 None if position is None else max(position, start),
                 start,
                 end,
@@ -169,4 +169,4 @@ def _checked(engine: "Engine", commits: Collection[Commit]) -> list[_Target]:
 
 def _bounds(partition: Partition, lane: int) -> tuple[int, int]:
     log = partition.logs[lane]
-    return (log.start, log.end) if log is not None else (0, 0)
+    return (partition.first_told(lane, 0), log.end) if log is not None else (0, 0)

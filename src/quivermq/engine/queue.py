@@ -471,9 +471,8 @@ class Queue:
         """Let the group go on from elsewhere: "earliest", "latest", an offset, or a moment.
 
         An offset counts in one lane, by default that of normal priority. What lies before is done with,
-        also what is in flight; what lies behind is pending again. A group is given what is in the log,
-        whose first message is the earliest: raises OffsetOutOfRange, also for an offset or a moment whose
-        messages are only archived.
+        also what is in flight; what lies behind is pending again, also what is only archived by now.
+        Raises OffsetOutOfRange, and StorageFailed where the archive cannot be reached.
         """
         hosted = self._scope.one("seek in")
         found = positions(

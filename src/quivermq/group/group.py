@@ -203,9 +203,17 @@ class Group:
         counts = [lane for cursor in self.cursors for lane in cursor.counts()]
         return GroupCounts(*map(sum, zip(*counts, strict=True)))
 
-    def fresh(self) -> int:
-        """How many messages nobody in the group ever had."""
-        return sum(cursor.fresh() for cursor in self.cursors)
+    def fresh_in_log(self) -> int:
+        """How many messages of the logs nobody in the group ever had."""
+        return sum(cursor.fresh_in_log() for cursor in self.cursors)
+
+    def fresh_in_archive(self) -> int:
+        """How many messages nobody in the group ever had that only the archive has."""
+        return sum(cursor.fresh_in_archive() for cursor in self.cursors)
+
+    def is_behind_logs(self) -> bool:
+        """Whether what comes next may have to be read from an archive."""
+        return any(cursor.is_behind_logs() for cursor in self.cursors)
 
     def floors(self) -> list[list[int]]:
         """By partition and lane, the first offset that is not finished."""

@@ -46,6 +46,10 @@ class LogReader:
         segments = self._segments
         return segments[-1].end_offset if segments else 0
 
+    def first_from(self, offset: int) -> int:
+        """The first offset from there on that is there."""
+        return max(offset, self.start)
+
     @property
     def size_bytes(self) -> int:
         """How many bytes of frames there are."""

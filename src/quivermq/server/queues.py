@@ -33,10 +33,13 @@ def queue_of(broker: Broker, request: Request) -> Queue:
 def may_wait(broker: Broker, queue: Queue) -> bool:
     """Whether taking or acknowledging messages has to go to a thread, because the disk may be waited for.
 
-    That is so, too, for a group that is new, and where a lease is over: its message may have to be buried.
+    That is so, too, for a group that is new, one that has come no further than the archive, and where a
+    lease is over: its message may have to be buried.
     """
     if is_pattern(queue.topic) or broker.may_wait_for_disk(queue.topic):
         return True
     hosted = broker.engine.find(queue.topic)
     group = None if hosted is None else hosted.groups.get(queue.group)
-    return group is None or group.has_overdue(broker.engine.clock.now_us())
+    if group is None or (broker.engine.archive.is_named and group.is_behind_logs()):
+        return True
+    return group.has_overdue(broker.engine.clock.now_us())

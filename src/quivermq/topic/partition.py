@@ -1,8 +1,11 @@
 """One partition of a topic: a log for each priority lane, opened when it is first used."""
 
 import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from quivermq.errors import InvalidRequest
+from quivermq.frame import Frame
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import StorageSettings
 from quivermq.topic.removals import Removals
@@ -11,17 +14,47 @@ LANES = ("high", "normal", "low")
 LANE_NUMBERS = {lane: number for number, lane in enumerate(LANES)}
 
 
+class Readable(Protocol):
+    """What a group reads a lane from: its log, or that with the archive of what lay before it."""
+
+    @property
+    def end(self) -> int: ...
+
+    def first_from(self, offset: int) -> int:
+        """The first offset from there on that can be read."""
+
+    def frames(self, start: int, /) -> Iterator[Frame]:
+        """The frames from there on."""
+
+
+class WithArchive(Readable, Protocol):
+    """The log of a lane and the archive of what lay before it."""
+
+    @property
+    def told_start(self) -> int:
+        """The first offset that can be read, by what was last seen of the archive."""
+
+    def told_append_time(self, offset: int) -> int | None:
+        """When an archived message came in, at the latest, by what was last seen; None of any other."""
+
+
 class Partition:
     """The lanes of one partition. Thread-safe."""
 
     def __init__(
-        self, directory: DataDirectory, topic: str, number: int, settings: StorageSettings
+        self,
+        directory: DataDirectory,
+        topic: str,
+        number: int,
+        settings: StorageSettings,
+        with_archive: "Callable[[Partition, int], WithArchive] | None" = None,
     ) -> None:
         self.topic = topic
         self.number = number
         self.name = f"topics/{topic}/p{number}"
         self._directory = directory
         self._settings = settings
+        self._with_archive = with_archive
         self._opening = threading.Lock()
         found = directory.disk.names(directory.path / self.name)
         # By number; None where nobody has used the lane yet. An opened one never changes.
@@ -36,6 +69,27 @@ class Partition:
             with self._opening:
                 log = self.logs[lane] = self.logs[lane] or self._open(LANES[lane])
         return log
+
+    def readable(self, lane: int, offset: int) -> Readable:
+        """Where messages of a lane that is in use are read from an offset on."""
+        log = self.log(lane)
+        if self._with_archive is None or offset >= log.start:
+            return log
+        return self._with_archive(self, lane)
+
+    def first_told(self, lane: int, offset: int) -> int:
+        """The first offset from there on that is there, by what was last seen of the archive."""
+        log = self.logs[lane]
+        start = 0 if log is None else log.start
+        if offset >= start or self._with_archive is None:
+            return max(offset, start)
+        return max(offset, self._with_archive(self, lane).told_start)
+
+    def append_time_told(self, lane: int, offset: int) -> int | None:
+        """When a message that only the archive has came in, at the latest; None of any other."""
+        if self._with_archive is None:
+            return None
+        return self._with_archive(self, lane).told_append_time(offset)
 
     def configure(self, settings: StorageSettings) -> None:
         """Go on with other settings."""

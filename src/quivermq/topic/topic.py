@@ -1,7 +1,7 @@
 """A topic: its partitions and lanes, and the way of a message into one of them."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from quivermq.topic.delay import Delayed, DelayStore
 from quivermq.topic.delay.lost import LostDelays
 from quivermq.topic.draft import Draft
 from quivermq.topic.incoming import Incoming, Message, message_bytes
-from quivermq.topic.partition import LANES, Partition, lane_number
+from quivermq.topic.partition import LANES, Partition, WithArchive, lane_number
 from quivermq.topic.put import FirstFrame, ProducerState, Put, Puts
 from quivermq.topic.routing import Router
 from quivermq.topic.seen import ELSEWHERE, Lanes, Seen
@@ -46,12 +46,14 @@ class Topic:
         settings: TopicSettings,
         clock: SteadyClock,
         origin: str | None = None,
+        with_archive: Callable[[Partition, int], WithArchive] | None = None,
     ) -> None:
         self.name = name
         self.origin = origin
         """The topic whose dead letters are here; None for a topic of its own."""
         self._directory = directory
         self._clock = clock
+        self._with_archive = with_archive
         self.settings = settings
         self._draft = Draft(settings, settings.storage(directory.settings), clock)
         self._storage = self._storage_of(self._draft.limits)
@@ -133,7 +135,9 @@ class Topic:
         draft = Draft(settings, settings.storage(self._directory.settings), self._clock)
         storage = self._storage_of(draft.limits)
         numbers = range(len(self.partitions), settings.partitions)
-        more = [Partition(self._directory, self.name, number, storage) for number in numbers]
+        more = [
+            Partition(self._directory, self.name, number, storage, self._with_archive) for number in numbers
+        ]
         self.partitions = [*self.partitions, *more]
 
     def configure(self, settings: TopicSettings) -> None:

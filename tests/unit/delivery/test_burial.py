@@ -13,6 +13,7 @@ from quivermq.delivery.fresh import messages_at
 from quivermq.frame import Record
 from quivermq.log import Log
 from quivermq.topic import splitting
+from quivermq.topic.partition import Partition
 from quivermq.topic.records import unpack
 from quivermq.topic.state_log import StateLog
 
@@ -22,7 +23,8 @@ ORIGIN = Origin("orders", 0, 1, "billing")
 class Place:
     def __init__(self) -> None:
         self.parts = Parts()
-        self.log: Log = self.parts.partition(segment_messages=2).log(1)
+        self.partition = self.parts.partition(segment_messages=2)
+        self.log: Log = self.partition.log(1)
         for number in range(6):
             self.log.append(b"%d" % number, key=b"k%d" % number, headers={"h": b"x"})
         self.notes: StateLog = self.parts.state_log("notes")
@@ -33,7 +35,7 @@ class Place:
     def bury(self, *offsets: int, origin: Origin = ORIGIN) -> list[list[int]]:
         verdicts = {offset: Verdict(offset + 1, "broken") for offset in offsets}
         self.open: dict[int, bytes] = {}
-        done = list(bury(self.log, self.notes, self.graves, origin, verdicts, START_US, self.open))
+        done = list(bury(self.partition, self.notes, self.graves, origin, verdicts, START_US, self.open))
         assert not self.open
         return done
 
@@ -110,14 +112,14 @@ def test_a_message_is_read_when_its_batch_has_its_turn(
     monkeypatch.setattr(splitting, "_MESSAGES", 1)
     read: list[int] = []
 
-    def noted(log: Log, offsets: Set[int]) -> Iterator[Record]:
-        for record in messages_at(log, offsets):
+    def noted(partition: Partition, lane: int, offsets: Set[int]) -> Iterator[Record]:
+        for record in messages_at(partition, lane, offsets):
             read.append(record.offset)
             yield record
 
     monkeypatch.setattr(burial, "messages_at", noted)
     verdicts = {offset: Verdict(1, "broken") for offset in range(4)}
-    burials = bury(place.log, place.notes, place.graves, ORIGIN, verdicts, START_US, {})
+    burials = bury(place.partition, place.notes, place.graves, ORIGIN, verdicts, START_US, {})
     assert next(burials) == [0]
     assert read == [0, 1]
     assert list(burials) == [[1], [2], [3]]

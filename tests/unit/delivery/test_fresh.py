@@ -12,6 +12,7 @@ from quivermq.delivery.state import LaneState
 from quivermq.errors import Corruption
 from quivermq.log import Log, repair
 from quivermq.topic.offsets import OffsetSet
+from quivermq.topic.partition import Partition
 
 
 @pytest.fixture
@@ -22,9 +23,14 @@ def parts() -> Iterator[Parts]:
 
 
 @pytest.fixture
-def log(parts: Parts) -> Log:
+def partition(parts: Parts) -> Partition:
+    return parts.partition(segment_messages=5)
+
+
+@pytest.fixture
+def log(partition: Partition) -> Log:
     """Two frames of five messages each."""
-    log = parts.partition(segment_messages=5).log(1)
+    log = partition.log(1)
     log.append_many([b"%d" % number for number in range(5)])
     log.append_many([b"%d" % number for number in range(5, 10)])
     return log
@@ -168,23 +174,27 @@ def test_a_gap_that_a_repair_left_is_passed_over(parts: Parts) -> None:
     parts.disk.flip(path, len(parts.disk.files()[path]) // 3 + 90)
     repair(DATA, parts.storage, disk=parts.disk)
     opened = Parts(parts.disk)
-    log = opened.partition().log(1)
+    repaired = opened.partition()
+    log = repaired.log(1)
     state = LaneState()
     assert [offsets(read(state, log, 1)) for _ in range(3)] == [[0], [2], []]
     assert state.next == 3
-    assert [record.offset for record in messages_at(log, {0, 1, 2})] == [0, 2]
+    assert [record.offset for record in messages_at(repaired, 1, {0, 1, 2})] == [0, 2]
     opened.close()
 
 
-def test_messages_are_found_by_their_offsets(log: Log) -> None:
-    assert [record.value for record in messages_at(log, {8, 1, 3})] == [b"1", b"3", b"8"]
-    assert list(messages_at(log, set())) == []
-    assert list(messages_at(None, {1})) == []
+@pytest.mark.usefixtures("log")
+def test_messages_are_found_by_their_offsets(partition: Partition) -> None:
+    assert [record.value for record in messages_at(partition, 1, {8, 1, 3})] == [b"1", b"3", b"8"]
+    assert list(messages_at(partition, 1, set())) == []
+    assert list(messages_at(partition, 0, {1})) == []
+    # Nobody has used that lane, and nobody does so by looking.
+    assert partition.logs[0] is None
 
 
-def test_messages_that_are_gone_are_left_out(log: Log) -> None:
+def test_messages_that_are_gone_are_left_out(partition: Partition, log: Log) -> None:
     log.retain(finished=5)
-    assert [record.offset for record in messages_at(log, {1, 4, 6, 9, 10, 77})] == [6, 9]
+    assert [record.offset for record in messages_at(partition, 1, {1, 4, 6, 9, 10, 77})] == [6, 9]
 
 
 # Parts of frames.

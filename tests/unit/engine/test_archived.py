@@ -12,6 +12,7 @@ from quivermq import Engine, OffsetOutOfRange, StorageFailed
 from quivermq.archive import ArchivedTopic
 from quivermq.archive.places import OWN
 from quivermq.engine.archived import QueueArchive, Seam
+from quivermq.engine.offsets import Commit, commit_offsets, committed_offsets
 from quivermq.log import Log
 
 VALUES = [b"%d" % number for number in range(30)]
@@ -170,22 +171,46 @@ def test_what_has_no_messages_is_passed(store: Store) -> None:
     assert [message.offset for message in seam.records(0)] == [letter.offset for letter in letters]
 
 
-def test_a_group_begins_with_the_log_and_says_so_where_it_is_asked(store: Store) -> None:
+def freed(store: Store) -> int:
+    """Archive 20 messages of 30, free what that allows, and return where the log begins."""
     fill(store.engine)
     archive(store, end=20)
     store.engine.compact(archived=True)
     begins = log_of(store.engine).start
     assert 0 < begins <= 20
-    assert read(store.engine, 0) == VALUES
-    # Of what is only archived, no group is given anything: not a new one, and not one that goes back.
-    queue = store.engine.queue("orders", "late")
-    first = queue.get()
-    assert first is not None
-    assert first.offset == begins
-    queue.seek("earliest")
-    again = queue.get()
-    assert again is not None
-    assert again.offset == begins
-    for offset in range(begins):
-        with pytest.raises(OffsetOutOfRange, match="is archived, and a group is given what is in the log"):
-            queue.seek(offset=offset, partition=0)
+    return begins
+
+
+def test_offsets_are_committed_in_the_archive(store: Store) -> None:
+    freed(store)
+    commit_offsets(store.engine, "late", [Commit("orders", 0, 7)])
+    [offset] = committed_offsets(store.engine, "late", ["orders"])
+    assert (offset.offset, offset.start, offset.end, offset.lag) == (7, 0, 30, 23)
+    taken = store.engine.queue("orders", "late").get()
+    assert taken is not None
+    assert taken.offset == 7
+    # What was committed is counted, also where it was archived.
+    assert store.engine.survey().activity["orders"].groups["late"].acked == 7
+
+
+def test_a_message_of_the_archive_has_its_age(store: Store) -> None:
+    fill(store.engine, VALUES[:20])
+    store.clock.advance(60)
+    fill(store.engine, VALUES[20:])
+    archive(store, end=20)
+    store.engine.compact(archived=True)
+    assert log_of(store.engine).start == 20
+    store.clock.advance(60)
+    late = store.engine.queue("orders", "late")
+    assert late.pop() is not None
+    assert store.engine.survey().activity["orders"].groups["late"].oldest_unacked_ms == 120_000
+
+
+def test_a_group_reads_the_archive_page_by_page(store: Store) -> None:
+    begins = freed(store)
+    late = store.engine.queue("orders", "late")
+    taken = [late.get() for _ in range(30)]
+    assert [message.value for message in taken if message is not None] == VALUES
+    assert late.get() is None
+    late.release([message for message in taken if message is not None and message.offset < begins])
+    assert [message.offset for message in late.get_many(30)] == list(range(begins))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.archives import archive_queue
 
 import quivermq
 from quivermq import Message, Settings, StorageSettings
@@ -107,3 +108,24 @@ def test_ids_and_producers_are_known_after_it(tmp_path: Path) -> None:
         assert (again.offset, again.duplicate) == (first.offset, True)
         put = queue.put(b"v3", key=b"k", dedup_id="id 3")
         assert (put.offset, put.duplicate) == (5, True)
+
+
+@pytest.mark.parametrize("kept", [(3, 6, 9), (0, 1, 9), (4, 5)])
+def test_a_group_passes_over_it_in_the_archive_too(tmp_path: Path, kept: tuple[int, ...]) -> None:
+    """The archive has no rows for it, so that offsets have holes there."""
+    with quivermq.open(tmp_path, OS) as mq:
+        queue = filled(mq)
+        held = queue.get_many(11)
+        keep_only(mq, *kept)
+        archive_queue(tmp_path, tmp_path / "archive", "state", end=10)
+        mq.use_archive("archive")
+        queue.ack(held)
+        assert mq.compact(archived=True).messages == 10
+        late = mq.queue("state", "late")
+        taken = late.get_many(20)
+        assert [message.offset for message in taken] == [*kept, 10]
+        late.nack(taken, delay=0)
+        assert [message.offset for message in late.get_many(20)] == [*kept, 10]
+        # One that was held, and is gone, is not waited for.
+        queue.seek(offset=2)
+        assert [message.offset for message in queue.get_many(20)] == [*(n for n in kept if n > 1), 10]

@@ -269,7 +269,7 @@ class RemoteQueue:
     ) -> None:
         """Let the group go on from elsewhere: "earliest", "latest", an offset, or a moment.
 
-        The earliest is the first in the log: raises OffsetOutOfRange, also for what is only archived.
+        The earliest may be archived. Raises OffsetOutOfRange, and StorageFailed without the archive.
         """
         flow = self._calls.seek(
             to, offset=offset, timestamp=timestamp, partition=partition, priority=priority
