@@ -5,8 +5,8 @@ import errno
 import logging
 import signal
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import uvloop
 
@@ -30,6 +30,9 @@ from quivermq.server.tls import tls_context
 from quivermq.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
+
+# A terminal that is closed sends SIGHUP, which would end the process where it stands.
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # Connections that wait to be accepted.
 _BACKLOG = 4096
@@ -159,17 +162,28 @@ def serve(
         allow_open_files(settings.connections_max)
         return_large_blocks()
         app = broker_app(engine, settings, keys, settings.host)
-        with short_pauses(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with short_pauses(), _own_signals(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(app, Server(app, settings.host, settings.port, tls=tls), ready))
     finally:
         engine.close()
 
 
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Leave the program its handlers: an event loop that is closed would go on to swallow Ctrl-C."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None stands for one that was not set by Python, and that nobody can set again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
 async def _serve(app: App, server: Server, ready: Callable[[Server], None] | None) -> None:
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
-    # A terminal that is closed sends SIGHUP, which would end the process where it stands.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, told.set)
     try:
         await server.start()

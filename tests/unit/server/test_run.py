@@ -291,6 +291,21 @@ def test_what_was_acknowledged_before_a_signal_is_there_afterwards(
     assert values == [b"%d" % number for number in range(20)]
 
 
+def test_a_program_has_its_signals_back_when_the_broker_has_ended(tmp_path: Path) -> None:
+    told: list[int] = []
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _: told.append(number)) for number in numbers}
+    try:
+        served_until_told(tmp_path / "data", lambda _: None)
+        assert told == []
+        for number in numbers:
+            os.kill(os.getpid(), number)
+        wait_until(lambda: told == list(numbers))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_a_second_signal_cuts_the_draining_short(tmp_path: Path) -> None:
     def hold(server: Server) -> None:
         client = socket.create_connection(("127.0.0.1", server.port))
