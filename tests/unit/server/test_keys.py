@@ -119,6 +119,12 @@ def test_a_broker_that_is_started_without_the_last_key_wants_one_until_it_is_tol
     assert KeyStore(tmp_path).is_required
 
 
+def test_a_file_without_keys_asks_for_one_also_where_it_was_copied_without_its_lock(tmp_path: Path) -> None:
+    revoke_key(tmp_path, create_key(tmp_path, "read").key.id)
+    (tmp_path / "keys.lock").unlink()
+    assert KeyStore(tmp_path).is_required
+
+
 def test_looking_for_a_key_where_none_was_leaves_the_broker_open(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         revoke_key(tmp_path, "0" * 12)
@@ -135,6 +141,19 @@ def test_who_may_stay_is_known_after_each_look(tmp_path: Path) -> None:
     revoke_key(tmp_path, one.key.id)
     assert store.look()
     assert [store.is_welcome(key) for key in (None, one.key, other.key)] == [False, False, True]
+
+
+def test_who_came_with_a_key_that_is_for_less_now_may_not_stay(tmp_path: Path) -> None:
+    key = create_key(tmp_path, "read").key
+    store = KeyStore(tmp_path)
+    path = tmp_path / "keys.json"
+    document = json.loads(path.read_text())
+    document["keys"][0]["topics"] = ["orders"]
+    del document["checksum"]
+    path.write_text(json.dumps(document))
+    assert store.is_welcome(key)
+    assert store.look()
+    assert not store.is_welcome(key)
 
 
 def test_a_broker_keeps_its_keys_while_the_file_cannot_be_read(
@@ -168,6 +187,8 @@ def test_a_file_that_was_edited_wrongly_is_refused(tmp_path: Path, change: dict[
     path = tmp_path / "keys.json"
     document = json.loads(path.read_text())
     document["keys"][0] |= change
+    # With the checksum it would be refused whatever the change is.
+    del document["checksum"]
     path.write_text(json.dumps(document))
     with pytest.raises(StorageFailed, match=r"keys\.json cannot be understood"):
         KeyStore(tmp_path)
@@ -190,6 +211,14 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, text: str) -> No
     (tmp_path / "keys.json").write_text(text)
     with pytest.raises(StorageFailed, match=r"keys\.json cannot be understood"):
         list_keys(tmp_path)
+
+
+def test_a_file_that_is_far_too_large_is_not_read(tmp_path: Path) -> None:
+    create_key(tmp_path, "read")
+    path = tmp_path / "keys.json"
+    path.write_bytes(path.read_bytes() + b" " * 4 * 1024 * 1024)
+    with pytest.raises(StorageFailed):
+        KeyStore(tmp_path)
 
 
 def test_a_key_that_makes_no_sense_is_not_made(tmp_path: Path) -> None:
