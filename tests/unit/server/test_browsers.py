@@ -21,13 +21,14 @@ from quivermq.server.http import Request
         {"host": "tea:7070"},
         {"host": "127.0.0.1:7070", "origin": "http://127.0.0.1:7070"},
         {"host": "Localhost:7070", "origin": "http://localhost:7070"},
+        {"host": "localhost:7070", "origin": "http://LOCALHOST:7070"},
         {"host": "localhost:7070", "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"},
         {"host": "localhost:7070", "sec-fetch-site": "none", "sec-fetch-mode": "navigate"},
         {"host": "localhost:7070", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
     ],
 )
 def test_programs_and_pages_of_its_own_are_let_in(headers: dict[str, str]) -> None:
-    check_page(Request("POST", "/", headers=headers), "tea")
+    check_page(Request("POST", "/", headers=headers), "Tea")
 
 
 @pytest.mark.parametrize(

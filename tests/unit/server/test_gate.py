@@ -9,7 +9,7 @@ from quivermq.errors import Denied, RateLimited, Unauthenticated
 from quivermq.server.app import error_response
 from quivermq.server.gate import Gate
 from quivermq.server.http import Request, Response
-from quivermq.server.keys import KeyStore, NewKey, create_key
+from quivermq.server.keys import KeyStore, NewKey, create_key, revoke_key
 from quivermq.server.permissions import Permission, Scope, Topics
 from quivermq.server.rate import RateLimit
 from quivermq.server.routing import Route
@@ -56,6 +56,15 @@ def test_a_key_may_do_what_its_scope_says(tmp_path: Path) -> None:
     gate(request(authorization=f"bEARER {key.text}"), route("read"))
     with pytest.raises(Denied, match="scope admin"):
         gate(request(key), route("admin"))
+    with pytest.raises(Unauthenticated):
+        gate(request(authorization=f"Digest {key.text}"), route("read"))
+
+
+def test_whoever_has_no_key_left_is_told_how_to_go_on(tmp_path: Path) -> None:
+    key = create_key(tmp_path, "read")
+    revoke_key(tmp_path, key.key.id)
+    with pytest.raises(Unauthenticated, match="allow-anonymous"):
+        Gate(KeyStore(tmp_path), None)(request(key), route("read"))
 
 
 def test_a_key_may_use_its_topics_only(tmp_path: Path) -> None:
@@ -66,6 +75,14 @@ def test_a_key_may_use_its_topics_only(tmp_path: Path) -> None:
     for topic in ("tea", ">", "orders.>"):
         with pytest.raises(Denied, match="not for"):
             gate(request(key, topic=topic), route("read"))
+
+
+def test_a_key_for_a_topic_is_for_its_dead_letters_whatever_they_are_called(tmp_path: Path) -> None:
+    key = create_key(tmp_path, "read", ["orders"])
+    gate = Gate(KeyStore(tmp_path), None, origin_of={"graves": "orders"}.get)
+    gate(request(key, topic="graves"), route("read"))
+    with pytest.raises(Denied, match="not for"):
+        gate(request(key, topic="others"), route("read"))
 
 
 def test_a_call_about_all_topics_needs_a_key_for_all_unless_it_checks_them(tmp_path: Path) -> None:
