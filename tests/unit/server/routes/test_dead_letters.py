@@ -8,7 +8,11 @@ from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
 
 from quivermq.server import answers
+from quivermq.server.access import ApiKey
+from quivermq.server.app import App
+from quivermq.server.http import Request
 from quivermq.server.routes import dead_letters
+from quivermq.server.routing import Route
 
 ORDERS = "/v1/topics/orders"
 
@@ -274,3 +278,17 @@ def test_a_timeline_counts_what_is_due_when(site: Site) -> None:
     for query in ("bins=0", "bins=1001", "until=5", "until=x"):
         path = f"{ORDERS}/scheduled/timeline?{query}"
         assert status_and_code(site, "GET", path) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("call", ["redrive", "discard"])
+def test_a_key_for_dead_letters_alone_does_not_move_them(site: Site, call: str) -> None:
+    give_up(site, b"tea", "spilled")
+    graves = site.engine.dead_letters_of("orders")
+    assert graves is not None
+    for topic, moved in ((graves.name, 0), ("orders", 1)):
+
+        def gate(request: Request, _: Route, topic: str = topic) -> None:
+            request.key = ApiKey("k", "write", (topic,))
+
+        site.app = App(site.broker, site.app.router.routes, gate)
+        assert list(site.post(f"/v1/topics/{graves.name}/{call}").values()) == [moved]

@@ -12,6 +12,7 @@ from quivermq.engine.offsets import Commit, commit_offsets
 from quivermq.server.access import ApiKey
 from quivermq.server.app import App
 from quivermq.server.http import Request
+from quivermq.server.polling import Polls
 from quivermq.server.routes import groups, members
 from quivermq.server.routing import Route
 
@@ -316,3 +317,74 @@ def test_a_key_reads_only_its_topics(site: Site) -> None:
     assert [member["topics"] for member in get(site, BILLING)["members"]] == [["orders"]]
     assert [group["members"] for group in get(site, "/v1/groups")["groups"]] == [1]
     assert site.ask("POST", f"{BILLING}/leave", {"member_id": UNKNOWN}).status == 204
+
+
+def test_of_a_member_a_key_sees_only_the_part_that_reads_its_topics(site: Site) -> None:
+    member = join(site, "orders", "mails")
+    sync(site, member)
+    (whole,) = get(site, BILLING)["members"]
+    assert whole["topics"] == ["orders", "mails"]
+    assert [each["topic"] for each in whole["partitions"]] == ["mails", *["orders"] * 4]
+    only_for(site, "mails")
+    (part,) = get(site, BILLING)["members"]
+    assert part["topics"] == ["mails"]
+    assert part["partitions"] == [{"topic": "mails", "partition": 0}]
+
+
+def test_a_key_does_not_take_over_a_member_that_reads_other_topics(site: Site) -> None:
+    other = join(site, "mails")
+    only_for(site, "orders")
+    body = {"topics": ["orders"], "member_id": other["member_id"]}
+    assert site.refusal(f"{BILLING}/join", body) == (403, "denied")
+
+
+def test_keys_that_ask_for_the_groups_at_once_each_get_their_own(site: Site) -> None:
+    join(site, "mails")
+    commit_offsets(site.engine, "billing", [Commit("mails", 0, 0)])
+
+    def gate(request: Request, _: Route) -> None:
+        request.key = ApiKey("k", "read", (request.headers["topic"],))
+
+    site.app = App(site.broker, site.app.router.routes, gate)
+
+    async def both() -> list[list[Any]]:
+        asked = (
+            site.answer("GET", "/v1/groups", headers={"topic": topic}) for topic in ("orders", "mails")
+        )
+        return [told(answer)["groups"] for answer in await asyncio.gather(*asked)]
+
+    assert [len(groups) for groups in site.run(both())] == [0, 1]
+
+
+def test_whoever_has_to_stop_reading_is_told_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = join(site), join(site)
+    sync(site, first)
+    waits: list[float] = []
+
+    async def rung(_: Polls, __: object, end: float, ___: object) -> None:
+        waits.append(end)
+
+    monkeypatch.setattr(Polls, "rung", rung)
+    # It takes for its own what the other one has, and there will be something for it.
+    assert sync(site, second, 0, wait_ms=60_000) == ([], [0])
+    assert not waits
+
+
+def test_a_sync_waits_for_half_a_session_at_most(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = join(site), join(site, session_timeout_ms=10_000)
+    sync(site, first)
+    left_s: list[float] = []
+
+    async def rung(_: Polls, __: object, end: float, ___: object) -> None:
+        left_s.append(end - asyncio.get_running_loop().time())
+        site.broker.drain()
+
+    monkeypatch.setattr(Polls, "rung", rung)
+    assert sync(site, second, wait_ms=60_000) == ([], [])
+    assert [left <= 5 for left in left_s] == [True]
+
+
+def test_a_queue_that_is_closed_says_so_to_its_members(site: Site) -> None:
+    member = join(site)
+    site.engine.close()
+    assert site.refusal(f"{BILLING}/sync", member)[0] == 503
