@@ -148,7 +148,8 @@ def test_paths_in_the_file_begin_where_the_file_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("port", "70700"), ("port", "-1"), ("host", "a b"), ("log", "xml"), ("data", "")]
+    ("name", "text"),
+    [("port", "70700"), ("port", "-1"), ("host", "a b"), ("log", "xml"), ("data", ""), ("data", "a\0b")],
 )
 def test_a_broker_that_cannot_be_is_refused(name: str, text: str) -> None:
     variable = variable_of(f"server.{name}")

@@ -96,6 +96,7 @@ def test_a_value_is_understood(setting: Setting, raw: object, value: object) -> 
         (DURATION, "5KiB", "unknown unit: write ms, s, m, h or d"),
         (DURATION, "1.5h", "is not a whole number of milliseconds, or such as 30s"),
         (LIMIT, "None", "is not a whole number, or none"),
+        (LIMIT, "5KiB", "'5KiB' is not a whole number, or none"),
         (LIMIT, False, "False is not a whole number, or none"),
         (WORD, "ZSTD", "'ZSTD' is not one of none, zstd"),
         (WORD, None, "None is not one of none, zstd"),

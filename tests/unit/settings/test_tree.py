@@ -63,6 +63,7 @@ def test_a_wrong_value_is_refused(given: dict[str, Any], key: str, reason: str) 
         ({"frame_bytes_max": 2 * MIB}, "frame_bytes_max", r"message_bytes_max \+ 4096"),
         ({"message_bytes_max": 16 * MIB}, "message_bytes_max", r"message_bytes_max \+ 4096"),
         ({"batch_bytes": 16 * MIB}, "batch_bytes", r"batch_bytes \+ 4096"),
+        ({"frame_messages_max": 1}, "frame_messages_max", "that is batch_messages"),
         ({"frame_bytes_max": 65 * MIB}, "frame_bytes_max", "frame_raw_bytes_max is 67108864"),
         ({"frame_raw_bytes_max": 1 * MIB}, "frame_raw_bytes_max", "at least 16777216"),
     ],

@@ -85,6 +85,7 @@ MISTAKES = [
     ({"events.*": {"lease_ms": 0}}, 'topics."events.*".lease_ms', "0 is not between"),
     ({"events.>.x": {"lease_ms": 5}}, "topics.events.>.x", "no pattern"),
     ({"a b": {"lease_ms": 5}}, "topics.a b", "no pattern"),
+    ({"": {"lease_ms": 5}}, "topics.", "there is no such setting"),
     ({"backoff_ms": 120_000}, "topics.backoff_ms", "must be at least"),
     ({"message_bytes_max": "1GiB"}, "topics.message_bytes_max", "frame_bytes_max"),
     ({"backoff_ms_max": 10, "backoff_ms": 5, "a": {"backoff_ms": 11}}, 'topics."a".backoff_ms', "at least"),
@@ -126,6 +127,44 @@ def test_a_mistake_in_the_file_names_the_file(tmp_path: Path) -> None:
     assert (caught.value.key, caught.value.origin) == ('topics."events.*".partitoins', str(path))
     with pytest.raises(InvalidSettings, match="QUIVER_TOPICS__LESE_MS"):
         load_settings(environ={"QUIVER_TOPICS__LESE_MS": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[topics."events.*"]\nbackoff_ms = "2m"\n', 'topics."events.*".backoff_ms'),
+        ('[topics."a b"]\nlease_ms = 5\n', "topics.a b"),
+    ],
+)
+def test_a_rule_that_cannot_be_names_the_file(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "quiver.toml"
+    path.write_text(text)
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings(toml=path)
+    assert (caught.value.key, caught.value.origin) == (key, str(path))
+
+
+def test_what_arguments_say_of_a_pattern_is_added_to_what_the_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "quiver.toml"
+    path.write_text('[topics."events.*"]\npartitions = 4\nlease_ms = 1\n')
+    loaded = load_settings(toml=path, arguments={"topics.events.*": {"lease_ms": 2}})
+    made = TopicDefaults(loaded.settings).make("events.a", {})
+    assert (made.partitions, made.lease_ms) == (4, 2)
+
+
+def test_weights_by_name_take_the_place_of_a_word() -> None:
+    by_name = {"high": 3, "normal": 2, "low": 1}
+    loaded = load_settings(
+        environ={"QUIVER_TOPICS__PRIORITY_WEIGHTS": "strict"},
+        arguments={"topics.priority_weights": by_name},
+    )
+    assert TopicDefaults(loaded.settings).make("orders", {}).priority_weights == (3, 2, 1)
+
+
+def test_of_dead_letters_it_is_told_that_no_rule_for_topics_counts() -> None:
+    rules = defaults({"lease_ms": 5, "orders.dlq": {"partitions": 4}})
+    told = {each.setting.name: each.value for each in rules.of("orders.dlq")}
+    assert (told["lease_ms"], told["partitions"]) == (30_000, 4)
 
 
 def test_what_one_topic_would_be_made_with_is_told() -> None:
