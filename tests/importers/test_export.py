@@ -1,5 +1,6 @@
 """Exports: any range in any format, whole or not at all."""
 
+import gc
 import io
 import json
 import os
@@ -8,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,11 +29,14 @@ from quivermq import (
     OffsetOutOfRange,
     TopicNotFound,
 )
+from quivermq.disk import OutputDisk
 from quivermq.exporting import ExportedLane, ExportSummary, Format, export
 from quivermq.exporting import formats as export_formats
 from quivermq.exporting.output import FileOutput
+from quivermq.exporting.ranges import Part, Wish
 from quivermq.spark.batches import SCHEMA
 from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.place import Bounds, Lane, Place, TopicView
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 FORMATS = pytest.mark.parametrize("format_name", ["ndjson", "arrow", "parquet"])
@@ -234,6 +239,32 @@ def test_any_range(data: Path, file: Path, format_name: str, wish: dict[str, Any
     assert found == [b"v%d" % offset for offset in expected]
 
 
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ({"start": 2}, (5, 9)),
+        ({"start": 7, "end": 100}, (7, 9)),
+        ({"start": 100}, (9, 9)),
+        ({"end": 3}, (5, 5)),
+        ({"start": moment(1)}, (9, 9)),
+    ],
+)
+def test_a_range_is_no_larger_than_what_there_is(wish: dict[str, Any], expected: tuple[int, int]) -> None:
+    lane = Lane("orders", 0, "normal")
+    view = TopicView(1, quivermq.TopicSettings(), {lane: Bounds(5, 5, 9, 100)})
+    # The log has grown since its bounds were seen.
+    place = SimpleNamespace(look=lambda _: view, find_time=lambda *_: 12)
+    assert Wish(**wish).parts(cast(Place, place), "orders") == [Part(lane, *expected, 1)]
+
+
+def test_a_moment_is_not_looked_for_where_there_is_nothing() -> None:
+    lane = Lane("orders", 0, "normal")
+    view = TopicView(1, quivermq.TopicSettings(), {lane: Bounds(5, 5, 5, 0)})
+    # Whoever asked this one for a moment would get an AttributeError.
+    place = SimpleNamespace(look=lambda _: view)
+    assert Wish(start=moment(1)).parts(cast(Place, place), "orders") == [Part(lane, 5, 5, 1)]
+
+
 @FORMATS
 def test_a_range_of_time_has_all_messages_of_that_time_in_whatever_order(
     tmp_path: Path, file: Path, format_name: str
@@ -361,6 +392,13 @@ def test_a_stream_gets_it_and_stays_open(data: Path, file: Path, format_name: st
     assert (summary.output, summary.bytes) == (None, len(stream.getvalue()))
 
 
+def test_a_stream_with_a_buffer_is_flushed(data: Path) -> None:
+    raw = Hesitant(1 << 30)
+    stream = io.BufferedWriter(raw, 1 << 20)
+    summary = export("orders", stream, path=data)
+    assert len(raw.taken) == summary.bytes
+
+
 def test_row_groups_are_not_one_for_each_frame(
     data: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,6 +488,28 @@ def test_after_an_interruption_nothing_is_left(
     with pytest.raises(error):
         export("orders", file, path=data, format=format_name, progress=stop)
     assert left(file) == []
+
+
+def test_a_stream_that_was_not_finished_is_not_made_whole_by_a_writer_that_is_thrown_away(
+    data: Path,
+) -> None:
+    def stop(description: str, done: float, total: float | None = None) -> None:
+        raise Interruption
+
+    stream = io.BytesIO()
+    with pytest.raises(Interruption):
+        export("orders", stream, path=data, format="parquet", progress=stop)
+    gc.collect()
+    with pytest.raises(pa.ArrowInvalid):
+        pq.read_table(io.BytesIO(stream.getvalue()))
+
+
+def test_a_file_that_was_given_up_takes_no_more(file: Path) -> None:
+    output = FileOutput(OutputDisk(), file, overwrite=False)
+    output.abandon()
+    much = bytes(4 * 1024 * 1024)
+    assert output.write(much) == len(much)
+    assert (output.written, left(file)) == (0, [])
 
 
 @FORMATS
