@@ -60,6 +60,8 @@ _OF_TABLES = frozenset({"provider", "owner"})
 
 _FLAGS = {"true": True, "false": False}
 _NUMBER_MAX = 2**63 - 1
+# Enough for 64 bits, and too few for int() to refuse.
+_DIGITS = re.compile(r"-?[0-9]{1,19}")
 # As milliseconds this is the year 5138; as microseconds it was in 1973.
 MS_MAX = 100_000_000_000_000
 _UNITS_US = {
@@ -124,7 +126,7 @@ class Options:
         text = self.text(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdigit()) or not lowest <= int(text) <= _NUMBER_MAX:
+        if not _DIGITS.fullmatch(text) or not lowest <= int(text) <= _NUMBER_MAX:
             raise InvalidRequest(
                 f"the option `{name}` is a whole number of at least {lowest}, not {text!r}"
             )
@@ -135,7 +137,7 @@ class Options:
         text = self.text(name)
         if text is None:
             return None
-        if text.removeprefix("-").isdecimal() and text.isascii():
+        if _DIGITS.fullmatch(text):
             if abs(int(text)) >= MS_MAX:
                 raise InvalidRequest(
                     f"the option `{name}` is in milliseconds: {text} would be far in the future"

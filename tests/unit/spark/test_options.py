@@ -1,6 +1,7 @@
 """Options: known by name, checked, and refused by name."""
 
 import pickle
+import time
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_flags_and_numbers() -> None:
     assert options.number("maxOffsetsPerTrigger") is None
     with pytest.raises(InvalidRequest, match="includeHeaders"):
         options.flag("includeHeaders", default=True)
-    for wrong in ("0", "-1", "many", "1.5", "9" * 20):
+    for wrong in ("0", "-1", "many", "1.5", "9" * 19, "9" * 5000, "²", "٣"):
         with pytest.raises(InvalidRequest, match="minPartitions"):
             Options.parse({"minpartitions": wrong}).number("minPartitions")
 
@@ -40,6 +41,7 @@ def test_flags_and_numbers() -> None:
     ("text", "moment_us"),
     [
         ("1000", 1_000_000),
+        ("-1000", -1_000_000),
         ("1970-01-01T00:00:01.5", 1_500_000),
         ("1970-01-01T02:00:00+02:00", 0),
         ("1970-01-02", 86_400_000_000),
@@ -49,10 +51,26 @@ def test_moments(text: str, moment_us: int) -> None:
     assert Options.parse({"startingtimestamp": text}).moment_us("startingTimestamp") == moment_us
 
 
-@pytest.mark.parametrize("text", ["yesterday", "1767225600000000"])
+@pytest.mark.parametrize("text", ["yesterday", "1767225600000000", "9" * 5000, "٣"])
 def test_moments_that_are_none(text: str) -> None:
     with pytest.raises(InvalidRequest, match="startingTimestamp"):
         Options.parse({"startingtimestamp": text}).moment_us("startingTimestamp")
+
+
+def test_a_moment_without_a_zone_is_in_utc_wherever_this_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XYZ-9")
+    time.tzset()
+    try:
+        moment_us = Options.parse({"startingtimestamp": "1970-01-02"}).moment_us("startingTimestamp")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert moment_us == 86_400_000_000
+
+
+def test_whoever_says_no_place_is_told_of_tables_that_spark_forgets() -> None:
+    with pytest.raises(InvalidRequest, match="use CREATE TEMPORARY VIEW"):
+        Options.parse({"subscribe": "orders"}).place()
 
 
 def test_the_place() -> None:

@@ -8,6 +8,7 @@ unless somebody says so.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from quivermq.topic.partition import LANES
 EARLIEST, LATEST = -2, -1
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_PARTITION = re.compile(r"[0-9]{1,9}")
 
 # Checks what stands for a partition: the option, where in it, and what.
 _Number = Callable[[str, str, Any], int]
@@ -63,7 +65,7 @@ class Positions:
 
     def refuse(self, word: Literal["earliest", "latest"], reason: str) -> None:
         """Raise InvalidRequest when some lane is to be at a place that makes no sense."""
-        if self.moment_us is None and _WORDS[word] in (self.common, *self.lanes.values()):
+        if _WORDS[word] in (self.common, *self.lanes.values()):
             raise InvalidRequest(f"the option `{self.option}` cannot be {word}: {reason}")
 
     def check_known(self, lanes: Iterable[Lane]) -> None:
@@ -125,7 +127,7 @@ def _parsed(option: str, text: str, number: _Number) -> Iterable[tuple[Lane, int
         )
     for topic, partitions in document.items():
         for partition, given in _pairs(option, f"topic {topic}", partitions):
-            if not (partition.isascii() and partition.isdigit()):
+            if not _PARTITION.fullmatch(partition):
                 raise InvalidRequest(f"the option `{option}` has a partition {partition!r}: it is a number")
             for priority, offset in _by_lane(option, f"partition {partition} of {topic}", given, number):
                 yield Lane(topic, int(partition), priority), offset

@@ -45,6 +45,10 @@ def test_a_lane_must_be_one_that_is_read() -> None:
     positions.check_known([NORMAL])
     with pytest.raises(InvalidRequest, match="partition 0 of t"):
         positions.check_known([OTHER])
+    by_moment = starting(startingoffsetsbytimestamp='{"t": {"0": 1000}}')
+    by_moment.check_known([NORMAL])
+    with pytest.raises(InvalidRequest, match="`startingOffsetsByTimestamp` names partition 0 of t"):
+        by_moment.check_known([OTHER])
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -61,8 +65,11 @@ def test_what_makes_no_sense_is_refused() -> None:
         "[]",
         '{"t": 1}',
         '{"t": {"x": 1}}',
+        '{"t": {"²": 1}}',
+        '{"t": {"' + "9" * 5000 + '": 1}}',
         '{"t": {"0": -3}}',
         '{"t": {"0": "1"}}',
+        '{"t": {"0": true}}',
         '{"t": {"0": {"urgent": 1}}}',
     ],
 )
@@ -80,6 +87,17 @@ class Growing(DirectoryPlace):
 
 def test_a_time_is_found_in_what_was_seen() -> None:
     assert starting(startingtimestamp="5").resolve(Growing("/nowhere"), NORMAL, HELD) == HELD.end
+
+
+def test_only_a_start_fails_behind_the_last_message() -> None:
+    options = Options.parse({"endingtimestamp": "5", "startingoffsetsbytimestampstrategy": "error"})
+    ending = Positions.of(options, "ending", default="latest", unnamed="latest")
+    assert ending.resolve(Growing("/nowhere"), NORMAL, HELD) == HELD.end
+    late = starting(startingtimestamp="5", startingoffsetsbytimestampstrategy="error")
+    with pytest.raises(InvalidRequest, match="as young as the option `startingTimestamp`"):
+        late.resolve(Growing("/nowhere"), NORMAL, HELD)
+    # Where there is no message at all, none is too old.
+    assert late.resolve(Growing("/nowhere"), NORMAL, Bounds(10, 10, 10, 0)) == 10
 
 
 def test_an_offset_or_a_time() -> None:
