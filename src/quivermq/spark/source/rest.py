@@ -52,7 +52,7 @@ class Rest:
         for lane, bounds in view.lanes.items():
             if zlib.crc32(f"{lane.topic}/{lane.partition}".encode()) % self.shares != self.share:
                 continue
-            if lane in self.ends and (ending.is_offset(lane) or self.ends[lane] >= bounds.end):
+            if lane in self.ends and self.ends[lane] >= bounds.end:
                 continue
             part = range_of(place, lane, bounds, starting, ending, fails)
             start = max(part.start, self.ends.get(lane, 0))

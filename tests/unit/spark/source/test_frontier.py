@@ -10,7 +10,7 @@ import pytest
 
 import quivermq
 from quivermq.engine import Engine
-from quivermq.errors import Conflict, OffsetOutOfRange, TopicNotFound
+from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import Options
 from quivermq.spark.place import Lane
@@ -74,6 +74,32 @@ def test_now_is_where_a_run_ends(engine: Engine, path: str) -> None:
     assert reading.next(third, 2) == third
     # The next run reads what came meanwhile.
     assert sum(at(frontier(path, subscribe="orders,late.*").next(third, None)).values()) == 9
+
+
+def test_a_run_that_ends_now_waits_for_no_larger_batch(engine: Engine, path: str) -> None:
+    put(engine, 3)
+    reading = frontier(path, minoffsetspertrigger="10", maxtriggerdelay="1d")
+    begun = reading.next(reading.first(), None)
+    put(engine, 2)
+    assert reading.next(begun, None) == begun
+    reading.stop_here()
+    assert at(reading.next(begun, None)) == {LANE: 5}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"startingoffsets": '{"orders": {"1": 0}}'}, "`startingOffsets` names partition 1"),
+        ({"subscribe": "", "assign": '{"orders": [0, 1]}'}, "`assign` names partition 1 of orders"),
+        ({"endingoffsets": "earliest"}, "`endingOffsets` cannot be earliest"),
+    ],
+)
+def test_what_no_stream_can_read_is_refused(
+    engine: Engine, path: str, given: dict[str, str], reason: str
+) -> None:
+    put(engine, 1)
+    with pytest.raises(InvalidRequest, match=reason):
+        frontier(path, **given).first()
 
 
 def test_options_say_where_it_ends(engine: Engine, path: str) -> None:

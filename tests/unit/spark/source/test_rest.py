@@ -11,9 +11,11 @@ import quivermq
 from quivermq import Message
 from quivermq.errors import Conflict, InvalidRequest
 from quivermq.exporting import export
+from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import Options
 from quivermq.spark.source.columns import message_schema
 from quivermq.spark.source.reading import BatchReader
+from quivermq.spark.source.rest import SHARES_MAX, rests_of
 from quivermq.spark.source.snapshot import Snapshot, is_pinned
 
 
@@ -92,6 +94,27 @@ def test_a_topic_that_was_made_again_is_another(path: Path) -> None:
     put(path, b"b")
     with pytest.raises(Conflict, match="made again"):
         view.values()
+
+
+def test_a_topic_of_which_nothing_was_planned_may_go_but_not_be_another(path: Path) -> None:
+    with quivermq.open(path) as mq:
+        mq.create_topic("orders")
+    view = View(path)
+    with quivermq.open(path) as mq:
+        mq.delete_topic("orders")
+    assert view.values() == []
+    put(path, b"b")
+    with pytest.raises(
+        Conflict, match="orders was deleted and made again: load it, or make the view, anew"
+    ):
+        view.values()
+
+
+def test_of_many_tasks_only_a_few_look_for_more(path: Path) -> None:
+    put(path, b"a")
+    snapshot = Snapshot.take(Options.parse({"subscribe": "orders"}), DirectoryPlace(str(path)))
+    looking = [rest for rest in rests_of(snapshot, 20) if rest is not None]
+    assert [(rest.share, rest.shares) for rest in looking] == [(n, SHARES_MAX) for n in range(SHARES_MAX)]
 
 
 def test_moments_mean_what_they_mean_to_an_export(path: Path, tmp_path: Path) -> None:

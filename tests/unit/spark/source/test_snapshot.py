@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 import quivermq
-from quivermq.errors import InvalidRequest, OffsetOutOfRange
+from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import Options
 from quivermq.spark.source.snapshot import Snapshot
+from quivermq.spark.times import Times
 
 
 @pytest.fixture
@@ -75,3 +76,55 @@ def test_an_end_before_the_start(path: str) -> None:
     moments = {"subscribe": "orders", "startingtimestamp": "4000", "endingtimestamp": "3000"}
     with pytest.raises(InvalidRequest, match="`endingTimestamp` is before"):
         Snapshot.take(Options.parse(moments), DirectoryPlace(path))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"startingoffsets": "latest"}, "`startingOffsets` cannot be latest"),
+        ({"endingoffsets": "earliest"}, "`endingOffsets` cannot be earliest"),
+        ({"startingoffsets": '{"orders": {"1": 0}}'}, "`startingOffsets` names partition 1"),
+        ({"endingoffsets": '{"orders": {"1": 0}}'}, "`endingOffsets` names partition 1"),
+        ({"subscribe": "", "assign": '{"orders": [0, 1]}'}, "`assign` names partition 1 of orders"),
+    ],
+)
+def test_what_no_batch_can_read_is_refused(path: str, given: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        Snapshot.take(Options.parse({"subscribe": "orders", **given}), DirectoryPlace(path))
+
+
+def test_a_topic_that_was_named_has_to_be_there(path: str) -> None:
+    with pytest.raises(TopicNotFound, match="there is no topic odrers"):
+        Snapshot.take(Options.parse({"subscribe": "orders,odrers"}), DirectoryPlace(path))
+
+
+def test_until_a_moment_everything_is_looked_at_and_cut(path: str) -> None:
+    given = {"subscribe": "orders", "startingtimestamp": "0", "endingtimestamp": "1970-01-01T00:00:03Z"}
+    (part,) = Snapshot.take(Options.parse(given), DirectoryPlace(path)).parts
+    # A message that came later may be older.
+    assert (part.end, part.times) == (5, Times(0, 3_000_000))
+
+
+def test_what_was_pinned_is_not_read_from_a_topic_that_was_made_again(path: str) -> None:
+    snapshot = Snapshot.take(Options.parse({"subscribe": "orders"}), DirectoryPlace(path))
+    with quivermq.open(path) as mq:
+        mq.delete_topic("orders")
+        mq.queue("orders").put(b"other")
+    with pytest.raises(Conflict, match="orders was deleted and made again: load the DataFrame anew"):
+        list(snapshot.ranges(DirectoryPlace(path), fails=True))
+
+
+def test_what_was_pinned_by_a_word_may_lose_its_beginning(path: str) -> None:
+    by_word, by_offset = (
+        Snapshot.take(Options.parse({"subscribe": "orders", **given}), DirectoryPlace(path))
+        for given in ({}, {"startingoffsets": '{"orders": {"0": 2}}'})
+    )
+    with quivermq.open(path) as mq:
+        mq.queue("orders").put(b"x", timestamp=5)
+        mq.compact()
+    (left,) = by_word.ranges(DirectoryPlace(path), fails=True)
+    assert (left.start, left.end) == (3, 5)
+    with pytest.raises(OffsetOutOfRange):
+        list(by_offset.ranges(DirectoryPlace(path), fails=True))
+    (left,) = by_offset.ranges(DirectoryPlace(path), fails=False)
+    assert (left.start, left.end) == (3, 5)

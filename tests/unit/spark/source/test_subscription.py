@@ -59,8 +59,10 @@ def test_partitions_are_assigned_as_in_kafkas_source() -> None:
     assert [assigned.takes(*place) for place in (("a", 0), ("a", 1), ("a", 2), ("b", 1))] == [1, 0, 1, 1]
     with pytest.raises(InvalidRequest, match="`assign` names partition 1 of b"):
         assigned.check_partitions([Lane("a", 0, "normal"), Lane("a", 2, "normal")])
-    for wrong in ("a", "[]", "{}", '{"a": 0}', '{"a": []}', '{"a": [-1]}', '{"a": ["0"]}'):
+    for wrong in ("a", "[]", "{}", '{"a": 0}', '{"a": []}', '{"a": [-1]}', '{"a": ["0"]}', '{"a": [true]}'):
         with pytest.raises(InvalidRequest, match="`assign` is JSON such as"):
             of(assign=wrong)
     with pytest.raises(InvalidRequest, match="give one of the options"):
         of(assign='{"a": [0]}', subscribe="a")
+    with pytest.raises(InvalidName):
+        of(assign='{"events.*": [0]}')
