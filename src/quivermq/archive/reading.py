@@ -11,7 +11,7 @@ from quivermq.archive.manifest import ArchivedFile, ArchivedLane, Manifest, mani
 from quivermq.archive.places import OWN, LanePlace
 from quivermq.archive.recent import Recent
 from quivermq.disk import Disk, SystemDisk
-from quivermq.errors import InvalidRequest, NotFound, StorageFailed
+from quivermq.errors import NotFound, StorageFailed
 from quivermq.frame import Frame, Record, encode_records
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class ArchivedTopic:
         self, place: LanePlace, start: int, end: int, columns: Sequence[str], recent: Recent | None
     ) -> tuple[ArchivedFile | None, Iterator["pa.RecordBatch"]]:
         """The file that holds `start`, or the next one, and its rows; None when the range has no more."""
-        parquet = _parquet()
+        parquet = _parquet(self.archive.directory)
         for attempt in range(_ATTEMPTS_MAX):
             if attempt:
                 # Somebody moved or merged it just now; whoever did so has told the manifest before.
@@ -216,13 +216,14 @@ def _plain(column: "pa.Array") -> list[Any]:
     return found
 
 
-def _parquet() -> ModuleType:
-    """The module that needs pyarrow. Raises InvalidRequest where there is none."""
+def _parquet(directory: Path) -> ModuleType:
+    """The module that needs pyarrow. Raises StorageFailed where there is none: nobody asked wrongly."""
     try:
         from quivermq.archive import parquet
     except ImportError as error:
-        raise InvalidRequest(
-            "archived messages are Parquet files, and to read those pyarrow is needed:"
-            " pip install quivermq[spark]"
+        raise StorageFailed(
+            f"the messages in {directory} are Parquet files, and to read those pyarrow is needed:"
+            " pip install 'quivermq[spark]'",
+            path=directory,
         ) from error
     return parquet

@@ -9,6 +9,7 @@ from quivermq.delivery.journal import Burial, Replay
 from quivermq.delivery.order import KeyOrder, Place
 from quivermq.delivery.retry import FOR_ITS_TURN
 from quivermq.delivery.state import LaneState
+from quivermq.errors import StorageFailed
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS, Partition
 from quivermq.topic.state_log import StateLog
@@ -64,11 +65,18 @@ def _has_arrived(burial: Burial, graves: Graves) -> bool:
     return True
 
 
+class KeysUnread(StorageFailed):
+    """The keys of messages that are in flight or wait cannot be read now, as those of an archive.
+
+    Nothing is wrong with the group: to open it later may succeed.
+    """
+
+
 def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
     """The order inside of keys, made from the messages that are in flight or wait.
 
     Those in flight come first, then those that failed or were released and so had their turn, then those
-    that still wait for it; only the first of each key stays ready.
+    that still wait for it; only the first of each key stays ready. Raises KeysUnread.
     """
     order = KeyOrder()
     places = [Place(lane, offset) for lane, state in enumerate(lanes) for offset in sorted(state.leases)]
@@ -78,11 +86,14 @@ def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
         for offset, retry in state.retries.items()
     ]
     places += [Place(lane, offset) for _, lane, offset in sorted(waiting)]
-    keys = {
-        Place(lane, record.offset): record.key
-        for lane, state in enumerate(lanes)
-        for record in messages_at(partition, lane, {*state.leases, *state.retries})
-    }
+    try:
+        keys = {
+            Place(lane, record.offset): record.key
+            for lane, state in enumerate(lanes)
+            for record in messages_at(partition, lane, {*state.leases, *state.retries})
+        }
+    except StorageFailed as error:
+        raise KeysUnread(str(error), path=error.path) from error
     late = {place for place in places if not order.enter(keys.get(place), place)}
     for lane, state in enumerate(lanes):
         state.give_turns(without={offset for offset in state.retries if Place(lane, offset) in late})

@@ -10,6 +10,7 @@ from quivermq.clock import SteadyClock
 from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.meter import DeliveryMeter
+from quivermq.delivery.recovery import KeysUnread
 from quivermq.disk import Buffer
 from quivermq.engine.archived import check_belongs
 from quivermq.engine.backlog import Backlog
@@ -283,7 +284,7 @@ class Hosted:
                 if self.is_gone:
                     raise TopicNotFound(f"the topic {self.name} was deleted")
                 broken = self._broken_groups.get(name)
-                if isinstance(broken, StorageFailed):
+                if isinstance(broken, StorageFailed) and not isinstance(broken, KeysUnread):
                     raise copy(broken)
                 group = self.groups.get(name)
                 if group is None:
@@ -292,7 +293,7 @@ class Hosted:
                     group = self._open_group(name)
                     if self._limits is not None:
                         self._limits.groups += 1
-                    # If there was no room for it before, there is now.
+                    # If there was no room for it before, or no archive, there is now.
                     self._broken_groups.pop(name, None)
         return group
 

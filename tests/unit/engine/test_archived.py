@@ -1,5 +1,6 @@
 """What an open queue takes an archive for: what it may rely on, and what it does not trust."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,44 @@ def test_a_group_reads_the_archive_page_by_page(store: Store) -> None:
     assert late.get() is None
     late.release([message for message in taken if message is not None and message.offset < begins])
     assert [message.offset for message in late.get_many(30)] == list(range(begins))
+
+
+def with_keys_in_flight(store: Store) -> None:
+    """Let a group with `ordering=key` have three messages that only the archive has, of three keys."""
+    store.engine.create_topic("orders", segment_messages=5, ordering="key")
+    for number, value in enumerate(VALUES):
+        store.engine.queue("orders").put(value, key=b"%d" % (number % 3))
+    archive(store)
+    store.engine.compact(archived=True)
+    assert [message.offset for message in store.engine.queue("orders", "late").get_many(9)] == [0, 1, 2]
+
+
+def test_a_group_that_had_no_archive_when_it_was_opened_is_there_once_it_has(store: Store) -> None:
+    with_keys_in_flight(store)
+    store.disk.rename(ARCHIVE, ARCHIVE.with_name("away"))
+    engine = store.reopen()
+    late = engine.queue("orders", "late")
+    for _ in range(2):
+        with pytest.raises(StorageFailed, match="mount it"):
+            late.get()
+    store.disk.rename(ARCHIVE.with_name("away"), ARCHIVE)
+    # All keys are taken, as before.
+    assert late.get() is None
+    assert (late.stats().in_flight, engine.survey().problems) == (3, [])
+
+
+def test_without_pyarrow_only_the_groups_that_are_in_the_archive_fail(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_keys_in_flight(store)
+    store.engine.queue("orders", "done").seek("latest")
+    # What an import of a module that is not there does.
+    monkeypatch.delattr("quivermq.archive.parquet")
+    monkeypatch.setitem(sys.modules, "quivermq.archive.parquet", None)
+    engine = store.reopen()
+    with pytest.raises(StorageFailed, match="pyarrow is needed"):
+        engine.queue("orders", "late").get()
+    engine.queue("orders").put(b"live")
+    taken = engine.queue("orders", "done").get()
+    assert taken is not None
+    assert taken.value == b"live"
