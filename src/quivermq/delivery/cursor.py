@@ -284,21 +284,23 @@ class Cursor(HandingOut):
     def drop_to(self, lane: int, offset: int) -> None:
         """Never hand out what lies before an offset and has not been handed out yet."""
         with self._lock:
-            self._drop_to(lane, offset)
+            state, log = self.lanes[lane], self._partition.logs[lane]
+            if state.next < offset:
+                # A group that has no position here yet begins where the log does, and still has none.
+                if state.has_position or (log is not None and offset > log.start):
+                    self._append(journal.moved(lane, offset))
+                    state.next = offset
+                state.forget_ahead()
 
-    def drop_gone(self, lane: int) -> None:
-        """Never hand out what was read ahead, and is neither in the log nor archived by now."""
+    def forget_gone(self, lane: int) -> None:
+        """Forget what was read ahead and is not in the log any more.
+
+        The position stays: only who reads the archive knows whether it has what comes next.
+        """
         with self._lock:
-            self._drop_to(lane, self._partition.first_told(lane, self.lanes[lane].next))
-
-    def _drop_to(self, lane: int, offset: int) -> None:
-        state, log = self.lanes[lane], self._partition.logs[lane]
-        if state.next < offset:
-            # A group that has no position here yet begins where the log does, and still has none.
-            if state.has_position or (log is not None and offset > log.start):
-                self._append(journal.moved(lane, offset))
-                state.next = offset
-            state.forget_ahead()
+            state, log = self.lanes[lane], self._partition.logs[lane]
+            if log is not None and state.next < log.start:
+                state.forget_ahead()
 
     def read_anew(self, lane: int) -> None:
         """Forget what was read ahead: the log has other frames there now."""

@@ -55,7 +55,8 @@ def fresh_messages(
     place, position = state.place, state.next
     while len(records) < count:
         if place >= len(state.ahead):
-            start = _read_ahead(state, log, max(position, state.ahead_end))
+            # What was taken out for everybody need not be read, and may be all of an archive.
+            start = _read_ahead(state, log, max(position, state.ahead_end, min(removed.floor, log.end)))
             if start is None:
                 break
             place, position = 0, max(position, start)
@@ -95,7 +96,7 @@ def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], i
     the next one may expire.
     """
     slices: list[Slice] = []
-    position, size = max(state.next, log.start), 0
+    position, size = state.next, 0
     while count > 0 and size < _SLICED_BYTES:
         frame = _frame_with(position, state.frames)
         if frame is None:
@@ -226,7 +227,7 @@ def messages_at(partition: Partition, lane: int, offsets: Set[int]) -> Iterator[
     """
     left = deque(sorted(offsets))
     while left and partition.logs[lane] is not None:
-        frame = _frame_at(partition.readable(lane, left[0]), left[0])
+        frame = _frame_at(partition.readable(lane), left[0])
         # An archive does not have what was taken out.
         if frame is None or left[0] < frame.header.base_offset:
             left.popleft()

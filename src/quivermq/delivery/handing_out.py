@@ -272,7 +272,7 @@ class HandingOut(Settlement):
             count -= len(again)
             if pop:
                 gone += again
-        log, removed = self._partition.readable(lane, state.next), self._partition.removals.lanes[lane]
+        log, removed = self._partition.readable(lane), self._partition.removals.lanes[lane]
         fresh = fresh_messages(state, log, count, now_us, removed, self._order, lane)
         if fresh.records:
             batches += leased_by_attempt(fresh.records, state.tried, deadline, token, owner, now_us)

@@ -182,14 +182,20 @@ class Seam:
     def first_from(self, offset: int) -> int:
         """The first offset from there on that can be read. Raises StorageFailed where nobody can tell."""
         log = self._partition.logs[self._lane]
-        archived = None if log is None or offset >= log.start else self._archived(log)
-        if log is None or archived is None:
-            return offset if log is None else log.first_from(offset)
-        lane = archived.lane(self._place)
-        if lane.whole_end(offset) > offset:
+        if log is None or offset >= log.start:
             return offset
-        following = lane.next_start(offset)
-        return log.start if following is None else min(following, log.start)
+        archived = self._archived(log)
+        if archived is None:
+            return log.first_from(offset)
+        lane = archived.lane(self._place)
+        while offset < log.start:
+            end = min(lane.whole_end(offset), log.start)
+            # Behind a hole nobody comes by reading on, and before it there may be no message left.
+            if end == log.start or next(archived.frames(self._place, offset, end), None) is not None:
+                return offset
+            following = lane.next_start(end)
+            offset = log.start if following is None else following
+        return log.first_from(offset)
 
     def told_append_time(self, offset: int) -> int | None:
         """When a message that only the archive has came in, at the latest; None of any other."""

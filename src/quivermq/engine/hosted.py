@@ -482,7 +482,7 @@ class Hosted:
         floor = min(needed, default=None)
         gone = log.retain(floor=floor, finished=finished if floor is None else min(finished, floor))
         for group in self.all_groups() if gone.segments else ():
-            group.cursors[partition.number].drop_gone(lane)
+            group.cursors[partition.number].forget_gone(lane)
         return gone
 
     def deliver(self, scheduled_id: str) -> bool:

@@ -59,7 +59,7 @@ def unseen(hosted: Hosted, group_name: str, now_us: int) -> Iterator[StoredMessa
             if log is None:
                 continue
             had = 0 if group is None else group.cursors[partition.number].lanes[lane].next
-            source = partition.readable(lane, had)
+            source = partition.readable(lane)
             start = source.first_from(had)
             removed = partition.removals.lanes[lane]
             frames = source.frames(start) if start < log.end else ()

@@ -70,12 +70,9 @@ class Partition:
                 log = self.logs[lane] = self.logs[lane] or self._open(LANES[lane])
         return log
 
-    def readable(self, lane: int, offset: int) -> Readable:
-        """Where messages of a lane that is in use are read from an offset on."""
-        log = self.log(lane)
-        if self._with_archive is None or offset >= log.start:
-            return log
-        return self._with_archive(self, lane)
+    def readable(self, lane: int) -> Readable:
+        """Where messages of a lane in use are read: retention may move some while somebody reads."""
+        return self.log(lane) if self._with_archive is None else self._with_archive(self, lane)
 
     def first_told(self, lane: int, offset: int) -> int:
         """The first offset from there on that is there, by what was last seen of the archive."""

@@ -241,12 +241,14 @@ def test_a_frame_whose_messages_may_expire_ends_the_parts(log: Log) -> None:
     assert parts_of(state, log, 100) == []
 
 
-def test_parts_begin_where_the_log_does(parts: Parts) -> None:
+def test_of_what_lies_before_the_log_there_are_no_parts(parts: Parts) -> None:
+    """An archive may have it: who reads on where the log begins would miss that."""
     log = parts.partition(segment_messages=5).log(1)
     for _ in range(3):
         log.append_many([b"x"] * 5)
     log.retain(finished=5)
-    assert parts_of(LaneState(), log, 7) == [(5, 5, 10), (10, 10, 12)]
+    assert parts_of(LaneState(), log, 7) == []
+    assert parts_of(LaneState(5), log, 7) == [(5, 5, 10), (10, 10, 12)]
 
 
 def test_damage_ends_the_parts_and_the_next_look_tells(parts: Parts) -> None:

@@ -12,8 +12,10 @@ from unit.engine.store import DATA, Store
 from quivermq import Engine, OffsetOutOfRange, StorageFailed
 from quivermq.archive import ArchivedTopic
 from quivermq.archive.places import OWN
+from quivermq.delivery import fresh
 from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.offsets import Commit, commit_offsets, committed_offsets
+from quivermq.frame import Frame
 from quivermq.log import Log
 
 VALUES = [b"%d" % number for number in range(30)]
@@ -256,3 +258,48 @@ def test_without_pyarrow_only_the_groups_that_are_in_the_archive_fail(
     taken = engine.queue("orders", "done").get()
     assert taken is not None
     assert taken.value == b"live"
+
+
+def test_retention_that_does_not_reach_the_archive_leaves_a_group_where_it_is(store: Store) -> None:
+    fill(store.engine, retention_messages=10, retention_force=True)
+    archive(store)
+    store.engine.compact()
+    assert store.engine.queue("orders", "late").pop() is not None
+    store.disk.rename(ARCHIVE, ARCHIVE.with_name("away"))
+    engine = store.reopen()
+    fill(engine)
+    assert engine.compact().messages == 30
+    store.disk.rename(ARCHIVE.with_name("away"), ARCHIVE)
+    late = engine.queue("orders", "late")
+    assert [message.offset for message in late.get_many(100)] == [*range(1, 30), *range(50, 60)]
+
+
+def test_a_purged_topic_needs_no_archive(store: Store) -> None:
+    freed(store)
+    store.engine.queue("orders").purge()
+    fill(store.engine, [b"new"])
+    store.disk.rename(ARCHIVE, ARCHIVE.with_name("away"))
+    taken = store.engine.queue("orders", "late").get()
+    assert taken is not None
+    assert taken.value == b"new"
+
+
+def test_what_retention_takes_while_a_group_reads_comes_from_the_archive(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store.engine, retention_force=True)
+    archive(store)
+    whole_frames, reads = fresh._whole_frames, list[int]()
+
+    def overtaken(log: Any, start: int) -> list[Frame]:
+        found = whole_frames(log, start)
+        if start == 10:
+            reads.append(start)
+            log_of(store.engine).retain(finished=20)
+        return found
+
+    monkeypatch.setattr(fresh, "_AHEAD_BYTES", 1)
+    monkeypatch.setattr(fresh, "_whole_frames", overtaken)
+    taken = store.engine.queue("orders", "late").get_many(30)
+    assert (reads, log_of(store.engine).start) == ([10], 20)
+    assert [message.offset for message in taken] == list(range(30))

@@ -129,3 +129,16 @@ def test_a_group_passes_over_it_in_the_archive_too(tmp_path: Path, kept: tuple[i
         # One that was held, and is gone, is not waited for.
         queue.seek(offset=2)
         assert [message.offset for message in queue.get_many(20)] == [*(n for n in kept if n > 1), 10]
+
+
+@pytest.mark.parametrize("kept", [(0, 1), ()])
+def test_a_group_passes_a_hole_before_which_nothing_is_left(tmp_path: Path, kept: tuple[int, ...]) -> None:
+    with quivermq.open(tmp_path, OS) as mq:
+        queue = filled(mq, retention_force=True)
+        keep_only(mq, *kept)
+        archive_queue(tmp_path, tmp_path / "archive", "state", end=5)
+        mq.use_archive("archive")
+        queue.put(b"v11", key=b"k1")
+        mq.hosted("state").topic.partitions[0].logs[1].retain(finished=10)
+        late = mq.queue("state", "late")
+        assert [message.offset for _ in range(3) for message in late.get_many(2)] == [*kept, 10, 11]
