@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Set
+from contextlib import suppress
 from typing import NamedTuple
 
 from quivermq.delivery.delivery import Slice
@@ -21,6 +22,8 @@ _WHOLE_MESSAGES = 16_384
 GIVEN_BYTES = 32 * 1024 * 1024
 # The same of frames as they are stored, which whoever gets them holds as a whole.
 _SLICED_BYTES = 8 * 1024 * 1024
+# A message that is no further away than so many others is found by reading on.
+_CLOSE = 16
 # So many messages of keys that are taken may wait for their turn, before a lane gives nothing more.
 HELD_MAX = 10_000
 
@@ -56,7 +59,14 @@ def fresh_messages(
     while len(records) < count:
         if place >= len(state.ahead):
             # What was taken out for everybody need not be read, and may be all of an archive.
-            start = _read_ahead(state, log, max(position, state.ahead_end, min(removed.floor, log.end)))
+            begin = max(position, state.ahead_end, min(removed.floor, log.end))
+            try:
+                start = _read_ahead(state, log, begin)
+            except StorageFailed:
+                # What was found is good; the next one who looks is told.
+                if records or expired or held:
+                    break
+                raise
             if start is None:
                 break
             place, position = 0, max(position, start)
@@ -227,17 +237,31 @@ def messages_at(partition: Partition, lane: int, offsets: Set[int]) -> Iterator[
     """
     left = deque(sorted(offsets))
     while left and partition.logs[lane] is not None:
-        frame = _frame_at(partition.readable(lane), left[0])
-        # An archive does not have what was taken out.
-        if frame is None or left[0] < frame.header.base_offset:
+        first = left[0]
+        with suppress(OffsetOutOfRange):
+            for frame in _close_frames(partition.readable(lane), left):
+                base, end = frame.header.base_offset, frame.header.end_offset
+                # An archive does not have what was taken out.
+                while left and left[0] < base:
+                    left.popleft()
+                places: list[int] = []
+                while left and left[0] < end:
+                    places.append(left.popleft() - base)
+                if places and not frame.is_control:
+                    yield from (r for r in records_at(frame, places) if r.expires_at != REMOVED)
+        if left and left[0] == first:
             left.popleft()
-            continue
-        base, end = frame.header.base_offset, frame.header.end_offset
-        places: list[int] = []
-        while left and left[0] < end:
-            places.append(left.popleft() - base)
-        if not frame.is_control:
-            yield from (r for r in records_at(frame, places) if r.expires_at != REMOVED)
+
+
+def _close_frames(log: Readable, left: deque[int]) -> Iterator[Frame]:
+    """The frames from the first of those offsets on that are left, while the next one is not far away.
+
+    To read on is much quicker than to look for each of many small frames in an archive.
+    """
+    for frame in log.frames(left[0]):
+        yield frame
+        if not left or left[0] - frame.header.end_offset > _CLOSE:
+            return
 
 
 def _frame_at(log: Readable, offset: int) -> Frame | None:

@@ -139,6 +139,6 @@ def test_a_group_passes_a_hole_before_which_nothing_is_left(tmp_path: Path, kept
         archive_queue(tmp_path, tmp_path / "archive", "state", end=5)
         mq.use_archive("archive")
         queue.put(b"v11", key=b"k1")
-        mq.hosted("state").topic.partitions[0].logs[1].retain(finished=10)
+        mq.hosted("state").topic.partitions[0].log(1).retain(finished=10)
         late = mq.queue("state", "late")
         assert [message.offset for _ in range(3) for message in late.get_many(2)] == [*kept, 10, 11]
