@@ -212,12 +212,22 @@ class Cursor(HandingOut):
     def fresh_in_log(self) -> int:
         """How many messages of the logs nobody in the group ever had."""
         with self._lock:
-            return sum(self._fresh()) - self._fresh_in_archive()
+            return sum(self._fresh()) - sum(self._fresh_in_archive())
 
-    def fresh_in_archive(self) -> int:
-        """How many messages nobody in the group ever had that only the archive has."""
+    def fresh_in_archive(self) -> list[int]:
+        """How many messages of each lane nobody in the group ever had that only the archive has."""
         with self._lock:
             return self._fresh_in_archive()
+
+    def held_in_archive(self) -> list[int]:
+        """How many messages of each lane that only the archive has were handed out, or wait."""
+        with self._lock:
+            return [
+                sum(offset < start for held in (state.leases, state.retries) for offset in held)
+                if log is not None and (start := log.start)
+                else 0
+                for state, log in zip(self.lanes, self._partition.logs, strict=True)
+            ]
 
     def _fresh(self) -> list[int]:
         partition = self._partition
@@ -228,18 +238,21 @@ class Cursor(HandingOut):
             )
         ]
 
-    def _fresh_in_archive(self) -> int:
+    def _fresh_in_archive(self) -> list[int]:
         partition = self._partition
-        return sum(
-            partition.removals.lanes[lane].missing_between(first, log.start)
-            for lane, (state, log) in enumerate(zip(self.lanes, partition.logs, strict=True))
+        return [
+            removed.missing_between(first, log.start)
             if log is not None and (first := partition.first_told(lane, state.next)) < log.start
-        )
+            else 0
+            for lane, (state, log, removed) in enumerate(
+                zip(self.lanes, partition.logs, partition.removals.lanes, strict=True)
+            )
+        ]
 
     def is_behind_logs(self) -> bool:
-        """Whether what comes next in some lane may have to be read from an archive."""
+        """Whether what comes next in some lane, or again, may have to be read from an archive."""
         return any(
-            log is not None and state.next < log.start
+            log is not None and (start := log.start) and (state.next < start or state.retries)
             for state, log in zip(self.lanes, self._partition.logs, strict=True)
         )
 

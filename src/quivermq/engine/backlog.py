@@ -75,10 +75,7 @@ class Backlog:
         return list(self.groups.values()) or [None]
 
     def _unfinished(self, group: Group | None) -> int:
-        if group is not None:
-            # What only the archive has takes no room.
-            return group.counts().unfinished - group.fresh_in_archive()
-        return self._topic.messages
+        return self._topic.messages if group is None else group.counts().unfinished
 
     def _unfinished_bytes(self, group: Group | None) -> int:
         size = 0
@@ -92,19 +89,37 @@ class Backlog:
             size += log.bytes_from(position)
         return size
 
+    def _held_bytes_in_archive(self, group: Group) -> int:
+        """What `_unfinished_bytes` counts although only the archive has it."""
+        held = [cursor.held_in_archive() for cursor in group.cursors]
+        return sum(
+            held[partition][lane] * log.size_bytes // max(1, log.end - log.start)
+            for (partition, lane), log in self._topic.lanes().items()
+            if partition < len(held)
+        )
+
     def _make_room(self, count: int, size: int) -> None:
-        """Let so many messages in, of so many bytes, or refuse them."""
+        """Let so many messages in, of so many bytes, or refuse them.
+
+        What only the archive has takes no room. It is told apart where it matters, because each message
+        that is held has to be looked at for that.
+        """
         settings = self._topic.settings
         if settings.backlog_messages_max is not None:
             delayed = self._topic.delays.pending
             limit = settings.backlog_messages_max
             over = {g: delayed + self._unfinished(g) + count - limit for g in self._groups()}
+            for group, excess in over.items():
+                if excess > 0 and group is not None:
+                    over[group] -= group.in_archive()
             self._free(over, count, "backlog_messages_max", limit)
         if settings.backlog_bytes_max is not None:
             limit = settings.backlog_bytes_max
             over = {}
             for group in self._groups():
                 there = self._topic.delays.size_bytes + self._unfinished_bytes(group)
+                if there + size > limit and group is not None:
+                    there -= self._held_bytes_in_archive(group)
                 average = max(1, there // max(1, self._topic.delays.pending + self._unfinished(group)))
                 over[group] = -(-(there + size - limit) // average)
             self._free(over, count, "backlog_bytes_max", limit)
@@ -121,9 +136,8 @@ class Backlog:
         if self._topic.settings.backlog_policy != "drop_oldest" or not is_droppable:
             self._refused.add(incoming)
             raise Overloaded(self._topic.name, setting=setting, limit=limit)
-        for group, excess in over.items():
-            self._drop(group, excess)
-        dropped = sum(over.values())
+        # Of who has not come further than the archive, that is older still, and goes as well.
+        dropped = sum(excess + self._drop(group, excess) for group, excess in over.items())
         self._dropped.add(dropped)
         logger.warning(
             "dropped %d messages of %s for newer ones",
@@ -135,8 +149,11 @@ class Backlog:
     def _fresh(self, group: Group | None) -> int:
         return self._unfinished(None) if group is None else group.fresh_in_log()
 
-    def _drop(self, group: Group | None, excess: int) -> None:
-        """Drop frame after frame, the oldest of all lanes first."""
+    def _drop(self, group: Group | None, excess: int) -> int:
+        """Drop frame after frame, the oldest of all lanes first.
+
+        Returns how many messages that only the archive has went with them.
+        """
         ends: dict[tuple[int, int], int] = {}
         heads: list[tuple[int, int, int, int, int]] = []
         for (partition, lane), log in self._topic.lanes().items():
@@ -151,11 +168,14 @@ class Backlog:
             _add_head(
                 heads, self._topic.partitions[partition].log(lane), partition, lane, position + dropped
             )
+        archived = 0
         for (partition, lane), end in ends.items():
             if group is None:
                 self._topic.partitions[partition].removals.raise_floor(lane, end)
             else:
+                archived += group.cursors[partition].fresh_in_archive()[lane]
                 group.cursors[partition].drop_to(lane, end)
+        return archived
 
 
 def _add_head(

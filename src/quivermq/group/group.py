@@ -207,12 +207,12 @@ class Group:
         """How many messages of the logs nobody in the group ever had."""
         return sum(cursor.fresh_in_log() for cursor in self.cursors)
 
-    def fresh_in_archive(self) -> int:
-        """How many messages nobody in the group ever had that only the archive has."""
-        return sum(cursor.fresh_in_archive() for cursor in self.cursors)
+    def in_archive(self) -> int:
+        """How many messages that only the archive has are not finished."""
+        return sum(sum(each.fresh_in_archive()) + sum(each.held_in_archive()) for each in self.cursors)
 
     def is_behind_logs(self) -> bool:
-        """Whether what comes next may have to be read from an archive."""
+        """Whether what comes next, or again, may have to be read from an archive."""
         return any(cursor.is_behind_logs() for cursor in self.cursors)
 
     def floors(self) -> list[list[int]]:

@@ -111,7 +111,8 @@ class LogReader:
             messages = segment.messages
             if segment.end_offset <= offset:
                 break
-            size += segment.end * min(segment.end_offset - offset, messages) // messages
+            # A new one has none yet, also behind an offset that is not in the log any more.
+            size += segment.end * min(segment.end_offset - offset, messages) // max(1, messages)
         return size
 
     def records(self, start: int | None = None, *, limit: int | None = None) -> Iterator[Record]:

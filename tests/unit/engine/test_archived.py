@@ -9,7 +9,7 @@ from support.archives import ARCHIVE, LANE, archive_log, archive_queue
 from support.faulty_disk import FaultyDisk
 from unit.engine.store import DATA, Store
 
-from quivermq import Engine, OffsetOutOfRange, StorageFailed
+from quivermq import Engine, OffsetOutOfRange, Overloaded, StorageFailed
 from quivermq.archive import ArchivedTopic
 from quivermq.archive.places import OWN
 from quivermq.delivery import fresh
@@ -303,3 +303,68 @@ def test_what_retention_takes_while_a_group_reads_comes_from_the_archive(
     taken = store.engine.queue("orders", "late").get_many(30)
     assert (reads, log_of(store.engine).start) == ([10], 20)
     assert [message.offset for message in taken] == list(range(30))
+
+
+def test_what_lies_before_a_missing_file_is_given_and_then_the_file_is_named(store: Store) -> None:
+    fill(store.engine)
+    for end in (10, 20):
+        archive(store, end=end)
+    store.engine.compact(archived=True)
+    lane = store.engine.archive.last_lane("orders", store.engine.created_us("orders"), LANE)
+    file = ARCHIVE / lane.files[1].name
+    assert lane.files[1].start == 10
+    store.disk.remove(file)
+    late = store.engine.queue("orders", "late")
+    assert [message.offset for message in late.get_many(30)] == list(range(10))
+    with pytest.raises(StorageFailed, match=file.name):
+        late.get_many(30)
+
+
+def test_what_is_tried_again_is_read_from_the_archive_in_one_go(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = freed(store)
+    late = store.engine.queue("orders", "late")
+    late.nack(late.get_many(begins), delay=0)
+    topic, looks = QueueArchive.topic, list[int]()
+
+    def counted(own: QueueArchive, name: str, created_us: int) -> ArchivedTopic | None:
+        looks.append(1)
+        return topic(own, name, created_us)
+
+    monkeypatch.setattr(QueueArchive, "topic", counted)
+    assert [message.offset for message in late.get_many(begins)] == list(range(begins))
+    # Once for all of them, although each came in by itself.
+    assert len(looks) == 1
+
+
+def all_archived(store: Store, **settings: Any) -> None:
+    """Archive and free 30 messages, and set something then."""
+    fill(store.engine)
+    archive(store)
+    store.engine.compact(archived=True)
+    assert log_of(store.engine).start == 30
+    store.engine.alter_topic("orders", **settings)
+
+
+@pytest.mark.parametrize("settings", [{"backlog_messages_max": 10}, {"backlog_bytes_max": 1500}])
+def test_what_is_in_flight_from_the_archive_does_not_fill_a_topic(
+    store: Store, settings: dict[str, int]
+) -> None:
+    all_archived(store, **settings)
+    late = store.engine.queue("orders", "late")
+    held = late.get_many(20)
+    late.nack(held[10:], delay=60)
+    fill(store.engine, VALUES[:10])
+    with pytest.raises(Overloaded):
+        fill(store.engine, VALUES[:20])
+
+
+def test_what_is_dropped_with_the_archive_is_counted(store: Store) -> None:
+    all_archived(store, backlog_messages_max=10, backlog_policy="drop_oldest")
+    late = store.engine.queue("orders", "late")
+    assert late.pop() is not None
+    fill(store.engine, VALUES[:12])
+    assert [message.offset for message in late.get_many(100)] == list(range(32, 42))
+    dropped = [each["value"] for each in store.engine.collect_metrics() if "dropped" in each["name"]]
+    assert sum(dropped) == 29 + 2

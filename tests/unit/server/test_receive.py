@@ -9,6 +9,7 @@ from struct import unpack_from
 from typing import Any
 
 import pytest
+from support.archives import ARCHIVE, archive_queue
 from support.site import Site
 
 import quivermq
@@ -575,6 +576,22 @@ def test_a_lease_that_is_over_is_looked_at_in_a_thread(site: Site) -> None:
     assert received(site) == []
     assert not queues.may_wait(site.broker, queue)
     assert len(queue.dead_letters()) == 1
+
+
+def test_what_is_tried_again_from_the_archive_is_read_in_a_thread(site: Site) -> None:
+    queue = put(site, "a", "b", durability="os", segment_messages=2)
+    held = queue.get_many(2)
+    archive_queue(site.engine.path, ARCHIVE, "orders", disk=site.disk)
+    site.engine.use_archive(ARCHIVE)
+    log = site.engine.hosted("orders").topic.partitions[0].log(1)
+    log.retain(finished=2)
+    put(site, "c")
+    # It has come further than the archive, and goes back for one message.
+    assert not queues.may_wait(site.broker, queue)
+    held[0].nack(delay=0)
+    assert queues.may_wait(site.broker, queue)
+    assert [message["value"] for message in received(site, max=2)] == ["a", "c"]
+    assert not queues.may_wait(site.broker, queue)
 
 
 def test_leases_that_were_settled_send_nobody_to_a_thread(site: Site) -> None:

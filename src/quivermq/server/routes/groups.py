@@ -65,20 +65,24 @@ def _group_out(engine: Engine, request: Request) -> GroupOut:
 
 
 def _untouched_lanes(hosted: Hosted) -> list[LaneOut]:
-    return [
-        LaneOut(
-            partition=partition,
-            priority=LANES[lane],
-            position=log.start,
-            start=log.start,
-            end=log.end,
-            lag=hosted.topic.partitions[partition].removals.lanes[lane].missing_between(log.start, log.end),
-            in_flight=0,
-            retrying=0,
-            waiting_for_key=0,
+    lanes = []
+    for (partition, lane), log in hosted.topic.lanes().items():
+        owner = hosted.topic.partitions[partition]
+        start = owner.first_told(lane, 0)
+        lanes.append(
+            LaneOut(
+                partition=partition,
+                priority=LANES[lane],
+                position=start,
+                start=start,
+                end=log.end,
+                lag=owner.removals.lanes[lane].missing_between(start, log.end),
+                in_flight=0,
+                retrying=0,
+                waiting_for_key=0,
+            )
         )
-        for (partition, lane), log in hosted.topic.lanes().items()
-    ]
+    return lanes
 
 
 def _lanes_out(hosted: Hosted, group: Group) -> list[LaneOut]:
@@ -87,13 +91,13 @@ def _lanes_out(hosted: Hosted, group: Group) -> list[LaneOut]:
     lanes = []
     for (partition, lane), log in hosted.topic.lanes().items():
         if partition < len(counts):
-            found = counts[partition][lane]
+            found, owner = counts[partition][lane], hosted.topic.partitions[partition]
             lanes.append(
                 LaneOut(
                     partition=partition,
                     priority=LANES[lane],
-                    position=max(group.cursors[partition].lanes[lane].next, log.start),
-                    start=log.start,
+                    position=owner.first_told(lane, group.cursors[partition].lanes[lane].next),
+                    start=owner.first_told(lane, 0),
                     end=log.end,
                     lag=found.pending,
                     in_flight=found.in_flight,

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from support.archives import ARCHIVE, archive_queue
 from support.queues import SECOND, START_US
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
@@ -127,3 +128,16 @@ def test_a_group_whose_members_have_not_committed_yet_has_everything_before_it(s
     assert (shown["lag"], shown["deliveries"], len(shown["members"])) == (3, [], 1)
     lanes = [(lane["partition"], lane["position"], lane["lag"]) for lane in shown["partitions"]]
     assert lanes == [(0, 0, 1), (1, 0, 2)]
+
+
+def test_a_group_that_is_in_the_archive_is_shown_there(site: Site) -> None:
+    site.engine.create_topic("visits", segment_messages=2)
+    queue = site.engine.queue("visits")
+    for _ in range(4):
+        queue.put(b"visit")
+    archive_queue(site.engine.path, ARCHIVE, "visits", disk=site.disk)
+    site.engine.use_archive(ARCHIVE)
+    assert site.engine.compact(archived=True).messages == 4
+    assert site.engine.queue("visits", "late").pop() is not None
+    [lane] = get(site, "/v1/topics/visits/groups/late")["partitions"]
+    assert [lane[name] for name in ("position", "start", "end", "lag")] == [1, 0, 4, 3]
