@@ -384,7 +384,7 @@ class Engine(Hosting):
         delayed, dead = hosted.topic.delays.pending, self.dead_letter_count(hosted.name)
         found = hosted.groups.get(group)
         if found is None:
-            pending = hosted.topic.messages
+            pending = hosted.topic.messages_told
             state: GroupState = "waiting" if pending else "idle"
             return QueueStats(
                 hosted.name, group, pending=pending, delayed=delayed, dead_letters=dead, state=state

@@ -17,6 +17,9 @@ from quivermq.settings.setting import settings_of
 from quivermq.topic.names import Pattern, check_topic_name, usual_origin
 from quivermq.topic.settings import TopicSettings, parse_settings, storage_names
 
+# By pattern, or "" for all topics, and setting: where it was said.
+_Origins = Mapping[tuple[str, str], str]
+
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
@@ -45,12 +48,7 @@ class TopicDefaults:
         self._origins = settings.topic_origins
         # By the rules that are about a topic, what it is made with when nobody asks for anything else.
         self._made: dict[tuple[str, ...], TopicSettings] = {}
-        common = {name: raw for name, raw in settings.topics.items() if _is_setting(name, raw)}
-        self._rules = [self._rule("", common)]
-        for name, raw in settings.topics.items():
-            if name not in common:
-                self._rules.append(self._rule(name, raw))
-        self._rules.sort(key=lambda rule: rule.order)
+        self._rules = _rules_of(settings)
         for rule in self._rules:
             self._check(rule)
 
@@ -114,26 +112,7 @@ class TopicDefaults:
         return SettingValue(rule.key(name), setting, value, self._origin(rule.text, name))
 
     def _origin(self, pattern: str, name: str) -> str:
-        return self._origins.get((pattern, name), "arguments")
-
-    def _rule(self, text: str, given: Mapping[str, Any]) -> _Rule:
-        try:
-            pattern = Pattern(text) if text else None
-        except InvalidName as error:
-            raise InvalidSettings(
-                f"{TOPICS}.{text}",
-                f"is no setting of a topic, and no pattern: {error}",
-                origin=self._origin("", text),
-            ) from None
-        rule = _Rule(text, pattern, {})
-        values: dict[str, Any] = {}
-        for name, raw in given.items():
-            origin = self._origin(text, name)
-            try:
-                values |= parse_settings({name: raw}, origin)
-            except InvalidSettings as error:
-                raise InvalidSettings(rule.key(error.key), error.reason, origin=origin) from None
-        return _Rule(text, pattern, MappingProxyType(values))
+        return _origin(self._origins, pattern, name)
 
     def _check(self, rule: _Rule) -> None:
         """Raise InvalidSettings for values that do not go together, or not with what all topics have."""
@@ -158,9 +137,46 @@ def load_settings(
     `arguments` are dotted (`storage.codec`). Paths in the file begin where the file is. Raises
     InvalidSettings.
     """
+    # Each source by itself first, because all of it counts, also where a later one overrules it.
+    for source in (gather_settings(toml=toml), gather_settings(environ=environ)):
+        _rules_of(source.settings)
     loaded = gather_settings(toml=toml, environ=environ, arguments=arguments)
     TopicDefaults(loaded.settings)
     return loaded
+
+
+def _rules_of(settings: Settings) -> list[_Rule]:
+    """The rules, the most specific last. Raises InvalidSettings for a value that no topic can have."""
+    common = {name: raw for name, raw in settings.topics.items() if _is_setting(name, raw)}
+    rules = [_rule("", common, settings.topic_origins)]
+    for name, raw in settings.topics.items():
+        if name not in common:
+            rules.append(_rule(name, raw, settings.topic_origins))
+    return sorted(rules, key=lambda rule: rule.order)
+
+
+def _rule(text: str, given: Mapping[str, Any], origins: _Origins) -> _Rule:
+    try:
+        pattern = Pattern(text) if text else None
+    except InvalidName as error:
+        raise InvalidSettings(
+            f"{TOPICS}.{text}",
+            f"is no setting of a topic, and no pattern: {error}",
+            origin=_origin(origins, "", text),
+        ) from None
+    rule = _Rule(text, pattern, {})
+    values: dict[str, Any] = {}
+    for name, raw in given.items():
+        origin = _origin(origins, text, name)
+        try:
+            values |= parse_settings({name: raw}, origin)
+        except InvalidSettings as error:
+            raise InvalidSettings(rule.key(error.key), error.reason, origin=origin) from None
+    return _Rule(text, pattern, MappingProxyType(values))
+
+
+def _origin(origins: _Origins, pattern: str, name: str) -> str:
+    return origins.get((pattern, name), "arguments")
 
 
 def _is_setting(name: str, raw: object) -> bool:

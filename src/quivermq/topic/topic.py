@@ -130,6 +130,16 @@ class Topic:
             for (partition, lane), log in self.lanes().items()
         )
 
+    @property
+    def messages_told(self) -> int:
+        """How many messages a new group would be given, by what was last seen of the archive."""
+        return sum(
+            partition.removals.lanes[lane].missing_between(partition.first_told(lane, 0), log.end)
+            for partition in self.partitions
+            for lane, log in enumerate(partition.logs)
+            if log is not None
+        )
+
     def grow(self, settings: TopicSettings) -> None:
         """Open the partitions that other settings ask for. Nothing goes there before `configure`."""
         draft = Draft(settings, settings.storage(self._directory.settings), self._clock)

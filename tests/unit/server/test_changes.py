@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quivermq.engine.activity import GroupActivity, TopicActivity
+from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
 from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.engine.survey import Survey
 from quivermq.server.changes import next_version
@@ -72,3 +72,21 @@ def test_alerts_are_told_when_they_are_others() -> None:
     then = next_version(first, survey("a", alerts=(alert,)))
     assert [each["alert"] for each in then.changes(EVERYTHING)["alerts"]] == ["A"]
     assert then.changes(frozenset("b"))["alerts"] == []
+
+
+def test_nobody_is_told_of_what_is_not_theirs() -> None:
+    alerts = (Alert("A", "page", "x", "a"), Alert("B", "page", "y", "b"), Alert("C", "page", "z"))
+    problems = [Problem("lost", "a"), Problem("found", "b"), Problem("full")]
+    first = next_version(None, survey("a", "b"))
+    then = next_version(first, replace(survey("a", "b", pending=3, alerts=alerts), problems=problems))
+    for told in (then.full(frozenset("b")), then.changes(frozenset("b"))):
+        assert told["topics"].keys() == {"b"}
+        assert (told["messages"], told["bytes"]) == (10, 100)
+        assert [each["alert"] for each in told["alerts"]] == ["B", "C"]
+        assert [each["message"] for each in told["problems"]] == ["found", "full"]
+
+
+def test_problems_are_told_when_they_are_others() -> None:
+    first = next_version(None, survey("a"))
+    then = next_version(first, replace(survey("a"), problems=[Problem("full")]))
+    assert [each["message"] for each in then.changes(EVERYTHING)["problems"]] == ["full"]

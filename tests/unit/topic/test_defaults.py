@@ -129,6 +129,20 @@ def test_a_mistake_in_the_file_names_the_file(tmp_path: Path) -> None:
         load_settings(environ={"QUIVER_TOPICS__LESE_MS": "1"})
 
 
+def test_a_mistake_that_another_source_overrules_is_named_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "quiver.toml"
+    path.write_text('[topics]\nlease_ms = "soon"\n')
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings(toml=path, environ={"QUIVER_TOPICS__LEASE_MS": "5s"})
+    assert (caught.value.key, caught.value.origin) == ("topics.lease_ms", str(path))
+    with pytest.raises(InvalidSettings, match="QUIVER_TOPICS__LEASE_MS"):
+        load_settings(environ={"QUIVER_TOPICS__LEASE_MS": "soon"}, arguments={"topics.lease_ms": 5})
+    # Only together they have to go together.
+    path.write_text('[topics]\nbackoff_ms = "2m"\n')
+    loaded = load_settings(toml=path, environ={"QUIVER_TOPICS__BACKOFF_MS_MAX": "3m"})
+    assert TopicDefaults(loaded.settings).make("orders", {}).backoff_ms == 120_000
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [

@@ -586,15 +586,18 @@ class QueueCalls:
             answer = yield from self._topics.ask("GET", path_of("topics", topic, "groups", self.group))
             return queue_stats_of(decoded(answer.body))
         except GroupNotFound:
-            # As embedded: for a group that was never here, everything is pending.
+            # As embedded: for a group that was never here, everything is pending, the archive included.
             stats = yield from self._topics.topic_stats(topic)
+            path = path_of("groups", self.group, "offsets")
+            answer = yield from self._topics.ask("GET", path, query={"topic": topic})
+            pending = sum(each["lag"] for each in decoded(answer.body)["offsets"])
             return QueueStats(
                 topic,
                 self.group,
-                pending=stats.messages,
+                pending=pending,
                 delayed=stats.delayed,
                 dead_letters=stats.dead_letters,
-                state="waiting" if stats.messages else "idle",
+                state="waiting" if pending else "idle",
             )
         except TopicNotFound:
             # And a topic that nobody has made yet is empty.
