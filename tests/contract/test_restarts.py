@@ -1,5 +1,6 @@
 """A broker that goes away and comes back: calls that are safe to repeat do not notice."""
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -67,7 +68,9 @@ def test_a_stream_that_takes_ahead_loses_nothing_with_its_broker(tmp_path: Path)
         assert orders.stats().backlog == 0
 
 
-def test_without_a_broker_a_call_says_that_nobody_answers(tmp_path: Path) -> None:
+def test_without_a_broker_a_call_says_that_nobody_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         mq = quivermq.connect(broker.url, retries=1)
         mq.queue("orders").put(b"x")
@@ -75,4 +78,6 @@ def test_without_a_broker_a_call_says_that_nobody_answers(tmp_path: Path) -> Non
         for call in (mq.topics, lambda: mq.queue("orders").put(b"y"), mq.queue("orders").get):
             with pytest.raises(Unreachable, match=broker.url):
                 call()
+        # Nothing was handed out, so that nobody is warned of messages that wait.
+        assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
         mq.close()

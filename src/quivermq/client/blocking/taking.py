@@ -5,10 +5,15 @@ it was read and nobody has it yet. So each request names the token of the leases
 cannot know what came of it has the broker give back what it handed out with that, or else would hand out.
 """
 
+import logging
+
 from quivermq.client.blocking.shell import Shell
 from quivermq.client.core.queue import QueueCalls, Tokens
-from quivermq.delivery.giving_back import is_stop, release_quietly
+from quivermq.delivery.giving_back import is_stop
+from quivermq.errors import QuiverError
 from quivermq.reentry import soon
+
+logger = logging.getLogger(__name__)
 
 
 class Takings:
@@ -47,9 +52,9 @@ class Taking:
 
     def release(self, retries: int = 0) -> None:
         """Have the broker give everything back. Never fails: leases end by themselves."""
-
-        def release(tokens: list[int]) -> None:
-            self._takings.shell.run(self._calls.release_taken(tokens, retries))
-
-        release_quietly(release, self.tokens)
+        try:
+            self._takings.shell.run(self._calls.release_taken(self.tokens, retries))
+        except QuiverError as error:
+            # Nobody knows whether there was anything; what there was has leases that end.
+            logger.info("could not give back what was on its way: %s", error)
         self._takings.begun.discard(self)
