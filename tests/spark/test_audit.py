@@ -49,7 +49,7 @@ def test_damage_is_told_and_the_rest_is_looked_at(spark: SparkSession, tmp_path:
     fill(tmp_path)
     first = tmp_path / "topics/orders/p0/normal" / f"{0:020d}.log"
     other = tmp_path / "topics/orders/p1/normal" / f"{20:020d}.log"
-    flip(first, 200)
+    flip(first, 100)
     flip(other, 10)
     summary = audit(str(tmp_path), spark=spark)
     assert not summary.is_sound
@@ -150,7 +150,7 @@ def test_the_command_exits_by_what_it_found(spark: SparkSession, tmp_path: Path)
     sound = quiver("pipeline", "audit", "--data", tmp_path)
     assert (sound.code, "sound" in sound.text) == (0, True), sound.err
     path = tmp_path / "topics/orders/p0/normal" / f"{0:020d}.log"
-    flip(path, 200)
+    flip(path, 100)
     damaged = quiver("pipeline", "audit", "--data", tmp_path)
     assert damaged.code == 6
     assert "topics/orders/p0/normal/00000000000000000000.log" in damaged.text

@@ -13,7 +13,6 @@ from quivermq.disk import Disk
 from quivermq.engine import Engine
 from quivermq.errors import Corruption, DiskRefused, InvalidSettings, NotFound, QuiverError, StorageFailed
 from quivermq.server.keys import list_keys
-from quivermq.topic.incoming import Message
 
 _MANY = 100_000
 _LANES = ("high", "normal", "low")
@@ -57,7 +56,7 @@ def _scheduled(engine: Engine, topic: str) -> tuple[tuple[int, bytes], ...]:
 
 def _known(engine: Engine, topic: str, dedup_ids: list[str]) -> tuple[str, ...]:
     hosted = engine.hosted(topic).topic
-    return tuple(name for name in dedup_ids if hosted.is_known(Message(b"", dedup_id=name)))
+    return tuple(name for name in dedup_ids if hosted.is_known(name))
 
 
 def _lanes(engine: Engine, topic: str) -> Facts:

@@ -11,7 +11,7 @@ from quivermq.group.group import Group
 from quivermq.log import Log
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
-from quivermq.topic.incoming import Message, message_bytes
+from quivermq.topic.incoming import Message
 from quivermq.topic.put import Put
 from quivermq.topic.topic import Topic
 
@@ -40,16 +40,22 @@ class Backlog:
     def put(self, messages: Sequence[bytes | Message], durability: Durability | None) -> Sequence[Put]:
         """Store messages if the limits of the topic have room for them. Raises Overloaded."""
         topic = self._topic
-        if not topic.settings.is_bounded or not messages:
-            return topic.put_many(messages, durability)
+        if not messages:
+            return []
         # A message that is wrong in itself is refused as such, and makes no room.
-        topic.check(messages)
+        batch = topic.checked(messages)
+        if not topic.settings.is_bounded:
+            return topic.put_batch(batch, durability)
         word = topic.settings.durability if durability is None else durability
         # Looked at and stored in one step, or many producers at once would go over the limit together.
         with self._lock:
-            new = [message for message in messages if not topic.is_known(message)]
-            self._make_room(len(new), sum(map(_size, new)))
-            puts = topic.put_many(messages, "os" if word == "fsync" else word)
+            new = batch
+            if batch.dedup_ids is not None:
+                new = batch.chosen(
+                    [i for i, each in enumerate(batch.dedup_ids) if not topic.is_known(each)]
+                )
+            self._make_room(len(new), new.bytes)
+            puts = topic.put_batch(batch, "os" if word == "fsync" else word)
         if word == "fsync":
             topic.sync(puts)
         return puts
@@ -185,9 +191,3 @@ def _add_head(
     frame = next(log.frames(position), None) if position < log.end else None
     if frame is not None:
         heappush(heads, (frame.header.append_time, partition, lane, position, frame.header.end_offset))
-
-
-def _size(message: bytes | Message) -> int:
-    if isinstance(message, Message):
-        return message_bytes(message.value, message.key, message.headers)
-    return len(message)

@@ -74,7 +74,7 @@ def redrive(
             lost = error
             continue
         if letter.id in edits:
-            target.topic.check([edits[letter.id]])
+            target.topic.checked([edits[letter.id]])
             letter = edited(letter, edits[letter.id])
         place = (partition.number, lane, letter.topic, number, LANE_NUMBERS[letter.priority])
         by_place.setdefault(place, []).append((partition, lane, offset, letter))

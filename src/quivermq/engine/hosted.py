@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 
 from quivermq.archive import ArchivedTopic, LanePlace
@@ -23,7 +23,7 @@ from quivermq.log import DataDirectory, Log, Removed, Replaced
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
 from quivermq.topic.delay.lost import LostDelays
-from quivermq.topic.incoming import Message
+from quivermq.topic.incoming import Message, Moment, Period
 from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.put import ProducerState, Put, Puts
 from quivermq.topic.settings import TopicSettings
@@ -141,24 +141,26 @@ class Hosted:
             self._configure_fast_path()
 
     def _configure_fast_path(self) -> None:
-        # A put that is just a value may go straight to its log when nothing has to be asked first.
+        # A single message may go straight to its log when nothing has to be asked first.
         self.is_simple = not self.topic.settings.is_bounded
-        # As long as the settings are these, every plain value goes to this log.
-        self._only_log: tuple[TopicSettings, Log | None] = (self.topic.settings, None)
 
     # The way in.
 
-    def put_plain(self, value: bytes, durability: Durability | None) -> tuple[int, int]:
-        """Store a message that is just a value, where nothing limits the topic."""
+    def put_one(
+        self,
+        value: bytes,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        priority: str,
+        ttl: Period | None,
+        timestamp: Moment | None,
+        partition: int | None,
+        durability: Durability | None,
+    ) -> tuple[int, int]:
+        """Store a message that is neither delayed nor deduplicated, where nothing limits the topic."""
         if self._space.shortage is not None or self.is_gone:
             self._check_usable()
-        settings, log = self._only_log
-        if log is None or settings is not self.topic.settings:
-            settings = self.topic.settings
-            place = self.topic.append_plain(value, durability)
-            self._only_log = (settings, self.topic.only_log)
-        else:
-            place = 0, log.append(value, durability=durability)
+        place = self.topic.append_one(value, key, headers, priority, ttl, timestamp, partition, durability)
         self._published.add(1)
         if self._waited:
             ring_all(self._waited, 1)

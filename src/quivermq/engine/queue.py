@@ -126,22 +126,18 @@ class Queue:
                     value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition,
                     dedup_window,
                 )  # fmt: skip
-                hosted = self._target(lambda topic: topic.check([message]))
+                hosted = self._target(lambda topic: topic.checked([message]))
             if (
-                key is None
-                and headers is None
-                and dedup_id is None
-                and dedup_window is None
-                and ttl is None
+                dedup_id is None
                 and delay is None
                 and deliver_at is None
-                and timestamp is None
-                and partition is None
-                and priority == "normal"
+                and dedup_window is None
                 and hosted.is_simple
             ):
-                number, offset = hosted.put_plain(value, durability)
-                return plain_put((hosted.name, number, "normal", offset, False, None))
+                number, offset = hosted.put_one(
+                    value, key, headers, priority, ttl, timestamp, partition, durability
+                )
+                return plain_put((hosted.name, number, priority, offset, False, None))
             message = Message(
                 value, key, headers, priority, ttl, delay, deliver_at, dedup_id, timestamp, partition,
                 dedup_window,
@@ -171,7 +167,7 @@ class Queue:
                 check_durability(durability)
             hosted = self._hosted
             if hosted is None or hosted.is_gone:
-                hosted = self._target(lambda topic: topic.check(listed))
+                hosted = self._target(lambda topic: topic.checked(listed))
             return hosted.put_many(listed, durability)
         finally:
             inside.discard(thread)
@@ -760,7 +756,7 @@ class Queue:
         self._scope.check_single("ask for the dead letters of")
         return self._engine.dead_letters_of(self.topic)
 
-    def _target(self, check: Callable[[Draft], None]) -> Hosted:
+    def _target(self, check: Callable[[Draft], object]) -> Hosted:
         """The topic that messages go to. One that is new is made only if `check` lets them in."""
         self._scope.check_single("put into")
         hosted = self._engine.find(self.topic)

@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 from quivermq.frame.codec import AnyCodec, Compression, codec_named, compression_of
-from quivermq.frame.columns import Headers
+from quivermq.frame.columns import Headers, Pairs
 from quivermq.frame.compaction import (
     REMOVED,
     each_left,
@@ -19,14 +19,15 @@ from quivermq.frame.compaction import (
 )
 from quivermq.frame.encode import (
     ANONYMOUS,
+    LoneFrame,
     Producer,
+    Rest,
     encode,
     encode_control,
     encode_records,
-    encode_value,
     first_messages,
+    lone_frame,
     part_of,
-    value_frame_bytes,
     with_expiry,
 )
 from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
@@ -58,8 +59,11 @@ __all__ = [
     "Header",
     "Headers",
     "Layout",
+    "LoneFrame",
+    "Pairs",
     "Producer",
     "Record",
+    "Rest",
     "Wanted",
     "arrow_batch",
     "codec_named",
@@ -68,18 +72,17 @@ __all__ = [
     "encode",
     "encode_control",
     "encode_records",
-    "encode_value",
     "first_messages",
     "has_removed",
     "is_bound",
     "left_of",
+    "lone_frame",
     "parse_header",
     "part_of",
     "records_at",
     "removed_offsets",
     "stamp_of",
     "usual_run",
-    "value_frame_bytes",
     "with_expiry",
 ]
 

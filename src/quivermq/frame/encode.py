@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -12,15 +13,17 @@ from quivermq.errors import InvalidRequest, MessageTooLarge
 from quivermq.frame.codec import AnyCodec, compress
 from quivermq.frame.columns import (
     Headers,
+    Pairs,
     binary_column,
     headers_column,
     int64_column,
+    lone_headers,
     nullable_binary_column,
     nullable_int64_column,
     part_of_binary,
 )
 from quivermq.frame.frame import RAW_BYTES_MAX, Frame, Record
-from quivermq.frame.header import HEADER_BYTES, VERSION, Codec, Column, Flag, Header, packed, padded
+from quivermq.frame.header import VERSION, Codec, Column, Flag, Header, packed
 from quivermq.frame.parts import part_of_offsets
 
 COUNT_MAX = 2**32 - 1
@@ -32,11 +35,16 @@ _USUAL = (list, tuple)
 _STRINGS = (str, bytes, bytearray, memoryview)
 
 
-# What `encode_value` puts around a value: where it begins and ends, zeros up to a multiple of 8, and of the
-# header everything from the producer's id on.
+# What `lone_frame` puts around a value: where it begins and ends, zeros up to a multiple of 8, and the
+# bitmap of a column that the one message has.
 _lone_offsets = Struct("<ii").pack
+_lone_number = Struct("<q").pack
 _PADDINGS = [bytes(-length % 8) for length in range(8)]
-_LONE_AND_ANONYMOUS = (0, 0, 0, 0, Column.VALUE, 0, int(Codec.NONE), VERSION)
+_THERE = b"\1" + bytes(7)
+_VALUE = int(Column.VALUE)
+
+# Key, headers, timestamp, expires_at and dedup_id of a message: what it has beside its value, in one row.
+Rest = tuple[bytes | None, Headers | None, int | None, int | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ def encode(
     *,
     timestamp: int | Sequence[int],
     keys: Sequence[bytes | None] | None = None,
-    headers: Sequence[Headers | None] | None = None,
+    headers: Sequence[Headers | None] | Pairs | None = None,
     expires_at: Sequence[int | None] | None = None,
     dedup_ids: Sequence[str | None] | None = None,
     origin_ids: Sequence[str | None] | None = None,
@@ -138,27 +146,72 @@ def encode_records(
     return frame.stamped(offsets[0], append_time)
 
 
-def encode_value(value: bytes, base_offset: int, now_us: int) -> bytes:
-    """The bytes of a frame at its place in a log, whose one message is only a value and came in just now.
+class LoneFrame(NamedTuple):
+    """A frame of one message, all of it but where and when it is appended."""
 
-    They are those of `encode` and `stamped`, without anything in between: logs that are written one by
-    one live by this. The caller has checked what `encode` would have.
+    crc: int
+    stored_bytes: int
+    raw_bytes: int
+    columns: int
+    codec: int
+    timestamp: int | None
+    """None of a message that came in just now."""
+    stored: bytes
+    """With its padding."""
+
+    def at(self, base_offset: int, append_time: int) -> bytes:
+        """The bytes of the frame at its place in a log."""
+        crc, stored_bytes, raw_bytes, columns, codec, timestamp, stored = self
+        if timestamp is None:
+            timestamp = append_time
+        return (
+            packed(
+                *(crc, stored_bytes, raw_bytes, 1, base_offset, append_time, timestamp, timestamp),
+                *(0, 0, 0, 0, columns, 0, codec, VERSION),
+            )
+            + stored
+        )
+
+
+# As in `Put`: the class's own constructor would cost more than the rest.
+_lone = partial(tuple.__new__, LoneFrame)
+
+
+def lone_frame(value: bytes, rest: Rest | None = None, codec: AnyCodec = Codec.NONE) -> LoneFrame:
+    """The frame that `encode` makes of one message, without anything in between.
+
+    Logs that are written one by one live by this. The caller has checked what `encode` would have.
     """
     length = len(value)
     body = _lone_offsets(0, length) + value + _PADDINGS[length % 8]
+    columns: int = _VALUE
+    timestamp = None
+    if rest is not None:
+        key, headers, timestamp, expires_at, dedup_id = rest
+        if key is not None:
+            columns |= Column.KEY
+            body += _THERE + _lone_binary(key)
+        if headers:
+            columns |= Column.HEADERS
+            body += lone_headers(headers)
+        if expires_at is not None:
+            columns |= Column.EXPIRES_AT
+            body += _THERE + _lone_number(expires_at)
+        if dedup_id is not None:
+            columns |= Column.DEDUP_ID
+            body += _THERE + _lone_binary(dedup_id.encode())
     size = len(body)
-    return (
-        packed(
-            *(crc32c(body), size, size, 1, base_offset, now_us, now_us, now_us),
-            *_LONE_AND_ANONYMOUS,
-        )
-        + body
-    )
+    if codec is Codec.NONE:
+        return _lone((crc32c(body), size, size, columns, 0, timestamp, body))
+    stored, used = compress(body, codec)
+    stored_bytes = len(stored)
+    padding = _PADDINGS[stored_bytes % 8]
+    return _lone((crc32c(stored), stored_bytes, size, columns, used, timestamp, stored + padding))
 
 
-def value_frame_bytes(value: bytes) -> int:
-    """The length of the frame that `encode_value` makes."""
-    return HEADER_BYTES + 8 + padded(len(value))
+def _lone_binary(value: bytes) -> bytes:
+    length = len(value)
+    return _lone_offsets(0, length) + value + _PADDINGS[length % 8]
 
 
 def encode_control(record: bytes, *, count: int, timestamp: int) -> Frame:
@@ -281,7 +334,10 @@ def _has_any(name: str, column: Sequence[object], count: int) -> bool:
     return column.count(None) != count
 
 
-def _has_headers(headers: Sequence[Headers | None], count: int) -> bool:
+def _has_headers(headers: Sequence[Headers | None] | Pairs, count: int) -> bool:
+    if isinstance(headers, Pairs):
+        _check_length("headers", headers.counts, count)
+        return bool(headers.names)
     _check_length("headers", headers, count)
     return any(headers)
 

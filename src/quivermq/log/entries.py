@@ -9,25 +9,26 @@ from itertools import repeat
 from typing import Any
 
 from quivermq.errors import InvalidRequest, MessageTooLarge
-from quivermq.frame import AnyCodec, Frame, Headers, encode
+from quivermq.frame import AnyCodec, Frame, Headers, Rest, encode
+from quivermq.frame.columns import names_column
 from quivermq.settings import StorageSettings
 
-# Key, headers, timestamp, expires_at, dedup_id: the columns of a frame beside the value, in one row.
-Rest = tuple[bytes | None, Headers | None, int | None, int | None, str | None]
 Entry = tuple[bytes, Rest | None]
 
-_NOTHING: Rest = (None, None, None, None, None)
+NOTHING: Rest = (None, None, None, None, None)
 
 _INT64_MAX = 2**63 - 1
+_STR, _BYTES = {str}, {bytes}
 
 # What a message takes in a frame besides its own bytes, at most: its place in every column, its share
 # of the bitmaps; and a header its place in two more.
 _VALUE_OVERHEAD_BYTES = 4
 _REST_OVERHEAD_BYTES = 32
-_HEADER_OVERHEAD_BYTES = 8
+HEADER_OVERHEAD_BYTES = 8
 # And a frame as a whole: the ends of its columns, and padding.
 # The id that a delayed message gets on its way to its lane is among it.
 _FRAME_OVERHEAD_BYTES = 192
+ENTRY_OVERHEAD_BYTES = _FRAME_OVERHEAD_BYTES + _VALUE_OVERHEAD_BYTES + _REST_OVERHEAD_BYTES
 
 
 def checked_entry(
@@ -40,27 +41,33 @@ def checked_entry(
     settings: StorageSettings,
 ) -> Entry:
     """The message as an entry that is certain to be encodable. Raises InvalidRequest."""
-    value = _frozen("value", value)
+    if type(value) is not bytes:
+        value = frozen("value", value)
     size = len(value)
+    if key is None and headers is None and timestamp is None and expires_at is None and dedup_id is None:
+        if size > settings.message_bytes_max:
+            check_size(size, settings.message_bytes_max, "message_bytes_max")
+        return value, None
+    overhead = ENTRY_OVERHEAD_BYTES
     if key is not None:
-        key = _frozen("key", key)
+        if type(key) is not bytes:
+            key = frozen("key", key)
         size += len(key)
     if headers is not None:
-        headers = _frozen_headers(headers)
-        size += sum(len(name.encode()) + len(content) for name, content in headers.items())
+        headers = frozen_headers(headers)
+        size += names_column(tuple(headers))[1] + sum(map(len, headers.values()))
+        overhead += HEADER_OVERHEAD_BYTES * len(headers)
     if dedup_id is not None:
-        size += len(_text("dedup_id", dedup_id))
-    _check_time("timestamp", timestamp)
-    _check_time("expires_at", expires_at)
-    _check_size(size, settings.message_bytes_max, "message_bytes_max")
-    rest = (key, headers, timestamp, expires_at, dedup_id)
-    # With very many headers, what the frame adds to them counts as well.
-    framed = _FRAME_OVERHEAD_BYTES + _entry_bytes(value, rest)
-    _check_size(framed, settings.frame_raw_bytes_max, "frame_raw_bytes_max")
-    return value, rest
+        size += len(check_text("dedup_id", dedup_id))
+    if size > settings.message_bytes_max or size + overhead > settings.frame_raw_bytes_max:
+        check_size(size, settings.message_bytes_max, "message_bytes_max")
+        # With very many headers, what the frame adds to them counts as well.
+        check_size(size + overhead, settings.frame_raw_bytes_max, "frame_raw_bytes_max")
+    return value, (key, headers, timestamp, expires_at, dedup_id)
 
 
-def _check_size(size: int, limit: int, setting: str) -> None:
+def check_size(size: int, limit: int, setting: str) -> None:
+    """Raise MessageTooLarge for a message over a limit."""
     if size > limit:
         raise MessageTooLarge("the message", size_bytes=size, limit_bytes=limit, setting=setting)
 
@@ -72,25 +79,14 @@ def _entry_bytes(value: bytes, rest: Rest | None) -> int:
         return size
     key, headers, _, _, dedup_id = rest
     size += _REST_OVERHEAD_BYTES + len(key or b"") + len((dedup_id or "").encode())
-    for name, content in (headers or {}).items():
-        size += _HEADER_OVERHEAD_BYTES + len(name.encode()) + len(content)
-    return size
+    return size + (headers_bytes(headers) + HEADER_OVERHEAD_BYTES * len(headers) if headers else 0)
 
 
-def lone_frame(entry: Entry, now_us: int, codec: AnyCodec, settings: StorageSettings) -> Frame:
-    """A frame of one message, which has no neighbours to be lined up with."""
-    value, rest = entry
-    key, headers, timestamp, expires_at, dedup_id = _NOTHING if rest is None else rest
-    return encode(
-        (value,),
-        timestamp=now_us if timestamp is None else timestamp,
-        keys=None if key is None else (key,),
-        headers=(headers,) if headers else None,
-        expires_at=None if expires_at is None else (expires_at,),
-        dedup_ids=None if dedup_id is None else (dedup_id,),
-        codec=codec,
-        raw_bytes_max=settings.frame_raw_bytes_max,
-    )
+def headers_bytes(headers: Headers) -> int:
+    """How much names and contents take."""
+    names = "".join(headers)
+    size = len(names) if names.isascii() else len(names.encode())
+    return size + sum(map(len, headers.values()))
 
 
 class Gathered:
@@ -133,7 +129,7 @@ class Gathered:
         values, raw_bytes_max = self.values, settings.frame_raw_bytes_max
         if not self.rests:
             return encode(values, timestamp=now_us, codec=codec, raw_bytes_max=raw_bytes_max)
-        rows = map(self.rests.get, range(len(values)), repeat(_NOTHING))
+        rows = map(self.rests.get, range(len(values)), repeat(NOTHING))
         keys, headers, timestamps, expires_at, dedup_ids = zip(*rows, strict=True)
         timestamp: int | list[int] = now_us
         if timestamps.count(None) < len(timestamps):
@@ -159,7 +155,7 @@ class Gathered:
         return parts
 
 
-def _frozen(what: str, given: Any) -> bytes:
+def frozen(what: str, given: Any) -> bytes:
     """The bytes as they are now: the caller may go on to change what it handed over."""
     if isinstance(given, bytes):
         return given
@@ -168,18 +164,28 @@ def _frozen(what: str, given: Any) -> bytes:
     raise InvalidRequest(f"{what} is a {type(given).__name__} where bytes belong: encode it first")
 
 
-def _frozen_headers(headers: Any) -> dict[str, bytes]:
+def frozen_headers(headers: Any) -> dict[str, bytes]:
+    """The headers as they are now. Raises InvalidRequest."""
+    if (
+        type(headers) is dict
+        and set(map(type, headers)) == _STR
+        and set(map(type, headers.values())) == _BYTES
+    ):
+        copied: dict[str, bytes] = headers.copy()
+        if "".join(copied).isascii():
+            return copied
     try:
         items = headers.items()
     except AttributeError:
         kind = type(headers).__name__
         raise InvalidRequest(f"headers is a {kind} where a mapping of str to bytes belongs") from None
     for name, _ in items:
-        _text("a header's name", name)
-    return {name: _frozen(f"header {name!r}", content) for name, content in items}
+        check_text("a header's name", name)
+    return {name: frozen(f"header {name!r}", content) for name, content in items}
 
 
-def _text(what: str, given: Any) -> bytes:
+def check_text(what: str, given: Any) -> bytes:
+    """A text as it is stored. Raises InvalidRequest."""
     if not isinstance(given, str):
         raise InvalidRequest(f"{what} is a {type(given).__name__} where a str belongs")
     try:
@@ -188,7 +194,8 @@ def _text(what: str, given: Any) -> bytes:
         raise InvalidRequest(f"{what} cannot be written as UTF-8: {error.reason}") from None
 
 
-def _check_time(what: str, given: Any) -> None:
+def check_time(what: str, given: Any) -> None:
+    """Raise InvalidRequest unless it is a moment, or None."""
     if given is None:
         return
     if not isinstance(given, int) or isinstance(given, bool) or not -_INT64_MAX <= given <= _INT64_MAX:

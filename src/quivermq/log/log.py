@@ -8,14 +8,14 @@ from quivermq.disk import Buffer
 from quivermq.errors import Conflict, DiskRefused, NotFound, QuiverError, StorageFailed
 from quivermq.frame import (
     ANONYMOUS,
-    Codec,
     Frame,
     Headers,
     Producer,
+    Rest,
     compression_of,
     encode,
 )
-from quivermq.log.entries import Rest, checked_entry
+from quivermq.log.entries import check_time, checked_entry
 from quivermq.log.limits import check_durability, check_foreign_frame, check_frame, parse_only
 from quivermq.log.opening import recover_directory, remove_segment
 from quivermq.log.replacement import Replaced, discard, find_replacement, put_in_place, write_copy
@@ -50,30 +50,21 @@ class Log(LogWriter):
         Raises InvalidRequest or DiskRefused: the message is then not in the log. Raises StorageFailed: the
         disk failed, the log is fenced, and only opening it again tells whether the message is there.
         """
-        settings = self.settings
-        rest: Rest | None = None
-        # A message that is just a value is spared the checks of what it does not have.
-        if not (
-            key is None
-            and headers is None
-            and timestamp is None
-            and expires_at is None
-            and dedup_id is None
-            and type(value) is bytes
-            and len(value) <= settings.message_bytes_max
-        ):
-            value, rest = checked_entry(value, key, headers, timestamp, expires_at, dedup_id, settings)
-        word = durability or settings.durability
+        check_time("timestamp", timestamp)
+        check_time("expires_at", expires_at)
+        entry = checked_entry(value, key, headers, timestamp, expires_at, dedup_id, self.settings)
+        return self.append_entry(*entry, durability)
+
+    def append_entry(self, value: bytes, rest: Rest | None, durability: Durability | None) -> int:
+        """As `append`, for a message that `checked_entry` has seen."""
+        word = durability or self.settings.durability
+        if word == "os":
+            return self._append_one(value, rest)
         if word == "buffered":
             return self._append_to_buffer(value, rest)
-        if word == "fsync":
-            self._check_usable()
-            return self._commit.join((value, rest))
-        if word != "os":
-            check_durability(word)
-        if rest is None and self._codec is Codec.NONE:
-            return self._append_value(value)
-        return self._append_frames(self._frames([(value, rest)]))
+        check_durability(word)
+        self._check_usable()
+        return self._commit.join((value, rest))
 
     def append_many(
         self,

@@ -17,9 +17,9 @@ from typing import Self, TypeVar
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
 from quivermq.errors import Closing, Corruption, DiskRefused, QuiverError, StorageFailed
-from quivermq.frame import Codec, Frame, compression_of, value_frame_bytes
+from quivermq.frame import HEADER_BYTES, Frame, Rest, compression_of, lone_frame
 from quivermq.log.commit import GroupCommit
-from quivermq.log.entries import Entry, Gathered, lone_frame
+from quivermq.log.entries import Entry, Gathered
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.gap import gap_frames
 from quivermq.log.opening import recover_directory
@@ -213,13 +213,14 @@ class LogWriter(LogReader):
             self._flush_buffer()
             return self._put(frames)
 
-    def _append_value(self, value: bytes) -> int:
-        """What `_append_frames` does, for a message that is just a value: only bytes are made of it."""
+    def _append_one(self, value: bytes, rest: Rest | None) -> int:
+        """What `_append_frames` does, for a message that is alone: only bytes are made of it."""
+        frame = lone_frame(value, rest, self._codec)
         with self._lock:
             if self._buffer.values:
                 self._check_usable()
                 self._flush_buffer()
-            return self._write(SegmentWriter.append_value, value, value_frame_bytes(value))
+            return self._write(SegmentWriter.append_lone, frame, HEADER_BYTES + len(frame.stored))
 
     def _put(self, frames: Sequence[Frame]) -> int:
         """Write frames behind everything that came before, and return the first offset."""
@@ -333,22 +334,16 @@ class LogWriter(LogReader):
         self._segments = (*self._segments, writer.segment)
 
     def _commit_group(self, entries: list[Entry]) -> int:
-        value, rest = entries[0]
-        if len(entries) == 1 and rest is None and self._codec is Codec.NONE:
-            base = self._append_value(value)
+        if len(entries) == 1:
+            base = self._append_one(*entries[0])
         else:
-            base = self._append_frames(self._frames(entries))
+            now_us, codec, settings = self._clock.now_us(), self._codec, self.settings
+            base = self._append_frames(Gathered(entries).frames(now_us, codec, settings))
         with self._sync_lock:
             # Whoever synced meanwhile, closing the log perhaps, has done it for these too.
             if self._synced_end < base + len(entries):
                 self._sync()
         return base
-
-    def _frames(self, entries: list[Entry]) -> list[Frame]:
-        now_us, codec, settings = self._clock.now_us(), self._codec, self.settings
-        if len(entries) == 1:
-            return [lone_frame(entries[0], now_us, codec, settings)]
-        return Gathered(entries).frames(now_us, codec, settings)
 
     @entered
     def _flush_due(self) -> None:

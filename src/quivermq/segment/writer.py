@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quivermq.disk import Buffer, Disk, File
 from quivermq.errors import DiskRefused, OffsetOutOfRange, StorageFailed
-from quivermq.frame import OFFSET_MAX, Frame, encode_value
+from quivermq.frame import OFFSET_MAX, Frame, LoneFrame
 from quivermq.segment.index import Index
 from quivermq.segment.names import index_path
 from quivermq.segment.recovery import Tail
@@ -141,16 +141,17 @@ class SegmentWriter:
             position += header.frame_bytes
         return buffers, notes, offset
 
-    def append_value(self, value: bytes, append_time: int) -> None:
-        """As `append` with a frame of one message, which is only a value and came in at that time."""
+    def append_lone(self, frame: LoneFrame, append_time: int) -> None:
+        """As `append` with a frame of one message."""
         segment = self.segment
         offset, end = segment.end_offset, segment.end
         if offset >= OFFSET_MAX:
             raise self._out_of_range(offset + 1)
         try:
             # As `_write`, without the loops: logs that are written one by one live by this.
-            written = self._log_file.append((encode_value(value, offset, append_time),))
-            self._note(offset, append_time, end)
+            written = self._log_file.append((frame.at(offset, append_time),))
+            timestamp = frame.timestamp
+            self._note(offset, append_time if timestamp is None else timestamp, end)
             if self.first_append_time is None:
                 self.first_append_time = append_time
             segment.end = end + written

@@ -8,7 +8,7 @@ from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame, Header
 from quivermq.log.limits import check_foreign_frame, parse_only
 from quivermq.settings import StorageSettings
-from quivermq.topic.incoming import Incoming, Message, check_message, check_partition
+from quivermq.topic.incoming import Batch, Message, check_messages, check_partition
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
@@ -21,16 +21,9 @@ class Draft:
         self.limits = limits
         self._clock = clock
 
-    def check(self, messages: Sequence[bytes | Message]) -> None:
-        """Raise InvalidRequest when one of the messages could not be stored."""
-        for message in messages:
-            self.checked(message)
-
-    def checked(self, message: bytes | Message) -> Incoming:
-        """The message as it will be stored."""
-        if not isinstance(message, Message):
-            message = Message(message)
-        return check_message(message, self.settings, self.limits, self._clock)
+    def checked(self, messages: Sequence[bytes | Message]) -> Batch:
+        """The messages as they will be stored. Raises InvalidRequest."""
+        return check_messages(messages, self.settings, self.limits, self._clock)
 
     def parse(self, frame: Buffer) -> Frame:
         """The frame that the bytes are, checked in full. Raises InvalidFrame, MessageTooLarge."""

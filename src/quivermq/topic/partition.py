@@ -12,6 +12,7 @@ from quivermq.topic.removals import Removals
 
 LANES = ("high", "normal", "low")
 LANE_NUMBERS = {lane: number for number, lane in enumerate(LANES)}
+NORMAL = LANE_NUMBERS["normal"]
 
 
 class Readable(Protocol):

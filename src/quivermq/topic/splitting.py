@@ -10,7 +10,7 @@ T = TypeVar("T")
 _MESSAGES = 10_000
 _BYTES = 4 * 1024 * 1024
 # What a frame takes for a message besides its bytes, at most.
-_OVERHEAD_BYTES = 64
+OVERHEAD_BYTES = 64
 
 
 class FrameLimits(NamedTuple):
@@ -31,7 +31,7 @@ def split(items: Iterable[T], size_of: Callable[[T], int], limits: FrameLimits) 
     part: list[T] = []
     size = 0
     for item in items:
-        own = size_of(item) + _OVERHEAD_BYTES
+        own = size_of(item) + OVERHEAD_BYTES
         if part and (len(part) >= limits.messages or size + own > limits.bytes):
             yield part
             part, size = [], 0

@@ -4,13 +4,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from quivermq.clock import SteadyClock
 from quivermq.disk import Buffer
 from quivermq.errors import DiskRefused, StorageFailed
-from quivermq.frame import Column, Frame, Record, with_expiry
+from quivermq.frame import Column, Frame, with_expiry
 from quivermq.log import DataDirectory, Log
+from quivermq.log.entries import checked_entry
 from quivermq.log.limits import check_durability
 from quivermq.log.writing import append_together
 from quivermq.settings import Durability, StorageSettings
@@ -18,18 +20,25 @@ from quivermq.topic.adopted_ids import AdoptedId, adopted_sightings
 from quivermq.topic.delay import Delayed, DelayStore
 from quivermq.topic.delay.lost import LostDelays
 from quivermq.topic.draft import Draft
-from quivermq.topic.incoming import Incoming, Message, message_bytes
-from quivermq.topic.partition import LANES, Partition, WithArchive, lane_number
-from quivermq.topic.put import FirstFrame, ProducerState, Put, Puts
+from quivermq.topic.incoming import (
+    Batch,
+    Message,
+    Moment,
+    Period,
+    check_partition,
+    moment_us,
+    seconds_us,
+)
+from quivermq.topic.partition import LANES, NORMAL, Partition, WithArchive, lane_number
+from quivermq.topic.put import FirstFrame, ProducerState, Put, Puts, plain_put
 from quivermq.topic.routing import Router
 from quivermq.topic.seen import ELSEWHERE, Lanes, Seen
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.sightings import Sighting
-from quivermq.topic.splitting import FrameLimits, split
+from quivermq.topic.splitting import FrameLimits
 
 logger = logging.getLogger(__name__)
 
-NORMAL = LANES.index("normal")
 
 # What a dead letter may be larger than the message it was: the story of its end.
 _STORY_BYTES = 8 * 1024
@@ -171,54 +180,88 @@ class Topic:
         """Store one message. Raises InvalidRequest, DiskRefused, StorageFailed."""
         return self.put_many([message], durability)[0]
 
-    def append_plain(self, value: bytes, durability: Durability | None) -> tuple[int, int]:
-        """Store a message that is just a value: the partition and the offset it got."""
-        partitions = self.partitions
-        number = self._router.partition_of(None) if self._router.partitions > 1 else 0
-        log = partitions[number].logs[NORMAL]
-        if log is None:
-            # Nothing is made for a message that cannot be stored.
-            self._draft.checked(value)
-            log = partitions[number].log(NORMAL)
-        if self.settings.ttl_ms is not None:
-            expires_at = self._clock.now_us() + self.settings.ttl_ms * 1000
-            return number, log.append(value, expires_at=expires_at, durability=durability)
-        return number, log.append(value, durability=durability)
-
-    @property
-    def only_log(self) -> Log | None:
-        """The log of every plain value, when there is just one and nothing is to be added to them."""
-        if self._router.partitions > 1 or self.settings.ttl_ms is not None:
-            return None
-        return self.partitions[0].logs[NORMAL]
+    def append_one(
+        self,
+        value: bytes,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        priority: str = "normal",
+        ttl: Period | None = None,
+        timestamp: Moment | None = None,
+        partition: int | None = None,
+        durability: Durability | None = None,
+    ) -> tuple[int, int]:
+        """Store a message that is neither delayed nor deduplicated: the partition and the offset it got."""
+        settings = self.settings
+        lane = NORMAL if priority == "normal" else lane_number(priority)
+        expires_at = None
+        if ttl is not None:
+            expires_at = self._clock.now_us() + seconds_us("ttl", ttl, lowest=0.000_001)
+        elif settings.ttl_ms is not None:
+            expires_at = self._clock.now_us() + settings.ttl_ms * 1000
+        stamp = None if timestamp is None else moment_us("timestamp", timestamp)
+        rest = None
+        # A message that is just a value is spared the checks of what it does not have.
+        if (
+            key is not None
+            or headers
+            or stamp is not None
+            or expires_at is not None
+            or type(value) is not bytes
+            or len(value) > self._draft.limits.message_bytes_max
+        ):
+            limits = self._draft.limits
+            value, rest = checked_entry(value, key, headers or None, stamp, expires_at, None, limits)
+        if partition is not None:
+            check_partition(partition, settings)
+        elif self._router.partitions == 1:
+            partition = 0
+        else:
+            partition = self._router.partition_of(None if rest is None else rest[0])
+        owner = self.partitions[partition]
+        # Nothing is made for a message that cannot be stored.
+        log = owner.logs[lane] or owner.log(lane)
+        return partition, log.append_entry(value, rest, durability)
 
     def put_many(
         self, messages: Sequence[bytes | Message], durability: Durability | None = None
     ) -> Sequence[Put]:
         """Store messages, those of one lane in one frame. All are checked before the first is stored."""
+        return self.put_batch(self.checked(messages), durability) if messages else []
+
+    def checked(self, messages: Sequence[bytes | Message]) -> Batch:
+        """The messages as they will be stored. Raises InvalidRequest."""
+        return self._draft.checked(messages)
+
+    def put_batch(self, batch: Batch, durability: Durability | None = None) -> Sequence[Put]:
+        """Store messages that `checked` has seen."""
         word = self.settings.durability if durability is None else durability
         check_durability(word)
-        if not messages:
-            return []
-        if set(map(type, messages)) == {bytes} and self.settings.ttl_ms is None:
-            return self._put_values(messages, word)  # type: ignore[arg-type]  # All are bytes.
-        checked = [self._draft.checked(message) for message in messages]
-        places = [self._partition_of(message) for message in checked]
-        if any(message.rest[4] is not None for message in checked) and self._is_deduplicated(checked):
-            return self._put_once(checked, places, word)
-        results: list[Put | None] = [None] * len(checked)
-        self._put_all(checked, places, range(len(checked)), results, word)
+        if batch.dedup_ids is not None and self._is_deduplicated(batch):
+            return self._put_once(batch, word)
+        is_in_turn = self._router.partitions == 1 or (batch.keys is None and batch.partitions is None)
+        if is_in_turn and batch.lanes is None and batch.due is None:
+            return self._put_in_runs(batch, word)
+        results: list[Put | None] = [None] * len(batch)
+        self._put_all(batch, self._places(batch), range(len(batch)), results, word)
         return [put for put in results if put is not None]
 
-    def _is_deduplicated(self, checked: list[Incoming]) -> bool:
+    def _places(self, batch: Batch) -> list[int]:
+        """The partition of each message."""
+        of_key = self._router.partition_of
+        keys: Iterable[bytes | None] = repeat(None, len(batch)) if batch.keys is None else batch.keys
+        if batch.partitions is None:
+            return list(map(of_key, keys))
+        return [
+            of_key(key) if number is None else number
+            for key, number in zip(keys, batch.partitions, strict=True)
+        ]
+
+    def _is_deduplicated(self, batch: Batch | None) -> bool:
         """Whether ids count: for the topic, for one of these messages, or for one that came before."""
         if self.settings.dedup_window_ms or self.seen.has_ids:
             return True
-        return any(message.window_us is not None for message in checked)
-
-    def check(self, messages: Sequence[bytes | Message]) -> None:
-        """Raise InvalidRequest when one of the messages could not be stored."""
-        self._draft.check(messages)
+        return batch is not None and batch.windows_us is not None
 
     def parse(self, frame: Buffer) -> Frame:
         """The frame that the bytes are, checked in full. Raises InvalidFrame, MessageTooLarge."""
@@ -247,10 +290,9 @@ class Topic:
         if self.settings.ttl_ms is not None and not flags:
             frame = with_expiry(frame, self._clock.now_us() + self.settings.ttl_ms * 1000)
             header = frame.header
-        if header.columns & Column.DEDUP_ID and not header.producer_id and self._is_deduplicated([]):
+        if header.columns & Column.DEDUP_ID and not header.producer_id and self._is_deduplicated(None):
             # Ids are looked at one by one, so here the messages are taken out of their frame.
-            messages = [_incoming(record, lane, number) for record in frame.records()]
-            return self._put_once(messages, [number] * len(messages), word)[0]
+            return self._put_once(_batch_of(frame, lane, number), word)[0]
         if not header.producer_id:
             log = self.partitions[number].log(lane)
             return Put(self.name, number, priority, log.append_frame(frame, flags=flags, durability=word))
@@ -286,12 +328,12 @@ class Topic:
             self.seen.adopt_ids(sightings)
         return len(sightings)
 
-    def is_known(self, message: bytes | Message) -> bool:
-        """Whether a message would be a duplicate now."""
-        if not isinstance(message, Message) or message.dedup_id is None:
+    def is_known(self, dedup_id: str | None) -> bool:
+        """Whether a message with this id would be a duplicate now."""
+        if dedup_id is None:
             return False
         with self.seen.lock:
-            return self.seen.find(message.dedup_id, self._oldest_us()) is not None
+            return self.seen.find(dedup_id, self._oldest_us()) is not None
 
     def is_known_batch(self, frame: Frame, partition: int | None, priority: str) -> bool:
         """Whether a producer sent this batch before."""
@@ -306,71 +348,76 @@ class Topic:
         # With 0, not even what came in at this very moment counts.
         return self._clock.now_us() - window_us + (not window_us)
 
-    def _put_values(self, values: Sequence[bytes], word: Durability) -> Sequence[Put]:
-        if not isinstance(values, list):
-            values = list(values)
-        size = sum(map(len, values))
-        # Before the first is stored. Together no larger than one may be, none of them is too large.
-        if size > self._draft.limits.message_bytes_max:
-            self._draft.checked(max(values, key=len))
-        partitions = step = self._router.partitions
-        if step == 1:
-            return Puts(self.name, NORMAL, [(0, self._append_values(0, values, size, word))], len(values))
-        step = min(step, len(values))
+    def _put_in_runs(self, batch: Batch, word: Durability) -> Sequence[Put]:
+        """Store messages that go to the normal lane of the one partition, or in turn to all of them."""
+        partitions = self._router.partitions
+        if partitions == 1:
+            return Puts(self.name, NORMAL, [(0, self._append(0, NORMAL, batch, word))], len(batch))
+        step = min(partitions, len(batch))
         numbers: list[int] = []
         for _ in range(step):
             number = self._router.partition_of(None)
             # Others put at the same time; two runs of one log would not be one run.
             numbers.append(number if number not in numbers else min(set(range(partitions)) - {*numbers}))
-        limits = self._frame_limits
         bases = self._append_together(
             {
-                (number, NORMAL): ({"values": part} for part in split(values[start::step], len, limits))
+                (number, NORMAL): batch.chosen(range(start, len(batch), step))
                 for start, number in enumerate(numbers)
             },
             word,
         )
         runs = [(number, bases[number, NORMAL]) for number in numbers]
-        return Puts(self.name, NORMAL, runs, len(values))
+        return Puts(self.name, NORMAL, runs, len(batch))
 
     def _append_together(
-        self, batches: Mapping[tuple[int, int], Iterable[Mapping[str, Any]]], word: Durability
+        self, batches: Mapping[tuple[int, int], Batch], word: Durability
     ) -> dict[tuple[int, int], int]:
         """Append batches to several lanes, all of it or nothing, and return the first offset in each."""
         # Always in this order, so that nobody waits for who waits for them. All logs are there before
         # the first is written to: for one that is new, there may be no room.
         places = sorted(batches)
+        if len(places) == 1:
+            [place] = places
+            return {place: self._append(*place, batches[place], word)}
         logs = [self.partitions[number].log(lane) for number, lane in places]
-        frames = [log.encoded(batches[place]) for place, log in zip(places, logs, strict=True)]
+        frames = [
+            log.encoded(self._columns(batches[place])) for place, log in zip(places, logs, strict=True)
+        ]
         bases = append_together(list(zip(logs, frames, strict=True)))
         if word == "fsync":
             for log, base, made in zip(logs, bases, frames, strict=True):
                 log.sync(base + sum(map(len, made)))
         return dict(zip(places, bases, strict=True))
 
-    def _append_values(self, number: int, values: list[bytes], bytes_max: int, word: Durability) -> int:
-        partition = self.partitions[number]
-        log = partition.logs[NORMAL] or partition.log(NORMAL)
-        limits = self._frame_limits
-        if len(values) <= limits.messages and bytes_max <= limits.bytes:
-            return log.append_many(values, durability=word)
-        parts = split(values, len, limits)
-        return log.append_batches(({"values": part} for part in parts), durability=word)
+    def _append(self, number: int, lane: int, batch: Batch, word: Durability) -> int:
+        """Append a batch to one lane, and return its first offset."""
+        owner = self.partitions[number]
+        log = owner.logs[lane] or owner.log(lane)
+        if len(batch) == 1:
+            return log.append_entry(batch.values[0], batch.rest(0), word)
+        if batch.fits(self._frame_limits):
+            return log.append_many(**batch.columns(self._clock.now_us()), durability=word)
+        return log.append_batches(self._columns(batch), durability=word)
 
-    def _put_once(self, checked: list[Incoming], places: list[int], word: Durability) -> list[Put]:
+    def _columns(self, batch: Batch) -> Iterable[Mapping[str, Any]]:
+        now_us = self._clock.now_us()
+        return (part.columns(now_us) for part in batch.parts(self._frame_limits))
+
+    def _put_once(self, batch: Batch, word: Durability) -> list[Put]:
         """Store messages unless one of the same id was stored within the window."""
-        results: list[Put | None] = [None] * len(checked)
+        results: list[Put | None] = [None] * len(batch)
+        places, dedup_ids = self._places(batch), batch.dedup_ids
+        assert dedup_ids is not None
         first_of: dict[str, int] = {}
         new: list[int] = []
         with self.seen.lock:
             self.seen.prepare()
             now_us, oldest_us, ends = self._clock.now_us(), self._oldest_us(), self.seen.ends()
-            for index, message in enumerate(checked):
-                dedup_id = message.rest[4]
+            for index, dedup_id in enumerate(dedup_ids):
                 if dedup_id is None:
                     new.append(index)
                 elif dedup_id not in first_of:
-                    if message.window_us or self.settings.dedup_window_ms:
+                    if batch.item(batch.windows_us, index) or self.settings.dedup_window_ms:
                         first_of[dedup_id] = index
                     seen = self.seen.find(dedup_id, oldest_us)
                     if seen is None:
@@ -378,34 +425,34 @@ class Topic:
                     else:
                         results[index] = self._seen_put(seen)
             try:
-                self._put_all(checked, places, new, results, "os")
+                self._put_all(batch, places, new, results, "os")
             finally:
                 # Also when one lane has no room: what the others took must not come again.
-                self._note_ids(checked, new, results, now_us, ends)
-        for index, message in enumerate(checked):
+                self._note_ids(batch, new, results, now_us, ends)
+        for index, dedup_id in enumerate(dedup_ids):
             if results[index] is None:
-                first = results[first_of[message.rest[4] or ""]]
+                first = results[first_of[dedup_id or ""]]
                 assert first is not None
                 results[index] = first._replace(duplicate=True)
         puts = [put for put in results if put is not None]
         if word == "fsync":
             self.sync(puts)
-            if any(message.window_us is not None for message in checked):
+            if batch.windows_us is not None:
                 # A window of its own is in no frame: it must not be lost with the power.
                 self.seen.make_durable()
         return puts
 
     def _note_ids(
         self,
-        checked: list[Incoming],
+        batch: Batch,
         new: list[int],
         results: list[Put | None],
         now_us: int,
         ends: dict[tuple[int, int], int],
     ) -> None:
         for index in new:
-            dedup_id, put = checked[index].rest[4], results[index]
-            window_us = checked[index].window_us
+            dedup_id, put = batch.item(batch.dedup_ids, index), results[index]
+            window_us = batch.item(batch.windows_us, index)
             if dedup_id is not None and put is not None and (window_us or self.settings.dedup_window_ms):
                 lane = lane_number(put.priority)
                 floor = ends.get((put.partition, lane), 0) if put.offset is None else 0
@@ -437,7 +484,7 @@ class Topic:
 
     def _put_all(
         self,
-        checked: list[Incoming],
+        batch: Batch,
         places: list[int],
         indexes: Sequence[int],
         results: list[Put | None],
@@ -445,20 +492,22 @@ class Topic:
     ) -> None:
         """Store messages, each kind in its place, and note where each one is."""
         direct = list(indexes)
-        delayed = [index for index in indexes if checked[index].due is not None]
+        delayed = [index for index in indexes if batch.item(batch.due, index) is not None]
         if delayed:
-            ids = self.delays.put([self._delayed(checked[i], places[i]) for i in delayed], word)
+            ids = self.delays.put([self._delayed(batch, i, places[i]) for i in delayed], word)
             waiting = {index: id_ for index, id_ in zip(delayed, ids, strict=True) if id_ is not None}
             for index, scheduled_id in waiting.items():
-                priority = LANES[checked[index].lane]
+                priority = LANES[batch.lane(index)]
                 results[index] = Put(self.name, places[index], priority, None, False, scheduled_id)
             direct = [index for index in indexes if index not in waiting]
         groups: dict[tuple[int, int], list[int]] = {}
         for index in direct:
-            groups.setdefault((places[index], checked[index].lane), []).append(index)
+            groups.setdefault((places[index], batch.lane(index)), []).append(index)
+        if not groups:
+            return
         try:
-            bases = self._append_groups(
-                {place: [checked[index] for index in members] for place, members in groups.items()}, word
+            bases = self._append_together(
+                {place: batch.chosen(members) for place, members in groups.items()}, word
             )
         except DiskRefused:
             for index in set(indexes).difference(direct):
@@ -466,7 +515,7 @@ class Topic:
             raise
         for (number, lane), members in groups.items():
             for offset, index in enumerate(members, bases[number, lane]):
-                results[index] = Put(self.name, number, LANES[lane], offset)
+                results[index] = plain_put((self.name, number, LANES[lane], offset, False, None))
 
     def _take_back(self, results: list[Put | None], index: int) -> None:
         """Call a delayed message off, for which no room is left with the others that came with it."""
@@ -476,56 +525,21 @@ class Topic:
         self.delays.cancel(put.scheduled_id)
         results[index] = None
 
-    def _append_groups(
-        self, groups: dict[tuple[int, int], list[Incoming]], word: Durability
-    ) -> dict[tuple[int, int], int]:
-        if len(groups) == 1:
-            [(place, messages)] = groups.items()
-            return {place: self._append_group(self.partitions[place[0]].log(place[1]), messages, word)}
-        now_us, limits = self._clock.now_us(), self._frame_limits
-        return self._append_together(
-            {
-                place: (_columns(part, now_us) for part in split(messages, _size, limits))
-                for place, messages in groups.items()
-            },
-            word,
-        )
-
-    def _append_group(self, log: Log, messages: list[Incoming], word: Durability) -> int:
-        if len(messages) == 1:
-            value, (key, headers, timestamp, expires_at, dedup_id) = messages[0][:2]
-            return log.append(
-                value,
-                key=key,
-                headers=headers,
-                timestamp=timestamp,
-                expires_at=expires_at,
-                dedup_id=dedup_id,
-                durability=word,
-            )
-        now_us = self._clock.now_us()
-        parts = split(messages, _size, self._frame_limits)
-        return log.append_batches((_columns(part, now_us) for part in parts), durability=word)
-
-    def _delayed(self, message: Incoming, partition: int) -> Delayed:
-        key, headers, timestamp, expires_at, dedup_id = message.rest
-        assert message.due is not None
+    def _delayed(self, batch: Batch, index: int, partition: int) -> Delayed:
+        key, headers, timestamp, expires_at, dedup_id = batch.rest(index)
+        due = batch.item(batch.due, index)
+        assert due is not None
         return Delayed(
-            due=message.due,
+            due=due,
             partition=partition,
-            priority=LANES[message.lane],
-            value=message.value,
+            priority=LANES[batch.lane(index)],
+            value=batch.values[index],
             key=key,
             headers=headers,
             timestamp=self._clock.now_us() if timestamp is None else timestamp,
             expires_at=expires_at,
             dedup_id=dedup_id,
         )
-
-    def _partition_of(self, message: Incoming) -> int:
-        if message.partition is not None:
-            return message.partition
-        return self._router.partition_of(message.rest[0])
 
     def _lane_log(self, partition: int, priority: str) -> Log:
         return self.partitions[partition].log(lane_number(priority))
@@ -543,22 +557,17 @@ class Topic:
         )
 
 
-def _incoming(record: Record, lane: int, partition: int) -> Incoming:
-    rest = (record.key, record.headers, record.timestamp, record.expires_at, record.dedup_id)
-    return Incoming(record.value, rest, lane, partition, None)
-
-
-def _size(message: Incoming) -> int:
-    return message_bytes(message.value, message.rest[0], message.rest[1])
-
-
-def _columns(messages: list[Incoming], now_us: int) -> dict[str, list[object]]:
-    keys, headers, timestamps, expires_at, dedup_ids = zip(*(m.rest for m in messages), strict=True)
-    return {
-        "values": [message.value for message in messages],
-        "keys": list(keys),
-        "headers": list(headers),
-        "timestamp": [now_us if given is None else given for given in timestamps],
-        "expires_at": list(expires_at),
-        "dedup_ids": list(dedup_ids),
-    }
+def _batch_of(frame: Frame, lane: int, partition: int) -> Batch:
+    """The messages of a frame, which was checked as a whole."""
+    count = len(frame)
+    return Batch(
+        frame.values(),
+        list(frame.keys()),
+        list(frame.headers()),
+        list(frame.timestamps()),
+        list(frame.expires_at()),
+        list(frame.dedup_ids()),
+        [lane] * count,
+        [partition] * count,
+        bytes=frame.header.raw_bytes,
+    )

@@ -15,10 +15,8 @@ from quivermq.delivery import deadlines
 from quivermq.engine.waiting import wait_for
 from quivermq.group.bell import Waiter
 from quivermq.group.group import Group
-from quivermq.log import Log
 from quivermq.reentry import outside
 from quivermq.topic.records import pack
-from quivermq.topic.topic import Topic
 
 Look = Callable[[], list[quivermq.Delivery]]
 
@@ -304,34 +302,6 @@ def test_a_deletion_needs_no_room(store: Store) -> None:
     assert store.engine.topics() == []
     assert store.queue().put(b"y").offset == 0
     assert drain(store.queue()) == [b"y"]
-
-
-# The short way of a plain put.
-
-
-@pytest.mark.parametrize("change", [{"ttl_ms": 1000}, {"partitions": 2}])
-def test_a_plain_put_that_an_alteration_overtakes_does_not_keep_to_the_old_way(
-    store: Store, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
-) -> None:
-    queue = store.queue(durability="os")
-    only_log: Callable[[Topic], Log | None] = vars(Topic)["only_log"].fget
-
-    def overtaken(topic: Topic) -> Log | None:
-        log = only_log(topic)
-        monkeypatch.undo()
-        with outside():
-            store.engine.alter_topic("orders", **change)
-        return log
-
-    monkeypatch.setattr(Topic, "only_log", property(overtaken))
-    queue.put(b"before")
-    assert store.engine.topic("orders").settings != quivermq.TopicSettings(durability="os")
-    puts = [queue.put(b"behind") for _ in range(4)]
-    if "ttl_ms" in change:
-        store.clock.advance(2)
-        assert drain(queue) == [b"before"]
-    else:
-        assert {put.partition for put in puts} == {0, 1}
 
 
 # Growing.

@@ -11,6 +11,7 @@ from vectors import forged, int32s, padded
 
 from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge
 from quivermq.frame import (
+    HEADER_BYTES,
     Codec,
     Column,
     Flag,
@@ -18,10 +19,9 @@ from quivermq.frame import (
     Producer,
     encode,
     encode_control,
-    encode_value,
     first_messages,
+    lone_frame,
     part_of,
-    value_frame_bytes,
     with_expiry,
 )
 
@@ -370,14 +370,39 @@ class TestFirstMessages:
             first_messages(frame, 1)
 
 
-class TestOneValue:
+class TestLoneFrame:
     @pytest.mark.parametrize("length", [*range(17), 100, 4096, 70_000])
-    def test_its_bytes_are_those_of_a_frame_that_is_stamped(self, length: int) -> None:
+    def test_a_value_is_what_it_would_be_in_a_frame_that_is_stamped(self, length: int) -> None:
         value = bytes(place % 255 + 1 for place in range(length))
-        data = encode_value(value, 2**40, TIME)
+        frame = lone_frame(value)
+        data = frame.at(2**40, TIME)
         assert data == bytes(encode([value], timestamp=TIME).stamped(2**40, TIME))
-        assert len(data) == value_frame_bytes(value)
+        assert len(data) == HEADER_BYTES + len(frame.stored)
         assert Frame.parse(data).values() == [value]
+
+    @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD, Codec.LZ4])
+    @pytest.mark.parametrize("headers", [None, {}, {"n": b"v"}, {"n": b"v", "é": b"", "m" * 300: b"x" * 9}])
+    @pytest.mark.parametrize("key", [None, b"", b"key", bytes(16)])
+    def test_so_is_a_message_with_everything(
+        self, key: bytes | None, headers: dict[str, bytes] | None, codec: Codec
+    ) -> None:
+        for expires_at, dedup_id in ((None, None), (-7, "é"), (2**60, "")):
+            whole = encode(
+                [b"value" * 40],
+                timestamp=5,
+                keys=[key],
+                headers=[headers],
+                expires_at=[expires_at],
+                dedup_ids=[dedup_id],
+                codec=codec,
+            )
+            frame = lone_frame(b"value" * 40, (key, headers, 5, expires_at, dedup_id), codec)
+            assert frame.at(3, TIME) == bytes(whole.stamped(3, TIME))
+
+    def test_names_are_what_they_are_however_often_they_came_before(self) -> None:
+        for names in (("a", "bc"), ("ab", "c"), ("a", "bc")):
+            data = lone_frame(b"", (None, dict.fromkeys(names, b""), None, None, None)).at(0, TIME)
+            assert list(Frame.parse(data).headers()) == [dict.fromkeys(names, b"")]
 
 
 # Parts.

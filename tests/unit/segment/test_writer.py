@@ -10,7 +10,7 @@ from support.segments import NOON_US, Batch, ends, frames_from, joined, new_segm
 
 from quivermq.disk import Buffer, SystemDisk
 from quivermq.errors import DiskFull, FsyncFailed, StorageFailed
-from quivermq.frame import encode
+from quivermq.frame import encode, lone_frame
 from quivermq.segment import Segment, SegmentWriter, index_path, load_index, log_path
 from quivermq.segment.index import Index
 from quivermq.settings import StorageSettings
@@ -78,7 +78,7 @@ def test_a_value_is_appended_as_its_frame_would_be(disk: FaultyDisk) -> None:
     writer = new_segment(DIRECTORY, disk=disk, **EVERY)
     for value in values:
         before = disk.steps
-        writer.append_value(value, NOON_US)
+        writer.append_lone(lone_frame(value), NOON_US)
         assert [step.operation for step in disk.history[before:]] == ["append"]
     frames = frames_from(0, *([value] for value in values))
     assert disk.files()[LOG] == joined(frames)
@@ -137,11 +137,11 @@ def test_a_full_disk_leaves_nothing_of_the_write(disk: FaultyDisk, room_bytes: i
 @pytest.mark.parametrize("room_bytes", [0, 1, 79, 80, 95])
 def test_a_full_disk_leaves_nothing_of_a_value(disk: FaultyDisk, room_bytes: int) -> None:
     writer = new_segment(DIRECTORY, disk=disk, **EVERY)
-    writer.append_value(b"a", NOON_US)
+    writer.append_lone(lone_frame(b"a"), NOON_US)
     disk.fill_after(room_bytes)
     for _ in range(2):
         with pytest.raises(DiskFull):
-            writer.append_value(b"dddd", NOON_US)
+            writer.append_lone(lone_frame(b"dddd"), NOON_US)
         assert disk.files()[LOG] == DATA[: STARTS[1]]
         assert (writer.segment.end, writer.segment.end_offset) == (STARTS[1], 1)
     disk.fill_after(None)

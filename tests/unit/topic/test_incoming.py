@@ -1,5 +1,6 @@
 """Messages of producers, checked before anything is written."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -10,16 +11,17 @@ from quivermq.clock import SteadyClock
 from quivermq.errors import InvalidRequest, MessageTooLarge
 from quivermq.settings import StorageSettings
 from quivermq.topic.incoming import (
-    Incoming,
+    Batch,
     Message,
     check_limit,
-    check_message,
+    check_messages,
     check_number,
     check_partition,
     moment_us,
     seconds_us,
 )
 from quivermq.topic.settings import TopicSettings
+from quivermq.topic.splitting import FrameLimits
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -28,14 +30,77 @@ NAN, INFINITE = float("nan"), float("inf")
 
 def check(
     message: Message, clock: SteadyClock | None = None, *, message_bytes_max: int = 1000, **settings: Any
-) -> Incoming:
+) -> Batch:
+    return check_all([message], clock, message_bytes_max=message_bytes_max, **settings)
+
+
+def check_all(
+    messages: Sequence[bytes | Message],
+    clock: SteadyClock | None = None,
+    *,
+    message_bytes_max: int = 1000,
+    **settings: Any,
+) -> Batch:
     storage = StorageSettings(message_bytes_max=message_bytes_max)
     made = TopicSettings.make(settings, storage)
-    return check_message(message, made, storage, clock or SteadyClock(ManualClock(NOW)))
+    return check_messages(messages, made, storage, clock or SteadyClock(ManualClock(NOW)))
 
 
-def test_a_plain_message_needs_nothing() -> None:
-    assert check(Message(b"a")) == Incoming(b"a", (None, None, None, None, None), 1, None, None)
+def due(batch: Batch) -> int | None:
+    return batch.item(batch.due, 0)
+
+
+@pytest.mark.parametrize(
+    "given", [[Message(b"a"), Message(b"bc")], [b"a", Message(b"bc")], [b"a", b"bc"], (b"a", b"bc")]
+)
+def test_plain_messages_need_nothing(given: Sequence[bytes | Message]) -> None:
+    found = check_all(given)
+    assert found == Batch(found.values, bytes=3)
+    assert list(found.values) == [b"a", b"bc"]
+
+
+def test_no_messages_are_no_batch() -> None:
+    assert len(check_all([])) == len(check_all([], ttl_ms=1000)) == 0
+
+
+def test_a_column_that_one_message_has_is_there_for_all() -> None:
+    headers = {"h": b"1"}
+    found = check_all(
+        [b"a", Message(b"b", b"k"), Message(b"c", headers=headers, timestamp=NOW, priority="high")]
+    )
+    assert [found.rest(index) for index in range(3)] == [
+        (None, {}, None, None, None),
+        (b"k", {}, None, None, None),
+        (None, headers, NOW, None, None),
+    ]
+    assert ([found.lane(index) for index in range(3)], found.bytes) == ([1, 1, 0], 6)
+    part = found.chosen([2])
+    assert (part.rest(0), part.lane(0), part.bytes) == (found.rest(2), 0, 3)
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_what_the_caller_may_change_is_copied(kind: Any) -> None:
+    given = bytearray(b"a")
+    message = Message(kind(given), kind(given), {"h": kind(given)})
+    found = check_all([message, b"b"])
+    given[0] = 0
+    assert found.values == [b"a", b"b"]
+    assert found.rest(0)[:2] == (b"a", {"h": b"a"})
+
+
+def test_one_that_is_too_large_is_found_among_others() -> None:
+    check_all([bytes(990)] * 3 + [Message(bytes(500), bytes(400), {"é": bytes(98)})])
+    for wrong in (bytes(1001), Message(bytes(500), bytes(501)), Message(b"", headers={"é": bytes(999)})):
+        with pytest.raises(MessageTooLarge):
+            check_all([bytes(990), wrong, b"a"])
+
+
+def test_messages_are_cut_where_a_frame_ends() -> None:
+    batch = check_all([Message(bytes(100), b"k", {"h": b""})] * 10)
+    parts = list(batch.parts(FrameLimits(4, 10_000)))
+    assert [len(part) for part in parts] == [4, 4, 2]
+    assert list(batch.parts(FrameLimits(100, 10_000))) == [batch]
+    assert [len(part) for part in batch.parts(FrameLimits(100, 400))] == [2] * 5
 
 
 def test_everything_that_was_said_arrives() -> None:
@@ -44,27 +109,27 @@ def test_everything_that_was_said_arrives() -> None:
     )
     found = check(message, partitions=2)
     rest = (b"k", {"h": b"1"}, NOW - 1, NOW + 7 * SECOND, "é")
-    assert found == Incoming(b"a", rest, 2, 1, NOW + 2 * SECOND)
+    assert (found.rest(0), found.lane(0), found.partitions, due(found)) == (rest, 2, [1], NOW + 2 * SECOND)
 
 
 def test_no_headers_are_none() -> None:
-    assert check(Message(b"a", headers={})).rest[1] is None
+    assert check(Message(b"a", headers={})).headers is None
 
 
 def test_a_ttl_counts_from_when_the_message_can_first_be_delivered() -> None:
-    assert check(Message(b"a", ttl=0.5)).rest[3] == NOW + SECOND // 2
-    assert check(Message(b"a", ttl=5, delay=10)).rest[3] == NOW + 15 * SECOND
-    assert check(Message(b"a", delay=10), ttl_ms=3000).rest[3] == NOW + 13 * SECOND
-    assert check(Message(b"a", ttl=5), ttl_ms=3000).rest[3] == NOW + 5 * SECOND
+    assert check(Message(b"a", ttl=0.5)).rest(0)[3] == NOW + SECOND // 2
+    assert check(Message(b"a", ttl=5, delay=10)).rest(0)[3] == NOW + 15 * SECOND
+    assert check(Message(b"a", delay=10), ttl_ms=3000).rest(0)[3] == NOW + 13 * SECOND
+    assert check(Message(b"a", ttl=5), ttl_ms=3000).rest(0)[3] == NOW + 5 * SECOND
 
 
 def test_a_delay_of_nothing_is_none() -> None:
-    assert check(Message(b"a", delay=0)).due is None
-    assert check(Message(b"a", delay=0.0)).due is None
+    assert due(check(Message(b"a", delay=0))) is None
+    assert due(check(Message(b"a", delay=0.0))) is None
 
 
 @pytest.mark.parametrize(
-    ("deliver_at", "due"),
+    ("deliver_at", "expected"),
     [
         (NOW + 5, NOW + 5),
         (NOW / SECOND + 2.5, NOW + 2_500_000),
@@ -75,8 +140,8 @@ def test_a_delay_of_nothing_is_none() -> None:
         (1.0, None),
     ],
 )
-def test_a_moment_of_delivery(deliver_at: int | float | datetime, due: int | None) -> None:
-    assert check(Message(b"a", deliver_at=deliver_at)).due == due
+def test_a_moment_of_delivery(deliver_at: int | float | datetime, expected: int | None) -> None:
+    assert due(check(Message(b"a", deliver_at=deliver_at))) == expected
 
 
 def test_a_moment_of_delivery_is_what_the_clock_on_the_wall_says() -> None:
@@ -85,7 +150,7 @@ def test_a_moment_of_delivery_is_what_the_clock_on_the_wall_says() -> None:
     wall.jump(3600)
     # In ten seconds, by the clock that everybody sees.
     found = check(Message(b"a", deliver_at=wall.now_us() + 10 * SECOND), clock)
-    assert found.due == NOW + 10 * SECOND
+    assert due(found) == NOW + 10 * SECOND
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,12 @@ def test_messages_of_a_key_are_in_one_partition_and_those_without_take_turns(par
         puts = [topic.put(Message(b"a", key)) for _ in range(3)]
         assert {put.partition for put in puts} == {murmur3(key) % 3}
     assert sorted(topic.put(Message(b"a", timestamp=1)).partition for _ in range(6)) == [0, 0, 1, 1, 2, 2]
-    assert sorted(topic.append_plain(b"a", None)[0] for _ in range(6)) == [0, 0, 1, 1, 2, 2]
+    assert sorted(topic.append_one(b"a")[0] for _ in range(6)) == [0, 0, 1, 1, 2, 2]
 
 
 def test_plain_values_are_spread_over_the_partitions_and_each_is_where_its_put_says(parts: Parts) -> None:
     topic = parts.topic(partitions=3)
-    topic.append_plain(b"before", None)
+    topic.append_one(b"before")
     given = [b"%d" % number for number in range(8)]
     puts = topic.put_many(list(given))
     found = [values(topic, put.partition)[put.offset or 0] for put in puts]
@@ -133,7 +133,7 @@ def test_a_durability_that_promises_nothing_is_refused(parts: Parts) -> None:
     with pytest.raises(InvalidRequest, match="durability"):
         topic.put_many([b"a"], wrong)
     with pytest.raises(InvalidRequest, match="durability"):
-        topic.append_plain(b"a", wrong)
+        topic.append_one(b"a", durability=wrong)
     with pytest.raises(InvalidRequest, match="durability"):
         topic.put_frame(frame, durability=wrong)
     assert values(topic) == []
@@ -168,7 +168,7 @@ def test_what_is_put_at_os_survives_a_kill_and_waits_for_no_sync(parts: Parts, h
 
 def put_one(topic: Topic, how: str, word: Any = None, number: int = 0) -> None:
     if how == "plain":
-        topic.append_plain(b"a", word)
+        topic.append_one(b"a", durability=word)
     elif how == "values":
         topic.put_many([b"a"], word)
     elif how == "message":
@@ -187,7 +187,7 @@ def put_one(topic: Topic, how: str, word: Any = None, number: int = 0) -> None:
 
 def test_the_topics_ttl_is_that_of_messages_without_one(parts: Parts) -> None:
     topic = parts.topic(ttl_ms=2000)
-    topic.append_plain(b"a", None)
+    topic.append_one(b"a")
     topic.put_many([b"b", b"c"])
     topic.put(Message(b"d", ttl=9))
     assert [(r.expires_at or 0) - START_US for r in records(topic)] == [2_000_000] * 3 + [9_000_000]
@@ -337,7 +337,7 @@ def test_a_frame_of_a_producer_says_its_partition(parts: Parts) -> None:
 
 def test_a_repeated_frame_is_answered_with_its_first_offset(parts: Parts) -> None:
     topic = parts.topic()
-    topic.append_plain(b"before", None)
+    topic.append_one(b"before")
     sent = [frame(b"a", b"b", producer=Producer(7, 0, 0)), frame(b"c", producer=Producer(7, 0, 2))]
     assert [topic.put_frame(f, partition=0) for f in sent] == [
         Put("orders", 0, "normal", 1),
@@ -395,7 +395,7 @@ def test_other_settings_hold_from_now_on(parts: Parts) -> None:
     assert values(topic) == [b"a", bytes(20), b"a", b"a", b"a"]
     topic.partitions[0].log(1).retain(finished=2)
     assert topic.partitions[0].log(1).start == 2
-    assert {topic.append_plain(b"a", None)[0] for _ in range(3)} == {0, 1, 2}
+    assert {topic.append_one(b"a")[0] for _ in range(3)} == {0, 1, 2}
 
 
 def test_other_settings_hold_in_new_partitions(parts: Parts) -> None:
@@ -419,3 +419,24 @@ def test_dead_letters_may_be_larger_than_the_messages_that_they_were(parts: Part
     log.append(bytes(1000), headers={"quiver-dlq-error": bytes(20_000)})
     with pytest.raises(MessageTooLarge):
         topic.put(Message(bytes(1001)))
+
+
+@pytest.mark.parametrize("window_ms", [0, 60_000])
+def test_a_frame_of_messages_with_ids_keeps_all_that_they_have(parts: Parts, window_ms: int) -> None:
+    topic = parts.topic(dedup_window_ms=window_ms)
+    sent = encode(
+        [b"a", b"b", b"c"],
+        timestamp=[5, 6, 7],
+        keys=[b"k", None, b"l"],
+        headers=[{"h": b"1"}, None, {"é": b"2", "i": b""}],
+        expires_at=[None, START_US * 2, None],
+        dedup_ids=["x", None, "y"],
+    )
+    topic.put_frame(sent)
+    assert [record[1:] for record in records(topic)] == [record[1:] for record in sent.records()]
+    # Of those that are new, when some are not.
+    again = encode([b"a", b"d"], timestamp=9, headers=[{"h": b"1"}, {"j": b"3"}], dedup_ids=["x", "z"])
+    topic.put_frame(again)
+    assert [(r.value, dict(r.headers)) for r in records(topic)][3:] == (
+        [(b"d", {"j": b"3"})] if window_ms else [(b"a", {"h": b"1"}), (b"d", {"j": b"3"})]
+    )

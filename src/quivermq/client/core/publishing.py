@@ -151,7 +151,7 @@ def _raw_call(path: str, message: Message, durability: Durability | None) -> Cal
     ]
     query = {name: str(value) for name, value in (*moments, *periods, *plain) if value is not None}
     is_repeatable = message.dedup_id is not None
-    return Call("POST", path, query, incoming.value, OCTETS, is_repeatable=is_repeatable)
+    return Call("POST", path, query, incoming.values[0], OCTETS, is_repeatable=is_repeatable)
 
 
 def _fits(values: list[bytes | Message]) -> bool:

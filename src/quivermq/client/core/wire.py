@@ -22,7 +22,7 @@ from quivermq.log.verify import Finding, Report
 from quivermq.settings import StorageSettings
 from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.delay import Scheduled
-from quivermq.topic.incoming import Incoming, Message, Period, check_message, moment_us
+from quivermq.topic.incoming import Batch, Message, Period, check_messages, moment_us
 from quivermq.topic.put import FirstFrame, ProducerState, Put
 from quivermq.topic.settings import PARTITIONS_MAX, TopicSettings
 
@@ -68,16 +68,16 @@ def adopted_id_json(adopted: AdoptedId) -> dict[str, Any]:
     return {name: value for name, value in asdict(adopted).items() if value is not None}
 
 
-def checked(message: Message) -> Incoming:
+def checked(message: Message) -> Batch:
     """Raise InvalidRequest for a message that could not be put anywhere."""
-    return check_message(message, _ANY_TOPIC, _WIDEST, _CLOCK)
+    return check_messages([message], _ANY_TOPIC, _WIDEST, _CLOCK)
 
 
 def message_json(message: Message) -> dict[str, Any]:
     """A message to put. Raises InvalidRequest."""
     incoming = checked(message)
-    key, headers, timestamp, _, dedup_id = incoming.rest
-    document: dict[str, Any] = {"value_base64": _base64(incoming.value)}
+    key, headers, timestamp, _, dedup_id = incoming.rest(0)
+    document: dict[str, Any] = {"value_base64": _base64(incoming.values[0])}
     if key is not None:
         document["key_base64"] = _base64(key)
     if headers:

@@ -19,7 +19,7 @@ from quivermq.client.producing.options import ProducerOptions
 from quivermq.engine import TopicInfo
 from quivermq.errors import Closing, Conflict, InvalidRequest, MessageTooLarge, Overloaded, QuiverError
 from quivermq.frame import compression_of
-from quivermq.log.entries import checked_entry
+from quivermq.log.entries import NOTHING, checked_entry
 from quivermq.settings import StorageSettings
 from quivermq.topic.incoming import message_bytes
 from quivermq.topic.names import check_topic_name
@@ -115,9 +115,8 @@ class Sending:
         """A message that is more than a value. Raises InvalidRequest and MessageTooLarge."""
         lane_number(priority)
         entry, rest = checked_entry(value, key, headers or None, None, None, None, self._limits)
-        assert rest is not None
-        size = message_bytes(entry, rest[0], rest[1]) + OVERHEAD_BYTES
-        return Rich(entry, rest[0], rest[1], priority, size)
+        key, headers = NOTHING[:2] if rest is None else rest[:2]
+        return Rich(entry, key, headers, priority, message_bytes(entry, key, headers) + OVERHEAD_BYTES)
 
     def add_rich(self, message: "Rich", partition: int | None) -> tuple[Batch, int, bool]:
         """As `add_plain`. Raises InvalidRequest for a partition that there is not."""

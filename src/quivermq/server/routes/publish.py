@@ -85,9 +85,9 @@ def _publish_one(
     # Before it joins others, which must not suffer for what is wrong with it.
     if hosted is None:
         broker.engine.queue(topic)
-        broker.engine.draft(topic).check([message])
+        broker.engine.draft(topic).checked([message])
     elif type(message) is not bytes or len(message) > hosted.settings.message_bytes_max:
-        hosted.topic.check([message])
+        hosted.topic.checked([message])
     return broker.part(Publishing).publish(topic, message, durability)
 
 
