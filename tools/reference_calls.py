@@ -7,8 +7,8 @@ from typing import Any
 
 from reference_tables import table
 
+from quivermq.server.access import MEANINGS, PERMISSIONS, SCOPES, calls_of
 from quivermq.server.openapi import openapi_document
-from quivermq.server.permissions import MEANINGS, PERMISSIONS, SCOPES, calls_of
 from quivermq.server.routes import all_routes
 
 _METHODS = ("get", "post", "put", "patch", "delete")

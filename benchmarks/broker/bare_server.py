@@ -10,10 +10,10 @@ import sys
 import uvloop
 
 import quivermq
+from quivermq.server.access import Permission
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response
-from quivermq.server.permissions import Permission
 from quivermq.server.routing import Route
 from quivermq.server.run import Server
 from quivermq.settings import ServerSettings

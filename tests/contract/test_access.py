@@ -16,8 +16,8 @@ from support.threads import wait_until
 import quivermq
 from quivermq import aio
 from quivermq.errors import Denied, Unauthenticated, Unreachable
+from quivermq.server.access import SCOPES
 from quivermq.server.keys import create_key
-from quivermq.server.permissions import SCOPES
 from quivermq.server.tls import tls_context
 
 Connect = Callable[..., Any]

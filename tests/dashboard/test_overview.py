@@ -13,7 +13,7 @@ from quivermq.clock import SystemClock
 from quivermq.engine import open_engine
 from quivermq.errors import FsyncFailed
 from quivermq.server import events, history
-from quivermq.server.recorder import Recorder
+from quivermq.server.history import Recorder
 
 
 def tile(page: Page, label: str) -> Locator:

@@ -62,7 +62,7 @@ def command(
     `--json`, where it listens is told as a line of JSON once it does.
     """
     check_parts()
-    from quivermq.server.logs import configure_logging
+    from quivermq.server.process import configure_logging
     from quivermq.server.run import serve
 
     flags = {

@@ -56,6 +56,17 @@ class Watch:
                 group.bell.ring()
 
 
+def wake_due(hosted: Hosted, group: Group, now_us: int) -> int | None:
+    """Let what is due become ready, and wake as many as there is something for.
+
+    Returns when more becomes ready by time alone, if somebody still waits for that.
+    """
+    hosted.release(now_us)
+    group.expire(now_us)
+    group.bell.ring(group.ready(now_us))
+    return group.next_event() if group.bell.waiting else None
+
+
 def wait_for(
     take: Callable[[], list[T]], timeout: float | None, engine: "Engine", groups: Groups
 ) -> list[T]:

@@ -3,14 +3,50 @@
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
+from typing import Any
 
-from quivermq.errors import NotFound, QuiverError, Unauthenticated, Unavailable
+from quivermq.errors import NotFound, QuiverError
+from quivermq.metrics import Counter, Histogram, Metrics
 from quivermq.server.broker import Broker
-from quivermq.server.hiding import Hiding
-from quivermq.server.http import Later, Request, Response, json_response
-from quivermq.server.meter import RequestMeter
+from quivermq.server.http import Later, Request, Response, answered, error_response, json_response
 from quivermq.server.routing import Answer, Route, Router
+
+# What a request is counted as when nobody knows its path: a label must not be what a stranger sent.
+_UNKNOWN = "other"
+
+
+class RequestMeter:
+    """Counts requests by method, path as the table of routes has it, and status."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        # By route and status: asked for once, because this is done for every request.
+        self._known: dict[tuple[int, int], tuple[Counter, Histogram]] = {}
+
+    def count(self, route: Route | None, status: int, seconds: float) -> None:
+        """A request was answered."""
+        found = self._known.get((id(route), status)) or self._meet(route, status)
+        found[0].add(1)
+        found[1].observe(seconds)
+
+    def _meet(self, route: Route | None, status: int) -> tuple[Counter, Histogram]:
+        method, path = (_UNKNOWN, _UNKNOWN) if route is None else (route.method, route.path)
+        requests = self._metrics.counter(
+            "quiver_http_requests_total",
+            "Requests that were answered.",
+            method=method,
+            route=path,
+            status=str(status),
+        )
+        duration = self._metrics.histogram(
+            "quiver_http_request_seconds",
+            "How long requests took, waiting included that the client asked for.",
+            method=method,
+            route=path,
+        )
+        self._known[id(route), status] = (requests, duration)
+        return requests, duration
+
 
 logger = logging.getLogger(__name__)
 
@@ -86,13 +122,13 @@ class App:
         """Have topics opened in a thread: a handler finds them open, and nobody waits for the disk here."""
         await self.broker.run(self.broker.open_topic, topic)
         answer = route.call(self.broker, request)
-        return answer if isinstance(answer, Response) else await answer
+        return answer if isinstance(answer, Response) else answered(await answer)
 
     async def _settled(
-        self, answer: Awaitable[Response], request: Request, route: Route | None, start: float
+        self, answer: Awaitable[Any], request: Request, route: Route | None, start: float
     ) -> Response:
         try:
-            response = await answer
+            response = answered(await answer)
         except QuiverError as error:
             self.broker.note(error)
             response = error_response(error, self.broker.hiding)
@@ -121,26 +157,3 @@ def _unforeseen(request: Request) -> Response:
     # The client is told nothing of it but the id by which the log can be searched.
     logger.exception("%s %s failed", request.method, request.path, extra={"request_id": request.id})
     return error_response(QuiverError("the broker failed: its log has the details of this request id"))
-
-
-def error_response(error: QuiverError, hiding: Hiding | None = None) -> Response:
-    """An error in JSON, with the fields it was raised with. One that may name files needs `hiding`."""
-    message = str(error) if hiding is None else hiding.message(error)
-    told = {"code": error.code, "message": message, "retryable": error.retryable}
-    fields = {name: _plain(value, hiding) for name, value in vars(error).items() if name[:1] != "_"}
-    response = json_response({"error": {**fields, **told}}, error.http_status)
-    if isinstance(error, Unavailable):
-        response.headers = {"Retry-After": "1"}
-    elif isinstance(error, Unauthenticated):
-        response.headers = {"WWW-Authenticate": "Bearer"}
-    return response
-
-
-def _plain(value: object, hiding: Hiding | None) -> object:
-    if value is None or isinstance(value, int | float):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item, hiding) for item in value]
-    if isinstance(value, Path) and hiding is not None:
-        return hiding.path(value)
-    return str(value) if hiding is None else hiding.text(str(value))

@@ -10,10 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 from quivermq.engine import Engine
 from quivermq.errors import DiskFull, FsyncFailed, InvalidSettings, QuiverError, StorageFailed
 from quivermq.server.access import ApiKey
-from quivermq.server.hiding import Hiding
-from quivermq.server.http import Request
-from quivermq.server.making import Making, Portion
-from quivermq.server.memory import Memory
+from quivermq.server.http import Hiding, Request
+from quivermq.server.memory import Making, Memory, Portion
 from quivermq.settings import Durability, ServerSettings
 from quivermq.topic.names import Pattern, is_pattern
 
@@ -110,7 +108,7 @@ class Broker:
         """
         try:
             hosted = self.engine.find(topic)
-        except StorageFailed:
+        except QuiverError:
             return True
         return hosted is None or (durability or hosted.settings.durability) == "fsync"
 

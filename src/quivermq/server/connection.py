@@ -16,12 +16,20 @@ from typing import cast
 
 from quivermq.errors import Unavailable
 from quivermq.server.access import ApiKey
-from quivermq.server.app import error_response
 from quivermq.server.edge import Edge, access_log
-from quivermq.server.heads import CLOSE, CONTINUE, has_body, head
-from quivermq.server.http import Later, Request, Response
-from quivermq.server.reading import UNASKED_BYTES, Reader, problem
-from quivermq.server.stream import LiveStream
+from quivermq.server.http import (
+    CLOSE,
+    CONTINUE,
+    Later,
+    LiveStream,
+    Request,
+    Response,
+    error_response,
+    has_body,
+    head,
+    problem,
+)
+from quivermq.server.reading import UNASKED_BYTES, Reader
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from typing import Protocol
 
 from quivermq.clock import Clock
 from quivermq.server.access import ApiKey
-from quivermq.server.heads import date_line
-from quivermq.server.http import Request, Response
+from quivermq.server.http import Request, Response, date_line
 from quivermq.server.memory import HANDSHAKE_BYTES, Memory
 from quivermq.server.routing import Answer
 from quivermq.settings import ServerSettings

@@ -1,7 +1,7 @@
 """Everything that the broker can count, at one moment, as JSON has it: what `/v1/stats` and events tell."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Hashable
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ from quivermq.engine.stats import QueueStats, TopicStats
 from quivermq.engine.survey import Survey
 from quivermq.engine.turns import in_turns
 from quivermq.errors import DiskFull
+from quivermq.metrics import Sample
 from quivermq.server.broker import Broker
 
 T = TypeVar("T")
@@ -180,3 +181,137 @@ class Answers:
         finally:
             if self._running[asked] is task:
                 del self._running[asked]
+
+
+# Moves with every look while nothing happens; `oldest_unacked_at` says the same and stays.
+_ALWAYS_NEW = "oldest_unacked_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One look, and how it differs from the one before. Never changed, so any thread may ask it."""
+
+    number: int
+    survey: Survey
+    topics: dict[str, dict[str, Any]]
+    changed: dict[str, dict[str, Any]]
+    """By topic: what is new."""
+    has_removed: bool
+    """Whether a topic is gone. Who knew of it is not known here, so everybody is told everything anew."""
+    is_trouble_new: bool
+
+    def names(self, wanted: Wanted) -> frozenset[str]:
+        """The topics that somebody hears of in this version."""
+        return frozenset(filter(wanted, self.topics))
+
+    def full(self, names: frozenset[str]) -> dict[str, Any]:
+        """Everything."""
+        topics = {name: topic for name, topic in self.topics.items() if name in names}
+        return {
+            "version": self.number,
+            "time": self.survey.time_us,
+            "topics": topics,
+            **self._rest(names),
+        }
+
+    def changes(self, names: frozenset[str]) -> dict[str, Any]:
+        """What is different from the version before."""
+        rest = self._rest(names)
+        if not self.is_trouble_new:
+            del rest["problems"], rest["alerts"]
+        return {
+            "version": self.number,
+            "since": self.number - 1,
+            "time": self.survey.time_us,
+            "topics": {name: change for name, change in self.changed.items() if name in names},
+            **rest,
+        }
+
+    def _rest(self, names: frozenset[str]) -> dict[str, Any]:
+        topics = [topic for name, topic in self.survey.stats.topics.items() if name in names]
+        return rest_told(self.survey, names.__contains__, topics)
+
+
+def next_version(before: Version | None, survey: Survey) -> Version:
+    """The version that a look makes."""
+    topics = {
+        name: topic_told(topic, survey.activity.get(name))
+        for name, topic in in_turns(survey.stats.topics.items())
+    }
+    if before is None:
+        return Version(1, survey, topics, {}, has_removed=True, is_trouble_new=True)
+    changed: dict[str, dict[str, Any]] = {}
+    for name, topic in in_turns(topics.items()):
+        if difference := _topic_difference(before.topics.get(name), topic):
+            changed[name] = difference
+    was, now = before.survey, survey
+    is_trouble_new = (was.problems, was.stats.alerts) != (now.problems, now.stats.alerts)
+    has_removed = not before.topics.keys() <= topics.keys()
+    return Version(before.number + 1, survey, topics, changed, has_removed, is_trouble_new)
+
+
+def _topic_difference(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    if before is None:
+        return now
+    changed = _difference(before, now, "groups")
+    if groups := _groups_difference(before["groups"], now["groups"]):
+        changed["groups"] = groups
+    return changed
+
+
+def _groups_difference(
+    before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any] | None]:
+    groups: dict[str, dict[str, Any] | None] = {name: None for name in before if name not in now}
+    for name, group in now.items():
+        known = before.get(name)
+        if difference := group if known is None else _difference(known, group, _ALWAYS_NEW):
+            groups[name] = difference
+    return groups
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any], left_out: str) -> dict[str, Any]:
+    return {name: value for name, value in now.items() if before[name] != value and name != left_out}
+
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+_LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+
+def exposition(samples: Iterable[Sample]) -> bytes:
+    """All samples as text. Those of one name have to follow each other, as `Metrics.collect` has them."""
+    return "".join(f"{line}\n" for line in _lines(samples)).encode()
+
+
+def _lines(samples: Iterable[Sample]) -> Iterator[str]:
+    name = None
+    for sample in samples:
+        if sample["name"] != name:
+            name = sample["name"]
+            yield f"# HELP {name} {sample['help'].translate(_HELP_ESCAPES)}"
+            yield f"# TYPE {name} {sample['kind']}"
+        if sample["kind"] == "histogram":
+            yield from _histogram_lines(sample)
+        else:
+            yield f"{name}{_labels(sample['labels'])} {sample['value']!r}"
+
+
+def _histogram_lines(sample: Sample) -> Iterator[str]:
+    name, pairs = sample["name"], _pairs(sample["labels"])
+    # Each has dozens of lines, of which only the bound differs.
+    before = f"{name}_bucket{{{pairs}{',' if pairs else ''}le="
+    for bound, count in sample["buckets"]:
+        yield f'{before}"{bound}"}} {count}'
+    labels = _labels(sample["labels"])
+    yield f"{name}_sum{labels} {sample['sum']!r}"
+    yield f"{name}_count{labels} {sample['count']}"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return f"{{{_pairs(labels)}}}" if labels else ""
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels.items())

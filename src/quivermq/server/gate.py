@@ -1,15 +1,100 @@
 """Who may make a call: a key where keys are asked for, its scope, its topics, and not too often."""
 
+import math
 from collections.abc import Callable
+from ipaddress import ip_address
 
 from quivermq.errors import Denied, RateLimited, Unauthenticated
 from quivermq.server.access import ApiKey, check_topics
-from quivermq.server.browsers import check_page
 from quivermq.server.http import Request
 from quivermq.server.keys import KeyStore
-from quivermq.server.rate import RateLimit
 from quivermq.server.routing import Route
 from quivermq.topic.names import usual_origin
+
+_LOCAL = "localhost"
+# Of the same site is also what another port of this machine serves.
+_OTHERS = ("cross-site", "same-site")
+
+
+def check_page(request: Request, own_name: str) -> None:
+    """Raise Denied for what the page of another site sends. `own_name` is what the broker listens on."""
+    headers = request.headers
+    host = headers.get("host", "").lower()
+    if host and not _is_own(_name_of(host), own_name.lower()):
+        # A page may give the name of its site the address of this machine, and be of the same origin then.
+        raise Denied(
+            f"without keys the broker answers to localhost and to addresses, not to {host[:80]!r}:"
+            " use one of these, or make a key with `quiver key create`"
+        )
+    if headers.get("sec-fetch-site") in _OTHERS and headers.get("sec-fetch-mode") != "navigate":
+        # An image or a script of another page comes without its origin, and could make the broker work.
+        # Who follows a link may: that changes nothing, and a form has an origin.
+        raise Denied(
+            "a page of another site asked for this, and without keys anybody's page could:"
+            " make a key with `quiver key create`"
+        )
+    origin = headers.get("origin")
+    if origin is not None and origin.lower().partition("://")[2] != host:
+        raise Denied(
+            f"a page of {origin[:80]!r} sent this, and without keys anybody's page could:"
+            " make a key with `quiver key create`"
+        )
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, without the port and the brackets of an IPv6 address."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].removesuffix(".")
+
+
+def _is_own(name: str, own_name: str) -> bool:
+    return name in (_LOCAL, own_name) or name.endswith(f".{_LOCAL}") or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+# A bucket that is not in the table is full, so leaving one out only ever forgives.
+_BUCKETS_MAX = 10_000
+
+
+class RateLimit:
+    """A bucket of tokens for each client: a request takes one, and every second brings `per_second`.
+
+    A bucket holds one second's worth, so a client that was quiet may send that many at once.
+    """
+
+    def __init__(
+        self, per_second: int, now: Callable[[], float], *, buckets_max: int = _BUCKETS_MAX
+    ) -> None:
+        self._per_second = per_second
+        self._now = now
+        self._buckets_max = buckets_max
+        # By client: when its bucket would have been empty, had it run since then. Ordered by last use.
+        self._empty_at: dict[str, float] = {}
+
+    def take(self, client: str) -> bool:
+        """Whether the client may make one more request now."""
+        now = self._now()
+        empty_at = max(self._empty_at.pop(client, -math.inf), now - 1.0)
+        is_allowed = (now - empty_at) * self._per_second >= 1.0 - 1e-9
+        if is_allowed:
+            empty_at += 1.0 / self._per_second
+        if len(self._empty_at) >= self._buckets_max:
+            # The one that was used least recently, and so the fullest.
+            del self._empty_at[next(iter(self._empty_at))]
+        self._empty_at[client] = empty_at
+        return is_allowed
+
+    def __len__(self) -> int:
+        return len(self._empty_at)
+
 
 _BEARER = "bearer "
 

@@ -4,6 +4,7 @@ A page that was just opened draws from this. It is bounded: rings of numbers, fo
 as have moved last; what does not move needs none, because all of its points are the same as now.
 """
 
+import asyncio
 import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +15,10 @@ from quivermq.engine.activity import GroupActivity, TopicActivity
 from quivermq.engine.stats import QueueStats
 from quivermq.engine.survey import Survey
 from quivermq.engine.turns import in_turns
+from quivermq.errors import QuiverError
 from quivermq.metrics import Histogram, Metrics, percentile_between
-from quivermq.server.figures import Wanted
+from quivermq.server.broker import Broker
+from quivermq.server.figures import Wanted, look
 
 INTERVAL_S = 5.0
 POINTS = 720
@@ -283,3 +286,61 @@ def _sum(values: Iterable[float]) -> float:
 
 def _json(value: float) -> float | None:
     return None if isnan(value) else round(value, 3)
+
+
+# A look never takes more than this share of the time, however many topics there are.
+_SHARE_MAX = 0.02
+
+
+class Recorder:
+    """The history of a broker. Belongs to the event loop's thread, but for `see`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.history = History()
+        self._broker = broker
+        self._timer: asyncio.TimerHandle | None = None
+        self._recording: asyncio.Future[None] | None = None
+        self._seen_at = float("-inf")
+        broker.on_drain.append(self.stop)
+
+    def start(self) -> None:
+        """Look from now on, until the broker drains."""
+        self._plan(0)
+
+    def stop(self) -> None:
+        """Look no more. Calling twice is allowed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def see(self, survey: Survey) -> None:
+        """Take a look that somebody else had anyway. From any thread."""
+        if self.history.see(survey, self._broker.engine.metrics):
+            self._seen_at = self._broker.engine.clock.monotonic()
+
+    def _look(self) -> None:
+        """In a thread."""
+        self.see(look(self._broker))
+
+    def _plan(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._tick)
+
+    def _tick(self) -> None:
+        left_s = INTERVAL_S - (self._broker.engine.clock.monotonic() - self._seen_at)
+        if left_s > 0:
+            self._plan(left_s)
+        elif not self._broker.is_draining:
+            self._recording = asyncio.ensure_future(self._record())
+
+    async def _record(self) -> None:
+        begun = self._broker.engine.clock.monotonic()
+        try:
+            await self._broker.figure(self._look)
+        except QuiverError:
+            # The queue cannot tell now: then there is a gap.
+            self._seen_at = begun
+        finally:
+            self._recording = None
+        took_s = self._broker.engine.clock.monotonic() - begun
+        if not self._broker.is_draining:
+            self._plan(max(INTERVAL_S, took_s / _SHARE_MAX))

@@ -20,8 +20,7 @@ from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk, read_file, replace_file
 from quivermq.errors import Conflict, DirectoryLocked, InvalidRequest, NotFound, QuiverError, StorageFailed
 from quivermq.sealed import open_seal, sealed
-from quivermq.server.access import ALL_TOPICS, ApiKey
-from quivermq.server.permissions import SCOPES, KeyScope
+from quivermq.server.access import ALL_TOPICS, SCOPES, ApiKey, KeyScope
 from quivermq.topic.names import Pattern
 
 logger = logging.getLogger(__name__)

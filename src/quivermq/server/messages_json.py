@@ -8,7 +8,7 @@ In, a `MessageIn` is what msgspec decodes; base64 is decoded with it. Out, a `Me
 encodes: bytes that are UTF-8 go as text, others as base64, which msgspec makes of bytes by itself.
 """
 
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -17,7 +17,7 @@ from quivermq.delivery.delivery import Delivery
 from quivermq.engine.looking import StoredMessage
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Record
-from quivermq.server.schema_words import at_most_one, exactly_one
+from quivermq.server.shapes import at_most_one, exactly_one
 from quivermq.topic.incoming import Message
 
 Priority = Literal["high", "normal", "low"]
@@ -46,7 +46,17 @@ class Base64(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     base64: bytes
 
 
-class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
+class ContentIn(msgspec.Struct, forbid_unknown_fields=True):
+    """What is in a message that somebody sends. What is null is not given."""
+
+    value: str | UnsetType = UNSET
+    value_base64: bytes | UnsetType = UNSET
+    key: str | UnsetType | None = UNSET
+    key_base64: bytes | UnsetType | None = UNSET
+    headers: dict[str, str | Base64] | None = None
+
+
+class MessageIn(ContentIn, forbid_unknown_fields=True):
     """A message to be put. It has a `value` or a `value_base64`."""
 
     schema_extra: ClassVar[dict[str, Any]] = {
@@ -55,11 +65,6 @@ class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
         "examples": [{"value": "hello", "key": "k1", "headers": {"a": "1"}, "priority": "high"}],
     }
 
-    value: str | UnsetType = UNSET
-    value_base64: bytes | UnsetType = UNSET
-    key: str | UnsetType | None = UNSET
-    key_base64: bytes | UnsetType | None = UNSET
-    headers: dict[str, str | Base64] | None = None
     priority: Priority = "normal"
     ttl_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] | None = None
     delay_ms: Milliseconds | None = None
@@ -96,17 +101,7 @@ class MessageOut(Content, kw_only=True):
     receipt: str | UnsetType = UNSET
 
 
-class GivenContent(Protocol):
-    """What is in a message that somebody sends."""
-
-    value: str | UnsetType
-    value_base64: bytes | UnsetType
-    key: str | UnsetType | None
-    key_base64: bytes | UnsetType | None
-    headers: dict[str, str | Base64] | None
-
-
-def content_from(given: GivenContent) -> tuple[bytes, bytes | None, dict[str, bytes] | None]:
+def content_from(given: ContentIn) -> tuple[bytes, bytes | None, dict[str, bytes] | None]:
     """Value, key and headers as the engine takes them. Raises InvalidRequest."""
     value = _bytes_of("value", given.value, given.value_base64)
     if value is None:

@@ -9,13 +9,15 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from quivermq.engine import Queue
 from quivermq.engine.hosted import Hosted
-from quivermq.engine.waiting import Watch
+from quivermq.engine.waiting import Watch, wake_due
 from quivermq.errors import QuiverError, Unauthenticated
+from quivermq.group.bell import Bell, Waiter, leave
 from quivermq.group.group import Group
 from quivermq.server.access import ApiKey
 from quivermq.server.broker import Broker
@@ -96,6 +98,17 @@ class Polls:
         else:
             self._loop.call_soon_threadsafe(_set, ring)
 
+    @contextmanager
+    def waiting_at(self, bell: Bell) -> Iterator[Ring]:
+        """Wait at a bell: what this gives is done once the bell has rung."""
+        ring: Ring = self._loop.create_future()
+        waiter = Waiter(lambda: self.wake(ring))
+        bell.wait(waiter)
+        try:
+            yield ring
+        finally:
+            leave(waiter, [bell])
+
     # Ends.
 
     async def rung(self, ring: Ring, end: float, key: ApiKey | None = None) -> None:
@@ -152,11 +165,13 @@ class Polls:
 
     def _expect(self, watch: Watch) -> None:
         wait = watch.until_next_event()
-        if wait is None:
-            return
+        if wait is not None:
+            self._expect_after(watch.groups, wait)
+
+    def _expect_after(self, groups: list[tuple[Hosted, Group]], wait: float) -> None:
         when = self._loop.time() + wait
-        for place in watch.groups:
-            self._events[place] = min(when, self._events.get(place, when))
+        for each in groups:
+            self._events[each] = min(when, self._events.get(each, when))
         self._plan_look()
 
     def _plan_look(self) -> None:
@@ -183,26 +198,17 @@ class Polls:
     def _release(self, places: list[tuple[Hosted, Group]]) -> None:
         """In a thread: let what is due become ready, and wake as many as there is something for."""
         for hosted, group in places:
+            now_us = self._broker.engine.clock.now_us()
             try:
-                self._release_one(hosted, group)
+                later = wake_due(hosted, group, now_us)
             except QuiverError as error:
                 # One topic in trouble, or deleted meanwhile, must not keep the others waiting.
                 if not hosted.is_gone:
                     logger.error("what is due in %s waits: %s", hosted.name, error)
-
-    def _release_one(self, hosted: Hosted, group: Group) -> None:
-        now_us = self._broker.engine.clock.now_us()
-        hosted.release(now_us)
-        group.expire(now_us)
-        group.bell.ring(group.ready(now_us))
-        if group.bell.waiting and (later := group.next_event()) is not None:
-            wait = max(_LOOK_AGAIN_S, (later - now_us) / 1_000_000)
-            self._loop.call_soon_threadsafe(self._expect_again, (hosted, group), wait)
-
-    def _expect_again(self, place: tuple[Hosted, Group], wait: float) -> None:
-        when = self._loop.time() + wait
-        self._events[place] = min(when, self._events.get(place, when))
-        self._plan_look()
+                continue
+            if later is not None:
+                wait = max(_LOOK_AGAIN_S, (later - now_us) / 1_000_000)
+                self._loop.call_soon_threadsafe(self._expect_after, [(hosted, group)], wait)
 
 
 def _revoked() -> Unauthenticated:

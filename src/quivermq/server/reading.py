@@ -10,9 +10,7 @@ from typing import NoReturn
 import httptools
 
 from quivermq.errors import InvalidRequest, MessageTooLarge, QuiverError
-from quivermq.server.app import error_response
-from quivermq.server.heads import KEEP_ALIVE
-from quivermq.server.http import Request, Response, json_response
+from quivermq.server.http import KEEP_ALIVE, Request, Response, error_response, problem
 from quivermq.settings import ServerSettings
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -379,8 +377,3 @@ class Reader:
             f"the line and the headers of a request have {most} bytes at most:"
             " send less or raise server.head_bytes_max",
         )
-
-
-def problem(status: int, code: str, message: str, *, retryable: bool = False) -> Response:
-    """An error that only HTTP knows, in the form of all others."""
-    return json_response({"error": {"code": code, "message": message, "retryable": retryable}}, status)

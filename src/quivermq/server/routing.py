@@ -1,16 +1,23 @@
-"""Which handler answers which call, and what it says about itself for the OpenAPI document."""
+"""Which handler answers which call, what it says of itself for the OpenAPI document, and its parameters.
 
+What stands behind the question mark, and the numbers in a path, are checked against what is documented.
+"""
+
+import re
+from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 
-from quivermq.errors import InvalidRequest
+from quivermq.engine.reasons import Place
+from quivermq.errors import InvalidRequest, NotFound
+from quivermq.server.access import Permission, Scope, permission_of
 from quivermq.server.broker import Broker
 from quivermq.server.http import JSON, Later, Request, Response
-from quivermq.server.permissions import Permission, Scope, permission_of
+from quivermq.topic.partition import LANES
 
 # What a call takes that is told what to do, and gets no messages.
 JSON_BODY_BYTES = 1024 * 1024
@@ -20,7 +27,10 @@ WHOLE_BODY = 2**31
 _KEPT_PATHS_MAX = 4096
 _KEPT_PATH_MAX = 600
 
-Answer = Response | Later | Awaitable[Response]
+# What is awaited is a response, or what goes into one: see `http.answered`.
+Answer = Response | Later | Awaitable[Any]
+Handler = TypeVar("Handler", bound=Callable[..., Answer])
+_ANNOTATED = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,33 @@ class Route:
             raise InvalidRequest(f"the body is not what this call takes: {error}") from None
 
 
+class Calls:
+    """Adds the calls below a path to a table of routes: `@topic("GET", "/segments", "List segments")`."""
+
+    def __init__(self, table: list[Route], path: str, tag: str, errors: tuple[int, ...] = (404,)) -> None:
+        self._table = table
+        self._path = path
+        self._defaults: dict[str, Any] = {"tag": tag, "errors": errors}
+
+    def __call__(
+        self, method: str, path: str, summary: str, returns: Any = _ANNOTATED, **more: Any
+    ) -> Callable[[Handler], Handler]:
+        """Let the function below answer a call. `more` are fields of `Route`.
+
+        `returns` is what a success is answered with, or a dict of that by status; where it is left out, the
+        function returns it, and None for a success that has nothing to say.
+        """
+
+        def add(handler: Handler) -> Handler:
+            told = handler.__annotations__["return"] if returns is _ANNOTATED else returns
+            by_status = told if isinstance(told, dict) else {204 if told is None else 200: told}
+            fields = {**self._defaults, **more, "returns": by_status}
+            self._table.append(Route(method, self._path + path, handler, summary, **fields))
+            return handler
+
+        return add
+
+
 class Router:
     """Finds the route of a request by looking up one part of the path after the other."""
 
@@ -166,3 +203,108 @@ class _Node:
             self.wildcard = (name, _Node())
         assert self.wildcard[0] == name, f"{{{name}}} is called {{{self.wildcard[0]}}} elsewhere"
         return self.wildcard[1]
+
+
+# No sign but a minus, no underscores, no digits of other scripts: all of which int() would take.
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+PLACE_PATTERN = "^[0-9]{1,4}-[0-2]-[0-9]{1,19}$"
+_PLACE = re.compile(r"([0-9]{1,4})-([0-2])-([0-9]{1,19})", re.ASCII)
+
+PRIORITY = Parameter("priority", {"enum": list(LANES), "default": "normal"}, "Which lane of the partition.")
+AFTER = Parameter(
+    "after",
+    {"type": "string", "pattern": PLACE_PATTERN},
+    "PARTITION-LANE-OFFSET of the last one you have: those behind it. Lanes are 0 to 2, high to low.",
+)
+
+
+def number_parameter(
+    name: str, doc: str, lowest: int, highest: int, default: int | None = None
+) -> Parameter:
+    """A whole number."""
+    schema: dict[str, Any] = {"type": "integer", "minimum": lowest, "maximum": highest}
+    if default is not None:
+        schema["default"] = default
+    return Parameter(name, schema, doc)
+
+
+def number_given(request: Request, parameter: Parameter) -> int | None:
+    """What was given for it; its default, if it has one, when nothing was. Raises InvalidRequest."""
+    text, schema = request.query.get(parameter.name), parameter.schema
+    if text is None:
+        default: int | None = schema.get("default")
+        return default
+    lowest, highest = schema["minimum"], schema["maximum"]
+    if not _NUMBER.fullmatch(text) or not lowest <= int(text) <= highest:
+        raise InvalidRequest(
+            f"{parameter.name} is a whole number from {lowest} to {highest}, not {text[:80]!r}"
+        )
+    return int(text)
+
+
+def number_of(request: Request, parameter: Parameter) -> int:
+    """The same, of a parameter that has a default."""
+    number = number_given(request, parameter)
+    assert number is not None, f"{parameter.name} has no default"
+    return number
+
+
+def bytes_parameters(name: str, doc: str) -> tuple[Parameter, Parameter]:
+    """A text, and the same in base64, for bytes that are no text."""
+    return (
+        Parameter(name, {"type": "string"}, doc),
+        Parameter(
+            f"{name}_base64", {"type": "string", "format": "byte"}, f"In place of `{name}`: any bytes."
+        ),
+    )
+
+
+def bytes_given(request: Request, name: str) -> bytes | None:
+    """What was given in one of the two ways. Raises InvalidRequest."""
+    text, base64 = request.query.get(name), request.query.get(f"{name}_base64")
+    if base64 is None:
+        return None if text is None else text.encode()
+    if text is not None:
+        raise InvalidRequest(f"there is a {name} or a {name}_base64, not both")
+    try:
+        return b64decode(base64, validate=True)
+    except ValueError:
+        raise InvalidRequest(f"{name}_base64 is not base64: {base64[:80]!r}") from None
+
+
+def flag_of(request: Request, parameter: Parameter) -> bool:
+    """A parameter that is true or false. Raises InvalidRequest."""
+    text = request.query.get(parameter.name, "true" if parameter.schema["default"] else "false")
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{parameter.name} is true or false, not {text[:80]!r}")
+    return text == "true"
+
+
+def choice_of(request: Request, parameter: Parameter) -> str:
+    """One of some words. Raises InvalidRequest."""
+    choices: list[str] = parameter.schema["enum"]
+    word: str = request.query.get(parameter.name, parameter.schema["default"])
+    if word not in choices:
+        raise InvalidRequest(f"{parameter.name} is one of {', '.join(choices)}, not {word[:80]!r}")
+    return word
+
+
+def partition_of(request: Request, partitions: int) -> int:
+    """The partition in the path. Raises NotFound when the topic does not have it."""
+    text = request.params["partition"]
+    if not _NUMBER.fullmatch(text) or not 0 <= int(text) < partitions:
+        raise NotFound(f"there is no partition {text[:20]}: the topic has {partitions}, the first one is 0")
+    return int(text)
+
+
+def place_after(request: Request) -> Place | None:
+    """Behind which message a list goes on, given as PARTITION-LANE-OFFSET. Raises InvalidRequest."""
+    text = request.query.get("after")
+    if text is None:
+        return None
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise InvalidRequest(f"after is PARTITION-LANE-OFFSET of a message, like 0-1-17, not {text[:80]!r}")
+    partition, lane, offset = map(int, found.groups())
+    return partition, lane, offset

@@ -4,30 +4,53 @@ import asyncio
 import errno
 import logging
 import signal
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 
 import uvloop
 
 from quivermq.engine import Engine
 from quivermq.errors import Conflict, InvalidRequest, QuiverError
-from quivermq.server.addresses import check_reach
-from quivermq.server.allocator import return_large_blocks
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
 from quivermq.server.connection import Connection
 from quivermq.server.edge import Edge
-from quivermq.server.gate import Gate
-from quivermq.server.handshake import Handshake
+from quivermq.server.gate import Gate, RateLimit
+from quivermq.server.history import Recorder
 from quivermq.server.keys import KeyStore
-from quivermq.server.open_files import allow_open_files
-from quivermq.server.pauses import short_pauses
-from quivermq.server.rate import RateLimit
-from quivermq.server.recorder import Recorder
+from quivermq.server.process import allow_open_files, return_large_blocks, short_pauses
 from quivermq.server.routes import all_routes
-from quivermq.server.tls import tls_context
+from quivermq.server.tls import Handshake, tls_context
 from quivermq.settings import ServerSettings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches the host, by whatever address it has.
+
+    Raises InvalidRequest for a name that has no address.
+    """
+    if not host:
+        return False
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise InvalidRequest(f"{host!r} is no address to listen on: {error}") from error
+    # An address may end in its network interface, as in fe80::1%eth0.
+    return all(ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+
+
+def check_reach(host: str, *, is_authenticated: bool) -> None:
+    """Raise InvalidRequest for an address that others reach, unless they need a key."""
+    if is_authenticated or is_loopback(host):
+        return
+    raise InvalidRequest(
+        f"{host or 'every address'} can be reached from other machines, and anybody could use the queue:"
+        " make a key with `quiver key create`, or listen on 127.0.0.1"
+    )
+
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from unit.client.flows import answer, error
 from quivermq import errors
 from quivermq.client.core.call import Answer, Broken
 from quivermq.client.core.failure import failure_of
-from quivermq.server.app import error_response
+from quivermq.server.http import error_response
 
 RAISED: list[errors.QuiverError] = [
     errors.InvalidRequest("a"),

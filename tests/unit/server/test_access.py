@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quivermq.errors import Denied
-from quivermq.server.access import ApiKey, check_topics, may_see
+from quivermq.server.access import SCOPES, ApiKey, check_topics, may_see
 from quivermq.server.http import Request
-from quivermq.server.permissions import SCOPES
 from quivermq.topic.names import Pattern, usual_origin
 
 

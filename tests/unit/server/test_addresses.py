@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.server.addresses import check_reach, is_loopback
+from quivermq.server.run import check_reach, is_loopback
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])

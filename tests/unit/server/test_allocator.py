@@ -2,7 +2,7 @@
 
 import pytest
 
-from quivermq.server.allocator import return_large_blocks
+from quivermq.server.process import return_large_blocks
 
 
 def test_who_has_said_it_in_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from quivermq.errors import Denied
-from quivermq.server.browsers import check_page
+from quivermq.server.gate import check_page
 from quivermq.server.http import Request
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
 from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.engine.survey import Survey
-from quivermq.server.changes import next_version
+from quivermq.server.figures import next_version
 
 
 def survey(*topics: str, pending: int = 0, alerts: tuple[Alert, ...] = ()) -> Survey:

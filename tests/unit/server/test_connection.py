@@ -11,8 +11,7 @@ from support.manual_clock import ManualClock
 from support.transport import Wire
 
 from quivermq.server.http import Request, Response, Stream, json_response
-from quivermq.server.making import Making
-from quivermq.server.memory import Memory
+from quivermq.server.memory import Making, Memory
 
 GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
 

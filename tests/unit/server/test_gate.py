@@ -6,12 +6,10 @@ import pytest
 from support.manual_clock import ManualClock
 
 from quivermq.errors import Denied, RateLimited, Unauthenticated
-from quivermq.server.app import error_response
-from quivermq.server.gate import Gate
-from quivermq.server.http import Request, Response
+from quivermq.server.access import Permission, Scope, Topics
+from quivermq.server.gate import Gate, RateLimit
+from quivermq.server.http import Request, Response, error_response
 from quivermq.server.keys import KeyStore, NewKey, create_key, revoke_key
-from quivermq.server.permissions import Permission, Scope, Topics
-from quivermq.server.rate import RateLimit
 from quivermq.server.routing import Route
 
 

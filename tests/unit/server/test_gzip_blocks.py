@@ -6,7 +6,7 @@ import zlib
 import pytest
 from unit.server.test_events import Listener
 
-from quivermq.server.gzip_blocks import GzipStream, accepts_gzip, compressed
+from quivermq.server.events import GzipStream, accepts_gzip, compressed
 
 
 def test_parts_fit_together_in_any_order_and_the_end_is_checked() -> None:

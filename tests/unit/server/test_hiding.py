@@ -19,8 +19,7 @@ from quivermq.errors import (
     QuiverError,
     StorageFailed,
 )
-from quivermq.server.app import error_response
-from quivermq.server.hiding import Hiding
+from quivermq.server.http import Hiding, error_response
 from quivermq.server.routes import all_routes
 
 LOG = Path("topics/orders/p0/normal/00000000000000000000.log")

@@ -11,7 +11,7 @@ from support.transport import Wire
 
 from quivermq.server.edge import access_log
 from quivermq.server.http import Response
-from quivermq.server.logs import JsonFormatter, configure_logging
+from quivermq.server.process import JsonFormatter, configure_logging
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,7 @@ import pytest
 from support.site import Site
 
 from quivermq.server.http import Request
-from quivermq.server.making import Making
-from quivermq.server.memory import STALLED_S, Memory
+from quivermq.server.memory import STALLED_S, Making, Memory
 
 
 class Holding:

@@ -7,9 +7,9 @@ import pytest
 from support.site import Site
 
 from quivermq.errors import Conflict
+from quivermq.server.access import Permission
 from quivermq.server.broker import Broker
 from quivermq.server.http import Later, Request, Response
-from quivermq.server.permissions import Permission
 from quivermq.server.routing import Answer, Parameter, Route
 
 

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from quivermq.server.open_files import allow_open_files
+from quivermq.server.process import allow_open_files
 
 
 @pytest.mark.parametrize(

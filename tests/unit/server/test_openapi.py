@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from quivermq.server.access import Permission
 from quivermq.server.broker import Broker
 from quivermq.server.http import FRAME, JSON, Request, Response
 from quivermq.server.openapi import openapi_document
-from quivermq.server.permissions import Permission
 from quivermq.server.routes import all_routes
 from quivermq.server.routing import Parameter, Route
 from quivermq.topic.settings import TopicSettings

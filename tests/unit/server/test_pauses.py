@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quivermq.server import pauses
-from quivermq.server.pauses import Collections, short_pauses
+from quivermq.server import process as pauses
+from quivermq.server.process import Collections, short_pauses
 
 
 @pytest.fixture(autouse=True)

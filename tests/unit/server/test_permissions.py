@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from support.site import Site
 
+from quivermq.server.access import MEANINGS, PERMISSIONS, SCOPES, calls_of
 from quivermq.server.app import App
 from quivermq.server.gate import Gate
 from quivermq.server.http import Response
 from quivermq.server.keys import KeyStore, create_key
-from quivermq.server.permissions import MEANINGS, PERMISSIONS, SCOPES, calls_of
 from quivermq.server.routes import all_routes
 from quivermq.server.routing import Route
 

@@ -1,7 +1,7 @@
 """Metrics as text for Prometheus."""
 
 from quivermq.metrics import Metrics
-from quivermq.server.prometheus import exposition
+from quivermq.server.figures import exposition
 
 
 def test_counters_and_gauges_have_a_line_each_below_their_name() -> None:

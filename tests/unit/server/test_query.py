@@ -4,7 +4,7 @@ import pytest
 
 import quivermq
 from quivermq.server.http import Request
-from quivermq.server.query import (
+from quivermq.server.routing import (
     PRIORITY,
     choice_of,
     number_given,

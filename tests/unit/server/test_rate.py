@@ -2,7 +2,7 @@
 
 from support.manual_clock import ManualClock
 
-from quivermq.server.rate import RateLimit
+from quivermq.server.gate import RateLimit
 
 
 def taken(limit: RateLimit, client: str = "a", tries: int = 20) -> int:

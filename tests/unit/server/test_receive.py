@@ -14,7 +14,9 @@ from support.site import Site
 
 import quivermq
 from quivermq.frame import Frame
-from quivermq.server import polling, queues, withdrawn
+from quivermq.server import delivering as queues
+from quivermq.server import delivering as withdrawn
+from quivermq.server import polling
 from quivermq.server.access import ApiKey
 from quivermq.server.app import App
 from quivermq.server.http import Request, Response

@@ -7,8 +7,9 @@ import pytest
 from support.site import Site
 
 from quivermq.errors import Unavailable
-from quivermq.server import figures, history, recorder
-from quivermq.server.recorder import Recorder
+from quivermq.server import figures, history
+from quivermq.server import history as recorder
+from quivermq.server.history import Recorder
 
 
 @pytest.fixture

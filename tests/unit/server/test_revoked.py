@@ -13,8 +13,8 @@ from support.broker import Served, serving
 from support.threads import PATIENCE_S
 
 from quivermq.group.assignment import TopicPartition
+from quivermq.server.access import SCOPES, KeyScope
 from quivermq.server.keys import NewKey, create_key, revoke_key
-from quivermq.server.permissions import SCOPES, KeyScope
 from quivermq.server.tls import tls_context
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import quivermq
-from quivermq.server.settings_schema import settings_schema
+from quivermq.server.shapes import settings_schema
 
 PROPERTIES = settings_schema(name={"type": "string"})["properties"]
 

@@ -1,50 +1,36 @@
 """Messages that wait to be due, and messages that were given up."""
 
 from collections.abc import Callable
-from functools import partial
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
 
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.engine import Engine
 from quivermq.engine.dead_letters import each_dead_letter
 from quivermq.engine.hosted import Hosted
+from quivermq.engine.inspection import delayed_messages
 from quivermq.engine.looking import BINS_MAX
 from quivermq.engine.reasons import BEFORE_ALL, count_reasons
 from quivermq.errors import NotFound
 from quivermq.server.access import may_see
-from quivermq.server.answers import (
-    ANSWER_BYTES,
-    FIELDS_BYTES,
-    JSON_COPIES,
-    Patience,
-    making_bytes,
-    within,
-)
+from quivermq.server.answers import ANSWER_BYTES, FIELDS_BYTES, JSON_COPIES, Patience, making_bytes, within
 from quivermq.server.broker import Broker
-from quivermq.server.http import Request, Response, json_response
-from quivermq.server.messages_json import content_fields, content_from
-from quivermq.server.query import (
+from quivermq.server.http import Request, encode_json
+from quivermq.server.messages_json import Content, ContentIn, Lane, MessageOut, content_fields, content_from
+from quivermq.server.routing import (
     PLACE_PATTERN,
-    Place,
+    WHOLE_BODY,
+    Calls,
+    Parameter,
+    Route,
     number_given,
     number_of,
     number_parameter,
     place_after,
 )
-from quivermq.server.routing import WHOLE_BODY, Parameter, Route
-from quivermq.server.shapes import (
-    DeadLetterFilter,
-    DeadLetterList,
-    DeadLetterOut,
-    Discarded,
-    Moved,
-    OriginOut,
-    ReasonList,
-    ReasonOut,
-    RedriveIn,
-    ScheduledList,
-    ScheduledOut,
-    TimelineOut,
-)
+from quivermq.server.shapes import Count, Offset, at_most_one, exactly_one
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.incoming import Message
 from quivermq.topic.partition import LANES
@@ -55,121 +41,257 @@ _SCHEDULED_PATTERN = f"^{_INT63}-(0|[1-9a-f][0-9a-f]{{0,7}})-{_INT63}$"
 _AFTER_DOC = "The `id` of the last one you have: those behind it."
 _AFTER = Parameter("after", {"type": "string", "pattern": PLACE_PATTERN}, _AFTER_DOC)
 _AFTER_SCHEDULED = Parameter("after", {"type": "string", "pattern": _SCHEDULED_PATTERN}, _AFTER_DOC)
-_AFTER_COUNTED = Parameter(
-    "after", {"type": "string", "pattern": PLACE_PATTERN}, "`next` of the answer before."
-)
+_AFTER_COUNTED = Parameter("after", _AFTER.schema, "`next` of the answer before.")
 _REASON = Parameter("reason", {"type": "string"}, "Only those that were given up for this reason.")
 _GROUP = Parameter("group", {"type": "string"}, "Only those that this group gave up.")
-_UNTIL = number_parameter(
-    "until",
-    "Where the timeline ends, in unix microseconds; by default with the last one.",
-    10**14,
-    2**62 - 1,
-)
+_UNTIL_DOC = "Where the timeline ends, in unix microseconds; by default with the last one."
+_UNTIL = number_parameter("until", _UNTIL_DOC, 10**14, 2**62 - 1)
 _BINS = number_parameter("bins", "Into how many equal spans.", 1, BINS_MAX, default=60)
 _LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=100)
 
 
-async def list_scheduled(broker: Broker, request: Request) -> Response:
+class ScheduledOut(Content, kw_only=True):
+    """A message that waits until `deliver_at`, in unix microseconds. It has no offset yet."""
+
+    id: str
+    deliver_at: int
+
+
+class ScheduledList(msgspec.Struct):
+    """Delayed messages, the next one first."""
+
+    scheduled: list[ScheduledOut]
+
+
+class TimelineOut(msgspec.Struct):
+    """How many messages are due in each of some equal spans from `start` to `end`, and how many `later`.
+
+    Times are unix microseconds. What is due already counts for the first span; where it is not known
+    exactly when messages are due, they are spread evenly.
+    """
+
+    start: int
+    end: int
+    counts: list[Count]
+    later: Count
+
+
+class OriginOut(msgspec.Struct):
+    """Where a message was before it was given up."""
+
+    topic: str
+    partition: Count
+    priority: Lane
+    offset: int
+
+
+class DeadLetterOut(MessageOut, kw_only=True):
+    """A message that was given up, at its place in the dead-letter topic, with the headers it had."""
+
+    id: str
+    reason: str
+    error: str
+    attempts: int
+    group: str
+    origin: OriginOut
+    died_at: int
+    by_hand: bool
+
+
+class DeadLetterList(msgspec.Struct):
+    """Dead letters, the oldest of each partition first. `next` is the `after` to go on with, if any."""
+
+    messages: list[DeadLetterOut]
+    next: str | None
+
+
+class ReasonOut(msgspec.Struct):
+    """So many messages of a topic were given up by a group for the same reason."""
+
+    reason: str
+    topic: str
+    group: str
+    messages: Count
+
+
+class ReasonList(msgspec.Struct):
+    """Why messages were given up, the most frequent first. `next` is the `after` to go on with, if any."""
+
+    reasons: list[ReasonOut]
+    next: str | None
+
+
+class DeadLetterFilter(msgspec.Struct, forbid_unknown_fields=True):
+    """Which dead letters: all of them, unless this says otherwise."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {"examples": [{"reason": "timeout", "limit": 100}]}
+
+    limit: Offset | None = None
+    reason: str | None = None
+    group: str | None = None
+    ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
+
+
+class EditIn(ContentIn, forbid_unknown_fields=True):
+    """What goes back in place of a dead letter. It has a `value` or a `value_base64`."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        **exactly_one("value", "value_base64"),
+        "allOf": [at_most_one("key", "key_base64")],
+        "examples": [{"value": "mended", "key": "k1", "headers": {"a": "1"}}],
+    }
+
+
+class RedriveIn(DeadLetterFilter, forbid_unknown_fields=True):
+    """Which dead letters: all of them, unless this says otherwise; and what goes back in place of some.
+
+    With `edits` and without `ids` only those that are edited go back.
+    """
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        "examples": [{"reason": "timeout", "limit": 100}, {"edits": {"0-1-25": {"value": "mended"}}}]
+    }
+
+    edits: Annotated[dict[str, EditIn], Meta(max_length=1000)] | None = None
+
+
+class Moved(msgspec.Struct):
+    """How many dead letters went back."""
+
+    moved: Count
+
+
+class Discarded(msgspec.Struct):
+    """How many dead letters are gone for good."""
+
+    discarded: Count
+
+
+ROUTES: list[Route] = []
+_delayed = Calls(ROUTES, "/v1/topics/{topic}/scheduled", "delayed messages")
+_dead = Calls(ROUTES, "/v1/topics/{topic}", "dead letters")
+
+
+@_delayed("GET", "", "List the delayed messages that wait", ScheduledList, query=(_LIMIT, _AFTER_SCHEDULED))
+async def list_scheduled(broker: Broker, request: Request) -> bytes:
     """The delayed messages that wait, the next one first."""
     hosted = broker.engine.hosted(request.params["topic"])
     limit, after = number_of(request, _LIMIT), request.query.get("after")
 
-    def look() -> Response:
-        hosted.release(broker.engine.clock.now_us())
-        waiting = hosted.topic.delays.scheduled(limit, ANSWER_BYTES, after)
+    def look() -> bytes:
+        waiting = delayed_messages(hosted, broker.engine.clock.now_us(), limit, ANSWER_BYTES, after)
         shown = within(waiting, limit, lambda message: len(message.value))
-        return json_response(ScheduledList([_scheduled_out(message, hosted.name) for message in shown]))
+        return encode_json(ScheduledList([_scheduled_out(message, hosted.name) for message in shown]))
 
     # How large delayed messages are is not known before they are read.
     return await broker.make(request, ANSWER_BYTES * JSON_COPIES, look)
 
 
-async def show_timeline(broker: Broker, request: Request) -> Response:
+@_delayed("GET", "/timeline", "Count the delayed messages by when they are due", query=(_UNTIL, _BINS))
+async def show_timeline(broker: Broker, request: Request) -> TimelineOut:
     """How many delayed messages are due when."""
     topic = broker.engine.hosted(request.params["topic"]).name
     until, bins = number_given(request, _UNTIL), number_of(request, _BINS)
-    found = await broker.run(broker.engine.queue(topic).timeline, until, bins)
-    return json_response(TimelineOut(*found))
+    return TimelineOut(*await broker.run(broker.engine.queue(topic).timeline, until, bins))
 
 
-async def cancel_scheduled(broker: Broker, request: Request) -> Response:
+@_delayed("DELETE", "/{id}", "Cancel a delayed message", errors=(404, 507))
+async def cancel_scheduled(broker: Broker, request: Request) -> None:
     """Call a delayed message off."""
-    hosted = broker.engine.hosted(request.params["topic"])
-    scheduled_id = request.params["id"]
-    if not await broker.run(broker.engine.queue(hosted.name).cancel, scheduled_id):
-        raise NotFound(
-            f"no delayed message {scheduled_id[:80]} waits: it was delivered or cancelled before"
-        )
-    return Response(204)
+    topic = broker.engine.hosted(request.params["topic"]).name
+    if not await broker.run(broker.engine.queue(topic).cancel, request.params["id"]):
+        raise not_waiting(request)
 
 
-async def list_dead_letters(broker: Broker, request: Request) -> Response:
+@_dead(
+    "GET",
+    "/dead-letters",
+    "List the dead letters of a topic",
+    DeadLetterList,
+    query=(_LIMIT, _AFTER, _REASON, _GROUP),
+)
+async def list_dead_letters(broker: Broker, request: Request) -> bytes:
     """The messages of a topic that were given up, by whichever group."""
     limit, after = number_of(request, _LIMIT), place_after(request) or BEFORE_ALL
     reason, group = request.query.get("reason"), request.query.get("group")
-    graves = await broker.run(_graves, broker.engine, request.params["topic"])
+    hosted = await broker.run(_dead_letter_topic, broker.engine, request.params["topic"])
+    if hosted is None:
+        return encode_json(DeadLetterList([], None))
 
-    if graves is None:
-        return json_response(DeadLetterList([], None))
-
-    def look() -> Response:
+    def look() -> bytes:
         patience, shown, size = Patience(broker.engine.clock), list[DeadLetterOut](), 0
-        for letter in each_dead_letter(graves, after):
+        for letter in each_dead_letter(hosted, after):
             if reason in (None, letter.reason) and group in (None, letter.group):
-                shown.append(_dead_letter_out(letter, graves.name))
+                shown.append(_dead_letter_out(letter, hosted.name))
                 size += len(letter.value) + FIELDS_BYTES
             if len(shown) >= limit or size >= ANSWER_BYTES or patience.is_over(len(letter.value)):
-                return json_response(DeadLetterList(shown, letter.id))
-        return json_response(DeadLetterList(shown, None))
+                return encode_json(DeadLetterList(shown, letter.id))
+        return encode_json(DeadLetterList(shown, None))
 
-    return await broker.make(request, making_bytes(graves, limit, JSON_COPIES), look)
+    return await broker.make(request, making_bytes(hosted, limit, JSON_COPIES), look)
 
 
-async def list_reasons(broker: Broker, request: Request) -> Response:
+@_dead(
+    "GET", "/dead-letters/reasons", "Count the dead letters of a topic by reason", query=(_AFTER_COUNTED,)
+)
+async def list_reasons(broker: Broker, request: Request) -> ReasonList:
     """Why messages of a topic were given up, and how many for which reason."""
     after = place_after(request) or BEFORE_ALL
-    graves = await broker.run(_graves, broker.engine, request.params["topic"])
-
-    def look() -> ReasonList:
-        if graves is None:
-            return ReasonList([], None)
-        found = count_reasons(graves, after, Patience(broker.engine.clock).is_over)
-        reasons = [ReasonOut(*reason) for reason in found.reasons]
-        return ReasonList(reasons, None if found.next is None else "-".join(map(str, found.next)))
-
-    return json_response(await broker.run(look))
+    hosted = await broker.run(_dead_letter_topic, broker.engine, request.params["topic"])
+    if hosted is None:
+        return ReasonList([], None)
+    found = await broker.run(lambda: count_reasons(hosted, after, Patience(broker.engine.clock).is_over))
+    reasons = [ReasonOut(*reason) for reason in found.reasons]
+    return ReasonList(reasons, None if found.next is None else "-".join(map(str, found.next)))
 
 
-async def redrive(broker: Broker, request: Request, body: RedriveIn) -> Response:
+@_dead(
+    "POST",
+    "/redrive",
+    "Send dead letters back to where they came from",
+    body=RedriveIn,
+    body_bytes_max=WHOLE_BODY,
+    is_body_optional=True,
+    errors=(404, 507),
+)
+async def redrive(broker: Broker, request: Request, body: RedriveIn) -> Moved:
     """Send dead letters back to where they came from, as they were or edited."""
-    topic = request.params["topic"]
-    await broker.run(_graves, broker.engine, topic)
-    edits = None
+    topic, wanted, edits = request.params["topic"], _wanted(request, body), None
+    await broker.run(_dead_letter_topic, broker.engine, topic)
     if body.edits is not None:
         edits = {name: Message(*content_from(given)) for name, given in body.edits.items()}
-    send_back = partial(
-        broker.engine.queue(topic).redrive, _wanted(request, body), body.limit, ids=body.ids, edits=edits
-    )
-    moved = await broker.run(send_back)
-    return json_response(Moved(moved))
+    queue = broker.engine.queue(topic)
+    return Moved(await broker.run(queue.redrive, wanted, body.limit, ids=body.ids, edits=edits))
 
 
-async def discard(broker: Broker, request: Request, body: DeadLetterFilter) -> Response:
+@_dead(
+    "POST",
+    "/discard",
+    "Take dead letters out for good",
+    body=DeadLetterFilter,
+    body_bytes_max=WHOLE_BODY,
+    is_body_optional=True,
+    errors=(404, 507),
+)
+async def discard(broker: Broker, request: Request, body: DeadLetterFilter) -> Discarded:
     """Take dead letters out for good."""
-    topic = request.params["topic"]
-    await broker.run(_graves, broker.engine, topic)
-    take_out = partial(broker.engine.queue(topic).discard, _wanted(request, body), body.limit, ids=body.ids)
-    discarded = await broker.run(take_out)
-    return json_response(Discarded(discarded))
+    topic, wanted = request.params["topic"], _wanted(request, body)
+    await broker.run(_dead_letter_topic, broker.engine, topic)
+    return Discarded(await broker.run(broker.engine.queue(topic).discard, wanted, body.limit, ids=body.ids))
 
 
-def _graves(engine: Engine, topic: str) -> Hosted | None:
+def not_waiting(request: Request) -> NotFound:
+    """What to raise where the delayed message that a path names does not wait."""
+    name = request.params["id"][:80]
+    return NotFound(f"no delayed message {name} waits: it was delivered or cancelled before")
+
+
+def _dead_letter_topic(engine: Engine, topic: str) -> Hosted | None:
     """Where the dead letters of a topic lie; None while it has none. Raises TopicNotFound."""
-    graves = engine.dead_letters_of(topic)
-    if graves is None:
+    found = engine.dead_letters_of(topic)
+    if found is None:
         engine.hosted(topic)
-    return graves
+    return found
 
 
 def _wanted(request: Request, body: DeadLetterFilter) -> Callable[[DeadLetter], bool]:
@@ -202,7 +324,7 @@ def _scheduled_out(message: Scheduled, topic: str) -> ScheduledOut:
 
 def _dead_letter_out(letter: DeadLetter, topic: str) -> DeadLetterOut:
     # Its id says where it lies; the other fields, where it came from.
-    partition, lane, offset = _place_of(letter)
+    partition, lane, offset = map(int, letter.id.split("-"))
     return DeadLetterOut(
         id=letter.id,
         topic=topic,
@@ -220,85 +342,3 @@ def _dead_letter_out(letter: DeadLetter, topic: str) -> DeadLetterOut:
         scheduled_id=letter.scheduled_id,
         **content_fields(letter.value, letter.key, letter.original_headers),
     )
-
-
-def _place_of(letter: DeadLetter) -> Place:
-    partition, lane, offset = map(int, letter.id.split("-"))
-    return partition, lane, offset
-
-
-ROUTES: list[Route] = [
-    Route(
-        "GET",
-        "/v1/topics/{topic}/scheduled",
-        list_scheduled,
-        summary="List the delayed messages that wait",
-        tag="delayed messages",
-        query=(_LIMIT, _AFTER_SCHEDULED),
-        returns={200: ScheduledList},
-        errors=(404,),
-    ),
-    Route(
-        "GET",
-        "/v1/topics/{topic}/scheduled/timeline",
-        show_timeline,
-        summary="Count the delayed messages by when they are due",
-        tag="delayed messages",
-        query=(_UNTIL, _BINS),
-        returns={200: TimelineOut},
-        errors=(404,),
-    ),
-    Route(
-        "DELETE",
-        "/v1/topics/{topic}/scheduled/{id}",
-        cancel_scheduled,
-        summary="Cancel a delayed message",
-        tag="delayed messages",
-        returns={204: None},
-        errors=(404, 507),
-    ),
-    Route(
-        "GET",
-        "/v1/topics/{topic}/dead-letters",
-        list_dead_letters,
-        summary="List the dead letters of a topic",
-        tag="dead letters",
-        query=(_LIMIT, _AFTER, _REASON, _GROUP),
-        returns={200: DeadLetterList},
-        errors=(404,),
-    ),
-    Route(
-        "GET",
-        "/v1/topics/{topic}/dead-letters/reasons",
-        list_reasons,
-        summary="Count the dead letters of a topic by reason",
-        tag="dead letters",
-        query=(_AFTER_COUNTED,),
-        returns={200: ReasonList},
-        errors=(404,),
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/redrive",
-        redrive,
-        summary="Send dead letters back to where they came from",
-        tag="dead letters",
-        body=RedriveIn,
-        body_bytes_max=WHOLE_BODY,
-        is_body_optional=True,
-        returns={200: Moved},
-        errors=(404, 507),
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/discard",
-        discard,
-        summary="Take dead letters out for good",
-        tag="dead letters",
-        body=DeadLetterFilter,
-        body_bytes_max=WHOLE_BODY,
-        is_body_optional=True,
-        returns={200: Discarded},
-        errors=(404, 507),
-    ),
-]

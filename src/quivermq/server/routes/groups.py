@@ -1,29 +1,167 @@
-"""Groups: how far one has come with a topic, to go on from elsewhere, to forget it."""
+"""Groups: how far one has come with a topic, what it has in hand, to go on from elsewhere, to forget it."""
 
 from dataclasses import asdict
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
+from msgspec import Meta
+
+from quivermq.delivery.unfinished import UnfinishedState
 from quivermq.engine import Engine
-from quivermq.engine.hosted import Hosted
-from quivermq.errors import GroupNotFound
-from quivermq.group.group import Group
+from quivermq.engine.inspection import (
+    first_in_flight,
+    group_lanes,
+    group_not_found,
+    readers_of,
+    segments_of,
+    unfinished_of,
+)
+from quivermq.engine.reasons import BEFORE_ALL
+from quivermq.errors import InvalidRequest
 from quivermq.server.broker import Broker
-from quivermq.server.http import Request, Response, json_response
-from quivermq.server.routes.members import members_of
-from quivermq.server.routing import Route
-from quivermq.server.shapes import GroupOut, HeldOut, LaneOut, SeekIn
+from quivermq.server.http import Request
+from quivermq.server.messages_json import Lane, PastMoment, Priority
+from quivermq.server.routing import AFTER, Calls, Parameter, Route, number_of, number_parameter, place_after
+from quivermq.server.shapes import Count, GroupFigures, Offset, exactly_one
 from quivermq.topic.names import check_group_name
-from quivermq.topic.partition import LANES
 
 # So many of the messages in flight are shown.
 _HELD_MAX = 100
 
+_LIMIT = number_parameter("limit", "How many at most.", 1, 10_000, default=100)
+_STATE = Parameter(
+    "state", {"type": "string", "enum": ["in_flight"]}, "Only what somebody has. By default all."
+)
 
-async def show_group(broker: Broker, request: Request) -> Response:
+
+class LaneOut(msgspec.Struct):
+    """How far a group has come in one partition and priority. `position` is the next one it gets."""
+
+    partition: Count
+    priority: Lane
+    position: Count
+    start: Count
+    end: Count
+    lag: Count
+    in_flight: Count
+    retrying: Count
+    waiting_for_key: Count
+
+
+class HeldOut(msgspec.Struct):
+    """A message that `owner` has until `deadline`, and when it was delivered first and last.
+
+    Times are unix microseconds.
+    """
+
+    partition: Count
+    priority: Lane
+    offset: Count
+    attempt: Count
+    deadline: int
+    owner: str | None
+    first_delivered_at: int | None
+    last_delivered_at: int | None
+
+
+class UnfinishedOut(msgspec.Struct):
+    """A message that somebody has until `time`, or that is due again at `time`, in unix microseconds.
+
+    What waits for earlier ones of its key, or was released and never failed, is due at 0. `owner` is who
+    received it: its agent, its address and the id of its key; null for what nobody has. It was delivered
+    first and last at these times, null where it never was.
+    """
+
+    partition: Count
+    priority: Lane
+    offset: Count
+    attempt: Count
+    state: UnfinishedState
+    time: int
+    owner: str | None
+    first_delivered_at: int | None
+    last_delivered_at: int | None
+
+
+class DeliveryList(msgspec.Struct):
+    """What a group has not finished, lane by lane."""
+
+    deliveries: list[UnfinishedOut]
+
+
+class SegmentOut(msgspec.Struct):
+    """A file of a lane: messages `base_offset` up to before `end_offset`. Times are unix microseconds."""
+
+    partition: Count
+    priority: Lane
+    base_offset: Count
+    end_offset: Count
+    bytes: Count
+    sealed: bool
+    first_timestamp: int | None
+    last_timestamp: int | None
+
+
+class SegmentList(msgspec.Struct):
+    """The segments of a topic, lane by lane."""
+
+    segments: list[SegmentOut]
+
+
+class MemberOut(msgspec.Struct):
+    """A member of a group in stream mode, by the beginning of its id, and its partitions of the topic."""
+
+    member: str
+    client: str
+    partitions: list[int]
+
+
+class GroupOut(GroupFigures):
     """A topic as one group sees it."""
-    return json_response(await broker.run(_group_out, broker.engine, request))
+
+    lag: Count
+    partitions: list[LaneOut]
+    deliveries: list[HeldOut]
+    members: list[MemberOut]
 
 
-async def seek(broker: Broker, request: Request, body: SeekIn) -> Response:
+class SeekIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a group goes on: at one of `to`, `offset` and `timestamp`."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        **exactly_one("to", "offset", "timestamp"),
+        "examples": [{"to": "earliest"}, {"offset": 17, "partition": 0}],
+    }
+
+    to: Literal["earliest", "latest"] | None = None
+    offset: Offset | None = None
+    timestamp: PastMoment | None = None
+    partition: Annotated[int, Meta(ge=0, le=1023)] | None = None
+    priority: Priority | None = None
+
+
+ROUTES: list[Route] = []
+_topic = Calls(ROUTES, "/v1/topics/{topic}", "topics")
+_group = Calls(ROUTES, "/v1/topics/{topic}/groups/{group}", "groups")
+
+
+@_group("GET", "", "Show how far a group has come with a topic")
+async def show_group(broker: Broker, request: Request) -> GroupOut:
+    """A topic as one group sees it."""
+    return await broker.run(_group_out, broker.engine, request)
+
+
+@_group("DELETE", "", "Forget a group")
+async def delete_group(broker: Broker, request: Request) -> None:
+    """Forget what a group knows of a topic. It begins anew when it comes back."""
+    topic, group = request.params["topic"], request.params["group"]
+    if not await broker.run(broker.engine.delete_group, topic, group):
+        raise group_not_found(topic, group)
+
+
+@_group("POST", "/seek", "Let a group go on from elsewhere", body=SeekIn, errors=(404, 409, 416, 507))
+async def seek(broker: Broker, request: Request, body: SeekIn) -> GroupOut:
     """Let a group go on from elsewhere. One that is new begins there."""
     queue = broker.engine.queue(request.params["topic"], request.params["group"])
     await broker.run(
@@ -34,15 +172,57 @@ async def seek(broker: Broker, request: Request, body: SeekIn) -> Response:
         partition=body.partition,
         priority=body.priority,
     )
-    return json_response(await broker.run(_group_out, broker.engine, request))
+    return await broker.run(_group_out, broker.engine, request)
 
 
-async def delete_group(broker: Broker, request: Request) -> Response:
-    """Forget what a group knows of a topic. It begins anew when it comes back."""
-    topic, group = request.params["topic"], request.params["group"]
-    if not await broker.run(broker.engine.delete_group, topic, group):
-        raise _not_found(topic, group)
-    return Response(204)
+@_group(
+    "GET",
+    "/deliveries",
+    "List what a group has been given and has not finished",
+    query=(_LIMIT, AFTER, _STATE),
+)
+async def list_deliveries(broker: Broker, request: Request) -> DeliveryList:
+    """What a group has been given and has not finished."""
+    group, engine = request.params["group"], broker.engine
+    check_group_name(group)
+    hosted = engine.hosted(request.params["topic"])
+    limit, after = number_of(request, _LIMIT), place_after(request) or BEFORE_ALL
+    state = request.query.get("state")
+    if state not in (None, "in_flight"):
+        raise InvalidRequest(f"state is in_flight, or left out for all, not {state[:80]!r}")
+
+    def look() -> DeliveryList:
+        found = unfinished_of(engine, hosted, group, after, limit, only_in_flight=state is not None)
+        return DeliveryList(
+            [
+                UnfinishedOut(
+                    partition=partition,
+                    priority=priority,
+                    offset=each.offset,
+                    attempt=each.attempt,
+                    state=each.state,
+                    time=each.time_us,
+                    owner=each.owner if each.state == "in_flight" else None,
+                    first_delivered_at=each.first_us,
+                    last_delivered_at=each.last_us,
+                )
+                for partition, priority, each in islice(found, limit)
+            ]
+        )
+
+    return await broker.run(look)
+
+
+@_topic("GET", "/segments", "List the segments of a topic", query=(_LIMIT, AFTER))
+async def list_segments(broker: Broker, request: Request) -> SegmentList:
+    """The files of a topic's lanes."""
+    hosted = broker.engine.hosted(request.params["topic"])
+    limit, after = number_of(request, _LIMIT), place_after(request) or BEFORE_ALL
+
+    def look() -> SegmentList:
+        return SegmentList([SegmentOut(*each) for each in islice(segments_of(hosted, after), limit)])
+
+    return await broker.run(look)
 
 
 def _group_out(engine: Engine, request: Request) -> GroupOut:
@@ -50,113 +230,34 @@ def _group_out(engine: Engine, request: Request) -> GroupOut:
     check_group_name(name)
     hosted = engine.hosted(request.params["topic"])
     stats = engine.queue_stats(hosted, name)
-    group, members = hosted.groups.get(name), members_of(engine, hosted.name, name)
+    members = [
+        MemberOut(
+            member.member,
+            member.client,
+            [each.partition for each in member.partitions if each.topic == hosted.name],
+        )
+        for member in readers_of(engine, hosted.name, name)
+    ]
     # Members that read the topic, and have not committed anything yet, have all of it before them.
-    if group is None and not members:
-        raise _not_found(hosted.name, name)
+    if name not in hosted.groups and not members:
+        raise group_not_found(hosted.name, name)
     return GroupOut(
         **asdict(stats),
         backlog=stats.backlog,
         lag=stats.pending,
-        partitions=_untouched_lanes(hosted) if group is None else _lanes_out(hosted, group),
-        deliveries=[] if group is None else _held_out(group, engine.clock.now_us()),
+        partitions=[LaneOut(*lane) for lane in group_lanes(hosted, name)],
+        deliveries=[
+            HeldOut(
+                partition=partition,
+                priority=priority,
+                offset=held.offset,
+                attempt=held.attempt,
+                deadline=held.time_us,
+                owner=held.owner,
+                first_delivered_at=held.first_us,
+                last_delivered_at=held.last_us,
+            )
+            for partition, priority, held in first_in_flight(hosted, name, _HELD_MAX, engine.clock.now_us())
+        ],
         members=members,
     )
-
-
-def _untouched_lanes(hosted: Hosted) -> list[LaneOut]:
-    lanes = []
-    for (partition, lane), log in hosted.topic.lanes().items():
-        owner = hosted.topic.partitions[partition]
-        start = owner.first_told(lane, 0)
-        lanes.append(
-            LaneOut(
-                partition=partition,
-                priority=LANES[lane],
-                position=start,
-                start=start,
-                end=log.end,
-                lag=owner.removals.lanes[lane].missing_between(start, log.end),
-                in_flight=0,
-                retrying=0,
-                waiting_for_key=0,
-            )
-        )
-    return lanes
-
-
-def _lanes_out(hosted: Hosted, group: Group) -> list[LaneOut]:
-    """Every lane that is in use."""
-    counts = [cursor.counts() for cursor in group.cursors]
-    lanes = []
-    for (partition, lane), log in hosted.topic.lanes().items():
-        if partition < len(counts):
-            found, owner = counts[partition][lane], hosted.topic.partitions[partition]
-            lanes.append(
-                LaneOut(
-                    partition=partition,
-                    priority=LANES[lane],
-                    position=owner.first_told(lane, group.cursors[partition].lanes[lane].next),
-                    start=owner.first_told(lane, 0),
-                    end=log.end,
-                    lag=found.pending,
-                    in_flight=found.in_flight,
-                    retrying=found.retrying,
-                    waiting_for_key=found.waiting_for_key,
-                )
-            )
-    return lanes
-
-
-def _held_out(group: Group, now_us: int) -> list[HeldOut]:
-    """The first messages that somebody has."""
-    return [
-        HeldOut(
-            partition=cursor.partition,
-            priority=LANES[lane],
-            offset=held.offset,
-            attempt=held.attempt,
-            deadline=held.time_us,
-            owner=held.owner,
-            first_delivered_at=held.first_us,
-            last_delivered_at=held.last_us,
-        )
-        for cursor in group.cursors
-        for lane, held in cursor.in_flight(_HELD_MAX, now_us)
-    ][:_HELD_MAX]
-
-
-def _not_found(topic: str, group: str) -> GroupNotFound:
-    return GroupNotFound(f"{topic} has no group {group}: it comes to be with the first receive or seek")
-
-
-ROUTES: list[Route] = [
-    Route(
-        "GET",
-        "/v1/topics/{topic}/groups/{group}",
-        show_group,
-        summary="Show how far a group has come with a topic",
-        tag="groups",
-        returns={200: GroupOut},
-        errors=(404,),
-    ),
-    Route(
-        "DELETE",
-        "/v1/topics/{topic}/groups/{group}",
-        delete_group,
-        summary="Forget a group",
-        tag="groups",
-        returns={204: None},
-        errors=(404,),
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/groups/{group}/seek",
-        seek,
-        summary="Let a group go on from elsewhere",
-        tag="groups",
-        body=SeekIn,
-        returns={200: GroupOut},
-        errors=(404, 409, 416, 507),
-    ),
-]

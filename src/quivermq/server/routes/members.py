@@ -2,9 +2,14 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
 
 from quivermq.engine import Engine
 from quivermq.engine.offsets import (
+    COMMITS_MAX,
     Commit,
     CommittedOffset,
     commit_offsets,
@@ -15,41 +20,183 @@ from quivermq.engine.offsets import (
 from quivermq.engine.turns import in_turns
 from quivermq.errors import Fenced, GroupNotFound, TopicNotFound
 from quivermq.group.assignment import TopicPartition
-from quivermq.group.bell import Waiter, leave
-from quivermq.group.coordinator import REBALANCE_TIMEOUT_MS
+from quivermq.group.coordinator import REBALANCE_TIMEOUT_MS, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, MemberLimits
 from quivermq.group.member import Joined, MembersView, State, Synced
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers
-from quivermq.server.http import JSON, Request, Response, encode_json, json_response
-from quivermq.server.member_shapes import (
-    CommitIn,
-    CommittedList,
-    CommittedOut,
-    GroupList,
-    GroupMemberOut,
-    GroupSummary,
-    GroupWithMembers,
-    HeartbeatIn,
-    HeartbeatOut,
-    JoinIn,
-    JoinOut,
-    LeaveIn,
-    PartitionOut,
-    SyncIn,
-    SyncOut,
-)
+from quivermq.server.http import Request, encode_json
+from quivermq.server.messages_json import Lane, Priority
 from quivermq.server.polling import Polls
-from quivermq.server.routing import Parameter, Route
-from quivermq.server.shapes import MemberOut
+from quivermq.server.routing import Calls, Parameter, Route
+from quivermq.server.shapes import Count, Offset
 from quivermq.topic.names import Pattern, check_group_name, is_pattern
 
+# As many as fit into the topics of a member, and more.
+_OWNED_MAX = 100_000
+_WAIT_MS_MAX = 24 * 3600 * 1000
 # A list of all partitions of many topics.
 _PARTITIONS_BYTES = 8 * 1024 * 1024
 _TOPIC = Parameter("topic", {"type": "string"}, "A topic or a pattern; by default all topics of the group.")
 
+Strategy = Literal["range", "sticky", "cooperative"]
+MemberId = Annotated[str, Meta(min_length=1, max_length=64)]
+Generation = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+TimeoutMs = Annotated[int, Meta(ge=TIMEOUT_MS_MIN, le=TIMEOUT_MS_MAX)]
+PartitionNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Topics = Annotated[list[str], Meta(min_length=1, max_length=MemberLimits().topics_max)]
 
-async def join_group(broker: Broker, request: Request, body: JoinIn) -> Response:
+
+class PartitionOut(msgspec.Struct, forbid_unknown_fields=True):
+    """One partition of one topic."""
+
+    topic: str
+    partition: PartitionNumber
+
+
+class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
+    """What a member wants to read: topics, and patterns that also stand for topics yet to come."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        "examples": [{"topics": ["orders", "events.>"], "strategy": "cooperative"}]
+    }
+
+    topics: Topics
+    member_id: MemberId | None = None
+    """Of a member that wants to read other topics from now on."""
+    strategy: Strategy = "cooperative"
+    session_timeout_ms: TimeoutMs | None = None
+    """A member that is silent for so long has left."""
+    rebalance_timeout_ms: TimeoutMs | None = None
+    """A member that takes longer to give up what it must has left."""
+
+
+class JoinOut(msgspec.Struct):
+    """Who the member is. The id speaks for it: nobody else should know it."""
+
+    member_id: str
+    generation: Generation
+    members: Count
+
+
+class SyncIn(msgspec.Struct, forbid_unknown_fields=True):
+    """What a member still reads, and how long it waits for more."""
+
+    member_id: MemberId
+    generation: Generation
+    owned: Annotated[list[PartitionOut], Meta(max_length=_OWNED_MAX)] = []
+    wait_ms: Annotated[int, Meta(ge=0, le=_WAIT_MS_MAX)] = 0
+
+
+class SyncOut(msgspec.Struct):
+    """What a member has now. While something is `revoked`, it gives that up and syncs again."""
+
+    generation: Generation
+    assignment: list[PartitionOut]
+    revoked: list[PartitionOut]
+
+
+class HeartbeatIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Who lives."""
+
+    member_id: MemberId
+    generation: Generation
+
+
+class HeartbeatOut(msgspec.Struct):
+    """Whether there is a reason to sync."""
+
+    state: Literal["stable", "rebalancing"]
+
+
+class LeaveIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Who goes."""
+
+    member_id: MemberId
+
+
+class CommittedOut(msgspec.Struct):
+    """How far a group has come; `offset` is null where it has never been."""
+
+    topic: str
+    partition: Count
+    priority: Lane
+    offset: Count | None
+    start: Count
+    end: Count
+    lag: Count
+
+
+class CommittedList(msgspec.Struct):
+    """By topic, partition and priority."""
+
+    offsets: list[CommittedOut]
+
+
+class CommitOne(msgspec.Struct, forbid_unknown_fields=True):
+    """The first offset that is not finished."""
+
+    topic: str
+    partition: PartitionNumber
+    offset: Offset
+    priority: Priority = "normal"
+
+
+class CommitIn(msgspec.Struct, forbid_unknown_fields=True):
+    """How far somebody came; a member says who it is."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {
+        "examples": [{"offsets": [{"topic": "orders", "partition": 0, "offset": 17}]}]
+    }
+
+    offsets: Annotated[list[CommitOne], Meta(max_length=COMMITS_MAX)]
+    member_id: MemberId | None = None
+    generation: Generation | None = None
+
+
+class GroupMemberOut(msgspec.Struct):
+    """A member. `member` is the beginning of its id, enough to tell it apart and not to speak for it."""
+
+    member: str
+    client: str
+    topics: list[str]
+    partitions: list[PartitionOut]
+    silent_ms: Count
+
+
+class GroupSummary(msgspec.Struct):
+    """A group, the topics that it has been in or reads, and how many members it has."""
+
+    group: str
+    state: Literal["empty", "stable", "rebalancing"]
+    topics: list[str]
+    members: Count
+
+
+class GroupList(msgspec.Struct):
+    """The groups, by name."""
+
+    groups: list[GroupSummary]
+
+
+class GroupWithMembers(msgspec.Struct):
+    """A group and its members; without members it has no strategy and no generation."""
+
+    group: str
+    state: Literal["empty", "stable", "rebalancing"]
+    strategy: Strategy | None
+    generation: Generation | None
+    topics: list[str]
+    members: list[GroupMemberOut]
+
+
+ROUTES: list[Route] = []
+_member = Calls(ROUTES, "/v1/groups/{group}", "members", (409,))
+_groups = Calls(ROUTES, "/v1/groups", "groups")
+
+
+@_member("POST", "/join", "Become a member of a group in stream mode", body=JoinIn)
+async def join_group(broker: Broker, request: Request, body: JoinIn) -> JoinOut:
     """Take in a member. It has nothing before it has synced."""
     check_topics(request, body.topics)
 
@@ -67,10 +214,17 @@ async def join_group(broker: Broker, request: Request, body: JoinIn) -> Response
         )
 
     joined = await broker.run(join)
-    return json_response(JoinOut(joined.member_id, joined.generation, joined.members))
+    return JoinOut(joined.member_id, joined.generation, joined.members)
 
 
-async def sync_member(broker: Broker, request: Request, body: SyncIn) -> Response:
+@_member(
+    "POST",
+    "/sync",
+    "Say what you read, learn what is yours",
+    body=SyncIn,
+    body_bytes_max=_PARTITIONS_BYTES,
+)
+async def sync_member(broker: Broker, request: Request, body: SyncIn) -> SyncOut:
     """Tell a member what is its own. It may wait for what others have yet to give up."""
     members, group = broker.engine.members, request.params["group"]
     owned = frozenset(TopicPartition(each.topic, each.partition) for each in body.owned)
@@ -90,38 +244,28 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> Respons
         end = begun + seconds
         if loop.time() >= end:
             break
-        ring: asyncio.Future[None] = loop.create_future()
-        waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]
-        bell.wait(waiter)
-        try:
+        with polls.waiting_at(bell) as ring:
             # Something may have been given up between the last look and the bell.
             synced = await broker.run(sync)
             if _is_to_wait(synced, owned) and not broker.is_draining:
                 await polls.rung(ring, end, request.key)
                 synced = await broker.run(sync)
-        finally:
-            leave(waiter, [bell])
-    return json_response(
-        SyncOut(synced.generation, _partitions_out(synced.assignment), _partitions_out(synced.revoked))
-    )
+    return SyncOut(synced.generation, _partitions_out(synced.assignment), _partitions_out(synced.revoked))
 
 
-def _is_to_wait(synced: Synced, owned: frozenset[TopicPartition]) -> bool:
-    """Whether there is nothing new for a member, but will be."""
-    return synced.is_owed and not synced.revoked and owned.issuperset(synced.assignment)
-
-
-async def beat_heart(broker: Broker, request: Request, body: HeartbeatIn) -> Response:
+@_member("POST", "/heartbeat", "Say that you live, learn whether to sync", body=HeartbeatIn)
+async def beat_heart(broker: Broker, request: Request, body: HeartbeatIn) -> HeartbeatOut:
     """Let a member live on."""
 
     def beat() -> State:
         _check_member(broker, request, body.member_id)
         return broker.engine.members.heartbeat(request.params["group"], body.member_id, body.generation)
 
-    return json_response(HeartbeatOut(await broker.run(beat)))
+    return HeartbeatOut(await broker.run(beat))
 
 
-async def leave_group(broker: Broker, request: Request, body: LeaveIn) -> Response:
+@_member("POST", "/leave", "Leave a group", body=LeaveIn, errors=())
+async def leave_group(broker: Broker, request: Request, body: LeaveIn) -> None:
     """Let a member go. One that is gone already is gone."""
 
     def go() -> None:
@@ -131,43 +275,27 @@ async def leave_group(broker: Broker, request: Request, body: LeaveIn) -> Respon
             broker.engine.members.leave(request.params["group"], body.member_id)
 
     await broker.run(go)
-    return Response(204)
 
 
-def _check_member(broker: Broker, request: Request, member_id: str) -> None:
-    """Raise Denied for a key that may not read what the member reads."""
-    if request.key is not None:
-        check_topics(request, broker.engine.members.subscribed(request.params["group"], member_id))
-
-
-async def show_offsets(broker: Broker, request: Request) -> Response:
+@_member("GET", "/offsets", "Show the committed offsets of a group", query=(_TOPIC,), errors=(404,))
+async def show_offsets(broker: Broker, request: Request) -> CommittedList:
     """How far the group has come."""
     topic = request.query.get("topic")
     if topic is not None:
         check_topics(request, [topic])
-
     found = await broker.run(_offsets, broker.engine, request, topic)
-    return json_response(CommittedList([CommittedOut(*each) for each in found]))
+    return CommittedList([CommittedOut(*each) for each in found])
 
 
-def _offsets(engine: Engine, request: Request, topic: str | None) -> list[CommittedOffset]:
-    group = request.params["group"]
-    if topic is not None and not is_pattern(topic):
-        return committed_offsets(engine, group, [topic])
-    if topic is None:
-        topics = topics_of_group(engine, group)
-    else:
-        pattern = Pattern(topic)
-        topics = {each for each in engine.topics() if pattern.matches(each, engine.origin_of(each))}
-    found: list[CommittedOffset] = []
-    for name in _seen(request, topics):
-        # Somebody may delete one meanwhile.
-        with suppress(TopicNotFound):
-            found += committed_offsets(engine, group, [name])
-    return found
-
-
-async def commit(broker: Broker, request: Request, body: CommitIn) -> Response:
+@_member(
+    "PUT",
+    "/offsets",
+    "Commit offsets",
+    body=CommitIn,
+    body_bytes_max=_PARTITIONS_BYTES,
+    errors=(404, 409, 416, 507),
+)
+async def commit(broker: Broker, request: Request, body: CommitIn) -> None:
     """Let the group go on from these offsets."""
     check_topics(request, {each.topic for each in body.offsets})
     commits = [Commit(each.topic, each.partition, each.offset, each.priority) for each in body.offsets]
@@ -179,10 +307,10 @@ async def commit(broker: Broker, request: Request, body: CommitIn) -> Response:
         member_id=body.member_id,
         generation=body.generation,
     )
-    return Response(204)
 
 
-async def list_groups(broker: Broker, request: Request) -> Response:
+@_groups("GET", "", "List the groups", GroupList, errors=())
+async def list_groups(broker: Broker, request: Request) -> bytes:
     """Every group of a topic that the key may know of."""
 
     def listed() -> bytes:
@@ -201,11 +329,11 @@ async def list_groups(broker: Broker, request: Request) -> Response:
         ]
         return encode_json(GroupList(groups))
 
-    answer = await broker.part(Answers).answer(("groups", request.key), listed)
-    return Response(200, answer, JSON)
+    return await broker.part(Answers).answer(("groups", request.key), listed)
 
 
-async def show_members(broker: Broker, request: Request) -> Response:
+@_groups("GET", "/{group}", "Show a group, its topics and its members")
+async def show_members(broker: Broker, request: Request) -> GroupWithMembers:
     """One group: its topics and its members."""
 
     def shown() -> GroupWithMembers:
@@ -222,21 +350,35 @@ async def show_members(broker: Broker, request: Request) -> Response:
         members = _members_out(request, view, topics)
         return GroupWithMembers(group, view.state, view.strategy, view.generation, topics, members)
 
-    return json_response(await broker.run(shown))
+    return await broker.run(shown)
 
 
-def members_of(engine: Engine, topic: str, group: str) -> list[MemberOut]:
-    """The members of a group that read a topic, and which of its partitions each has."""
-    view = engine.members.view(group)
-    return [
-        MemberOut(
-            member.member,
-            member.client,
-            [each.partition for each in member.partitions if each.topic == topic],
-        )
-        for member in (() if view is None else view.members)
-        if member.subscription.matches(topic, engine.origin_of(topic))
-    ]
+def _is_to_wait(synced: Synced, owned: frozenset[TopicPartition]) -> bool:
+    """Whether there is nothing new for a member, but will be."""
+    return synced.is_owed and not synced.revoked and owned.issuperset(synced.assignment)
+
+
+def _check_member(broker: Broker, request: Request, member_id: str) -> None:
+    """Raise Denied for a key that may not read what the member reads."""
+    if request.key is not None:
+        check_topics(request, broker.engine.members.subscribed(request.params["group"], member_id))
+
+
+def _offsets(engine: Engine, request: Request, topic: str | None) -> list[CommittedOffset]:
+    group = request.params["group"]
+    if topic is not None and not is_pattern(topic):
+        return committed_offsets(engine, group, [topic])
+    if topic is None:
+        topics = topics_of_group(engine, group)
+    else:
+        pattern = Pattern(topic)
+        topics = {each for each in engine.topics() if pattern.matches(each, engine.origin_of(each))}
+    found: list[CommittedOffset] = []
+    for name in _seen(request, topics):
+        # Somebody may delete one meanwhile.
+        with suppress(TopicNotFound):
+            found += committed_offsets(engine, group, [name])
+    return found
 
 
 def _seen(request: Request, topics: set[str]) -> list[str]:
@@ -261,85 +403,3 @@ def _members_out(request: Request, view: MembersView, topics: list[str]) -> list
 
 def _partitions_out(partitions: list[TopicPartition]) -> list[PartitionOut]:
     return [PartitionOut(*partition) for partition in partitions]
-
-
-ROUTES: list[Route] = [
-    Route(
-        "POST",
-        "/v1/groups/{group}/join",
-        join_group,
-        summary="Become a member of a group in stream mode",
-        tag="members",
-        body=JoinIn,
-        returns={200: JoinOut},
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        "/v1/groups/{group}/sync",
-        sync_member,
-        summary="Say what you read, learn what is yours",
-        tag="members",
-        body=SyncIn,
-        body_bytes_max=_PARTITIONS_BYTES,
-        returns={200: SyncOut},
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        "/v1/groups/{group}/heartbeat",
-        beat_heart,
-        summary="Say that you live, learn whether to sync",
-        tag="members",
-        body=HeartbeatIn,
-        returns={200: HeartbeatOut},
-        errors=(409,),
-    ),
-    Route(
-        "POST",
-        "/v1/groups/{group}/leave",
-        leave_group,
-        summary="Leave a group",
-        tag="members",
-        body=LeaveIn,
-        returns={204: None},
-    ),
-    Route(
-        "GET",
-        "/v1/groups/{group}/offsets",
-        show_offsets,
-        summary="Show the committed offsets of a group",
-        tag="members",
-        returns={200: CommittedList},
-        query=(_TOPIC,),
-        errors=(404,),
-    ),
-    Route(
-        "PUT",
-        "/v1/groups/{group}/offsets",
-        commit,
-        summary="Commit offsets",
-        tag="members",
-        body=CommitIn,
-        body_bytes_max=_PARTITIONS_BYTES,
-        returns={204: None},
-        errors=(404, 409, 416, 507),
-    ),
-    Route(
-        "GET",
-        "/v1/groups",
-        list_groups,
-        summary="List the groups",
-        tag="groups",
-        returns={200: GroupList},
-    ),
-    Route(
-        "GET",
-        "/v1/groups/{group}",
-        show_members,
-        summary="Show a group, its topics and its members",
-        tag="groups",
-        returns={200: GroupWithMembers},
-        errors=(404,),
-    ),
-]

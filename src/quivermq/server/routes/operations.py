@@ -2,25 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from quivermq.engine import Engine
+from quivermq.engine.inspection import is_read_by
 from quivermq.engine.turns import in_turns
 from quivermq.errors import GroupNotFound, InvalidRequest, Unavailable
-from quivermq.server import events, prometheus
-from quivermq.server.access import ALL_TOPICS, ApiKey, check_topics, may_see
+from quivermq.server.access import ALL_TOPICS, ApiKey, KeyScope, check_topics, may_see
 from quivermq.server.broker import Broker
-from quivermq.server.events import Events
-from quivermq.server.figures import Answers, Looks, told, why_not_ready
-from quivermq.server.gzip_blocks import accepts_gzip
-from quivermq.server.http import JSON, Request, Response, Stream, encode_json, json_response
+from quivermq.server.events import EVENTS, Events, accepts_gzip
+from quivermq.server.figures import PROMETHEUS, Answers, Looks, exposition, told, why_not_ready
+from quivermq.server.history import Recorder
+from quivermq.server.http import Request, Response, Stream, encode_json, json_response
+from quivermq.server.messages_json import Lane
 from quivermq.server.openapi import openapi_document
-from quivermq.server.query import flag_of, number_of, number_parameter
-from quivermq.server.recorder import Recorder
-from quivermq.server.routing import Parameter, Route
-from quivermq.server.shapes import NAME_SCHEMA, CompactedOut, Health, HistoryOut, KeyOut, ReportOut, Stats
+from quivermq.server.routing import Calls, Parameter, Route, flag_of, number_of, number_parameter
+from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures
 from quivermq.topic.names import Pattern
 
 _TOPICS_MAX = 100
@@ -29,19 +28,15 @@ _TOPICS = Parameter(
     {"type": "string", "minLength": 1, "maxLength": 8192, "pattern": "^[A-Za-z0-9._*>,-]+$"},
     "Names or patterns, separated by commas; by default all.",
 )
-
 _TOPIC = Parameter("topic", NAME_SCHEMA, "Only this topic.")
 _GROUP = Parameter("group", NAME_SCHEMA, "Only this group of the topic.")
-
 _SINCE = number_parameter("since", "Only points after this, in unix microseconds.", 0, 2**62, default=0)
-
 _CHANGES = Parameter(
     "changes",
     {"type": "boolean", "default": False},
     "Tell everything once, as `stats` with its `version`, and then only what is new, as `changes`: a JSON"
     " merge patch of the version that `since` names.",
 )
-
 _ARCHIVED = Parameter(
     "archived",
     {"type": "boolean", "default": False},
@@ -49,20 +44,153 @@ _ARCHIVED = Parameter(
 )
 
 
-async def stats(broker: Broker, request: Request) -> Response:
+class GroupActivityFigures(GroupFigures):
+    """How far a group has come with a topic, and what it has had since the broker was started."""
+
+    delivered: Count
+    acked: Count
+    oldest_unacked_ms: Count
+    oldest_unacked_at: Count
+    dead_lettered: Count
+    leases_expired: Count
+
+
+class TopicFigures(msgspec.Struct):
+    """What there is of a topic, and how many messages came since the broker was started."""
+
+    topic: str
+    partitions: Count
+    messages: Count
+    bytes: Count
+    delayed: Count
+    dead_letters: Count
+    dead_letters_of: str | None
+    groups: dict[str, GroupActivityFigures]
+    published: Count
+    refused: Count
+    dropped: Count
+
+
+class ProblemOut(msgspec.Struct):
+    """A part of the queue that does not work, and why; null stands for all of them."""
+
+    message: str
+    topic: str | None
+    partition: Count | None
+    priority: Lane | None
+    group: str | None
+
+
+class AlertOut(msgspec.Struct):
+    """Something that is wrong, by a rule of that name, and since when it is known, in unix microseconds."""
+
+    alert: str
+    severity: Literal["page", "ticket"]
+    summary: str
+    topic: str | None
+    group: str | None
+    partition: Count | None
+    priority: Lane | None
+    value: float
+    since: int
+
+
+class Stats(msgspec.Struct):
+    """Everything the queue can count, what does not work, and what is wrong, the worst first."""
+
+    topics: dict[str, TopicFigures]
+    messages: Count
+    bytes: Count
+    free_bytes: Count
+    problems: list[ProblemOut]
+    alerts: list[AlertOut]
+
+
+class HistoryOut(msgspec.Struct):
+    """The last hour: `times` of its points in unix microseconds, and a number for each in every series.
+
+    `published`, `delivered` and `acked` are a second; what ends in `_p50` or `_p99` is in milliseconds.
+    null is what nobody knows.
+    """
+
+    interval_ms: Count
+    times: list[int]
+    series: dict[str, list[float | None]]
+
+
+class KeyOut(msgspec.Struct):
+    """What a key allows. A scope includes those before it. The topic `>` is all."""
+
+    is_required: bool
+    id: str | None
+    scope: KeyScope
+    topics: list[str]
+
+
+class CompactedOut(msgspec.Struct):
+    """What was removed from the disk."""
+
+    segments: Count
+    messages: Count
+    bytes: Count
+
+
+class FindingOut(msgspec.Struct):
+    """Something about a file that is not as it should be; only `damage` means loss."""
+
+    kind: Literal["damage", "tail", "index", "gap"]
+    path: str
+    position: int
+    end: int
+    offsets: tuple[int, int | None]
+    reason: str
+
+
+class ReportOut(msgspec.Struct):
+    """What a look at every byte saw."""
+
+    is_sound: bool
+    logs: Count
+    segments: Count
+    frames: Count
+    messages: Count
+    bytes: Count
+    findings: list[FindingOut]
+
+
+class Health(msgspec.Struct):
+    """That the broker is there."""
+
+    status: Literal["ok"] = "ok"
+
+
+ROUTES: list[Route] = []
+_broker = Calls(ROUTES, "", "operations", ())
+
+
+@_broker("GET", "/v1/stats", "Everything the queue can count", Stats, query=(_TOPICS,))
+async def stats(broker: Broker, request: Request) -> bytes:
     """What there is, and how far every group has come."""
     wanted = _wanted(request, broker.engine)
-    answer = await broker.part(Looks).answer(
+    return await broker.part(Looks).answer(
         ("stats", wanted), lambda survey: encode_json(told(survey, wanted))
     )
-    return Response(200, answer, JSON)
 
 
-async def history(broker: Broker, request: Request) -> Response:
+@_broker(
+    "GET",
+    "/v1/history",
+    "The last hour, in points: rates, lag, latencies",
+    HistoryOut,
+    query=(_TOPIC, _GROUP, _SINCE),
+    errors=(404,),
+)
+async def history(broker: Broker, request: Request) -> dict[str, Any]:
     """The last hour of a group, of a topic, or of all topics that the key is for."""
-    return json_response(await broker.figure(_history, broker, request))
+    return await broker.figure(_history, broker, request)
 
 
+@_broker("GET", "/v1/key", "What the key allows", KeyOut)
 def who(_: Broker, request: Request) -> Response:
     """What the key that was sent allows. Where no key is asked for, everything is allowed."""
     key = request.key
@@ -71,6 +199,13 @@ def who(_: Broker, request: Request) -> Response:
     return json_response(KeyOut(True, key.id, key.scope, list(key.topics)))
 
 
+@_broker(
+    "GET",
+    "/v1/events",
+    "Live events: figures once a second, and changes of topics",
+    EVENTS,
+    query=(_TOPICS, _CHANGES),
+)
 def listen(broker: Broker, request: Request) -> Response:
     """Events without an end."""
     wanted, changes = _wanted(request, broker.engine), flag_of(request, _CHANGES)
@@ -78,7 +213,7 @@ def listen(broker: Broker, request: Request) -> Response:
     headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if gzip:
         headers["Content-Encoding"] = "gzip"
-    response = Response(200, b"", events.CONTENT_TYPE, headers)
+    response = Response(200, b"", EVENTS, headers)
 
     def begin(stream: Stream) -> None:
         broker.part(Events).listen(stream, wanted, changes=changes, gzip=gzip)
@@ -87,23 +222,32 @@ def listen(broker: Broker, request: Request) -> Response:
     return response
 
 
-async def sync(broker: Broker, _: Request) -> Response:
+@_broker("POST", "/v1/sync", "Wait until everything that was put is on stable storage", errors=(507,))
+async def sync(broker: Broker, _: Request) -> None:
     """Answer once everything that was put so far is on stable storage, whatever the durability."""
     await broker.run(broker.engine.sync)
-    return Response(204)
 
 
-async def compact(broker: Broker, request: Request) -> Response:
+@_broker(
+    "POST",
+    "/v1/compact",
+    "Remove now what the settings no longer keep",
+    CompactedOut,
+    query=(_ARCHIVED,),
+    errors=(507,),
+)
+async def compact(broker: Broker, request: Request) -> dict[str, Any]:
     """Remove now what the settings no longer keep, and shorten the journals."""
-    compacted = await broker.run(broker.engine.compact, archived=flag_of(request, _ARCHIVED))
-    return json_response(asdict(compacted))
+    return asdict(await broker.run(broker.engine.compact, archived=flag_of(request, _ARCHIVED)))
 
 
-async def verify(broker: Broker, _: Request) -> Response:
+@_broker("POST", "/v1/verify", "Check every byte of every log", ReportOut)
+async def verify(broker: Broker, _: Request) -> dict[str, object]:
     """Check every byte of every log, while the queue is in use."""
-    return json_response(await broker.run(_verified, broker.engine))
+    return await broker.run(_verified, broker.engine)
 
 
+@_broker("GET", "/metrics", "Metrics for Prometheus", PROMETHEUS)
 async def metrics(broker: Broker, request: Request) -> Response:
     """Everything that is measured, for Prometheus."""
     connections = broker.engine.metrics.gauge("quiver_http_connections", "Connections that are open.")
@@ -111,22 +255,16 @@ async def metrics(broker: Broker, request: Request) -> Response:
     answer = await broker.part(Answers).answer(
         ("metrics", request.key), lambda: _exposed(broker.engine, request)
     )
-    return Response(200, answer, prometheus.CONTENT_TYPE)
+    return Response(200, answer, PROMETHEUS)
 
 
-def _exposed(engine: Engine, request: Request) -> bytes:
-    return prometheus.exposition(
-        sample
-        for sample in in_turns(engine.collect_metrics())
-        if "topic" not in sample["labels"] or may_see(request, sample["labels"]["topic"])
-    )
-
-
+@_broker("GET", "/healthz", "Whether the broker answers", Health)
 def health(_: Broker, __: Request) -> Response:
     """That the process answers."""
     return json_response(Health())
 
 
+@_broker("GET", "/readyz", "Whether the broker takes messages", Health)
 def readiness(broker: Broker, _: Request) -> Response:
     """Whether messages are taken."""
     broker.engine.check_open()
@@ -135,9 +273,25 @@ def readiness(broker: Broker, _: Request) -> Response:
     return json_response(Health())
 
 
+@_broker("GET", "/openapi.json", "This description", {200: dict[str, Any]})
 def openapi(broker: Broker, _: Request) -> Response:
     """This API, for programs."""
-    return Response(200, broker.part(_document), JSON)
+    return Response(200, broker.part(_document))
+
+
+def _document(_: Broker) -> bytes:
+    # Here, because the table of all routes is made from this module as well.
+    from quivermq.server.routes import all_routes
+
+    return msgspec.json.encode(openapi_document(all_routes()))
+
+
+def _exposed(engine: Engine, request: Request) -> bytes:
+    return exposition(
+        sample
+        for sample in in_turns(engine.collect_metrics())
+        if "topic" not in sample["labels"] or may_see(request, sample["labels"]["topic"])
+    )
 
 
 def _history(broker: Broker, request: Request) -> dict[str, Any]:
@@ -153,17 +307,9 @@ def _history(broker: Broker, request: Request) -> dict[str, Any]:
     hosted = broker.engine.hosted(topic)
     if group is None:
         return kept.topic(topic, since=since)
-    # Members that read the topic may not have committed anything yet.
-    if group not in hosted.groups and topic not in broker.engine.members.topics(group):
+    if not is_read_by(broker.engine, hosted, group):
         raise GroupNotFound(f"{topic} has no group {group[:300]}")
     return kept.group(topic, group, since=since)
-
-
-def _document(_: Broker) -> bytes:
-    # Here, because the table of all routes is made from this module as well.
-    from quivermq.server.routes import all_routes
-
-    return msgspec.json.encode(openapi_document(all_routes()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,102 +342,3 @@ def _verified(engine: Engine) -> dict[str, object]:
         for finding in report.findings
     ]
     return {**asdict(report), "is_sound": report.is_sound, "findings": findings}
-
-
-ROUTES: list[Route] = [
-    Route(
-        "GET",
-        "/v1/stats",
-        stats,
-        summary="Everything the queue can count",
-        tag="operations",
-        query=(_TOPICS,),
-        returns={200: Stats},
-    ),
-    Route(
-        "GET",
-        "/v1/history",
-        history,
-        summary="The last hour, in points: rates, lag, latencies",
-        tag="operations",
-        query=(_TOPIC, _GROUP, _SINCE),
-        returns={200: HistoryOut},
-        errors=(404,),
-    ),
-    Route(
-        "GET",
-        "/v1/key",
-        who,
-        summary="What the key allows",
-        tag="operations",
-        returns={200: KeyOut},
-    ),
-    Route(
-        "GET",
-        "/v1/events",
-        listen,
-        summary="Live events: figures once a second, and changes of topics",
-        tag="operations",
-        query=(_TOPICS, _CHANGES),
-        returns={200: events.CONTENT_TYPE},
-    ),
-    Route(
-        "POST",
-        "/v1/sync",
-        sync,
-        summary="Wait until everything that was put is on stable storage",
-        tag="operations",
-        returns={204: None},
-        errors=(507,),
-    ),
-    Route(
-        "POST",
-        "/v1/compact",
-        compact,
-        summary="Remove now what the settings no longer keep",
-        tag="operations",
-        query=(_ARCHIVED,),
-        returns={200: CompactedOut},
-        errors=(507,),
-    ),
-    Route(
-        "POST",
-        "/v1/verify",
-        verify,
-        summary="Check every byte of every log",
-        tag="operations",
-        returns={200: ReportOut},
-    ),
-    Route(
-        "GET",
-        "/metrics",
-        metrics,
-        summary="Metrics for Prometheus",
-        tag="operations",
-        returns={200: prometheus.CONTENT_TYPE},
-    ),
-    Route(
-        "GET",
-        "/healthz",
-        health,
-        summary="Whether the broker answers",
-        tag="operations",
-        returns={200: Health},
-    ),
-    Route(
-        "GET",
-        "/readyz",
-        readiness,
-        summary="Whether the broker takes messages",
-        tag="operations",
-        returns={200: Health},
-    ),
-    Route(
-        "GET",
-        "/openapi.json",
-        openapi,
-        summary="This description",
-        tag="operations",
-        returns={200: dict[str, Any]},
-    ),
-]

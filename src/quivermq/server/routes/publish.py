@@ -1,27 +1,55 @@
-"""Publishing: JSON for people, raw bytes for anybody, frames for speed."""
+"""Publishing: JSON for people, raw bytes for anybody, frames for speed.
 
+Single messages that arrive together become one frame, and share one sync. What arrives while the event loop
+goes once round its sockets is stored in one go. Where that has to wait for the disk, a thread does it, and
+what arrives meanwhile is the next batch: nobody waits for company.
+"""
+
+import asyncio
+import logging
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quivermq.errors import InvalidRequest
+from quivermq.engine import Queue
+from quivermq.errors import InvalidRequest, Overloaded, QuiverError
 from quivermq.frame import parse_header
 from quivermq.log.limits import check_durability
 from quivermq.server.broker import Broker
-from quivermq.server.http import FRAME, JSON, OCTETS, Request, Response, json_response
-from quivermq.server.messages_json import MessageIn, message_from
-from quivermq.server.publishing import Publishing
-from quivermq.server.routing import Answer, Parameter, Route
-from quivermq.server.schema_words import exactly_one
+from quivermq.server.http import (
+    FRAME,
+    JSON,
+    OCTETS,
+    Later,
+    Request,
+    Response,
+    error_response,
+    json_response,
+)
+from quivermq.server.messages_json import Lane, MessageIn, message_from
+from quivermq.server.routing import Answer, Calls, Parameter, Route
+from quivermq.server.shapes import Count, Offset, exactly_one
 from quivermq.settings import Durability
 from quivermq.topic.incoming import Message
-from quivermq.topic.put import Put
+from quivermq.topic.put import PRODUCER_ID_MAX, Put
+
+logger = logging.getLogger(__name__)
+
+# So many topics keep their queue at hand; one more, and all are made anew when they are asked for.
+_QUEUES_MAX = 10_000
+# As large as a batch may get; the next one follows at once.
+_BATCH_MESSAGES = 10_000
+_BATCH_MESSAGES_MAX = 100_000
 
 _HEADER = "quiver-header-"
-_BATCH_MESSAGES_MAX = 100_000
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_PRODUCER_ID = re.compile(r"[0-9]{1,20}", re.ASCII)
+_KNOWN_SINCE = "Producers that were last heard of before that time may be forgotten; 0 when none is."
+
+_PLAIN = b'{"topic":"%b","partition":%d,"priority":"%b","offset":%d,"duplicate":false,"scheduled_id":null}'
 
 
 class PublishIn(MessageIn, forbid_unknown_fields=True):
@@ -57,10 +85,65 @@ class PutsOut(msgspec.Struct):
     results: list[PutOut]
 
 
+class FirstFrameOut(msgspec.Struct):
+    """Where the first frame lies that the producer ever sent to a lane."""
+
+    partition: Count
+    priority: Lane
+    offset: Offset
+
+
+class ProducerOut(msgspec.Struct):
+    """The epoch to send with from now on, and the lanes that have frames of earlier ones."""
+
+    epoch: Annotated[int, Meta(ge=0, lt=2**16 - 1)]
+    batches: list[FirstFrameOut]
+    known_since_us: Annotated[int, Meta(ge=0, description=_KNOWN_SINCE)]
+
+
 _decode = msgspec.json.Decoder(PublishIn).decode
 _NOTHING_ELSE = MessageIn()
 
 
+def _parameter(name: str, doc: str, kind: str = "integer") -> Parameter:
+    return Parameter(name, {"type": kind}, doc)
+
+
+_DURABILITY = Parameter(
+    "durability",
+    {"enum": ["fsync", "os", "buffered"]},
+    "When the answer comes; by default as the topic says.",
+)
+_FRAME_PARAMETERS = (
+    _parameter("partition", "Where it goes; otherwise its key decides, or it goes anywhere."),
+    Parameter("priority", {"enum": ["high", "normal", "low"]}, "Its lane."),
+    _DURABILITY,
+)
+_RAW_PARAMETERS = (
+    *_FRAME_PARAMETERS,
+    _parameter("key", "The key of the message, as text.", "string"),
+    _parameter("ttl_ms", "After this long nobody gets it any more."),
+    _parameter("delay_ms", "Nobody gets it before this long."),
+    _parameter("deliver_at", "Nobody gets it before this moment, in unix microseconds."),
+    _parameter("dedup_id", "Of two messages with this id within the window, one is stored.", "string"),
+    _parameter("dedup_window_ms", "How long that id is remembered; otherwise as the topic says."),
+    _parameter("timestamp", "When it happened, in unix microseconds; otherwise now."),
+)
+
+ROUTES: list[Route] = []
+_topic = Calls(ROUTES, "/v1/topics/{topic}", "messages")
+
+
+@_topic(
+    "POST",
+    "/messages",
+    "Publish a message, many, or a frame; a topic that is new is created",
+    PutOut | PutsOut,
+    query=_RAW_PARAMETERS,
+    consumes=(JSON, FRAME, OCTETS),
+    request_schemas={JSON: PublishIn},
+    errors=(404, 409, 413, 429, 507),
+)
 def publish(broker: Broker, request: Request) -> Answer:
     """Put one message, many, or a frame."""
     topic, content_type = request.params["topic"], request.content_type
@@ -71,72 +154,63 @@ def publish(broker: Broker, request: Request) -> Answer:
     if (
         not request.query_string
         and content_type in ("", OCTETS, "text/plain")
-        and not _has_headers(request)
+        and not any(name.startswith(_HEADER) for name in request.headers)
     ):
         # The plainest message there is.
-        return _publish_one(broker, topic, request.body, None)
+        return broker.part(Publishing).publish(topic, request.body, None)
     return _publish_raw(broker, request, topic)
 
 
-def _publish_one(
-    broker: Broker, topic: str, message: bytes | Message, durability: Durability | None
-) -> Answer:
-    hosted = broker.engine.find(topic)
-    # Before it joins others, which must not suffer for what is wrong with it.
-    if hosted is None:
-        broker.engine.queue(topic)
-        broker.engine.draft(topic).checked([message])
-    elif type(message) is not bytes or len(message) > hosted.settings.message_bytes_max:
-        hosted.topic.checked([message])
-    return broker.part(Publishing).publish(topic, message, durability)
+@_topic(
+    "POST",
+    "/producers/{producer_id}",
+    "Begin anew as a producer; a topic that is new is created",
+    errors=(404, 409, 507),
+)
+async def begin_producer(broker: Broker, request: Request) -> ProducerOut:
+    """Give a producer its next epoch. Frames of its earlier epochs are refused from then on, with 409."""
+    text = request.params["producer_id"]
+    if not _PRODUCER_ID.fullmatch(text):
+        raise InvalidRequest(f"producer_id is a number from 1 to {PRODUCER_ID_MAX}, not {text[:80]!r}")
+    state = await broker.run(broker.engine.begin_producer, request.params["topic"], int(text))
+    return ProducerOut(state.epoch, [FirstFrameOut(*each) for each in state.batches], state.known_since_us)
 
 
 def _publish_json(broker: Broker, request: Request, topic: str) -> Answer:
     # What a message needs stands in the body: a parameter that says so too would be lost in silence.
-    _checked_query(request, (_DURABILITY,))
-    durability = _durability(request)
+    durability = _durability(_checked_query(request, (_DURABILITY,)))
     try:
         given = _decode(request.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is no message in JSON: {error}") from None
     if given.messages is UNSET:
         message = message_from(given)
-        return _publish_one(broker, topic, message.value if _is_plain(message) else message, durability)
+        is_plain = message == Message(message.value)
+        return broker.part(Publishing).publish(topic, message.value if is_plain else message, durability)
     if any(getattr(given, name) != getattr(_NOTHING_ELSE, name) for name in MessageIn.__struct_fields__):
         raise InvalidRequest("the body has `messages`, or the fields of one message, not both")
     return _publish_many(broker, topic, list(map(message_from, given.messages)), durability)
 
 
-def _is_plain(message: Message) -> bool:
-    return (
-        message.key is None
-        and message.headers is None
-        and message.priority == "normal"
-        and message.ttl is None
-        and message.delay is None
-        and message.deliver_at is None
-        and message.dedup_id is None
-        and message.dedup_window is None
-        and message.timestamp is None
-        and message.partition is None
-    )
-
-
 async def _publish_many(
     broker: Broker, topic: str, messages: list[Message], durability: Durability | None
-) -> Response:
-    queue = broker.engine.queue(topic)
-    puts = await broker.run(queue.put_many, messages, durability=durability)
-    return json_response({"results": [put._asdict() for put in puts]})
+) -> dict[str, Any]:
+    puts = await broker.run(broker.engine.queue(topic).put_many, messages, durability=durability)
+    return {"results": [put._asdict() for put in puts]}
 
 
 def _publish_raw(broker: Broker, request: Request, topic: str) -> Answer:
     query = _checked_query(request, _RAW_PARAMETERS)
     key = query.get("key")
+    headers = {
+        name.removeprefix(_HEADER): value.encode("latin-1")
+        for name, value in request.headers.items()
+        if name.startswith(_HEADER)
+    }
     message = Message(
         request.body,
         key=None if key is None else key.encode(),
-        headers=_message_headers(request),
+        headers=headers or None,
         priority=query.get("priority", "normal"),
         ttl=_seconds(query, "ttl_ms"),
         delay=_seconds(query, "delay_ms"),
@@ -146,13 +220,12 @@ def _publish_raw(broker: Broker, request: Request, topic: str) -> Answer:
         timestamp=_number(query, "timestamp"),
         partition=_number(query, "partition"),
     )
-    return _publish_one(broker, topic, message, _durability(request))
+    return broker.part(Publishing).publish(topic, message, _durability(query))
 
 
-async def _publish_frame(broker: Broker, request: Request, topic: str) -> Response:
+async def _publish_frame(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
     query = _checked_query(request, _FRAME_PARAMETERS)
-    queue = broker.engine.queue(topic)
-    durability = _durability(request)
+    queue, durability = broker.engine.queue(topic), _durability(query)
 
     def put() -> Put:
         return queue.put_frame(
@@ -163,7 +236,12 @@ async def _publish_frame(broker: Broker, request: Request, topic: str) -> Respon
         )
 
     stored = await broker.run(put) if broker.may_wait_for_disk(topic, durability) else put()
-    return json_response({**stored._asdict(), "count": parse_header(request.body).message_count})
+    return frame_stored(stored, request.body)
+
+
+def frame_stored(put: Put, frame: bytes) -> dict[str, Any]:
+    """Where a frame is, and how many messages it had."""
+    return {**put._asdict(), "count": parse_header(frame).message_count}
 
 
 # Parameters.
@@ -180,11 +258,10 @@ def _checked_query(request: Request, known: tuple[Parameter, ...]) -> dict[str, 
     return request.query
 
 
-def _durability(request: Request) -> Durability | None:
-    if not request.query_string or (word := request.query.get("durability")) is None:
-        return None
-    check_durability(word)
-    return cast(Durability, word)
+def _durability(query: dict[str, str]) -> Durability | None:
+    if (word := query.get("durability")) is not None:
+        check_durability(word)
+    return cast("Durability | None", word)
 
 
 def _number(query: dict[str, str], name: str) -> int | None:
@@ -201,53 +278,120 @@ def _seconds(query: dict[str, str], name: str) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _message_headers(request: Request) -> dict[str, bytes] | None:
-    found = {
-        name.removeprefix(_HEADER): value.encode("latin-1")
-        for name, value in request.headers.items()
-        if name.startswith(_HEADER)
-    }
-    return found or None
+# Single messages.
 
 
-def _has_headers(request: Request) -> bool:
-    return any(name.startswith(_HEADER) for name in request.headers)
+class Publishing:
+    """Takes messages on the event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._lines: dict[tuple[str, Durability | None], _Line] = {}
+
+    def publish(self, topic: str, message: bytes | Message, durability: Durability | None) -> Later:
+        """Store a message soon, together with others."""
+        line = self._lines.get((topic, durability)) or self._open(topic, durability)
+        answer = Later()
+        line.add(message, answer)
+        return answer
+
+    def _open(self, topic: str, durability: Durability | None) -> "_Line":
+        if len(self._lines) >= _QUEUES_MAX:
+            # Those who wait in a line keep it alive until they are served.
+            self._lines.clear()
+        queue = self._broker.engine.queue(topic)
+        line = self._lines[topic, durability] = _Line(self._broker, self._loop, queue, durability)
+        return line
 
 
-def _parameter(name: str, doc: str, kind: str = "integer") -> Parameter:
-    return Parameter(name, {"type": kind}, doc)
+class _Line:
+    """The messages of one topic that wait to be stored with the same durability."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        loop: asyncio.AbstractEventLoop,
+        queue: Queue,
+        durability: Durability | None,
+    ) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._queue = queue
+        self._durability = durability
+        self._messages: list[bytes | Message] = []
+        self._answers: list[Later] = []
+        self._is_planned = False
+
+    def add(self, message: bytes | Message, answer: Later) -> None:
+        self._messages.append(message)
+        self._answers.append(answer)
+        if not self._is_planned:
+            self._is_planned = True
+            self._loop.call_soon(self._store)
+
+    def _store(self) -> None:
+        """Store what has gathered: here when that only copies memory, otherwise in a thread."""
+        messages, answers = self._messages[:_BATCH_MESSAGES], self._answers[:_BATCH_MESSAGES]
+        del self._messages[:_BATCH_MESSAGES], self._answers[:_BATCH_MESSAGES]
+        if self._broker.may_wait_for_disk(self._queue.topic, self._durability):
+            storing = self._loop.run_in_executor(self._broker.threads, self._stored, messages)
+            storing.add_done_callback(lambda done: self._done(done.result(), answers))
+        else:
+            self._done(self._stored(messages), answers)
+
+    def _stored(self, messages: list[bytes | Message]) -> Sequence[Response]:
+        """Answers for messages of as many callers: each is stored, or refused and not there."""
+        waiting = [index for index, message in enumerate(messages) if _is_delayed(message)]
+        if not waiting or len(waiting) == len(messages):
+            return self._put(messages)
+        # What waits lies elsewhere: one may have room where the other has none.
+        others = [index for index, message in enumerate(messages) if not _is_delayed(message)]
+        found: dict[int, Response] = {}
+        for indexes in (waiting, others):
+            found |= zip(indexes, self._put([messages[index] for index in indexes]), strict=True)
+        return [found[index] for index in range(len(messages))]
+
+    def _put(self, messages: list[bytes | Message]) -> Sequence[Response]:
+        """Store messages, all or none of them. The queue checks them, all at once and once."""
+        hiding = self._broker.hiding
+        try:
+            return list(map(put_response, self._queue.put_many(messages, durability=self._durability)))
+        except (Overloaded, InvalidRequest) as error:
+            if len(messages) == 1:
+                return [error_response(error, hiding)]
+            # Nothing was stored; one of them may be the reason, and the others must not suffer for it.
+            # Halves find a wrong one soon. Where there is no room for all, each has to try by itself.
+            step = 1 if isinstance(error, Overloaded) else -(-len(messages) // 2)
+            starts = range(0, len(messages), step)
+            return [each for start in starts for each in self._put(messages[start : start + step])]
+        except QuiverError as error:
+            self._broker.note(error)
+            return [error_response(error, hiding)] * len(messages)
+        except Exception:
+            logger.exception("storing %d messages of %s failed", len(messages), self._queue.topic)
+            failure = QuiverError("the broker failed: its log has the details")
+            return [error_response(failure)] * len(messages)
+
+    def _done(self, responses: Sequence[Response], answers: list[Later]) -> None:
+        if self._messages:
+            self._loop.call_soon(self._store)
+        else:
+            self._is_planned = False
+        for answer, response in zip(answers, responses, strict=True):
+            try:
+                answer.set(response)
+            except Exception:
+                # The others have to be told all the same.
+                logger.exception("an answer could not be sent")
 
 
-_PARTITION = _parameter("partition", "Where it goes; otherwise its key decides, or it goes anywhere.")
-_PRIORITY = Parameter("priority", {"enum": ["high", "normal", "low"]}, "Its lane.")
-_DURABILITY = Parameter(
-    "durability",
-    {"enum": ["fsync", "os", "buffered"]},
-    "When the answer comes; by default as the topic says.",
-)
-_FRAME_PARAMETERS = (_PARTITION, _PRIORITY, _DURABILITY)
-_RAW_PARAMETERS = (
-    *_FRAME_PARAMETERS,
-    _parameter("key", "The key of the message, as text.", "string"),
-    _parameter("ttl_ms", "After this long nobody gets it any more."),
-    _parameter("delay_ms", "Nobody gets it before this long."),
-    _parameter("deliver_at", "Nobody gets it before this moment, in unix microseconds."),
-    _parameter("dedup_id", "Of two messages with this id within the window, one is stored.", "string"),
-    _parameter("dedup_window_ms", "How long that id is remembered; otherwise as the topic says."),
-    _parameter("timestamp", "When it happened, in unix microseconds; otherwise now."),
-)
+def _is_delayed(message: bytes | Message) -> bool:
+    return isinstance(message, Message) and (message.delay is not None or message.deliver_at is not None)
 
-ROUTES = [
-    Route(
-        "POST",
-        "/v1/topics/{topic}/messages",
-        publish,
-        summary="Publish a message, many, or a frame; a topic that is new is created",
-        tag="messages",
-        returns={200: PutOut | PutsOut},
-        query=_RAW_PARAMETERS,
-        consumes=(JSON, FRAME, OCTETS),
-        request_schemas={JSON: PublishIn},
-        errors=(404, 409, 413, 429, 507),
-    ),
-]
+
+def put_response(put: Put) -> Response:
+    """Where a message is."""
+    if put.offset is None or put.duplicate:
+        return json_response(put._asdict())
+    return Response(200, _PLAIN % (put.topic.encode(), put.partition, put.priority.encode(), put.offset))

@@ -4,21 +4,32 @@ import asyncio
 import re
 from collections.abc import Iterable
 
+import msgspec
+
 from quivermq.engine.hosted import Hosted
+from quivermq.engine.inspection import LaneView, lane_of
 from quivermq.engine.looking import StoredMessage, unseen
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import OFFSET_MAX, Wanted
-from quivermq.group.bell import Waiter, leave
 from quivermq.server.access import ApiKey
-from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, making_bytes, within
+from quivermq.server.answers import (
+    FRAME_COPIES,
+    JSON_COPIES,
+    making_bytes,
+    read_frames,
+    read_messages,
+    within,
+)
 from quivermq.server.broker import Broker
-from quivermq.server.http import FRAME, Request, Response, json_response
-from quivermq.server.log_pages import Frames, Lane, Messages, read_frames, read_messages
-from quivermq.server.messages_json import record_to_json
+from quivermq.server.http import FRAME, Request, Response, encode_json, json_response
+from quivermq.server.messages_json import MessageOut, record_to_json
 from quivermq.server.polling import Polls
-from quivermq.server.query import (
-    PLACE_PATTERN,
+from quivermq.server.routing import (
+    AFTER,
     PRIORITY,
+    Calls,
+    Parameter,
+    Route,
     bytes_given,
     bytes_parameters,
     choice_of,
@@ -28,8 +39,7 @@ from quivermq.server.query import (
     partition_of,
     place_after,
 )
-from quivermq.server.routing import Parameter, Route
-from quivermq.server.shapes import MessageList, MessagePage
+from quivermq.server.shapes import Count
 from quivermq.topic.incoming import moment_us
 from quivermq.topic.names import check_group_name
 from quivermq.topic.partition import LANE_NUMBERS
@@ -66,68 +76,92 @@ _TEXT = bytes_parameters(
 )
 _PEEK_LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=1)
 
-_PEEK_AFTER = Parameter(
-    "after",
-    {"type": "string", "pattern": PLACE_PATTERN},
-    "PARTITION-LANE-OFFSET of the last one you have: those behind it. Lanes are 0 to 2, high to low.",
+
+class MessagePage(msgspec.Struct):
+    """A part of a log. `next` is the offset to go on with; the log holds `start` up to before `end`."""
+
+    messages: list[MessageOut]
+    next: Count
+    start: Count
+    end: Count
+
+
+class MessageList(msgspec.Struct):
+    """Messages."""
+
+    messages: list[MessageOut]
+
+
+ROUTES: list[Route] = []
+_topic = Calls(ROUTES, "/v1/topics/{topic}", "messages")
+
+
+@_topic(
+    "GET",
+    "/partitions/{partition}/messages",
+    "Read a part of the log",
+    (MessagePage, FRAME),
+    query=(_OFFSET, _TIMESTAMP, _LIMIT, PRIORITY, _WAIT, *_KEY, *_TEXT),
+    errors=(404, 416),
 )
-
-
 async def read_log(broker: Broker, request: Request) -> Response:
     """A part of the log; at its end, what comes next, if that is soon enough."""
     hosted = broker.engine.hosted(request.params["topic"])
     number = partition_of(request, hosted.settings.partitions)
-    priority = LANE_NUMBERS[choice_of(request, PRIORITY)]
-    lane = Lane(hosted.topic.partitions[number], priority, broker.engine)
+    lane = lane_of(broker.engine, hosted, number, LANE_NUMBERS[choice_of(request, PRIORITY)])
     limit, wait_ms = number_of(request, _LIMIT), number_of(request, _WAIT)
     wanted = _wanted(request)
     offset = await _offset(broker, request, lane)
     if wait_ms and offset == lane.end:
         seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
         await _wait_for_more(broker, hosted, lane, offset, seconds, request.key)
-    if not request.accepts(FRAME):
-        return await broker.make(
-            request,
-            making_bytes(hosted, limit, JSON_COPIES),
-            lambda: _page(lane, read_messages(lane, offset, limit, wanted)),
-        )
-    if wanted:
-        raise InvalidRequest("frames come whole: a key or a text is for messages in JSON")
-    return await broker.make(
-        request,
-        making_bytes(hosted, limit, FRAME_COPIES),
-        lambda: _stored(lane, read_frames(lane, offset, limit)),
-    )
+    if request.accepts(FRAME):
+        if wanted:
+            raise InvalidRequest("frames come whole: a key or a text is for messages in JSON")
+        size = making_bytes(hosted, limit, FRAME_COPIES)
+        return await broker.make(request, size, lambda: _frames(lane, offset, limit))
+    size = making_bytes(hosted, limit, JSON_COPIES)
+    return await broker.make(request, size, lambda: _page(lane, offset, limit, wanted))
 
 
-def _page(lane: Lane, page: Messages) -> Response:
-    return json_response(MessagePage(page.messages, page.next, lane.told_start(), lane.end))
-
-
-def _stored(lane: Lane, frames: Frames) -> Response:
-    places = {"Quiver-Next": frames.next, "Quiver-Start": lane.told_start(), "Quiver-End": lane.end}
-    headers = {name: str(place) for name, place in places.items()}
-    return Response(200, b"".join(frames.buffers), FRAME, headers)
-
-
-async def peek(broker: Broker, request: Request) -> Response:
+@_topic(
+    "GET",
+    "/groups/{group}/peek",
+    "Show what nobody of a group has had yet",
+    MessageList,
+    query=(_PEEK_LIMIT, AFTER),
+)
+async def peek(broker: Broker, request: Request) -> bytes:
     """What nobody of a group has had yet."""
     group = request.params["group"]
     check_group_name(group)
     hosted = broker.engine.hosted(request.params["topic"])
     limit, after = number_of(request, _PEEK_LIMIT), place_after(request)
 
-    def look() -> Response:
+    def look() -> bytes:
         now_us = broker.engine.clock.now_us()
         hosted.release(now_us)
         messages: Iterable[StoredMessage] = unseen(hosted, group, now_us)
         if after is not None:
             messages = (m for m in messages if (m.partition, LANE_NUMBERS[m.priority], m.offset) > after)
         found = within(messages, limit, lambda message: len(message.value))
-        messages_out = [record_to_json(m, m.topic, m.partition, m.priority) for m in found]
-        return json_response(MessageList(messages_out))
+        return encode_json(
+            MessageList([record_to_json(m, m.topic, m.partition, m.priority) for m in found])
+        )
 
     return await broker.make(request, making_bytes(hosted, limit, JSON_COPIES), look)
+
+
+def _page(lane: LaneView, offset: int, limit: int, wanted: Wanted) -> Response:
+    messages, following = read_messages(lane, offset, limit, wanted)
+    return json_response(MessagePage(messages, following, lane.told_start(), lane.end))
+
+
+def _frames(lane: LaneView, offset: int, limit: int) -> Response:
+    buffers, following = read_frames(lane, offset, limit)
+    offsets = {"Quiver-Next": following, "Quiver-Start": lane.told_start(), "Quiver-End": lane.end}
+    headers = {name: str(each) for name, each in offsets.items()}
+    return Response(200, b"".join(buffers), FRAME, headers)
 
 
 def _wanted(request: Request) -> Wanted:
@@ -138,7 +172,7 @@ def _wanted(request: Request) -> Wanted:
     return Wanted(key, text)
 
 
-async def _offset(broker: Broker, request: Request, lane: Lane) -> int:
+async def _offset(broker: Broker, request: Request, lane: LaneView) -> int:
     """Where to begin. Raises InvalidRequest."""
     timestamp, text = number_given(request, _TIMESTAMP), request.query.get("offset")
     if timestamp is not None:
@@ -155,7 +189,7 @@ async def _offset(broker: Broker, request: Request, lane: Lane) -> int:
 
 
 async def _wait_for_more(
-    broker: Broker, hosted: Hosted, lane: Lane, begun_at: int, seconds: float, key: ApiKey | None
+    broker: Broker, hosted: Hosted, lane: LaneView, begun_at: int, seconds: float, key: ApiKey | None
 ) -> None:
     """Return once the lane no longer ends at an offset, or when the time is over.
 
@@ -164,39 +198,10 @@ async def _wait_for_more(
     loop, polls = asyncio.get_running_loop(), broker.part(Polls)
     end = loop.time() + seconds
     while lane.end == begun_at and not hosted.is_gone and not broker.is_draining and loop.time() < end:
-        ring = loop.create_future()
-        waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]
-        hosted.readers.wait(waiter)
-        try:
+        with polls.waiting_at(hosted.readers) as ring:
             # Somebody may have put between the last look and the bell.
             if lane.end == begun_at:
                 await polls.rung(ring, end, key)
-        finally:
-            leave(waiter, [hosted.readers])
     broker.engine.check_open()
     if hosted.is_gone:
         raise TopicNotFound(f"the topic {hosted.name} was deleted")
-
-
-ROUTES: list[Route] = [
-    Route(
-        "GET",
-        "/v1/topics/{topic}/partitions/{partition}/messages",
-        read_log,
-        summary="Read a part of the log",
-        tag="messages",
-        query=(_OFFSET, _TIMESTAMP, _LIMIT, PRIORITY, _WAIT, *_KEY, *_TEXT),
-        returns={200: (MessagePage, FRAME)},
-        errors=(404, 416),
-    ),
-    Route(
-        "GET",
-        "/v1/topics/{topic}/groups/{group}/peek",
-        peek,
-        summary="Show what nobody of a group has had yet",
-        tag="messages",
-        query=(_PEEK_LIMIT, _PEEK_AFTER),
-        returns={200: MessageList},
-        errors=(404,),
-    ),
-]

@@ -11,15 +11,14 @@ from msgspec import Meta
 from quivermq.delivery.delivery import Grant, Taken, deliveries_of
 from quivermq.delivery.giving_back import release_quietly
 from quivermq.engine import Queue
-from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, average_bytes, making_bytes
+from quivermq.engine.inspection import average_bytes
+from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, making_bytes
 from quivermq.server.broker import Broker
-from quivermq.server.delivering import packed
-from quivermq.server.http import DELIVERY, Request, Response
+from quivermq.server.delivering import Token, Withdrawn, may_wait, packed, queue_of
+from quivermq.server.http import DELIVERY, Request, Response, encode_json
 from quivermq.server.messages_json import MessageOut, delivery_to_json
 from quivermq.server.polling import Polls
-from quivermq.server.queues import may_wait, queue_of
-from quivermq.server.routing import Answer, Route
-from quivermq.server.withdrawn import Token, Withdrawn
+from quivermq.server.routing import Answer, Calls, Route
 from quivermq.topic.names import Pattern, is_pattern
 
 _RECEIVE_MAX = 10_000
@@ -49,9 +48,18 @@ class ReceiveOut(msgspec.Struct):
     messages: list[MessageOut]
 
 
-_encode = msgspec.json.Encoder().encode
+ROUTES: list[Route] = []
+_group = Calls(ROUTES, "/v1/topics/{topic}/groups/{group}", "messages", (409, 507))
 
 
+@_group(
+    "POST",
+    "/receive",
+    "Receive messages, waiting for the first one",
+    (ReceiveOut, DELIVERY),
+    body=ReceiveIn,
+    is_body_optional=True,
+)
 def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
     """Hand out messages. What is there is answered at once, where that needs no disk."""
     queue = queue_of(broker, request)
@@ -160,19 +168,4 @@ def _making_bytes(broker: Broker, request: Request, queue: Queue, wanted: int) -
 def _response(broker: Broker, found: list[Taken], *, is_packed: bool) -> Response:
     if is_packed:
         return Response(200, packed(found, broker.engine.clock.now_us()), DELIVERY)
-    return Response(200, _encode(ReceiveOut(list(map(delivery_to_json, deliveries_of(found))))))
-
-
-ROUTES = [
-    Route(
-        "POST",
-        "/v1/topics/{topic}/groups/{group}/receive",
-        receive,
-        summary="Receive messages, waiting for the first one",
-        tag="messages",
-        body=ReceiveIn,
-        is_body_optional=True,
-        returns={200: (ReceiveOut, DELIVERY)},
-        errors=(409, 507),
-    )
-]
+    return Response(200, encode_json(ReceiveOut(list(map(delivery_to_json, deliveries_of(found))))))

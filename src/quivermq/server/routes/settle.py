@@ -10,12 +10,11 @@ from quivermq.delivery.lease import Held, parse_receipt
 from quivermq.engine import Queue
 from quivermq.errors import InvalidRequest, LeaseExpired
 from quivermq.server.broker import Broker
+from quivermq.server.delivering import Token, Withdrawn, may_wait, queue_of
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.messages_json import Priority
-from quivermq.server.queues import may_wait, queue_of
-from quivermq.server.routing import Answer, Route
-from quivermq.server.schema_words import exactly_one
-from quivermq.server.withdrawn import Token, Withdrawn
+from quivermq.server.routing import Answer, Calls, Handler, Route
+from quivermq.server.shapes import exactly_one
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS
 
@@ -92,15 +91,25 @@ class SettleOut(msgspec.Struct, omit_defaults=True):
     """When all of them came late."""
 
 
-_encode = msgspec.json.Encoder().encode
+Settle = Callable[[list[str | Held]], None]
+
+ROUTES: list[Route] = []
+_group = Calls(ROUTES, "/v1/topics/{topic}/groups/{group}", "messages", (404, 507))
 
 
+def _call(path: str, summary: str, body: type[SettleIn]) -> Callable[[Handler], Handler]:
+    returns = {200: SettleOut, 409: SettleOut}
+    return _group("POST", path, summary, returns, body=body, body_bytes_max=_BODY_BYTES_MAX)
+
+
+@_call("/ack", "Acknowledge messages: they are done with", SettleIn)
 def ack(broker: Broker, request: Request, body: SettleIn) -> Answer:
     """Messages are done with."""
     queue = queue_of(broker, request)
     return _settle(broker, queue, body, queue.ack)
 
 
+@_call("/nack", "Messages failed: they are tried again, or become dead letters", NackIn)
 def nack(broker: Broker, request: Request, body: NackIn) -> Answer:
     """Messages failed."""
     queue = queue_of(broker, request)
@@ -110,6 +119,7 @@ def nack(broker: Broker, request: Request, body: NackIn) -> Answer:
     )
 
 
+@_call("/release", "Give messages back as if they had not been received: no attempt counts", ReleaseIn)
 def release(broker: Broker, request: Request, body: ReleaseIn) -> Answer:
     """Messages are given back."""
     queue = queue_of(broker, request)
@@ -125,9 +135,10 @@ async def _taken_back(broker: Broker, queue: Queue, tokens: list[str]) -> Respon
     withdrawn = broker.part(Withdrawn)
     for token in tokens:
         await broker.run(withdrawn.take_back, queue, int(token, 16))
-    return Response(200, _encode(SettleOut([ResultOut(ok=True)] * len(tokens))))
+    return json_response(SettleOut([ResultOut(ok=True)] * len(tokens)))
 
 
+@_call("/reject", "Make messages dead letters: they can never succeed", RejectIn)
 def reject(broker: Broker, request: Request, body: RejectIn) -> Answer:
     """Messages can never succeed."""
     queue = queue_of(broker, request)
@@ -136,13 +147,11 @@ def reject(broker: Broker, request: Request, body: RejectIn) -> Answer:
     )
 
 
+@_call("/extend", "Keep messages for longer", ExtendIn)
 def extend(broker: Broker, request: Request, body: ExtendIn) -> Answer:
     """Messages take longer."""
     queue = queue_of(broker, request)
     return _settle(broker, queue, body, lambda held: queue.extend(held, body.lease_ms / 1000))
-
-
-Settle = Callable[[list[str | Held]], None]
 
 
 def _settle(broker: Broker, queue: Queue, body: SettleIn, settle: Settle) -> Answer:
@@ -186,9 +195,9 @@ def _settled(body: SettleIn, held: list[str | Held], settle: Settle) -> Response
     except LeaseExpired as error:
         return _refused(body, error)
     if body.leases is not UNSET:
-        return Response(200, _encode(SettleOut([ResultOut(ok=True)] * len(held))))
+        return json_response(SettleOut([ResultOut(ok=True)] * len(held)))
     assert body.receipts is not UNSET
-    return Response(200, _encode(SettleOut([ResultOut(True, receipt) for receipt in body.receipts])))
+    return json_response(SettleOut([ResultOut(True, receipt) for receipt in body.receipts]))
 
 
 def _refused(body: SettleIn, error: LeaseExpired) -> Response:
@@ -224,34 +233,6 @@ def _refused(body: SettleIn, error: LeaseExpired) -> Response:
         }
         are_all_late = len(late) == len(named)
     if not are_all_late:
-        return Response(200, _encode(SettleOut(results)))
+        return json_response(SettleOut(results))
     whole = {"code": error.code, "message": str(error), "retryable": False, "receipts": sorted(late)[:100]}
     return json_response(SettleOut(results, whole), error.http_status)
-
-
-def _route(name: str, handler: Callable[..., Answer], body: type, summary: str) -> Route:
-    return Route(
-        "POST",
-        f"/v1/topics/{{topic}}/groups/{{group}}/{name}",
-        handler,
-        summary=summary,
-        tag="messages",
-        body=body,
-        body_bytes_max=_BODY_BYTES_MAX,
-        returns={200: SettleOut, 409: SettleOut},
-        errors=(404, 507),
-    )
-
-
-ROUTES = [
-    _route("ack", ack, SettleIn, "Acknowledge messages: they are done with"),
-    _route("nack", nack, NackIn, "Messages failed: they are tried again, or become dead letters"),
-    _route(
-        "release",
-        release,
-        ReleaseIn,
-        "Give messages back as if they had not been received: no attempt counts",
-    ),
-    _route("reject", reject, RejectIn, "Make messages dead letters: they can never succeed"),
-    _route("extend", extend, ExtendIn, "Keep messages for longer"),
-]

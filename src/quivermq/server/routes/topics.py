@@ -1,6 +1,9 @@
 """Topics: create, list, look at, alter, delete."""
 
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from quivermq.engine import Engine
 from quivermq.engine.lanes import lanes_of
@@ -11,10 +14,10 @@ from quivermq.errors import InvalidRequest
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers, Looks, Wanted
-from quivermq.server.http import JSON, Request, Response, encode_json, json_response
-from quivermq.server.query import number_given, number_parameter
-from quivermq.server.routing import Parameter, Route
-from quivermq.server.shapes import NAME_SCHEMA, SettingsIn, TopicIn, TopicList, TopicWithSettings
+from quivermq.server.http import Request, Response, encode_json, json_response
+from quivermq.server.messages_json import Lane
+from quivermq.server.routing import Calls, Parameter, Route, number_given, number_parameter
+from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, settings_schema
 from quivermq.settings.setting import settings_of
 from quivermq.topic.names import DEAD_LETTER_SUFFIX, check_topic_name
 from quivermq.topic.settings import TopicSettings
@@ -25,8 +28,81 @@ _AFTER = Parameter(
     NAME_SCHEMA,
     "Only the topics behind this one, by name: the `next` of an answer that was cut short by `limit`.",
 )
+_EXIST_OK: dict[str, Any] = {
+    "type": "boolean",
+    "description": "Whether a topic that is there already is left as it is, and answered with 200.",
+}
+
+# Unknown ones are left to the engine, which names them and knows which one was meant.
+SettingsIn = Annotated[
+    dict[str, Any],
+    Meta(extra_json_schema={**settings_schema(), "examples": [{"lease_ms": 60000, "attempts_max": 5}]}),
+]
+TopicIn = Annotated[
+    dict[str, Any],
+    Meta(
+        extra_json_schema={
+            **settings_schema(name=NAME_SCHEMA, exist_ok=_EXIST_OK),
+            "required": ["name"],
+            "examples": [{"name": "orders", "partitions": 3, "lease_ms": 60000}],
+        }
+    ),
+]
 
 
+class TopicOut(msgspec.Struct):
+    """A topic, and its groups by name."""
+
+    name: str
+    partitions: Count
+    messages: Count
+    bytes: Count
+    delayed: Count
+    dead_letters: Count
+    dead_letters_of: str | None
+    groups: dict[str, GroupFigures]
+
+
+class TopicLaneOut(msgspec.Struct):
+    """What one partition and priority holds: `start` up to `end`. Below `sealed` nothing changes.
+
+    What lies below `synced` survives power loss.
+    """
+
+    partition: Count
+    priority: Lane
+    start: Count
+    sealed: Count
+    end: Count
+    bytes: Count
+    synced: Count
+
+
+class TopicWithSettings(TopicOut):
+    """A topic, when it was made, in unix microseconds, how it is set and what its logs hold.
+
+    The settings may be sent back with PATCH as they are.
+    """
+
+    created_at: Count
+    settings: SettingsIn
+    lanes: list[TopicLaneOut]
+
+
+class TopicList(msgspec.Struct):
+    """The topics, by name. `next` is there when `limit` left some out: send it as `after`."""
+
+    topics: list[TopicOut]
+    next: str | UnsetType = UNSET
+
+
+_CREATED = {200: TopicWithSettings, 201: TopicWithSettings}
+
+ROUTES: list[Route] = []
+_topics = Calls(ROUTES, "/v1/topics", "topics")
+
+
+@_topics("POST", "", "Create a topic", _CREATED, body=TopicIn, errors=(409, 507))
 async def create_topic(broker: Broker, request: Request, body: dict[str, Any]) -> Response:
     """Make a topic that is not there yet. With `exist_ok`, one that is there stays as it is."""
     name, exist_ok = body.pop("name", None), body.pop("exist_ok", False)
@@ -43,24 +119,58 @@ async def create_topic(broker: Broker, request: Request, body: dict[str, Any]) -
     return json_response(await broker.run(_with_settings, broker.engine, name), 201 if is_new else 200)
 
 
-async def alter_topic(broker: Broker, request: Request, body: dict[str, Any]) -> Response:
-    """Change some settings and leave the others as they are."""
-    name = request.params["topic"]
-    _check_names(body)
-    await broker.run(lambda: broker.engine.alter_topic(name, **body))
-    return json_response(await broker.run(_with_settings, broker.engine, name))
-
-
-async def list_topics(broker: Broker, request: Request) -> Response:
+@_topics("GET", "", "List the topics", TopicList, query=(_LIMIT, _AFTER), errors=())
+async def list_topics(broker: Broker, request: Request) -> bytes:
     """Every topic that the key may know of, or some of them."""
     key, limit, after = request.key, number_given(request, _LIMIT), request.query.get("after", "")
     if "after" in request.query:
         check_topic_name(after)
-    answer = await broker.part(Looks).answer(
+    return await broker.part(Looks).answer(
         ("topics", key, limit, after),
         lambda survey: encode_json(_listed(survey, lambda name: may_see(request, name), limit, after)),
     )
-    return Response(200, answer, JSON)
+
+
+@_topics("GET", "/{topic}", "Show a topic and its settings", TopicWithSettings)
+async def show_topic(broker: Broker, request: Request) -> bytes:
+    """One topic, its settings and what its logs hold."""
+    name = request.params["topic"]
+    return await broker.part(Answers).answer(
+        ("topic", name), lambda: encode_json(_with_settings(broker.engine, name))
+    )
+
+
+@_topics(
+    "PATCH",
+    "/{topic}",
+    "Change settings of a topic",
+    TopicWithSettings,
+    body=SettingsIn,
+    errors=(404, 409, 507),
+)
+async def alter_topic(broker: Broker, request: Request, body: dict[str, Any]) -> dict[str, Any]:
+    """Change some settings and leave the others as they are."""
+    name = request.params["topic"]
+    _check_names(body)
+    await broker.run(lambda: broker.engine.alter_topic(name, **body))
+    return await broker.run(_with_settings, broker.engine, name)
+
+
+@_topics("DELETE", "/{topic}", "Delete a topic and its messages")
+async def delete_topic(broker: Broker, request: Request) -> None:
+    """Remove a topic, its messages and what its groups know. Its dead letters stay."""
+    await broker.run(broker.engine.delete_topic, request.params["topic"])
+
+
+@_topics(
+    "POST",
+    "/{topic}/sync",
+    "Wait until everything that was put into a topic is on stable storage",
+    errors=(404, 507),
+)
+async def sync_topic(broker: Broker, request: Request) -> None:
+    """Answer once everything that was put into the topic so far is on stable storage."""
+    await broker.run(broker.engine.hosted(request.params["topic"]).sync)
 
 
 def _listed(survey: Survey, wanted: Wanted, limit: int | None, after: str) -> dict[str, Any]:
@@ -69,27 +179,6 @@ def _listed(survey: Survey, wanted: Wanted, limit: int | None, after: str) -> di
     shown = [_figures(topics[name]) for name in in_turns(names[:limit])]
     # What to send as `after` for those that follow.
     return {"topics": shown, **({"next": names[limit - 1]} if limit and limit < len(names) else {})}
-
-
-async def show_topic(broker: Broker, request: Request) -> Response:
-    """One topic, its settings and what its logs hold."""
-    name = request.params["topic"]
-    answer = await broker.part(Answers).answer(
-        ("topic", name), lambda: encode_json(_with_settings(broker.engine, name))
-    )
-    return Response(200, answer, JSON)
-
-
-async def delete_topic(broker: Broker, request: Request) -> Response:
-    """Remove a topic, its messages and what its groups know. Its dead letters stay."""
-    await broker.run(broker.engine.delete_topic, request.params["topic"])
-    return Response(204)
-
-
-async def sync_topic(broker: Broker, request: Request) -> Response:
-    """Answer once everything that was put into the topic so far is on stable storage."""
-    await broker.run(broker.engine.hosted(request.params["topic"]).sync)
-    return Response(204)
 
 
 def _check_names(settings: dict[str, Any]) -> None:
@@ -119,63 +208,3 @@ def _with_settings(engine: Engine, name: str) -> dict[str, Any]:
 def _figures(stats: TopicStats) -> dict[str, Any]:
     figures = stats.as_dict()
     return {"name": figures.pop("topic"), **figures}
-
-
-ROUTES: list[Route] = [
-    Route(
-        "POST",
-        "/v1/topics",
-        create_topic,
-        summary="Create a topic",
-        tag="topics",
-        body=TopicIn,
-        returns={200: TopicWithSettings, 201: TopicWithSettings},
-        errors=(409, 507),
-    ),
-    Route(
-        "GET",
-        "/v1/topics",
-        list_topics,
-        summary="List the topics",
-        tag="topics",
-        query=(_LIMIT, _AFTER),
-        returns={200: TopicList},
-    ),
-    Route(
-        "GET",
-        "/v1/topics/{topic}",
-        show_topic,
-        summary="Show a topic and its settings",
-        tag="topics",
-        returns={200: TopicWithSettings},
-        errors=(404,),
-    ),
-    Route(
-        "PATCH",
-        "/v1/topics/{topic}",
-        alter_topic,
-        summary="Change settings of a topic",
-        tag="topics",
-        body=SettingsIn,
-        returns={200: TopicWithSettings},
-        errors=(404, 409, 507),
-    ),
-    Route(
-        "DELETE",
-        "/v1/topics/{topic}",
-        delete_topic,
-        summary="Delete a topic and its messages",
-        tag="topics",
-        returns={204: None},
-        errors=(404,),
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/sync",
-        sync_topic,
-        summary="Wait until everything that was put into a topic is on stable storage",
-        tag="topics",
-        returns={204: None},
-        errors=(404, 507),
-    ),
-]

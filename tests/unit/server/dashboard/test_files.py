@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quivermq.server.dashboard.files import STATIC, load_files
+from quivermq.server.dashboard.routes import STATIC, load_files
 
 ROOT = Path(__file__).parents[4]
 FILES = load_files()

@@ -8,7 +8,8 @@ from support.site import Site
 from unit.server.routes.conversation import get, status_and_code, told
 
 from quivermq.server.http import FRAME
-from quivermq.server.routes import archive, operations, reading
+from quivermq.server.routes import operations, reading
+from quivermq.server.routes import tending as archive
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from support.queues import SECOND, START_US
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code
 
-from quivermq.server.routes import inspecting
+from quivermq.server.routes import groups as inspecting
 from quivermq.topic.partition import LANE_NUMBERS
 
 DELIVERIES = "/v1/topics/orders/groups/billing/deliveries"

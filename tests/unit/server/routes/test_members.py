@@ -8,6 +8,7 @@ import pytest
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
 
+from quivermq.engine.inspection import readers_of
 from quivermq.engine.offsets import Commit, commit_offsets
 from quivermq.server.access import ApiKey
 from quivermq.server.app import App
@@ -281,7 +282,7 @@ def test_the_group_of_a_topic_shows_its_members(site: Site) -> None:
     assert shown["members"] == [
         {"member": member["member_id"][:8], "client": "", "partitions": [0, 1, 2, 3]}
     ]
-    assert members.members_of(site.engine, "orders", "nobody") == []
+    assert readers_of(site.engine, "orders", "nobody") == []
 
 
 def test_a_silent_member_is_gone_when_the_engine_looks(site: Site) -> None:

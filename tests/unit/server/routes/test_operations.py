@@ -11,8 +11,8 @@ import quivermq
 from quivermq.errors import Denied
 from quivermq.server.access import ApiKey
 from quivermq.server.figures import look
-from quivermq.server.http import Request
-from quivermq.server.recorder import Recorder
+from quivermq.server.history import Recorder
+from quivermq.server.http import Request, answered
 from quivermq.server.routes import all_routes, operations, publish
 
 
@@ -51,7 +51,7 @@ def test_who_asks_is_told_what_the_key_allows(site: Site) -> None:
 def test_a_key_counts_only_its_own_topics(site: Site) -> None:
     site.engine.queue("orders").put(b"x")
     site.engine.queue("events").put_many([b"y"] * 5)
-    found = told(site.run(operations.stats(site.broker, with_key("/v1/stats", "orders"))))
+    found = told(answered(site.run(operations.stats(site.broker, with_key("/v1/stats", "orders")))))
     assert (list(found["topics"]), found["messages"]) == (["orders"], 1)
     assert found["bytes"] == site.engine.stats().topics["orders"].bytes
     shown = site.run(operations.metrics(site.broker, with_key("/metrics", "orders"))).body
@@ -186,7 +186,7 @@ def test_the_history_is_told_by_topic_and_group_and_of_the_topics_of_a_key(site:
     assert status_and_code(site, "GET", "/v1/history?topic=orders&group=x") == (404, "group_not_found")
     assert status_and_code(site, "GET", "/v1/history?group=x") == (400, "invalid_request")
     request = with_key("/v1/history", "events")
-    assert "age_p99" not in told(site.run(operations.history(site.broker, request)))["series"]
+    assert "age_p99" not in told(answered(site.run(operations.history(site.broker, request))))["series"]
     request = Request("GET", "/v1/history", "topic=orders")
     request.key = ApiKey("k", "read", ("events",))
     with pytest.raises(Denied):

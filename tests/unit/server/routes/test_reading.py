@@ -11,7 +11,8 @@ from unit.server.routes.conversation import get, refused, status_and_code, told
 
 import quivermq
 from quivermq.frame import Frame, encode
-from quivermq.server import answers, log_pages
+from quivermq.server import answers
+from quivermq.server import answers as log_pages
 from quivermq.server.http import FRAME, Response
 from quivermq.server.routes import reading
 

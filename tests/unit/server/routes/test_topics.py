@@ -8,7 +8,7 @@ from unit.server.routes.conversation import get, refused, status_and_code, told
 
 from quivermq.errors import Denied
 from quivermq.server.access import ApiKey
-from quivermq.server.http import Request
+from quivermq.server.http import Request, answered
 from quivermq.server.routes import topics
 
 EMPTY: dict[str, object] = {
@@ -98,7 +98,7 @@ def test_a_key_sees_only_its_topics(site: Site) -> None:
         site.engine.create_topic(name)
     request = Request("GET", "/v1/topics")
     request.key = ApiKey("k", "read", ("orders",))
-    answer = told(site.run(topics.list_topics(site.broker, request)))
+    answer = told(answered(site.run(topics.list_topics(site.broker, request))))
     assert [topic["name"] for topic in answer["topics"]] == ["orders", "orders.dlq"]
 
 
