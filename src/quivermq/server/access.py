@@ -1,4 +1,10 @@
-"""What an API key allows. Which keys there are is the business of `keys`."""
+"""What an API key allows, and what each call needs: the one table of calls and scopes.
+
+The gate, the OpenAPI document and the page of calls all go by the table, and a call that is not in it
+cannot be a route. A call stands where it does for what it changes: nothing (`read`), what a group has had
+(`consume`), the messages that there are (`write`), or what others rely on and cannot get back (`admin`).
+Which keys there are is the business of `keys`.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +17,7 @@ KeyScope = Literal["read", "consume", "write", "admin"]
 Scope = Literal["none", "read", "consume", "write", "admin"]
 Topics = Literal["named", "each", "all"]
 
+ALL_TOPICS = ">"
 # Each includes those before it.
 SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
 
@@ -126,9 +133,6 @@ def calls_of(scope: Scope) -> Iterator[str]:
     return (call for call, permission in PERMISSIONS.items() if permission.scope == scope)
 
 
-ALL_TOPICS = ">"
-
-
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """A key as the broker knows it."""
@@ -186,12 +190,12 @@ def _any_covers(patterns: Iterable[str], topic: str) -> bool:
 
 def _covers(allowed: Sequence[str], asked: Sequence[str]) -> bool:
     """Whether every name that looks like `asked` also looks like `allowed`."""
-    for place, level in enumerate(allowed):
-        if place == len(asked):
+    for index, level in enumerate(allowed):
+        if index == len(asked):
             return False
         if level == ">":
             return True
         # One level of any name is less than the rest of any length.
-        if asked[place] == ">" or level not in ("*", asked[place]):
+        if asked[index] == ">" or level not in ("*", asked[index]):
             return False
     return len(allowed) == len(asked)

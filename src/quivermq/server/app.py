@@ -1,4 +1,4 @@
-"""From a request to its answer: find the route, ask who it is, call the handler, put errors into words."""
+"""From a request to its answer: find the route, ask who it is, call it, put errors into words, count it."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,11 @@ from quivermq.metrics import Counter, Histogram, Metrics
 from quivermq.server.broker import Broker
 from quivermq.server.http import Later, Request, Response, answered, error_response, json_response
 from quivermq.server.routing import Answer, Route, Router
+
+logger = logging.getLogger(__name__)
+
+# Raises Denied, Unauthenticated or RateLimited when the request may not use the route.
+Gate = Callable[[Request, Route], None]
 
 # What a request is counted as when nobody knows its path: a label must not be what a stranger sent.
 _UNKNOWN = "other"
@@ -46,12 +51,6 @@ class RequestMeter:
         )
         self._known[id(route), status] = (requests, duration)
         return requests, duration
-
-
-logger = logging.getLogger(__name__)
-
-# Raises Denied, Unauthenticated or RateLimited when the request may not use the route.
-Gate = Callable[[Request, Route], None]
 
 
 class App:

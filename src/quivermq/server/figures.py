@@ -1,4 +1,11 @@
-"""Everything that the broker can count, at one moment, as JSON has it: what `/v1/stats` and events tell."""
+"""Everything that the broker can count, at one moment: as JSON, as what is new since, and for Prometheus.
+
+A listener of events gets everything once, with the number of its version. From then on it gets what is
+different from the version before, as a JSON merge patch (RFC 7396) of topics and groups: what is not there
+is as it was, null is gone. Who missed one sees it by the number, and asks anew. When a topic is gone,
+everything is told once more. The difference is made once, and each listener's part of it is chosen by
+topic.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping
@@ -16,6 +23,14 @@ from quivermq.server.broker import Broker
 T = TypeVar("T")
 # Whether somebody is to know of a topic.
 Wanted = Callable[[str], bool]
+
+# Moves with every look while nothing happens; `oldest_unacked_at` says the same and stays.
+_ALWAYS_NEW = "oldest_unacked_ms"
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+_LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def look(broker: Broker) -> Survey:
@@ -183,8 +198,7 @@ class Answers:
                 del self._running[asked]
 
 
-# Moves with every look while nothing happens; `oldest_unacked_at` says the same and stays.
-_ALWAYS_NEW = "oldest_unacked_ms"
+# What is new since the last look.
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +288,7 @@ def _difference(before: dict[str, Any], now: dict[str, Any], left_out: str) -> d
     return {name: value for name, value in now.items() if before[name] != value and name != left_out}
 
 
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-
-_LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+# As Prometheus reads them: its text format 0.0.4.
 
 
 def exposition(samples: Iterable[Sample]) -> bytes:

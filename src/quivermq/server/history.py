@@ -24,6 +24,8 @@ INTERVAL_S = 5.0
 POINTS = 720
 # Rings are kept for so many topics and groups together: at most about 14 MB.
 SERIES_MAX = 1000
+# A look never takes more than this share of the time, however many topics there are.
+_SHARE_MAX = 0.02
 
 _COUNTERS = ("published", "delivered", "acked")
 _GAUGES = ("backlog", "lag", "in_flight", "dead_letters")
@@ -286,10 +288,6 @@ def _sum(values: Iterable[float]) -> float:
 
 def _json(value: float) -> float | None:
     return None if isnan(value) else round(value, 3)
-
-
-# A look never takes more than this share of the time, however many topics there are.
-_SHARE_MAX = 0.02
 
 
 class Recorder:

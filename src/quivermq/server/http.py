@@ -1,4 +1,4 @@
-"""A request and its answer, as handlers see them. Nothing here knows a socket."""
+"""A request and its answer, as handlers see them; errors as answers; the head of an answer as bytes."""
 
 import asyncio
 import logging
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quivermq.server.access import ApiKey
     from quivermq.server.memory import Portion
 
+logger = logging.getLogger(__name__)
 
 JSON = "application/json"
 FRAME = "application/vnd.quiver.frame"
@@ -28,6 +29,20 @@ OCTETS = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 
 _PARAMETERS_MAX = 100
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+CLOSE = "Connection: close\r\n"
+KEEP_ALIVE = "Connection: keep-alive\r\n"
+
+# A browser is not to take a message for a page or a script, whatever is in it.
+_NO_SNIFFING = "X-Content-Type-Options: nosniff\r\n"
+# An answer may have messages in it, and is old as soon as it is made.
+_CACHE = "Cache-Control"
+_NO_STORE = f"{_CACHE}: no-store\r\n"
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_WITHOUT_BODY = frozenset({204, 304})
 
 encode_json = msgspec.json.Encoder().encode
 
@@ -133,6 +148,61 @@ class Stream(Protocol):
         ...
 
 
+class LiveStream:
+    """A `Stream` on a transport. The connection says when it is paused and when it ends."""
+
+    __slots__ = ("_calls", "_task", "_transport", "is_closed", "is_paused")
+
+    def __init__(self, transport: asyncio.Transport, *, is_paused: bool) -> None:
+        self._transport = transport
+        self._calls: list[Callable[[], None]] = []
+        self._task: asyncio.Future[None] | None = None
+        self.is_paused = is_paused
+        self.is_closed = False
+
+    def begin(self, start: Callable[[Stream], Awaitable[None] | None]) -> None:
+        """Let the writer begin."""
+        try:
+            going = start(self)
+        except Exception:
+            logger.exception("a stream could not begin")
+            self.close()
+            return
+        if going is not None:
+            self._task = asyncio.ensure_future(going)
+            self._task.add_done_callback(self._on_done)
+
+    def write(self, data: bytes) -> bool:
+        if self.is_paused or self.is_closed:
+            return False
+        self._transport.write(data)
+        return True
+
+    def on_close(self, call: Callable[[], None]) -> None:
+        if self.is_closed:
+            call()
+        else:
+            self._calls.append(call)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def end(self) -> None:
+        """Tell the writer that nobody reads any more. For the connection; calling twice is allowed."""
+        self.is_closed = True
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _on_done(self, task: "asyncio.Future[None]") -> None:
+        self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a stream failed", exc_info=error)
+        self.close()
+
+
 class Response:
     """An answer. `headers` come in addition to those that every answer has."""
 
@@ -201,19 +271,72 @@ def answered(value: object) -> Response:
     return Response(204) if value is None else json_response(value)
 
 
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# Errors.
 
-CLOSE = "Connection: close\r\n"
-KEEP_ALIVE = "Connection: keep-alive\r\n"
 
-# A browser is not to take a message for a page or a script, whatever is in it.
-_NO_SNIFFING = "X-Content-Type-Options: nosniff\r\n"
-# An answer may have messages in it, and is old as soon as it is made.
-_CACHE = "Cache-Control"
-_NO_STORE = f"{_CACHE}: no-store\r\n"
+class Hiding:
+    """Takes the paths of this machine out of what is told over the network.
 
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
-_WITHOUT_BODY = frozenset({204, 304})
+    Errors and problems name files, which helps whoever has the machine. Over HTTP a file of the queue is
+    named by where it lies below the data directory, and any other by its last name alone.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._roots = sorted({root.absolute(), real_path(root), root}, key=lambda path: -len(str(path)))
+        names = "|".join(re.escape(str(path)) for path in self._roots)
+        # Not in the middle of another name: a data directory may be called "data".
+        self._below = re.compile(rf"(?<![\w./-])(?:{names})/")
+        self._itself = re.compile(rf"(?<![\w./-])(?:{names})(?![\w-])")
+
+    def text(self, text: str) -> str:
+        """The same, without the place of the data directory."""
+        return self._itself.sub("the data directory", self._below.sub("", text))
+
+    def path(self, path: Path) -> str:
+        """What a path may be called."""
+        for root in self._roots:
+            if path.is_relative_to(root):
+                return str(path.relative_to(root))
+        return path.name
+
+    def message(self, error: QuiverError) -> str:
+        """What an error says."""
+        text, path = str(error), getattr(error, "path", None)
+        if isinstance(path, Path):
+            shown = self.path(path)
+            text = text.replace(str(path), "the data directory" if shown == "." else shown)
+        return self.text(text)
+
+
+def error_response(error: QuiverError, hiding: Hiding | None = None) -> Response:
+    """An error in JSON, with the fields it was raised with. One that may name files needs `hiding`."""
+    message = str(error) if hiding is None else hiding.message(error)
+    told = {"code": error.code, "message": message, "retryable": error.retryable}
+    fields = {name: _plain(value, hiding) for name, value in vars(error).items() if name[:1] != "_"}
+    response = json_response({"error": {**fields, **told}}, error.http_status)
+    if isinstance(error, Unavailable):
+        response.headers = {"Retry-After": "1"}
+    elif isinstance(error, Unauthenticated):
+        response.headers = {"WWW-Authenticate": "Bearer"}
+    return response
+
+
+def _plain(value: object, hiding: Hiding | None) -> object:
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item, hiding) for item in value]
+    if isinstance(value, Path) and hiding is not None:
+        return hiding.path(value)
+    return str(value) if hiding is None else hiding.text(str(value))
+
+
+def problem(status: int, code: str, message: str, *, retryable: bool = False) -> Response:
+    """An error that only HTTP knows, in the form of all others."""
+    return json_response({"error": {"code": code, "message": message, "retryable": retryable}}, status)
+
+
+# The head of an answer. Made for each answer, so it is lean.
 
 
 def date_line(unix_s: float) -> str:
@@ -250,119 +373,3 @@ def _lines(response: Response) -> str:
 def _one_line(value: str) -> str:
     # A line break in a value would let whoever chose the value write headers, or a whole answer.
     return value.replace("\r", " ").replace("\n", " ")
-
-
-class Hiding:
-    """Takes the paths of this machine out of texts."""
-
-    def __init__(self, root: Path) -> None:
-        self._roots = sorted({root.absolute(), real_path(root), root}, key=lambda path: -len(str(path)))
-        names = "|".join(re.escape(str(path)) for path in self._roots)
-        # Not in the middle of another name: a data directory may be called "data".
-        self._below = re.compile(rf"(?<![\w./-])(?:{names})/")
-        self._itself = re.compile(rf"(?<![\w./-])(?:{names})(?![\w-])")
-
-    def text(self, text: str) -> str:
-        """The same, without the place of the data directory."""
-        return self._itself.sub("the data directory", self._below.sub("", text))
-
-    def path(self, path: Path) -> str:
-        """What a path may be called."""
-        for root in self._roots:
-            if path.is_relative_to(root):
-                return str(path.relative_to(root))
-        return path.name
-
-    def message(self, error: QuiverError) -> str:
-        """What an error says."""
-        text, path = str(error), getattr(error, "path", None)
-        if isinstance(path, Path):
-            shown = self.path(path)
-            text = text.replace(str(path), "the data directory" if shown == "." else shown)
-        return self.text(text)
-
-
-logger = logging.getLogger(__name__)
-
-
-class LiveStream:
-    """Implements `http.Stream` on a transport. The connection says when it is paused and when it ends."""
-
-    __slots__ = ("_calls", "_task", "_transport", "is_closed", "is_paused")
-
-    def __init__(self, transport: asyncio.Transport, *, is_paused: bool) -> None:
-        self._transport = transport
-        self._calls: list[Callable[[], None]] = []
-        self._task: asyncio.Future[None] | None = None
-        self.is_paused = is_paused
-        self.is_closed = False
-
-    def begin(self, start: Callable[[Stream], Awaitable[None] | None]) -> None:
-        """Let the writer begin."""
-        try:
-            going = start(self)
-        except Exception:
-            logger.exception("a stream could not begin")
-            self.close()
-            return
-        if going is not None:
-            self._task = asyncio.ensure_future(going)
-            self._task.add_done_callback(self._on_done)
-
-    def write(self, data: bytes) -> bool:
-        if self.is_paused or self.is_closed:
-            return False
-        self._transport.write(data)
-        return True
-
-    def on_close(self, call: Callable[[], None]) -> None:
-        if self.is_closed:
-            call()
-        else:
-            self._calls.append(call)
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def end(self) -> None:
-        """Tell the writer that nobody reads any more. For the connection; calling twice is allowed."""
-        self.is_closed = True
-        calls, self._calls = self._calls, []
-        for call in calls:
-            call()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _on_done(self, task: "asyncio.Future[None]") -> None:
-        self._task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a stream failed", exc_info=error)
-        self.close()
-
-
-def error_response(error: QuiverError, hiding: Hiding | None = None) -> Response:
-    """An error in JSON, with the fields it was raised with. One that may name files needs `hiding`."""
-    message = str(error) if hiding is None else hiding.message(error)
-    told = {"code": error.code, "message": message, "retryable": error.retryable}
-    fields = {name: _plain(value, hiding) for name, value in vars(error).items() if name[:1] != "_"}
-    response = json_response({"error": {**fields, **told}}, error.http_status)
-    if isinstance(error, Unavailable):
-        response.headers = {"Retry-After": "1"}
-    elif isinstance(error, Unauthenticated):
-        response.headers = {"WWW-Authenticate": "Bearer"}
-    return response
-
-
-def _plain(value: object, hiding: Hiding | None) -> object:
-    if value is None or isinstance(value, int | float):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(item, hiding) for item in value]
-    if isinstance(value, Path) and hiding is not None:
-        return hiding.path(value)
-    return str(value) if hiding is None else hiding.text(str(value))
-
-
-def problem(status: int, code: str, message: str, *, retryable: bool = False) -> Response:
-    """An error that only HTTP knows, in the form of all others."""
-    return json_response({"error": {"code": code, "message": message, "retryable": retryable}}, status)

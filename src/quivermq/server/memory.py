@@ -16,6 +16,9 @@ from typing import Protocol
 STALLED_S = 1.0
 # About what a TLS connection takes while it comes to be.
 HANDSHAKE_BYTES = 64 * 1024
+# Of the memory for all clients, this part of the whole may go to answers in the making: bodies that arrive
+# must not be refused because many read.
+_PART = 4
 
 
 class Holder(Protocol):
@@ -63,13 +66,14 @@ class Memory:
         return self.held_bytes + count <= self.bytes_max
 
 
-# Of the memory for all clients, this part of the whole may go to answers in the making: bodies that arrive
-# must not be refused because many read.
-_PART = 4
-
-
 class Making:
-    """Who makes answers, and who waits to. Belongs to the event loop's thread."""
+    """Who makes answers, and who waits to. Belongs to the event loop's thread.
+
+    Answers take memory before there is anything that a client could take. The threads are faster than the
+    event loop that hands their answers over, so without this many large answers would wait in between, and
+    nobody would have counted them. An answer begins when there is room for it, and counts here until the
+    connection has it. One may always begin, so that all of them get on.
+    """
 
     def __init__(self, memory: Memory, count_max: int, now: Callable[[], float]) -> None:
         self._memory = memory

@@ -1,8 +1,4 @@
-"""The allocator of the C library: large blocks go back to the system when they are freed.
-
-glibc begins to keep large blocks once a process has freed some, and bodies and answers of all sizes leave
-holes then that no other fits into: the process takes about twice of what it holds, and keeps it.
-"""
+"""What a process that serves sets up for itself: its allocator, its open files, its pauses, its log."""
 
 import ctypes
 import gc
@@ -17,6 +13,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TextIO
 
+logger = logging.getLogger(__name__)
+
 # Blocks from this size on are mapped by themselves, always. Usual batches are smaller.
 LARGE_BYTES = 1024 * 1024
 
@@ -26,17 +24,17 @@ _ENVIRONMENT = "MALLOC_MMAP_THRESHOLD_"
 
 
 def return_large_blocks() -> bool:
-    """Let the allocator do so; whether it does. Other C libraries need no telling, and have no such call.
+    """Let large blocks go back to the system when they are freed; whether the C library does so.
 
-    Who has said in the environment how it should be has the last word.
+    glibc begins to keep large blocks once a process has freed some, and bodies and answers of all sizes
+    leave holes then that no other fits into: the process takes about twice of what it holds, and keeps it.
+    Other C libraries have no such call. Who has said in the environment how it should be has the last word.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None or _ENVIRONMENT in os.environ:
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES))
 
-
-logger = logging.getLogger(__name__)
 
 # For the logs of topics, besides the connections.
 _FILES = 4096
@@ -93,7 +91,13 @@ class Collections:
 
 @contextmanager
 def short_pauses() -> Iterator[None]:
-    """For as long as a broker serves, and the process does nothing else."""
+    """Let nobody who puts a message wait long for whatever else the broker counts or collects.
+
+    Two things let one thread keep all others waiting. Whoever computes gives the interpreter away only
+    after an interval, and a put needs it several times. And a collection of garbage stops everybody while
+    it walks over all objects there are, which takes half a second where there are thousands of groups, and
+    finds nothing. For as long as a broker serves, and the process does nothing else.
+    """
     interval_s, collections = sys.getswitchinterval(), Collections()
     # What is open already stays open, most of it.
     gc.freeze()
@@ -112,7 +116,10 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON: time, level, logger, message, and the extra fields."""
+    """A record as one line of JSON: time, level, logger, message, and the extra fields.
+
+    Nobody puts headers or messages into those.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, object] = {

@@ -24,6 +24,12 @@ JSON_BODY_BYTES = 1024 * 1024
 # What any call may take at most, where the settings allow it.
 WHOLE_BODY = 2**31
 
+# No sign but a minus, no underscores, no digits of other scripts: all of which int() would take.
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+PLACE_PATTERN = "^[0-9]{1,4}-[0-2]-[0-9]{1,19}$"
+_PLACE = re.compile(r"([0-9]{1,4})-([0-2])-([0-9]{1,19})", re.ASCII)
+
 _KEPT_PATHS_MAX = 4096
 _KEPT_PATH_MAX = 600
 
@@ -205,11 +211,8 @@ class _Node:
         return self.wildcard[1]
 
 
-# No sign but a minus, no underscores, no digits of other scripts: all of which int() would take.
-_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+# Parameters.
 
-PLACE_PATTERN = "^[0-9]{1,4}-[0-2]-[0-9]{1,19}$"
-_PLACE = re.compile(r"([0-9]{1,4})-([0-2])-([0-9]{1,19})", re.ASCII)
 
 PRIORITY = Parameter("priority", {"enum": list(LANES), "default": "normal"}, "Which lane of the partition.")
 AFTER = Parameter(

@@ -1,7 +1,7 @@
-"""What requests and answers look like in JSON, apart from messages: see messages_json.py for those.
+"""What the shapes of requests and answers have in common. Each lies beside the calls that use it.
 
-The OpenAPI document is made from these. `schema_extra` is merged into the schema of its type: it has
-examples, and what types cannot say.
+The OpenAPI document is made from them. `schema_extra` is merged into the schema of its type: it has
+examples, and what types cannot say. The settings of a topic come from the place where they are declared.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -21,6 +21,12 @@ from quivermq.settings.setting import (
 )
 from quivermq.topic.settings import TopicSettings
 
+Count = Annotated[int, Meta(ge=0)]
+Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
+
+_NAME_PATTERN = "^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+NAME_SCHEMA: dict[str, Any] = {"type": "string", "pattern": _NAME_PATTERN, "maxLength": 249}
+
 _GIVEN: dict[str, Any] = {"not": {"type": "null"}}
 
 
@@ -32,11 +38,6 @@ def exactly_one(*names: str) -> dict[str, Any]:
 def at_most_one(*names: str) -> dict[str, Any]:
     """Not all of these fields are there at once."""
     return {"not": _given(*names)}
-
-
-def needs(name: str, other: str) -> dict[str, Any]:
-    """Where the one field is, the other one is, too."""
-    return {"if": _given(name), "then": _given(other)}
 
 
 def _given(*names: str) -> dict[str, Any]:
@@ -92,13 +93,6 @@ def _allowed(setting: Setting) -> list[dict[str, Any]]:
         {"type": "string", "pattern": f"^[0-9]{{1,19}}{unit}$"},
     ]
     return [*allowed, {"type": "null"}, {"const": "none"}] if setting.optional else allowed
-
-
-Count = Annotated[int, Meta(ge=0)]
-Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
-
-_NAME_PATTERN = "^[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
-NAME_SCHEMA: dict[str, Any] = {"type": "string", "pattern": _NAME_PATTERN, "maxLength": 249}
 
 
 class ErrorDetail(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What the broker needs to speak TLS."""
+"""TLS: what the broker needs to speak it, and a client that has come and has yet to."""
 
 import asyncio
 import os
@@ -11,6 +11,9 @@ from quivermq.server.access import ApiKey
 from quivermq.server.connection import Connection
 from quivermq.server.edge import Edge
 from quivermq.server.memory import HANDSHAKE_BYTES
+
+# A client that is idle may never answer the goodbye of TLS.
+_GOODBYE_S = 0.5
 
 
 def tls_context(
@@ -38,10 +41,6 @@ def tls_context(
 
 def _no_password() -> str:
     raise ValueError("the key has a password: store it without one, readable by the broker only")
-
-
-# A client that is idle may never answer the goodbye of TLS.
-_GOODBYE_S = 0.5
 
 
 class Handshake(asyncio.Protocol):
