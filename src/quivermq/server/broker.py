@@ -108,7 +108,7 @@ class Broker:
         """
         try:
             hosted = self.engine.find(topic)
-        except QuiverError:
+        except StorageFailed:
             return True
         return hosted is None or (durability or hosted.settings.durability) == "fsync"
 

@@ -157,7 +157,7 @@ def publish(broker: Broker, request: Request) -> Answer:
         and not any(name.startswith(_HEADER) for name in request.headers)
     ):
         # The plainest message there is.
-        return broker.part(Publishing).publish(topic, request.body, None)
+        return _publish_one(broker, topic, request.body, None)
     return _publish_raw(broker, request, topic)
 
 
@@ -176,6 +176,19 @@ async def begin_producer(broker: Broker, request: Request) -> ProducerOut:
     return ProducerOut(state.epoch, [FirstFrameOut(*each) for each in state.batches], state.known_since_us)
 
 
+def _publish_one(
+    broker: Broker, topic: str, message: bytes | Message, durability: Durability | None
+) -> Answer:
+    hosted = broker.engine.find(topic)
+    # Before it joins others, which must not suffer for what is wrong with it.
+    if hosted is None:
+        broker.engine.queue(topic)
+        broker.engine.draft(topic).checked([message])
+    elif type(message) is not bytes or len(message) > hosted.settings.message_bytes_max:
+        hosted.topic.checked([message])
+    return broker.part(Publishing).publish(topic, message, durability)
+
+
 def _publish_json(broker: Broker, request: Request, topic: str) -> Answer:
     # What a message needs stands in the body: a parameter that says so too would be lost in silence.
     durability = _durability(_checked_query(request, (_DURABILITY,)))
@@ -186,7 +199,7 @@ def _publish_json(broker: Broker, request: Request, topic: str) -> Answer:
     if given.messages is UNSET:
         message = message_from(given)
         is_plain = message == Message(message.value)
-        return broker.part(Publishing).publish(topic, message.value if is_plain else message, durability)
+        return _publish_one(broker, topic, message.value if is_plain else message, durability)
     if any(getattr(given, name) != getattr(_NOTHING_ELSE, name) for name in MessageIn.__struct_fields__):
         raise InvalidRequest("the body has `messages`, or the fields of one message, not both")
     return _publish_many(broker, topic, list(map(message_from, given.messages)), durability)
@@ -220,7 +233,7 @@ def _publish_raw(broker: Broker, request: Request, topic: str) -> Answer:
         timestamp=_number(query, "timestamp"),
         partition=_number(query, "partition"),
     )
-    return broker.part(Publishing).publish(topic, message, _durability(query))
+    return _publish_one(broker, topic, message, _durability(query))
 
 
 async def _publish_frame(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
@@ -290,7 +303,7 @@ class Publishing:
         self._lines: dict[tuple[str, Durability | None], _Line] = {}
 
     def publish(self, topic: str, message: bytes | Message, durability: Durability | None) -> Later:
-        """Store a message soon, together with others."""
+        """Store a message that was checked, soon, together with others."""
         line = self._lines.get((topic, durability)) or self._open(topic, durability)
         answer = Later()
         line.add(message, answer)
@@ -353,7 +366,7 @@ class _Line:
         return [found[index] for index in range(len(messages))]
 
     def _put(self, messages: list[bytes | Message]) -> Sequence[Response]:
-        """Store messages, all or none of them. The queue checks them, all at once and once."""
+        """Store messages, all or none of them."""
         hiding = self._broker.hiding
         try:
             return list(map(put_response, self._queue.put_many(messages, durability=self._durability)))
@@ -361,10 +374,7 @@ class _Line:
             if len(messages) == 1:
                 return [error_response(error, hiding)]
             # Nothing was stored; one of them may be the reason, and the others must not suffer for it.
-            # Halves find a wrong one soon. Where there is no room for all, each has to try by itself.
-            step = 1 if isinstance(error, Overloaded) else -(-len(messages) // 2)
-            starts = range(0, len(messages), step)
-            return [each for start in starts for each in self._put(messages[start : start + step])]
+            return [response for message in messages for response in self._put([message])]
         except QuiverError as error:
             self._broker.note(error)
             return [error_response(error, hiding)] * len(messages)
