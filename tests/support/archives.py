@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from quivermq.archive import Archive, ArchivedFile, LanePlace, Manifest
-from quivermq.archive.commit import changing, commit, manifest_for
-from quivermq.archive.planning import Piece, mergers
+from quivermq.archive.archiving import ArchiveRange, changing, commit, manifest_for, mergers
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import Disk, SystemDisk
 from quivermq.frame import Frame
@@ -49,7 +48,7 @@ def archive_log(
         files: list[ArchivedFile] = []
         for first in range(start, end, piece_messages):
             behind = min(first + piece_messages, end)
-            piece = Piece(topic, lane, first, behind, CREATED_US)
+            piece = ArchiveRange(topic, lane, first, behind, CREATED_US)
             files += write_piece(disk, job, piece, frames_of(log, first, behind))
         return commit(disk, directory, manifest.with_files(lane, files)) if files else manifest
 

@@ -5,12 +5,11 @@ on from another process; `verify` and `repair` check and mend.
 """
 
 from quivermq.log.directory import DataDirectory, follow
-from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
-from quivermq.log.reader import LogReader
+from quivermq.log.maintenance import Removed
+from quivermq.log.reader import LogFollower, LogReader
 from quivermq.log.repair import Mended, Repair, repair
-from quivermq.log.replacement import Replaced
-from quivermq.log.retention import Removed
+from quivermq.log.rewriting import Replaced
 from quivermq.log.verify import Finding, Report, total_bytes, verify
 
 __all__ = [

@@ -15,13 +15,26 @@ from quivermq.frame import (
     compression_of,
     encode,
 )
-from quivermq.log.entries import check_time, checked_entry
-from quivermq.log.limits import check_durability, check_foreign_frame, check_frame, parse_only
+from quivermq.log.entries import (
+    check_durability,
+    check_foreign_frame,
+    check_frame,
+    check_time,
+    checked_entry,
+    parse_only,
+)
+from quivermq.log.maintenance import Removed, is_expired, removable
 from quivermq.log.opening import recover_directory, remove_segment
-from quivermq.log.replacement import Replaced, discard, find_replacement, put_in_place, write_copy
-from quivermq.log.retention import Removed, is_expired, removable
-from quivermq.log.truncation import find_cut, make_cut
-from quivermq.log.writing import RETRY_S, LogWriter
+from quivermq.log.rewriting import (
+    Replaced,
+    discard,
+    find_cut,
+    find_replacement,
+    make_cut,
+    put_in_place,
+    write_copy,
+)
+from quivermq.log.writer import RETRY_S, LogWriter
 from quivermq.reentry import entered
 from quivermq.segment import Segment
 from quivermq.settings import Durability, StorageSettings

@@ -5,6 +5,7 @@ are recovered one after the other; a hole in one means that whatever lies behind
 and it goes to quarantine.
 """
 
+import json
 import logging
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +13,8 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from quivermq.disk import Disk
-from quivermq.errors import DiskRefused
+from quivermq.errors import DiskRefused, InvalidFrame
+from quivermq.frame import Frame, encode_control
 from quivermq.segment import (
     Segment,
     Tail,
@@ -196,3 +198,40 @@ def remove_segment(disk: Disk, directory: Path, base_offset: int) -> None:
     if disk.exists(index_path(directory, base_offset)):
         disk.remove(index_path(directory, base_offset))
     disk.sync_directory(directory)
+
+
+_COUNT_MAX = 2**32 - 1
+
+
+def gap_frames(offsets: tuple[int, int], side_file: Path | None, reason: str, now_us: int) -> list[Frame]:
+    """Control frames over the offsets [start, end): one, unless a header cannot count that far."""
+    record = {
+        "kind": "gap",
+        "reason": reason,
+        "quarantine": None if side_file is None else side_file.name,
+    }
+    body = json.dumps(record).encode()
+    return [
+        encode_control(body, count=min(_COUNT_MAX, offsets[1] - start), timestamp=now_us).stamped(
+            start, now_us
+        )
+        for start in range(*offsets, _COUNT_MAX)
+    ]
+
+
+def gap_of(frame: Frame) -> str | None:
+    """What a gap frame says; None when the frame is something else."""
+    if not frame.is_control:
+        return None
+    try:
+        return _gap_text(json.loads(bytes(frame.raw).rstrip(b"\0")))
+    except (ValueError, RecursionError, InvalidFrame):
+        return None
+
+
+def _gap_text(record: object) -> str | None:
+    if not isinstance(record, dict) or record.get("kind") != "gap":
+        return None
+    side_file = record.get("quarantine")
+    where = "nothing was left to set aside" if side_file is None else f"set aside in {side_file}"
+    return f"{record.get('reason')}; {where}"

@@ -12,9 +12,8 @@ from pathlib import Path
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, File, SystemDisk, remove_tree
 from quivermq.log.directory import CATALOG_NAME, LOCK_NAME, check_exists, find_logs, locked
-from quivermq.log.gap import gap_frames
-from quivermq.log.opening import tidy
-from quivermq.log.survey import Progress, Survey, segments_of, survey
+from quivermq.log.opening import gap_frames, tidy
+from quivermq.log.verify import Progress, Survey, segments_of, survey
 from quivermq.segment import Damage, Segment, copy_range, index_path, inspect_tail, recover, set_aside
 from quivermq.settings import StorageSettings
 

@@ -7,7 +7,7 @@ from support.damage import flip
 from support.logs import Logs
 
 from quivermq.log import LogReader
-from quivermq.log.contents import SegmentContents, contents, count_frames
+from quivermq.log.verify import SegmentContents, contents, count_frames
 
 
 def seen(log: LogReader) -> list[tuple[SegmentContents, int | None]]:

@@ -15,7 +15,7 @@ from quivermq.frame import Codec, Frame, Producer, encode, stamp_of
 from quivermq.frame.compaction import compacted_run
 from quivermq.frame.rewriting import rewritten
 from quivermq.log import Log
-from quivermq.log.gap import gap_frames
+from quivermq.log.opening import gap_frames
 from quivermq.segment import Segment
 
 

@@ -7,7 +7,7 @@ from support.logs import Logs, contents, values
 
 from quivermq.errors import FsyncFailed, OffsetOutOfRange
 from quivermq.log import Log, Removed
-from quivermq.log.retention import removable
+from quivermq.log.maintenance import removable
 from quivermq.settings import StorageSettings
 
 FRAME_BYTES = 96

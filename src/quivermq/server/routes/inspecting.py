@@ -7,7 +7,7 @@ from quivermq.delivery.unfinished import Unfinished
 from quivermq.engine.hosted import Hosted
 from quivermq.errors import GroupNotFound, InvalidRequest
 from quivermq.frame import OFFSET_MAX
-from quivermq.log.contents import contents
+from quivermq.log.verify import contents
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response, json_response
 from quivermq.server.query import PLACE_PATTERN, Place, number_of, number_parameter, place_after

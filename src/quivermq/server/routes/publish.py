@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quivermq.errors import InvalidRequest
 from quivermq.frame import parse_header
-from quivermq.log.limits import check_durability
+from quivermq.log.entries import check_durability
 from quivermq.server.broker import Broker
 from quivermq.server.http import FRAME, JSON, OCTETS, Request, Response, json_response
 from quivermq.server.messages_json import MessageIn, message_from

@@ -10,7 +10,7 @@ import numpy as np
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import Corruption, InvalidFrame, OffsetOutOfRange, QuiverError, StorageFailed
-from quivermq.log.survey import Survey, open_segment, survey
+from quivermq.log.verify import Survey, open_segment, survey
 from quivermq.segment import Damage, index_path, log_path
 from quivermq.settings import StorageSettings
 from quivermq.spark.jobs.audit_findings import AuditFinding

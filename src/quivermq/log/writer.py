@@ -21,8 +21,7 @@ from quivermq.frame import HEADER_BYTES, Frame, Rest, compression_of, lone_frame
 from quivermq.log.commit import GroupCommit
 from quivermq.log.entries import Entry, Gathered
 from quivermq.log.flusher import Flusher, Scheduler
-from quivermq.log.gap import gap_frames
-from quivermq.log.opening import recover_directory
+from quivermq.log.opening import gap_frames, recover_directory
 from quivermq.log.reader import LogReader
 from quivermq.metrics import Histogram
 from quivermq.reentry import entered
