@@ -8,8 +8,7 @@ from quivermq.archive.archiving import ArchiveRange, changing, commit, manifest_
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import Disk, SystemDisk
 from quivermq.frame import Frame
-from quivermq.log import LogFollower
-from quivermq.log.reader import LogReader
+from quivermq.log import LogFollower, ReadableLog
 from quivermq.settings import StorageSettings
 from quivermq.topic.partition import LANES
 from quivermq.topic.stored import load_topic
@@ -22,7 +21,7 @@ DAY_S = 24 * 3600
 COLUMNS = ["key", "value", "headers", "offset", "timestamp", "expires_at", "dedup_id"]
 
 
-def frames_of(log: LogReader, start: int, end: int) -> Iterator[Frame]:
+def frames_of(log: ReadableLog, start: int, end: int) -> Iterator[Frame]:
     for frame in log.frames(start):
         if frame.header.base_offset >= end:
             return
@@ -31,7 +30,7 @@ def frames_of(log: LogReader, start: int, end: int) -> Iterator[Frame]:
 
 def archive_log(
     disk: Disk,
-    log: LogReader,
+    log: ReadableLog,
     end: int | None = None,
     *,
     directory: Path = ARCHIVE,

@@ -91,7 +91,7 @@ def headers_bytes(headers: Headers) -> int:
     return size + sum(map(len, headers.values()))
 
 
-class Gathered:
+class EntryBatch:
     """Messages on their way into a frame.
 
     Most are just a value, so the rest of a message is kept apart, by its place: a list of bytes costs
@@ -147,12 +147,12 @@ class Gathered:
             raw_bytes_max=raw_bytes_max,
         )
 
-    def _parts(self, bytes_max: int) -> list["Gathered"]:
-        parts = [Gathered()]
+    def _parts(self, bytes_max: int) -> list["EntryBatch"]:
+        parts = [EntryBatch()]
         for place, value in enumerate(self.values):
             rest = self.rests.get(place)
             if parts[-1].values and parts[-1].bytes + _entry_bytes(value, rest) > bytes_max:
-                parts.append(Gathered())
+                parts.append(EntryBatch())
             parts[-1].add(value, rest)
         return parts
 

@@ -8,6 +8,7 @@ and it goes to quarantine.
 import json
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -46,10 +47,7 @@ def sealed_segments(
     """All but the last segment: each ends where the next one begins."""
     return [
         Segment(
-            disk,
-            directory,
-            base,
-            settings,
+            *(disk, directory, base, settings),
             end_offset=next_base,
             end=file_size(disk, log_path(directory, base)),
         )
@@ -58,11 +56,8 @@ def sealed_segments(
 
 
 def file_size(disk: Disk, path: Path) -> int:
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         return file.size()
-    finally:
-        file.close()
 
 
 def recover_directory(
@@ -96,17 +91,7 @@ def recover_directory(
     segments = sealed_segments(disk, directory, bases, settings)
     if not tails:
         return segments, None
-    last = Segment(
-        disk,
-        directory,
-        bases[-1],
-        settings,
-        end_offset=tails[-1].end_offset,
-        end=tails[-1].end,
-        index=tails[-1].index,
-        timestamp_max=tails[-1].timestamp_max,
-    )
-    return [*segments, last], tails[-1]
+    return [*segments, tails[-1].segment(disk, directory, settings)], tails[-1]
 
 
 def _first_unsynced(bases: list[int], look: Callable[[int], Tail]) -> int:
@@ -182,13 +167,10 @@ def _tidy(disk: Disk, directory: Path, names: list[str], bases: list[int]) -> No
 def _set_segment_aside(disk: Disk, directory: Path, base_offset: int) -> None:
     path = log_path(directory, base_offset)
     logger.warning("%s lies behind a hole in the log: moved to quarantine", path)
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         # Nothing needs no room: an empty segment goes even when the disk is full.
         if file.size() > 0:
             set_aside(disk, file, 0, file.size())
-    finally:
-        file.close()
     remove_segment(disk, directory, base_offset)
 
 

@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Survey:
+class SegmentCheck:
     """What stands in a segment's files."""
 
     segment: Segment
@@ -46,20 +46,20 @@ class Survey:
     index_fault: str | None = None
 
 
-def survey(
+def check_segment(
     segment: Segment,
     index: SparseIndex | None,
     progress: Progress,
     *,
     look: Callable[[Frame], None] = lambda _: None,
     deep: bool = True,
-) -> Survey:
+) -> SegmentCheck:
     """Look at every byte of a segment, as `segments_of` gave it with its index.
 
     `progress` is called with the number of bytes of each step, `look` with each whole frame, which is
     valid no longer than the call. Without `deep` the inside of frames is left to their checksums.
     """
-    result = Survey(segment, end_offset=segment.base_offset)
+    result = SegmentCheck(segment, end_offset=segment.base_offset)
     places = {0: (segment.base_offset, TIMESTAMP_NONE)}
     seen = 0
     for found in segment.examine(index, deep=deep):
@@ -81,7 +81,7 @@ def survey(
     return result
 
 
-def _add_frame(result: Survey, found: Found) -> None:
+def _add_frame(result: SegmentCheck, found: Found) -> None:
     header = found.frame.header
     result.frames += 1
     result.end_offset = header.end_offset
@@ -93,7 +93,7 @@ def _add_frame(result: Survey, found: Found) -> None:
         result.gaps.append(Damage(found.position, found.end, offsets, reason))
 
 
-def _add_damage(result: Survey, damage: Damage) -> None:
+def _add_damage(result: SegmentCheck, damage: Damage) -> None:
     if damage.is_last and result.segment.is_active:
         result.tail = damage
         return
@@ -103,7 +103,7 @@ def _add_damage(result: Survey, damage: Damage) -> None:
     result.damages.append(damage._replace(offsets=(start, result.end_offset)))
 
 
-def _add_missing(result: Survey, end_offset: int, reason: str) -> None:
+def _add_missing(result: SegmentCheck, end_offset: int, reason: str) -> None:
     """Note as damage that the messages up to `end_offset` are not there."""
     offsets = (result.end_offset, end_offset)
     if offsets[0] >= offsets[1]:
@@ -117,7 +117,7 @@ def _add_missing(result: Survey, end_offset: int, reason: str) -> None:
 
 
 def _index_fault(
-    result: Survey, index: SparseIndex | None, places: dict[int, tuple[int, int]]
+    result: SegmentCheck, index: SparseIndex | None, places: dict[int, tuple[int, int]]
 ) -> str | None:
     """What is wrong with a segment's index, given what stands at each position where frames meet."""
     if index is None:
@@ -169,7 +169,7 @@ Kind = Literal["damage", "tail", "index", "gap"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LogFinding:
     """Something about a file that is not as it should be.
 
     damage  bytes that are not the frames they should be: the only kind that means loss
@@ -195,7 +195,7 @@ class Report:
     frames: int = 0
     messages: int = 0
     bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LogFinding] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
@@ -223,17 +223,17 @@ def verify(
                 continue  # Retention was faster.
             except StorageFailed as error:
                 path = log_path(directory, offsets[0])
-                report.findings.append(Finding("damage", path, 0, 0, offsets, str(error)))
+                report.findings.append(LogFinding("damage", path, 0, 0, offsets, str(error)))
     return report
 
 
-def _seen(opened: Callable[[], tuple[Segment, SparseIndex | None]], progress: Progress) -> Survey:
+def _seen(opened: Callable[[], tuple[Segment, SparseIndex | None]], progress: Progress) -> SegmentCheck:
     """What is in a segment. One that seems damaged is looked at again: compaction may just replace it."""
-    seen = survey(*opened(), progress)
+    seen = check_segment(*opened(), progress)
     for _ in range(_LOOKS_MAX):
         if seen.segment.is_active or not (seen.damages or seen.index_fault):
             break
-        before, seen = seen, survey(*opened(), lambda _: None)
+        before, seen = seen, check_segment(*opened(), lambda _: None)
         if (before.segment.end, before.damages) == (seen.segment.end, seen.damages):
             break
     return seen
@@ -256,7 +256,7 @@ def _size(disk: Disk, path: Path) -> int:
         return 0  # Retention was faster, or `verify` will tell.
 
 
-def _add(report: Report, seen: Survey) -> None:
+def _add(report: Report, seen: SegmentCheck) -> None:
     segment = seen.segment
     report.segments += 1
     report.frames += seen.frames
@@ -264,7 +264,7 @@ def _add(report: Report, seen: Survey) -> None:
     report.bytes += segment.end
 
     def note(kind: Kind, path: Path, damage: Damage) -> None:
-        finding = Finding(kind, path, damage.position, damage.end, damage.offsets, damage.reason)
+        finding = LogFinding(kind, path, damage.position, damage.end, damage.offsets, damage.reason)
         report.findings.append(finding)
 
     for gap in seen.gaps:

@@ -18,7 +18,7 @@ from quivermq.disk import Disk, File
 from quivermq.errors import DiskRefused
 from quivermq.segment.index import SparseIndex, index_path, load_index, log_path, write_index
 from quivermq.segment.scan import Damage, FrameScan
-from quivermq.segment.segment import Noter
+from quivermq.segment.segment import Noter, Segment
 from quivermq.settings import StorageSettings
 
 # No topic or group can have this name, so it never hides one.
@@ -111,6 +111,16 @@ class Tail:
     def is_closed(self) -> bool:
         """Whether the segment was synced as a whole: its mark stands at the end of the file."""
         return self.marked and self.synced == self.size
+
+    def segment(self, disk: Disk, directory: Path, settings: StorageSettings) -> Segment:
+        """The segment as it ends here, active: whoever made the tail keeps it up to date."""
+        return Segment(
+            *(disk, directory, self.index.base_offset, settings),
+            end_offset=self.end_offset,
+            end=self.end,
+            index=self.index,
+            timestamp_max=self.timestamp_max,
+        )
 
 
 def inspect_tail(

@@ -13,7 +13,7 @@ from quivermq.errors import DiskRefused, StorageFailed
 from quivermq.frame import Column, Frame, with_expiry
 from quivermq.log import DataDirectory, Log
 from quivermq.log.entries import check_durability, checked_entry
-from quivermq.log.writer import append_together
+from quivermq.log.log import append_together
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.adopted_ids import AdoptedId, adopted_sightings
 from quivermq.topic.delay import Delayed, DelayStore

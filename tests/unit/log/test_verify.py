@@ -17,7 +17,7 @@ from support.threads import PATIENCE_S, start
 from quivermq.disk import SystemDisk
 from quivermq.errors import NotFound, StorageFailed, UnsupportedFrame
 from quivermq.frame import HEADER_BYTES
-from quivermq.log import Finding, LogFollower, repair, total_bytes, verify
+from quivermq.log import LogFinding, LogFollower, repair, total_bytes, verify
 from quivermq.log import directory as directory_module
 from quivermq.segment.index import SparseIndex
 from quivermq.settings import StorageSettings
@@ -415,8 +415,8 @@ def test_beside_a_writer_nothing_is_found_that_is_not_there(logs: Logs) -> None:
                 log.retain()
         done.set()
 
-    def look() -> list[Finding]:
-        found: list[Finding] = []
+    def look() -> list[LogFinding]:
+        found: list[LogFinding] = []
         while not done.is_set():
             found += logs.verify(**EVERY).findings
             total_bytes(logs.path)
