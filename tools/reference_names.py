@@ -19,7 +19,7 @@ from quivermq.client.producing.batch import Sent
 from quivermq.client.producing.producer import RemoteProducer
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
 from quivermq.errors import QuiverError
-from quivermq.log.verify import Finding
+from quivermq.log.verify import LogFinding
 from quivermq.settings import ServerSettings
 from quivermq.settings.load import LoadedSettings
 from quivermq.topic.delay.timeline import Timeline
@@ -33,7 +33,7 @@ _RETURNED = (
     TopicActivity,
     GroupActivity,
     Problem,
-    Finding,
+    LogFinding,
     LoadedSettings,
     ServerSettings,
 )

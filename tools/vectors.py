@@ -19,8 +19,8 @@ from crc32c import crc32c
 from quivermq.errors import InvalidFrame
 from quivermq.frame import Codec, Column, Flag, Frame, Header, Producer, encode
 from quivermq.frame.header import VERSION
-from quivermq.log.gap import gap_frames
-from quivermq.segment.index import Index
+from quivermq.log.opening import gap_frames
+from quivermq.segment.index import SparseIndex
 
 ROOT = Path(__file__).parents[1]
 VECTORS = ROOT / "tests/fixtures/format/vectors.json"
@@ -235,7 +235,7 @@ def flipped(data: bytes, position: int) -> bytes:
 
 def index_files() -> Iterator[tuple[str, str, int, bytes]]:
     """Name, what it shows, the base offset of its segment, and the bytes."""
-    index = Index(1000)
+    index = SparseIndex(1000)
     yield "index-empty", "a new segment", 1000, index.encode()
     index.add(1040, TIME, 4096)
     index.add(1075, TIME + 5, 8248)
@@ -291,7 +291,7 @@ def invalid_vector(name: str, data: bytes) -> Vector:
 
 
 def index_vector(name: str, about: str, base_offset: int, data: bytes) -> Vector:
-    index = Index.load(data, base_offset)
+    index = SparseIndex.load(data, base_offset)
     entries = None
     if index is not None:
         columns = zip(index.offsets, index.timestamps, index.positions, strict=True)

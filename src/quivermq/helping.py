@@ -24,7 +24,7 @@ class Condition(threading.Condition):
         raise TypeError("enter the lock of the condition: an exception cannot strike in there")
 
 
-class Flag:
+class Latch:
     """What is set once and for all, by anybody and at any moment."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from support.logs import Logs
 from support.queues import Judged
 
 from quivermq.archive import Archive, load_pointer, store_pointer
-from quivermq.archive.places import MESSAGES, staging_path
+from quivermq.archive.manifest import MESSAGES, staging_path
 from quivermq.errors import StorageFailed
 from quivermq.log import LogFollower
 from quivermq.settings import StorageSettings

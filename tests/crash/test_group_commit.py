@@ -140,7 +140,7 @@ def test_a_group_that_was_refused_stays_away_though_a_part_of_it_was_written() -
         disk.before_step = None
         for thread in threads:
             thread.start()
-        while len(log._commit._open.entries) < len(threads):
+        while len(log._writer._commit._open.entries) < len(threads):
             threading.Event().wait(0.001)
         disk.fill_after(1000)
 

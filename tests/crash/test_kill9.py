@@ -21,7 +21,7 @@ from quivermq.chaos.cases import kill
 from quivermq.chaos.nursery import Nursery, nursery
 from quivermq.chaos.tally import tried
 from quivermq.frame import Record
-from quivermq.log import DataDirectory, Log, LogReader, follow, verify
+from quivermq.log import DataDirectory, Log, ReadableLog, follow, verify
 from quivermq.settings import Durability, StorageSettings
 
 LOG_CYCLES = 40
@@ -87,7 +87,7 @@ class Told:
                 case ["floor", offset]:
                     self.floor = max(self.floor, int(offset))
 
-    def check(self, log: LogReader) -> None:
+    def check(self, log: ReadableLog) -> None:
         """Every acknowledged message is there, once, whole, and nothing that was never appended."""
         assert log.start <= self.floor
         records = list(log.records())

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from quivermq.archive import Archive, ArchivedFile, LanePlace, Manifest
-from quivermq.archive.commit import changing, commit, manifest_for
-from quivermq.archive.planning import Piece, mergers
+from quivermq.archive.archiving import ArchiveRange, changing, commit, manifest_for, mergers
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import Disk, SystemDisk
 from quivermq.frame import Frame
-from quivermq.log import LogFollower
-from quivermq.log.reader import LogReader
+from quivermq.log import LogFollower, ReadableLog
 from quivermq.settings import StorageSettings
 from quivermq.topic.partition import LANES
 from quivermq.topic.stored import load_topic
@@ -23,7 +21,7 @@ DAY_S = 24 * 3600
 COLUMNS = ["key", "value", "headers", "offset", "timestamp", "expires_at", "dedup_id"]
 
 
-def frames_of(log: LogReader, start: int, end: int) -> Iterator[Frame]:
+def frames_of(log: ReadableLog, start: int, end: int) -> Iterator[Frame]:
     for frame in log.frames(start):
         if frame.header.base_offset >= end:
             return
@@ -32,7 +30,7 @@ def frames_of(log: LogReader, start: int, end: int) -> Iterator[Frame]:
 
 def archive_log(
     disk: Disk,
-    log: LogReader,
+    log: ReadableLog,
     end: int | None = None,
     *,
     directory: Path = ARCHIVE,
@@ -49,7 +47,7 @@ def archive_log(
         files: list[ArchivedFile] = []
         for first in range(start, end, piece_messages):
             behind = min(first + piece_messages, end)
-            piece = Piece(topic, lane, first, behind, CREATED_US)
+            piece = ArchiveRange(topic, lane, first, behind, CREATED_US)
             files += write_piece(disk, job, piece, frames_of(log, first, behind))
         return commit(disk, directory, manifest.with_files(lane, files)) if files else manifest
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from quivermq.disk import Disk, SystemDisk
 from quivermq.frame import Frame
-from quivermq.log import Finding, Log, LogFollower, Report, verify
-from quivermq.log.reader import LogReader
+from quivermq.log import Log, LogFinding, LogFollower, ReadableLog, Report, verify
 from quivermq.settings import StorageSettings
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
@@ -61,11 +60,11 @@ def assert_sound(report: Report) -> None:
     assert not faults, "\n".join(map(str, faults))
 
 
-def kinds(findings: Iterable[Finding]) -> list[str]:
+def kinds(findings: Iterable[LogFinding]) -> list[str]:
     return [finding.kind for finding in findings]
 
 
-def values(log: LogReader, start: int | None = None) -> list[bytes]:
+def values(log: ReadableLog, start: int | None = None) -> list[bytes]:
     """The values of all messages from `start` on."""
     return [record.value for record in log.records(start)]
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 from support.threads import PATIENCE_S, wait_until
 
-from quivermq.helping import Condition, Flag, Helper
+from quivermq.helping import Condition, Helper, Latch
 
 
 def test_a_condition_is_entered_by_its_lock() -> None:
@@ -53,7 +53,7 @@ def test_who_was_woken_when_an_exception_struck_is_woken_again() -> None:
 
 
 def test_a_flag_is_set_once_and_for_all() -> None:
-    flag = Flag()
+    flag = Latch()
     assert not flag.wait(0)
     flag.set()
     flag.set()
@@ -62,7 +62,7 @@ def test_a_flag_is_set_once_and_for_all() -> None:
 
 
 def test_a_flag_wakes_all_who_wait() -> None:
-    flag, woken = Flag(), list[bool]()
+    flag, woken = Latch(), list[bool]()
     threads = [threading.Thread(target=lambda: woken.append(flag.wait(PATIENCE_S))) for _ in range(3)]
     for thread in threads:
         thread.start()

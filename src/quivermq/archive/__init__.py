@@ -4,10 +4,8 @@ Reading manifests needs nothing; reading and writing the files needs pyarrow (`q
 imported when it is first needed.
 """
 
-from quivermq.archive.manifest import ArchivedFile, ArchivedLane, Manifest
-from quivermq.archive.places import LanePlace
-from quivermq.archive.pointer import load_pointer, store_pointer
-from quivermq.archive.reading import Archive, ArchivedTopic
+from quivermq.archive.manifest import ArchivedFile, ArchivedLane, LanePlace, Manifest
+from quivermq.archive.reading import Archive, ArchivedTopic, load_pointer, store_pointer
 
 __all__ = [
     "Archive",

@@ -8,14 +8,60 @@ yet: the manifest names both (`staged`, `dropped`) until everything is in its pl
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quivermq.archive.places import LanePlace, manifest_path
 from quivermq.disk import Disk, read_file, replace_file
 from quivermq.errors import StorageFailed
 from quivermq.sealed import open_seal, sealed
+
+MESSAGES = "messages"
+OWN = "_quiver"
+STAGING = "staging"
+LOCK = "archive.lock"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LanePlace(NamedTuple):
+    """One lane of one partition of a topic."""
+
+    partition: int
+    priority: str
+
+
+def manifest_path(archive: Path, topic: str) -> Path:
+    return archive / OWN / f"{topic}.json"
+
+
+def staging_path(archive: Path) -> Path:
+    return archive / OWN / STAGING
+
+
+def lock_path(archive: Path) -> Path:
+    return archive / OWN / LOCK
+
+
+def topic_path(archive: Path, topic: str) -> Path:
+    """Where the messages of a topic are."""
+    return archive / _topic_name(topic)
+
+
+def day_of(append_time_us: int) -> str:
+    """The day on which a frame came in, in UTC."""
+    return (_EPOCH + timedelta(microseconds=append_time_us)).strftime("%Y-%m-%d")
+
+
+def file_name(topic: str, lane: LanePlace, day: str, start: int, end: int) -> str:
+    """The name of a file below the archive, by the offsets that it stands for."""
+    return f"{_topic_name(topic)}/day={day}/p{lane.partition}-{lane.priority}-{start}-{end}.parquet"
+
+
+def _topic_name(topic: str) -> str:
+    return f"{MESSAGES}/topic={topic}"
+
 
 _VERSION = 1
 _NAMES = ("version", "topic", "created_us", "generation", "lanes", "dropped")
@@ -286,3 +332,16 @@ def _name(value: object) -> str:
     if not isinstance(value, str) or not value or value.startswith("/") or ".." in value.split("/"):
         raise ValueError(f"{value!r} is no name of a file in an archive")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRun:
+    """One run of an archiver: where it stages its files."""
+
+    archive: Path
+    name: str
+
+    @property
+    def staging(self) -> str:
+        """Below the archive."""
+        return f"{OWN}/{STAGING}/{self.name}"

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from quivermq.archive.manifest import TIMESTAMP_NONE
-from quivermq.archive.recent import Recent
+from quivermq.archive.reading import RowGroupCache
 from quivermq.disk import Buffer, Disk, File
 from quivermq.errors import StorageFailed
 from quivermq.frame.arrow import HEADERS, TIME
@@ -41,7 +41,7 @@ _REPEATED = ["partition", "priority", "append_time"]
 _WRITE_BYTES = 1024 * 1024
 
 
-class Written(NamedTuple):
+class ParquetTotals(NamedTuple):
     """What a file holds: as an `ArchivedFile` says it."""
 
     rows: int
@@ -81,14 +81,14 @@ class ParquetOutput:
             self._timestamp_max = max(self._timestamp_max, latest)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
-    def close(self) -> Written:
+    def close(self) -> ParquetTotals:
         """Write the rest, sync, and tell what there is now."""
         self._writer.close()
         self._sink.empty()
         self._file.sync()
         crc = _footer_crc(self._file)
         self._file.close()
-        return Written(self.rows, self._timestamp_max, self._sink.written, crc)
+        return ParquetTotals(self.rows, self._timestamp_max, self._sink.written, crc)
 
     def abandon(self) -> None:
         """Let go of a file that nobody will ask for."""
@@ -103,7 +103,7 @@ def read_rows(
     columns: Sequence[str],
     *,
     crc: int,
-    recent: Recent | None = None,
+    recent: RowGroupCache | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of offsets [start, end) in order, a part of the file at a time, perhaps one of `recent`.
 
@@ -111,11 +111,11 @@ def read_rows(
     """
     # Opened at once: a caller that has to look for the file elsewhere does it before the first row.
     file = disk.open(path)
-    return _read_rows(file, start, end, list(columns), crc, recent or Recent())
+    return _read_rows(file, start, end, list(columns), crc, recent or RowGroupCache())
 
 
 def _read_rows(
-    file: File, start: int, end: int, columns: list[str], crc: int, recent: Recent
+    file: File, start: int, end: int, columns: list[str], crc: int, recent: RowGroupCache
 ) -> Iterator[pa.RecordBatch]:
     try:
         # Before anybody believes what the end of the file says of the rest.

@@ -1,21 +1,58 @@
 """Reading an archive by its manifests: whole ranges of offsets, never a file more or less."""
 
-from collections.abc import Iterator, Sequence
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from quivermq.archive.manifest import ArchivedFile, ArchivedLane, Manifest, manifest_bytes, parse_manifest
-from quivermq.archive.places import OWN, LanePlace
-from quivermq.archive.recent import Recent
-from quivermq.disk import Disk, SystemDisk
-from quivermq.errors import NotFound, StorageFailed
+from quivermq.archive.manifest import (
+    OWN,
+    ArchivedFile,
+    ArchivedLane,
+    LanePlace,
+    Manifest,
+    manifest_bytes,
+    parse_manifest,
+)
+from quivermq.disk import Disk, SystemDisk, read_file, replace_file
+from quivermq.errors import NotFound, OffsetOutOfRange, StorageFailed
 from quivermq.frame import Frame, Record, encode_records
+from quivermq.sealed import open_seal, sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# A part is a row group, of some 16 MiB; two, because a page may lie on both sides of a border.
+_KEPT = 2
+
+
+class RowGroupCache:
+    """Keeps a few values that take long to make. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value of a key, made now unless it was asked for just before."""
+        with self._lock:
+            value = self._values.get(key)
+        if value is None:
+            # Without the lock: two that make the same are better than one that waits for another's file.
+            value = make()
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > _KEPT:
+                self._values.popitem(last=False)
+        return value
+
 
 # Whoever rewrites an archive moves a file once or twice, not all the time.
 _ATTEMPTS_MAX = 5
@@ -42,7 +79,7 @@ class Archive:
         self.disk = disk or SystemDisk()
         # By topic: what the file said last, because to read it is much quicker than to understand it.
         self._known: dict[str, tuple[bytes, Manifest]] = {}
-        self.recent = Recent()
+        self.recent = RowGroupCache()
 
     def check(self) -> None:
         """Raise NotFound unless this is the directory of an archive."""
@@ -105,7 +142,7 @@ class ArchivedTopic:
         end: int,
         columns: Sequence[str],
         *,
-        recent: Recent | None = None,
+        recent: RowGroupCache | None = None,
     ) -> Iterator["pa.RecordBatch"]:
         """The rows of [start, end) in order. The range has to be archived.
 
@@ -156,7 +193,7 @@ class ArchivedTopic:
                     yield append_time, [row.record for row in run]
 
     def _opened(
-        self, place: LanePlace, start: int, end: int, columns: Sequence[str], recent: Recent | None
+        self, place: LanePlace, start: int, end: int, columns: Sequence[str], recent: RowGroupCache | None
     ) -> tuple[ArchivedFile | None, Iterator["pa.RecordBatch"]]:
         """The file that holds `start`, or the next one, and its rows; None when the range has no more."""
         parquet = _parquet(self.archive.directory)
@@ -227,3 +264,75 @@ def _parquet(directory: Path) -> ModuleType:
             path=directory,
         ) from error
     return parquet
+
+
+FILE_NAME = "archive.json"
+DEFAULT_NAME = "archive"
+
+_VERSION = 1
+_BYTES_MAX = 64 * 1024
+
+
+def load_pointer(disk: Disk, data: Path) -> Path | None:
+    """The archive of a data directory; None when it has none. Raises StorageFailed."""
+    path = data / FILE_NAME
+    try:
+        document = json.loads(read_file(disk, path, bytes_max=_BYTES_MAX))
+        if document["version"] != _VERSION:
+            raise StorageFailed(
+                f"{path} has version {document['version']!r}, this release knows {_VERSION}", path=path
+            )
+        open_seal(document, ("version", "directory"))
+        directory = document["directory"]
+        if directory is not None and not isinstance(directory, str):
+            raise TypeError(f"{directory!r} is not a path")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StorageFailed(
+            f"{path}, which says where the archive is, cannot be understood: {error!r};"
+            " call use_archive with its directory again, or with None if there is no archive",
+            path=path,
+        ) from error
+    return None if directory is None else data / directory
+
+
+def store_pointer(disk: Disk, data: Path, directory: Path | None) -> None:
+    """Name the archive of a data directory, durably.
+
+    One that lies inside is named relative to it, so that both can be moved together.
+    """
+    told = None if directory is None else str(directory)
+    if directory is not None and directory.is_relative_to(data):
+        told = str(directory.relative_to(data))
+    document = {"version": _VERSION, "directory": told}
+    replace_file(disk, data / FILE_NAME, sealed(document, indent=None))
+
+
+def find_difference(
+    lane: ArchivedLane, log_start: int, log_end: int, frames: Callable[[int], Iterator[Frame]]
+) -> str | None:
+    """What shows that a lane was not archived from this log; None when nothing does.
+
+    `frames` gives those of the log from an offset on. The last archived message is compared by when it
+    came in, because a frame may be divided or lose messages, and keeps that.
+    """
+    if lane.end > log_end:
+        return f"the archive ends at offset {lane.end}, and the log at {log_end}"
+    last = lane.last
+    if last is None or not log_start <= last.offset < log_end:
+        return None
+    try:
+        frame = next(frames(last.offset), None)
+    except OffsetOutOfRange:
+        return None  # Retention took it just now.
+    # A repair or a compaction may have left nothing there, and a broker shows nothing of what was removed.
+    if frame is None or frame.is_control:
+        return None
+    header = frame.header
+    if not header.base_offset <= last.offset < header.end_offset or header.append_time == last.append_time:
+        return None
+    return (
+        f"the message at offset {last.offset} came into the log at {header.append_time} µs, and the"
+        f" archived one at {last.append_time} µs"
+    )

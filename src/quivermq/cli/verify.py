@@ -9,7 +9,7 @@ import typer
 from quivermq.cli.output import JsonOption, counted, print_json, print_table, progress_bar
 from quivermq.cli.place import DataOption, ServerOption, connected, find_place
 from quivermq.errors import Corruption
-from quivermq.log import Finding, Report, total_bytes, verify
+from quivermq.log import LogFinding, Report, total_bytes, verify
 
 _PATIENCE_SECONDS = 24 * 3600
 
@@ -76,7 +76,7 @@ def relative(path: Path, data: Path) -> Path:
     return path.relative_to(data) if path.is_relative_to(data) else path
 
 
-def _row(finding: Finding, data: Path) -> tuple[str, ...]:
+def _row(finding: LogFinding, data: Path) -> tuple[str, ...]:
     start, end = finding.offsets
     return (
         finding.kind,

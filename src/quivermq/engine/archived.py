@@ -18,8 +18,8 @@ from quivermq.archive import (
     load_pointer,
     store_pointer,
 )
-from quivermq.archive.belonging import find_difference
-from quivermq.archive.places import OWN, topic_path
+from quivermq.archive.manifest import OWN, topic_path
+from quivermq.archive.reading import find_difference
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, OffsetOutOfRange, StorageFailed
 from quivermq.frame import Frame, Record, Wanted

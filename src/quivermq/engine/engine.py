@@ -33,7 +33,7 @@ from quivermq.errors import (
 )
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.group import Group
-from quivermq.log import Removed, Replaced, Report, verify
+from quivermq.log import Replaced, Report, RetentionResult, verify
 from quivermq.log.flusher import Scheduler
 from quivermq.metrics import Sample
 from quivermq.reentry import entered
@@ -422,7 +422,7 @@ class Engine(Hosting):
         A topic that cannot be looked after raises its error when the others are done.
         """
         self.check_open()
-        removed, errors = [Removed()], []
+        removed, errors = [RetentionResult()], []
         for name in self._names():
             try:
                 if (hosted := self.find(name)) is not None:

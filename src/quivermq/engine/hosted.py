@@ -19,7 +19,7 @@ from quivermq.errors import DiskFull, DiskRefused, InvalidRequest, NotFound, Sto
 from quivermq.frame import Flag
 from quivermq.group.bell import Bell, ring_all
 from quivermq.group.group import Group
-from quivermq.log import DataDirectory, Log, Removed, Replaced
+from quivermq.log import DataDirectory, Log, Replaced, RetentionResult
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
 from quivermq.topic.delay.lost import LostDelays
@@ -439,7 +439,7 @@ class Hosted:
             or any(lane.floor for each in self.topic.partitions for lane in each.removals.lanes)
         )
 
-    def retain(self, *, archived: bool = False) -> Removed:
+    def retain(self, *, archived: bool = False) -> RetentionResult:
         """Remove the segments that nobody keeps any more; with `archived`, those in the archive as well.
 
         Raises StorageFailed where the topic has an archive that cannot be reached, or is not that of its
@@ -448,10 +448,10 @@ class Hosted:
         """
         self.topic.seen.make_durable()
         if not self._settle(self.name):
-            return Removed()
+            return RetentionResult()
         is_forced = self.settings.retention_force and not archived
         archive = None if is_forced else self._archived(self.name)
-        removed = Removed()
+        removed = RetentionResult()
         for partition in self.topic.partitions:
             for lane, log in enumerate(partition.logs):
                 if log is not None:
@@ -461,12 +461,12 @@ class Hosted:
                         check_belongs(archive, place, log)
                         end = archive.lane(place).end
                     gone = self._retain(partition, lane, log, end, free=archived)
-                    removed = Removed(*map(sum, zip(removed, gone, strict=True)))
+                    removed = RetentionResult(*map(sum, zip(removed, gone, strict=True)))
         return removed
 
     def _retain(
         self, partition: Partition, lane: int, log: Log, archived_end: int | None, *, free: bool
-    ) -> Removed:
+    ) -> RetentionResult:
         floors = [group.floors()[partition.number][lane] for group in self.all_groups()]
         # Nobody knows what a group that cannot be read still needs.
         floors += [log.start] * bool(self._broken_groups)
@@ -512,7 +512,7 @@ class Hosted:
             logger.warning("what was purged from %s still takes room: %s", self.name, error)
         return count
 
-    def compact(self, *, archived: bool = False) -> Removed:
+    def compact(self, *, archived: bool = False) -> RetentionResult:
         """Remove what nobody keeps any more, and shorten the journals."""
         removed = self.retain(archived=archived)
         freed = sum(self._shorten(cursor) for group in self.all_groups() for cursor in group.cursors)

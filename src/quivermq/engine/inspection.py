@@ -14,7 +14,7 @@ from quivermq.engine.reasons import Place
 from quivermq.errors import GroupNotFound
 from quivermq.group.member import MemberView
 from quivermq.log import Log
-from quivermq.log.contents import contents
+from quivermq.log.verify import contents
 from quivermq.topic.delay import Scheduled
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.partition import LANES, Partition

@@ -37,7 +37,7 @@ from quivermq.errors import (
 )
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.group import Group
-from quivermq.log.limits import check_durability
+from quivermq.log.entries import check_durability
 from quivermq.reentry import entered, finish, inside, postponed, refusal
 from quivermq.settings import Durability
 from quivermq.topic.delay import Scheduled, Timeline

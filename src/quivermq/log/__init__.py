@@ -1,29 +1,30 @@
 """An ordered run of segments: append, read, retention, verification, repair.
 
-`DataDirectory` locks a directory and opens the logs in it; `Log` appends and reads; `LogFollower` looks
-on from another process; `verify` and `repair` check and mend.
+`DataDirectory` locks a directory and opens the logs in it; `Log` appends and reads; `LogFollower` reads
+while another process writes; `verify` and `repair` check and mend.
 """
 
 from quivermq.log.directory import DataDirectory, follow
-from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
-from quivermq.log.reader import LogReader
+from quivermq.log.maintenance import RetentionResult
+from quivermq.log.reader import LogFollower
 from quivermq.log.repair import Mended, Repair, repair
-from quivermq.log.replacement import Replaced
-from quivermq.log.retention import Removed
-from quivermq.log.verify import Finding, Report, total_bytes, verify
+from quivermq.log.rewriting import Replaced
+from quivermq.log.verify import LogFinding, Report, total_bytes, verify
+
+ReadableLog = Log | LogFollower
 
 __all__ = [
     "DataDirectory",
-    "Finding",
     "Log",
+    "LogFinding",
     "LogFollower",
-    "LogReader",
     "Mended",
-    "Removed",
+    "ReadableLog",
     "Repair",
     "Replaced",
     "Report",
+    "RetentionResult",
     "follow",
     "repair",
     "total_bytes",

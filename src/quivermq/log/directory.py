@@ -23,12 +23,12 @@ from quivermq.errors import (
     QuiverError,
 )
 from quivermq.log.flusher import Flusher, Scheduler
-from quivermq.log.follower import LogFollower
 from quivermq.log.log import Log
 from quivermq.log.open_files import OpenFiles, files_allowed
 from quivermq.log.opening import base_offsets
+from quivermq.log.reader import LogFollower
 from quivermq.metrics import Histogram
-from quivermq.segment.quarantine import DIRECTORY as QUARANTINE
+from quivermq.segment.recovery import DIRECTORY as QUARANTINE
 from quivermq.settings import StorageSettings
 
 LOCK_NAME = "LOCK"

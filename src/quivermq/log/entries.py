@@ -4,14 +4,16 @@ Messages that are appended one by one gather as entries, and become one frame wh
 Each is checked when it comes in: one bad message must not spoil the frame of its neighbours.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from operator import add, sub
+from typing import Any, get_args
 
-from quivermq.errors import InvalidRequest, MessageTooLarge
-from quivermq.frame import AnyCodec, Frame, Headers, Rest, encode
+from quivermq.disk import Buffer
+from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge, UnsupportedFrame
+from quivermq.frame import AnyCodec, Column, Frame, Headers, Layout, Rest, encode, has_removed
 from quivermq.frame.columns import names_column
-from quivermq.settings import StorageSettings
+from quivermq.settings import Durability, StorageSettings
 
 Entry = tuple[bytes, Rest | None]
 
@@ -89,7 +91,7 @@ def headers_bytes(headers: Headers) -> int:
     return size + sum(map(len, headers.values()))
 
 
-class Gathered:
+class EntryBatch:
     """Messages on their way into a frame.
 
     Most are just a value, so the rest of a message is kept apart, by its place: a list of bytes costs
@@ -145,12 +147,12 @@ class Gathered:
             raw_bytes_max=raw_bytes_max,
         )
 
-    def _parts(self, bytes_max: int) -> list["Gathered"]:
-        parts = [Gathered()]
+    def _parts(self, bytes_max: int) -> list["EntryBatch"]:
+        parts = [EntryBatch()]
         for place, value in enumerate(self.values):
             rest = self.rests.get(place)
             if parts[-1].values and parts[-1].bytes + _entry_bytes(value, rest) > bytes_max:
-                parts.append(Gathered())
+                parts.append(EntryBatch())
             parts[-1].add(value, rest)
         return parts
 
@@ -200,3 +202,90 @@ def check_time(what: str, given: Any) -> None:
         return
     if not isinstance(given, int) or isinstance(given, bool) or not -_INT64_MAX <= given <= _INT64_MAX:
         raise InvalidRequest(f"{what} must be unix microseconds as a 64-bit int, not {given!r}")
+
+
+_DURABILITIES = get_args(Durability)
+
+
+def check_durability(word: str) -> None:
+    """Raise InvalidRequest for a word that promises nothing."""
+    if word not in _DURABILITIES:
+        raise InvalidRequest(f"durability is one of {', '.join(_DURABILITIES)}, not {word!r}")
+
+
+def check_frame(frame: Frame, settings: StorageSettings) -> None:
+    """Raise InvalidRequest when the frame, or a value in it, is over a limit of the settings."""
+    header = frame.header
+    if header.message_count > settings.frame_messages_max:
+        # Empty messages compress to nothing: without this, a small frame could take all the memory.
+        raise InvalidRequest(
+            f"the batch has {header.message_count} messages, the limit is {settings.frame_messages_max}:"
+            " send less at once or raise frame_messages_max"
+        )
+    if header.frame_bytes > settings.frame_bytes_max:
+        raise MessageTooLarge(
+            "the batch",
+            size_bytes=header.frame_bytes,
+            limit_bytes=settings.frame_bytes_max,
+            setting="frame_bytes_max",
+        )
+    # Only a body that is larger than one message may be can hide one that is too large.
+    if header.raw_bytes > settings.message_bytes_max:
+        largest = max(_message_bytes(frame.layout))
+        if largest > settings.message_bytes_max:
+            raise MessageTooLarge(
+                "a message of the batch",
+                size_bytes=largest,
+                limit_bytes=settings.message_bytes_max,
+                setting="message_bytes_max",
+            )
+
+
+def _message_bytes(layout: Layout) -> Iterable[int]:
+    """The size of each message: value, key, headers and deduplication id, all that its sender gave it."""
+    sizes: Iterable[int] = _differences(layout.value.offsets)
+    for column in (layout.key, layout.dedup_id):
+        if column is not None:
+            sizes = map(add, sizes, _differences(column.offsets))
+    if layout.headers is not None:
+        for texts in (layout.headers.names, layout.headers.values):
+            ends = map(texts.offsets.__getitem__, layout.headers.offsets)
+            sizes = map(add, sizes, _differences(list(ends)))
+    return sizes
+
+
+def _differences(offsets: Sequence[int]) -> Iterable[int]:
+    return map(sub, offsets[1:], offsets)
+
+
+def parse_only(buffer: Buffer, settings: StorageSettings) -> Frame:
+    """The one frame that the bytes are. Raises InvalidFrame when there is more or less."""
+    frame = Frame.parse(
+        buffer,
+        frame_bytes_max=settings.frame_bytes_max,
+        raw_bytes_max=settings.frame_raw_bytes_max,
+    )
+    if frame.header.frame_bytes != len(buffer):
+        raise InvalidFrame("something follows the frame", position=frame.header.frame_bytes)
+    return frame
+
+
+def check_foreign_frame(frame: Frame, settings: StorageSettings) -> None:
+    """Check a frame that somebody else encoded: everything it claims, and the limits."""
+    if frame.is_control:
+        raise InvalidFrame("control frames are written by the log alone", position=0)
+    if frame.header.flags:
+        # Each says something that others believe, such as that these are dead letters.
+        raise UnsupportedFrame(
+            f"flags {frame.header.flags:#x} are reserved: only the queue itself sets them", position=0
+        )
+    if frame.header.columns & Column.ORIGIN_ID:
+        raise UnsupportedFrame(
+            "the column of origin ids is reserved: only the queue itself says where a message was before",
+            position=0,
+        )
+    # The limits of the header first: what is over them is not decompressed to find that out.
+    check_frame(frame, settings)
+    frame.validate()
+    if has_removed(frame):
+        raise InvalidFrame("expires_at has a moment that only compaction may write", position=0)

@@ -5,14 +5,17 @@ are recovered one after the other; a hole in one means that whatever lies behind
 and it goes to quarantine.
 """
 
+import json
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from quivermq.disk import Disk
-from quivermq.errors import DiskRefused
+from quivermq.errors import DiskRefused, InvalidFrame
+from quivermq.frame import Frame, encode_control
 from quivermq.segment import (
     Segment,
     Tail,
@@ -44,10 +47,7 @@ def sealed_segments(
     """All but the last segment: each ends where the next one begins."""
     return [
         Segment(
-            disk,
-            directory,
-            base,
-            settings,
+            *(disk, directory, base, settings),
             end_offset=next_base,
             end=file_size(disk, log_path(directory, base)),
         )
@@ -56,11 +56,8 @@ def sealed_segments(
 
 
 def file_size(disk: Disk, path: Path) -> int:
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         return file.size()
-    finally:
-        file.close()
 
 
 def recover_directory(
@@ -94,17 +91,7 @@ def recover_directory(
     segments = sealed_segments(disk, directory, bases, settings)
     if not tails:
         return segments, None
-    last = Segment(
-        disk,
-        directory,
-        bases[-1],
-        settings,
-        end_offset=tails[-1].end_offset,
-        end=tails[-1].end,
-        index=tails[-1].index,
-        timestamp_max=tails[-1].timestamp_max,
-    )
-    return [*segments, last], tails[-1]
+    return [*segments, tails[-1].segment(disk, directory, settings)], tails[-1]
 
 
 def _first_unsynced(bases: list[int], look: Callable[[int], Tail]) -> int:
@@ -180,13 +167,10 @@ def _tidy(disk: Disk, directory: Path, names: list[str], bases: list[int]) -> No
 def _set_segment_aside(disk: Disk, directory: Path, base_offset: int) -> None:
     path = log_path(directory, base_offset)
     logger.warning("%s lies behind a hole in the log: moved to quarantine", path)
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         # Nothing needs no room: an empty segment goes even when the disk is full.
         if file.size() > 0:
             set_aside(disk, file, 0, file.size())
-    finally:
-        file.close()
     remove_segment(disk, directory, base_offset)
 
 
@@ -196,3 +180,40 @@ def remove_segment(disk: Disk, directory: Path, base_offset: int) -> None:
     if disk.exists(index_path(directory, base_offset)):
         disk.remove(index_path(directory, base_offset))
     disk.sync_directory(directory)
+
+
+_COUNT_MAX = 2**32 - 1
+
+
+def gap_frames(offsets: tuple[int, int], side_file: Path | None, reason: str, now_us: int) -> list[Frame]:
+    """Control frames over the offsets [start, end): one, unless a header cannot count that far."""
+    record = {
+        "kind": "gap",
+        "reason": reason,
+        "quarantine": None if side_file is None else side_file.name,
+    }
+    body = json.dumps(record).encode()
+    return [
+        encode_control(body, count=min(_COUNT_MAX, offsets[1] - start), timestamp=now_us).stamped(
+            start, now_us
+        )
+        for start in range(*offsets, _COUNT_MAX)
+    ]
+
+
+def gap_of(frame: Frame) -> str | None:
+    """What a gap frame says; None when the frame is something else."""
+    if not frame.is_control:
+        return None
+    try:
+        return _gap_text(json.loads(bytes(frame.raw).rstrip(b"\0")))
+    except (ValueError, RecursionError, InvalidFrame):
+        return None
+
+
+def _gap_text(record: object) -> str | None:
+    if not isinstance(record, dict) or record.get("kind") != "gap":
+        return None
+    side_file = record.get("quarantine")
+    where = "nothing was left to set aside" if side_file is None else f"set aside in {side_file}"
+    return f"{record.get('reason')}; {where}"

@@ -5,17 +5,16 @@ A crash at any moment leaves the old segment or the new one, and repairing again
 """
 
 import os
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, File, SystemDisk, remove_tree
 from quivermq.log.directory import CATALOG_NAME, LOCK_NAME, check_exists, find_logs, locked
-from quivermq.log.gap import gap_frames
-from quivermq.log.opening import tidy
-from quivermq.log.survey import Progress, Survey, segments_of, survey
-from quivermq.segment import Damage, Segment, copy_range, index_path, inspect_tail, recover, set_aside
+from quivermq.log.opening import gap_frames, tidy
+from quivermq.log.rewriting import copying, remove_index, use_copy
+from quivermq.log.verify import Progress, SegmentCheck, check_segment, segments_of
+from quivermq.segment import Damage, Segment, copy_range, inspect_tail, recover, set_aside
 from quivermq.settings import StorageSettings
 
 
@@ -60,7 +59,7 @@ def repair(
             tidy(disk, directory)
             for _, opened in segments_of(disk, directory, settings):
                 done.segments += 1
-                _mend(done, survey(*opened(), progress), now_us)
+                _mend(done, check_segment(*opened(), progress), now_us)
         if done.indexes_rebuilt:
             _forget_catalog(disk, path)
     return done
@@ -73,14 +72,14 @@ def _forget_catalog(disk: Disk, path: Path) -> None:
             remove_tree(disk, directory / CATALOG_NAME)
 
 
-def _mend(done: Repair, seen: Survey, now_us: int) -> None:
+def _mend(done: Repair, seen: SegmentCheck, now_us: int) -> None:
     segment = seen.segment
     disk, directory, settings = segment.disk, segment.directory, segment.settings
     ranges = [*seen.damages, *([] if seen.tail is None else [seen.tail])]
     if ranges:
         _replace(done, segment, ranges, now_us)
     if ranges or seen.index_fault is not None:
-        _remove_index(segment)
+        remove_index(segment)
         is_last = segment.is_active
         tail = inspect_tail(disk, directory, segment.base_offset, settings, is_last=is_last)
         recover(disk, directory, tail, is_last=is_last)
@@ -88,24 +87,15 @@ def _mend(done: Repair, seen: Survey, now_us: int) -> None:
 
 
 def _replace(done: Repair, segment: Segment, ranges: list[Damage], now_us: int) -> None:
-    disk = segment.disk
-    temporary = segment.path.with_suffix(".tmp")
-    with ExitStack() as files:
-        source = disk.open(segment.path)
-        files.callback(source.close)
-        copy = disk.create(temporary)
-        files.callback(copy.close)
+    with copying(segment) as (source, copy):
         position = 0
         for damage in ranges:
             copy_range(source, copy, position, damage.position)
-            done.mended.append(_set_aside(disk, source, copy, damage, now_us))
+            done.mended.append(_set_aside(segment.disk, source, copy, damage, now_us))
             position = damage.end
         copy_range(source, copy, position, segment.end)
-        copy.sync()
-    # The old index describes the old file; without one, the new file is judged by itself.
-    _remove_index(segment)
-    disk.rename(temporary, segment.path)
-    disk.sync_directory(segment.directory)
+    # Without the old index, the new file is judged by itself.
+    use_copy(segment)
 
 
 def _set_aside(disk: Disk, source: File, copy: File, damage: Damage, now_us: int) -> Mended:
@@ -118,10 +108,3 @@ def _set_aside(disk: Disk, source: File, copy: File, damage: Damage, now_us: int
         for gap in gap_frames((start, end), side_file, damage.reason, now_us):
             copy.append(gap.buffers())
     return Mended(source.path, damage.position, damage.end, damage.offsets, damage.reason, side_file)
-
-
-def _remove_index(segment: Segment) -> None:
-    path = index_path(segment.directory, segment.base_offset)
-    if segment.disk.exists(path):
-        segment.disk.remove(path)
-        segment.disk.sync_directory(segment.directory)

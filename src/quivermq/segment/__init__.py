@@ -4,21 +4,27 @@
 what whole means.
 """
 
-from quivermq.segment.index import TIMESTAMP_NONE, Index
-from quivermq.segment.names import base_offset_of, index_path, log_path
-from quivermq.segment.quarantine import copy_range, set_aside
-from quivermq.segment.recovery import Tail, inspect_tail, recover, write_index
+from quivermq.segment.index import (
+    TIMESTAMP_NONE,
+    SparseIndex,
+    base_offset_of,
+    index_path,
+    load_index,
+    log_path,
+    write_index,
+)
+from quivermq.segment.recovery import Tail, copy_range, inspect_tail, recover, set_aside
 from quivermq.segment.scan import Damage, Found
-from quivermq.segment.segment import Segment, load_index
+from quivermq.segment.segment import Segment
 from quivermq.segment.writer import SegmentWriter
 
 __all__ = [
     "TIMESTAMP_NONE",
     "Damage",
     "Found",
-    "Index",
     "Segment",
     "SegmentWriter",
+    "SparseIndex",
     "Tail",
     "base_offset_of",
     "copy_range",

@@ -16,12 +16,17 @@ stored masked: a CRC over bytes and their own plain CRC is always the same numbe
 of what came before.
 """
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from pathlib import Path
 from struct import Struct
 
 from crc32c import crc32c
+
+from quivermq.disk import Disk
+from quivermq.errors import DiskRefused
 
 MAGIC = b"QVI1"
 VERSION = 1
@@ -34,7 +39,7 @@ _ENTRY = Struct("<qqq4x")
 _CRC = Struct("<I")
 
 
-class Index:
+class SparseIndex:
     """The entries of one segment in memory, and how many of them the file has."""
 
     def __init__(self, base_offset: int) -> None:
@@ -48,7 +53,7 @@ class Index:
         self._crc = 0
 
     @classmethod
-    def load(cls, data: bytes, base_offset: int) -> "Index | None":
+    def load(cls, data: bytes, base_offset: int) -> "SparseIndex | None":
         """The longest whole prefix of an index file; None when not even its header is right."""
         index = cls(base_offset)
         header = index._seal(_HEADER.pack(MAGIC, VERSION, base_offset))
@@ -155,3 +160,70 @@ def _whole_prefix(data: bytes) -> int:
         crc = crc32c(content + stored, crc)
         end += ENTRY_BYTES
     return end
+
+
+# [0-9] and not \d, which takes the digits of every script.
+_STEM = re.compile(r"[0-9]{20}")
+_OFFSET_MAX = 2**63 - 1
+
+
+def log_path(directory: Path, base_offset: int) -> Path:
+    return directory / f"{base_offset:020d}.log"
+
+
+def index_path(directory: Path, base_offset: int) -> Path:
+    return directory / f"{base_offset:020d}.idx"
+
+
+def base_offset_of(name: str, suffix: str = ".log") -> int | None:
+    """The base offset of a file's name with that suffix; None for every other name."""
+    stem = name.removesuffix(suffix)
+    if stem == name or not _STEM.fullmatch(stem):
+        return None
+    base_offset = int(stem)
+    return base_offset if base_offset <= _OFFSET_MAX else None
+
+
+# Up to here an index is read whatever its log is like: one that was cut needs its mark the most.
+_INDEX_BYTES_SURE = 256 * 1024 * 1024
+
+
+def load_index(disk: Disk, directory: Path, base_offset: int) -> SparseIndex | None:
+    """The index as its file has it; None when there is none that can be believed."""
+    try:
+        file = disk.open(index_path(directory, base_offset))
+    except FileNotFoundError:
+        return None
+    try:
+        size = file.size()
+        if size > _INDEX_BYTES_SURE and size > _index_bytes_max(disk, log_path(directory, base_offset)):
+            return None
+        return SparseIndex.load(file.read(0, size), base_offset)
+    finally:
+        file.close()
+
+
+def _index_bytes_max(disk: Disk, path: Path) -> int:
+    """More than the index of a log file can take: an entry is smaller than the frame it stands for."""
+    file = disk.open(path)
+    try:
+        return file.size() + 2 * ENTRY_BYTES
+    finally:
+        file.close()
+
+
+def write_index(disk: Disk, directory: Path, index: SparseIndex) -> None:
+    """Replace an index file in one step. The log is durable up to the index's mark."""
+    path = index_path(directory, index.base_offset)
+    temporary = path.with_suffix(".tmp")
+    file = disk.create(temporary)
+    try:
+        file.append([index.encode()])
+        file.sync()
+    except DiskRefused:
+        disk.remove(temporary)
+        raise
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(directory)

@@ -16,12 +16,66 @@ from pathlib import Path
 
 from quivermq.disk import Disk, File
 from quivermq.errors import DiskRefused
-from quivermq.segment.index import Index
-from quivermq.segment.names import index_path, log_path
-from quivermq.segment.quarantine import COPY_BYTES, set_aside
-from quivermq.segment.scan import Damage, Scan
-from quivermq.segment.segment import Noter, load_index
+from quivermq.segment.index import SparseIndex, index_path, load_index, log_path, write_index
+from quivermq.segment.scan import Damage, FrameScan
+from quivermq.segment.segment import Noter, Segment
 from quivermq.settings import StorageSettings
+
+# No topic or group can have this name, so it never hides one.
+DIRECTORY = "@quarantine"
+COPY_BYTES = 1024 * 1024
+
+
+def set_aside(disk: Disk, file: File, position: int, end: int) -> Path:
+    """Copy the bytes [position, end) of a log file into its quarantine, durably.
+
+    The caller removes them from the log afterwards: a crash in between leaves them in both places,
+    and the next attempt finds its copy there already.
+    """
+    directory = file.path.parent / DIRECTORY
+    disk.make_directory(directory)
+    path = _free_name(disk, directory, f"{file.path.stem}.{position}-{end}", file, position, end)
+    copy = disk.create(path)
+    try:
+        copy_range(file, copy, position, end)
+        copy.sync()
+    finally:
+        copy.close()
+    disk.sync_directory(directory)
+    return path
+
+
+def copy_range(source: File, target: File, position: int, end: int) -> None:
+    """Append the bytes [position, end) of one file to another."""
+    while position < end:
+        data = source.read(position, min(COPY_BYTES, end - position))
+        target.append([data])
+        position += len(data)
+
+
+def _free_name(disk: Disk, directory: Path, stem: str, file: File, position: int, end: int) -> Path:
+    """A name that is free, or whose file is an earlier, perhaps unfinished copy of the same bytes."""
+    path, number = directory / f"{stem}.bytes", 1
+    while disk.exists(path) and not _is_prefix(disk, path, file, position, end):
+        number += 1
+        path = directory / f"{stem}.{number}.bytes"
+    return path
+
+
+def _is_prefix(disk: Disk, path: Path, file: File, position: int, end: int) -> bool:
+    earlier = disk.open(path)
+    try:
+        size = earlier.size()
+        if size > end - position:
+            return False
+        chunks = range(0, size, COPY_BYTES)
+        return all(
+            earlier.read(at, COPY_BYTES) == file.read(position + at, min(COPY_BYTES, size - at))
+            for at in chunks
+        )
+    finally:
+        earlier.close()
+
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +84,7 @@ logger = logging.getLogger(__name__)
 class Tail:
     """How a segment ends, found by looking at what lies behind its mark."""
 
-    index: Index
+    index: SparseIndex
     size: int
     marked: bool
     """Whether there was an index to believe."""
@@ -58,6 +112,16 @@ class Tail:
         """Whether the segment was synced as a whole: its mark stands at the end of the file."""
         return self.marked and self.synced == self.size
 
+    def segment(self, disk: Disk, directory: Path, settings: StorageSettings) -> Segment:
+        """The segment as it ends here, active: whoever made the tail keeps it up to date."""
+        return Segment(
+            *(disk, directory, self.index.base_offset, settings),
+            end_offset=self.end_offset,
+            end=self.end,
+            index=self.index,
+            timestamp_max=self.timestamp_max,
+        )
+
 
 def inspect_tail(
     disk: Disk,
@@ -71,16 +135,16 @@ def inspect_tail(
     file = disk.open(log_path(directory, base_offset))
     try:
         size = file.size()
-        scan = Scan(file, end=size, raw_bytes_max=settings.frame_raw_bytes_max)
+        scan = FrameScan(file, end=size, raw_bytes_max=settings.frame_raw_bytes_max)
         loaded = load_index(disk, directory, base_offset)
         marked_offset = base_offset if loaded is None else loaded.mark[0]
-        index = Index(base_offset) if loaded is None else loaded
+        index = SparseIndex(base_offset) if loaded is None else loaded
         entries = len(index)
         index.cut(size)
         marked = loaded is not None and _leads_to_mark(scan, index)
         synced_once = (index.mark[0], index.mark[2])
         if not marked:
-            index, marked_offset = Index(base_offset), base_offset
+            index, marked_offset = SparseIndex(base_offset), base_offset
         offset, timestamp_max, position = index.mark
         tail = Tail(
             index=index,
@@ -113,7 +177,7 @@ def _keep_what_was_synced(tail: Tail, offset: int, position: int) -> None:
         tail.end, tail.end_offset = tail.size, offset
 
 
-def _leads_to_mark(scan: Scan, index: Index) -> bool:
+def _leads_to_mark(scan: FrameScan, index: SparseIndex) -> bool:
     """Whether the headers before the mark lead to it.
 
     An index may be whole and tell of another log: cutting behind its mark would cut through frames.
@@ -122,7 +186,7 @@ def _leads_to_mark(scan: Scan, index: Index) -> bool:
     return scan.leads(*index.find_offset(offset - 1), position, offset)
 
 
-def _walk(tail: Tail, scan: Scan, settings: StorageSettings, is_last: bool) -> None:
+def _walk(tail: Tail, scan: FrameScan, settings: StorageSettings, is_last: bool) -> None:
     note = Noter(tail.index, settings.index_interval_bytes, tail.timestamp_max)
     for found in scan.frames(tail.end, tail.end_offset):
         if isinstance(found, Damage):
@@ -211,23 +275,6 @@ def _append_to_index(disk: Disk, directory: Path, tail: Tail) -> None:
             raise
     finally:
         file.close()
-
-
-def write_index(disk: Disk, directory: Path, index: Index) -> None:
-    """Replace an index file in one step. The log is durable up to the index's mark."""
-    path = index_path(directory, index.base_offset)
-    temporary = path.with_suffix(".tmp")
-    file = disk.create(temporary)
-    try:
-        file.append([index.encode()])
-        file.sync()
-    except DiskRefused:
-        disk.remove(temporary)
-        raise
-    finally:
-        file.close()
-    disk.rename(temporary, path)
-    disk.sync_directory(directory)
 
 
 def _cut(tail: Tail, disk: Disk, file: File) -> None:

@@ -3,17 +3,129 @@
 Reading, recovery, verification and repair differ only in what they do with what a scan finds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from sys import maxsize
 from typing import NamedTuple, Protocol
 
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, UnsupportedFrame
-from quivermq.frame import HEADER_BYTES, Frame, Header, parse_header, usual_run
+from quivermq.frame import HEADER_BYTES, MAGIC, Frame, Header, parse_header, usual_run
 from quivermq.frame import Found as Found
-from quivermq.segment.index import Index
-from quivermq.segment.resume import Place, Search
+from quivermq.frame.header import LAYOUT
+from quivermq.segment.index import SparseIndex
+
+CHUNK_BYTES = 1024 * 1024
+
+# How far offsets may jump over lost bytes when nothing else bounds them. A message takes at least 4 bytes
+# before compression, and Zstandard makes at most 128 KiB of 4 bytes: 8192 messages a byte. Besides, one of
+# the lost frames may have been a gap, which counts up to 2^32 - 1.
+_MESSAGES_PER_BYTE = 8192
+_GAP_MESSAGES = 2**32
+
+# Checksums of refused candidates cost at most this many times the searched bytes, but for small frames.
+_CHECKED_TIMES = 2
+_SMALL_BYTES = 16 * 1024
+
+
+class FrameStart(NamedTuple):
+    """Where the frame of an offset begins, or would."""
+
+    position: int
+    offset: int
+
+
+class Source(Protocol):
+    def read(self, position: int, length: int) -> Buffer: ...
+
+
+class ResumeSearch:
+    """One search from a damaged place on, through the bytes before `end`.
+
+    `is_whole` reads a frame and checks its body.
+    """
+
+    def __init__(self, file: Source, end: int, is_whole: Callable[[int, Header], bool]) -> None:
+        self._file = file
+        self._end = end
+        self._is_whole = is_whole
+        self._leads: dict[int, FrameStart] = {}
+        self._budget = 0
+
+    def run(self, start: FrameStart, end_offset: int, goal: FrameStart | None) -> tuple[int, Header] | None:
+        """The first whole frame from which the headers lead to `goal`; without one, lead farthest."""
+        limit = self._end if goal is None else goal.position
+        self._budget = _CHECKED_TIMES * (limit - start.position)
+        best, best_reach = None, -1
+        for position, header in self._candidates(start.position, limit):
+            jump_max = _GAP_MESSAGES + _MESSAGES_PER_BYTE * (position - start.position)
+            if not 0 <= header.base_offset - start.offset <= jump_max:
+                continue
+            reach = self._lead(position, header, limit)
+            if reach.position <= best_reach or reach.offset > end_offset:
+                continue
+            if (goal is not None and reach != goal) or not self._check(position, header):
+                continue
+            if reach.position == limit:
+                return position, header
+            best, best_reach = (position, header), reach.position
+        return best
+
+    def _candidates(self, position: int, limit: int) -> Iterator[tuple[int, Header]]:
+        """Each right header whose frame ends before `limit`; of a later release none, for want of proof."""
+        while position < limit:
+            # Chunks overlap by a header, so that each one lies wholly in one of them.
+            chunk = bytes(self._file.read(position, min(CHUNK_BYTES + HEADER_BYTES, limit - position)))
+            at = chunk.find(MAGIC)
+            while 0 <= at < CHUNK_BYTES:
+                header = _right_header(chunk, at) if at % 8 == 0 else None
+                if header is not None and position + at + header.frame_bytes <= limit:
+                    yield position + at, header
+                at = chunk.find(MAGIC, at + 1)
+            position += CHUNK_BYTES
+
+    def _lead(self, position: int, header: Header, limit: int) -> FrameStart:
+        """Where the headers lead from here: the end of the last frame that follows on before `limit`."""
+        path = []
+        at = FrameStart(position + header.frame_bytes, header.end_offset)
+        while at.position < limit:
+            # Only headers are read, and of each chain only the part that is new. One place in sixteen is
+            # remembered: chains that have met stay together, and long ones need not fill the memory.
+            link = _link(self._file.read(at.position, HEADER_BYTES))
+            if link is None or link.base_offset != at.offset or at.position + link.frame_bytes > limit:
+                break
+            if (known := self._leads.get(at.position)) is not None:
+                at = known
+                break
+            if at.position % 128 == 0:
+                path.append(at.position)
+            at = FrameStart(at.position + link.frame_bytes, link.end_offset)
+        self._leads.update(dict.fromkeys(path, at))
+        return at
+
+    def _check(self, position: int, header: Header) -> bool:
+        if header.frame_bytes > max(self._budget, _SMALL_BYTES):
+            return False
+        self._budget -= header.frame_bytes
+        return self._is_whole(position, header)
+
+
+def _right_header(buffer: Buffer, position: int) -> Header | None:
+    try:
+        return parse_header(buffer, position)
+    except InvalidFrame:
+        return None
+
+
+def _link(buffer: Buffer) -> Header | None:
+    """A header to follow: of a later release too, as where it leads is the same in every one."""
+    try:
+        return parse_header(buffer)
+    except UnsupportedFrame:
+        return Header(*LAYOUT.unpack_from(buffer)[2:])
+    except InvalidFrame:
+        return None
+
 
 # A look-up reads little; a walk reads more with every step, up to what one read does best.
 CHUNK_BYTES_MIN = 16 * 1024
@@ -38,7 +150,7 @@ class Damage(NamedTuple):
         return self.offsets[1] is None
 
 
-class Readable(Protocol):
+class ScannedFile(Protocol):
     """What can be scanned: a file, or the memory it is mapped to."""
 
     @property
@@ -49,7 +161,7 @@ class Readable(Protocol):
     def read(self, position: int, length: int) -> Buffer: ...
 
 
-class Mapped(NamedTuple):
+class MappedFile(NamedTuple):
     """A file's mapped memory, read without a copy."""
 
     path: Path
@@ -62,7 +174,7 @@ class Mapped(NamedTuple):
         return self.memory[position : position + length]
 
 
-class Scan:
+class FrameScan:
     """Reads frames of one file, chunk by chunk, from any position at which a frame begins.
 
     With `end_offset`, a frame that reaches behind that offset is not whole. With `index`, damage reaches
@@ -71,11 +183,11 @@ class Scan:
 
     def __init__(
         self,
-        file: Readable,
+        file: ScannedFile,
         *,
         end: int | None = None,
         end_offset: int | None = None,
-        index: Index | None = None,
+        index: SparseIndex | None = None,
         raw_bytes_max: int,
     ) -> None:
         self._file = file
@@ -211,8 +323,8 @@ class Scan:
             header = self._header_if_right(position)
             if header is None:
                 goal = self._known_place(position, offset)
-                search = Search(self._file, self._end, self._is_intact)
-                found = search.run(Place(position + 8, offset), self._end_offset, goal)
+                search = ResumeSearch(self._file, self._end, self._is_intact)
+                found = search.run(FrameStart(position + 8, offset), self._end_offset, goal)
                 if found is not None or goal is None:
                     return found
                 position, offset = goal
@@ -225,7 +337,7 @@ class Scan:
             offset = max(offset, header.end_offset)
         return None
 
-    def _known_place(self, position: int, offset: int) -> Place | None:
+    def _known_place(self, position: int, offset: int) -> FrameStart | None:
         """The next frame that the index knows and the file has: the index may tell of another log."""
         if self._index is None:
             return None
@@ -233,7 +345,7 @@ class Scan:
             if place[0] >= self._end or place[1] > self._end_offset:
                 return None
             if place[1] >= offset and self.begins(*place, or_unsupported=True):
-                return Place(*place)
+                return FrameStart(*place)
         return None
 
     def _header_if_right(self, position: int) -> Header | None:

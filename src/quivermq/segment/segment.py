@@ -13,13 +13,14 @@ from pathlib import Path
 from quivermq.disk import Disk, File
 from quivermq.errors import Corruption, InvalidFrame, UnsupportedFrame
 from quivermq.frame import Frame
-from quivermq.segment.index import ENTRY_BYTES, TIMESTAMP_NONE, Index
-from quivermq.segment.names import index_path, log_path
-from quivermq.segment.scan import Damage, Found, Mapped, Readable, Scan
+from quivermq.segment.index import (
+    TIMESTAMP_NONE,
+    SparseIndex,
+    load_index,
+    log_path,
+)
+from quivermq.segment.scan import Damage, Found, FrameScan, MappedFile, ScannedFile
 from quivermq.settings import StorageSettings
-
-# Up to here an index is read whatever its log is like: one that was cut needs its mark the most.
-_INDEX_BYTES_SURE = 256 * 1024 * 1024
 
 
 class Segment:
@@ -38,7 +39,7 @@ class Segment:
         *,
         end_offset: int,
         end: int,
-        index: Index | None = None,
+        index: SparseIndex | None = None,
         timestamp_max: int = TIMESTAMP_NONE,
     ) -> None:
         self.disk = disk
@@ -60,7 +61,7 @@ class Segment:
         return self.end_offset - self.base_offset
 
     @property
-    def index(self) -> Index:
+    def index(self) -> SparseIndex:
         """The index, read from its file, or made from the log where that is missing, short or wrong."""
         # Kept in a variable, because another thread may forget it in between.
         index = self._index
@@ -102,7 +103,7 @@ class Segment:
                 self._read_to = last.end, last.frame.header.end_offset
             file.close()
 
-    def _steps(self, scan: Scan, start: int) -> tuple[int, Iterator[Found | Damage]]:
+    def _steps(self, scan: FrameScan, start: int) -> tuple[int, Iterator[Found | Damage]]:
         """An offset not behind `start` at which a frame begins, and what the scan finds from `start` on."""
         place, read_to = self.index.find_offset(start), self._read_to
         # Whoever reads little by little goes on where the last one stopped, which is nearer.
@@ -124,7 +125,7 @@ class Segment:
         note = Noter(index, self.settings.index_interval_bytes, self.timestamp_max)
         file = self.disk.open(self.path)
         try:
-            scan = Scan(file, raw_bytes_max=self.settings.frame_raw_bytes_max)
+            scan = FrameScan(file, raw_bytes_max=self.settings.frame_raw_bytes_max)
             for found in scan.frames(self.end, self.end_offset):
                 if isinstance(found, Damage):
                     return False
@@ -154,7 +155,7 @@ class Segment:
         """When the newest frame came in; None for an empty segment, and when it cannot be read."""
         return self._append_time_of(self.end_offset - 1)
 
-    def examine(self, index: Index | None = None, *, deep: bool = True) -> Iterator[Found | Damage]:
+    def examine(self, index: SparseIndex | None = None, *, deep: bool = True) -> Iterator[Found | Damage]:
         """Every byte of the segment, whole or not, and the inside of every frame.
 
         `index`, as its file has it, helps to find the next frame behind damage. Without `deep`, checksums
@@ -184,11 +185,11 @@ class Segment:
             return None
         return None if found is None else found[1].header.append_time
 
-    def _scan(self, file: Readable, index: Index | None = None) -> Scan:
+    def _scan(self, file: ScannedFile, index: SparseIndex | None = None) -> FrameScan:
         # Behind the end of a sealed segment the next one begins: nothing may be there twice.
         end_offset = None if self.is_active else self.end_offset
         limit = self.settings.frame_raw_bytes_max
-        return Scan(file, end=self.end, end_offset=end_offset, index=index, raw_bytes_max=limit)
+        return FrameScan(file, end=self.end, end_offset=end_offset, index=index, raw_bytes_max=limit)
 
     def _examined(self, found: Found) -> Found | Damage:
         """Look inside a frame too: one whose checksum is right may have been wrong from the start."""
@@ -204,8 +205,8 @@ class Segment:
             return Damage(found.position, found.end, offsets, error.reason)
         return found
 
-    def _rebuilt_index(self) -> Index:
-        index = Index(self.base_offset)
+    def _rebuilt_index(self) -> SparseIndex:
+        index = SparseIndex(self.base_offset)
         note = Noter(index, self.settings.index_interval_bytes, index.mark[1])
         file = self.disk.open(self.path)
         try:
@@ -217,15 +218,15 @@ class Segment:
         return index
 
 
-def _mapped(file: File, end: int) -> Mapped:
+def _mapped(file: File, end: int) -> MappedFile:
     """The file's memory up to `end`, or up to where it ends now: what is missing is found by the scan."""
-    return Mapped(file.path, file.map(min(end, file.size())))
+    return MappedFile(file.path, file.map(min(end, file.size())))
 
 
 class Noter:
     """Adds an entry to an index whenever enough bytes have gone by."""
 
-    def __init__(self, index: Index, interval_bytes: int, timestamp_max: int) -> None:
+    def __init__(self, index: SparseIndex, interval_bytes: int, timestamp_max: int) -> None:
         self._index = index
         self._interval_bytes = interval_bytes
         self._noted = index.mark[2]
@@ -247,27 +248,3 @@ class Noter:
         """Note a frame that a scan has found."""
         header = found.frame.header
         self(header.base_offset, header.timestamp_max, found.position)
-
-
-def load_index(disk: Disk, directory: Path, base_offset: int) -> Index | None:
-    """The index as its file has it; None when there is none that can be believed."""
-    try:
-        file = disk.open(index_path(directory, base_offset))
-    except FileNotFoundError:
-        return None
-    try:
-        size = file.size()
-        if size > _INDEX_BYTES_SURE and size > _index_bytes_max(disk, log_path(directory, base_offset)):
-            return None
-        return Index.load(file.read(0, size), base_offset)
-    finally:
-        file.close()
-
-
-def _index_bytes_max(disk: Disk, path: Path) -> int:
-    """More than the index of a log file can take: an entry is smaller than the frame it stands for."""
-    file = disk.open(path)
-    try:
-        return file.size() + 2 * ENTRY_BYTES
-    finally:
-        file.close()

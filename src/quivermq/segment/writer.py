@@ -13,8 +13,7 @@ from pathlib import Path
 from quivermq.disk import Buffer, Disk, File
 from quivermq.errors import DiskRefused, OffsetOutOfRange, StorageFailed
 from quivermq.frame import OFFSET_MAX, Frame, LoneFrame
-from quivermq.segment.index import Index
-from quivermq.segment.names import index_path
+from quivermq.segment.index import SparseIndex, index_path
 from quivermq.segment.recovery import Tail
 from quivermq.segment.segment import Noter, Segment
 from quivermq.settings import StorageSettings
@@ -28,7 +27,7 @@ class SegmentWriter:
     def __init__(
         self,
         segment: Segment,
-        index: Index,
+        index: SparseIndex,
         log_file: File,
         index_file: File | None,
         *,
@@ -49,7 +48,7 @@ class SegmentWriter:
         cls, disk: Disk, directory: Path, base_offset: int, settings: StorageSettings
     ) -> "SegmentWriter":
         """A new, empty segment, its names durable: recovery relies on finding the index's header."""
-        index = Index(base_offset)
+        index = SparseIndex(base_offset)
         segment = Segment(
             disk, directory, base_offset, settings, end_offset=base_offset, end=0, index=index
         )

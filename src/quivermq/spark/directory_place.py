@@ -15,7 +15,7 @@ from quivermq.errors import (
 )
 from quivermq.frame import Frame
 from quivermq.log.directory import check_exists
-from quivermq.log.follower import LogFollower
+from quivermq.log.reader import LogFollower
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import NORMAL, NOTHING, Bounds, Lane, TopicView
 from quivermq.spark.state_logs import replayed

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from quivermq.disk import Disk
 from quivermq.errors import InvalidFrame, OffsetOutOfRange, StorageFailed
-from quivermq.log.follower import LogFollower
+from quivermq.log.reader import LogFollower
 from quivermq.settings import StorageSettings
 from quivermq.topic.state_log import replay
 

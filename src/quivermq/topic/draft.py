@@ -6,7 +6,7 @@ from quivermq.clock import SteadyClock
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame, Header
-from quivermq.log.limits import check_foreign_frame, parse_only
+from quivermq.log.entries import check_foreign_frame, parse_only
 from quivermq.settings import StorageSettings
 from quivermq.topic.incoming import Batch, Message, check_messages, check_partition
 from quivermq.topic.settings import TopicSettings

@@ -12,9 +12,8 @@ from quivermq.disk import Buffer
 from quivermq.errors import DiskRefused, StorageFailed
 from quivermq.frame import Column, Frame, with_expiry
 from quivermq.log import DataDirectory, Log
-from quivermq.log.entries import checked_entry
-from quivermq.log.limits import check_durability
-from quivermq.log.writing import append_together
+from quivermq.log.entries import check_durability, checked_entry
+from quivermq.log.log import append_together
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.adopted_ids import AdoptedId, adopted_sightings
 from quivermq.topic.delay import Delayed, DelayStore

@@ -8,7 +8,7 @@ crash the number tells whether the frame is there already. The messages themselv
 import secrets
 
 from quivermq.frame import Producer
-from quivermq.log import LogReader
+from quivermq.log import ReadableLog
 
 # No producer has this epoch: theirs begin at 0 and are counted up.
 TRANSFER_EPOCH = 0xFFFF
@@ -24,7 +24,7 @@ def transfer_producer(transfer: int) -> Producer:
     return Producer(transfer, TRANSFER_EPOCH)
 
 
-def find_transfer(log: LogReader, start: int, transfer: int) -> range | None:
+def find_transfer(log: ReadableLog, start: int, transfer: int) -> range | None:
     """The offsets that a transfer took in its target, which ended at `start` when it began."""
     for frame in log.frames(max(start, log.start)) if start < log.end else ():
         header = frame.header

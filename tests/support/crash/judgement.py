@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from quivermq.log import verify
-from quivermq.segment.scan import Found, Scan
+from quivermq.segment.scan import Found, FrameScan
 from quivermq.settings import StorageSettings
 from support.crash.ledger import Ledger, Model
 from support.crash.witness import DATA, LOG, SMALL, Witness
@@ -123,7 +123,7 @@ def _whole_frames(disk: FaultyDisk, settings: StorageSettings) -> Iterator[bytes
     """Every frame that can be read, whether it has its place in the log or lies behind a hole."""
     for path, data in disk.files().items():
         if path.suffix == ".log":
-            scan = Scan(disk.open(path), raw_bytes_max=settings.frame_raw_bytes_max)
+            scan = FrameScan(disk.open(path), raw_bytes_max=settings.frame_raw_bytes_max)
             for found in scan.frames(0, int(path.stem)):
                 if isinstance(found, Found):
                     yield data[found.position : found.end]

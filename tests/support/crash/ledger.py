@@ -5,7 +5,7 @@ from random import Random
 from typing import Literal, NamedTuple, Self
 
 from quivermq.frame import Record
-from quivermq.log import LogReader
+from quivermq.log import ReadableLog
 from quivermq.settings import Durability
 
 Model = Literal["kill", "power"]
@@ -109,7 +109,7 @@ class Ledger:
         """Everything before `start` is gone for good."""
         self.start = self.start_max = start
 
-    def check(self, log: LogReader, model: Model) -> None:
+    def check(self, log: ReadableLog, model: Model) -> None:
         """Hold what is in a log, after a crash, against everything that was promised."""
         safe = self.power_end if model == "power" else self.killed_end
         assert self.start <= log.start <= self.start_max, f"begins at {log.start}"
@@ -122,7 +122,7 @@ class Ledger:
         divided = [batch for batch in self.batches if log.end in batch and log.end != batch.start]
         assert not divided, f"ends at {log.end}, in the middle of {divided}"
 
-    def adopt(self, log: LogReader) -> None:
+    def adopt(self, log: ReadableLog) -> None:
         """Recovery has decided what is in the log: that is what it has to keep from now on."""
         self._forget_from(log.end)
         self.retained(log.start)

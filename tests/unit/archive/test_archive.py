@@ -24,8 +24,7 @@ from support.faulty_disk import FaultyDisk
 from support.logs import Logs
 
 from quivermq.archive import Archive, ArchivedTopic, LanePlace
-from quivermq.archive.commit import changing
-from quivermq.archive.planning import Piece
+from quivermq.archive.archiving import ArchiveRange, changing
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, NotFound, StorageFailed
@@ -147,14 +146,14 @@ def test_removed_messages_are_left_out_and_the_range_is_whole(
     removed.add([5, 20, log.end - 1])
     archive = Archive(ARCHIVE, faulty_disk)
     with changing(archive, "job") as job:
-        piece = Piece(TOPIC, LANE, 0, log.end, CREATED_US)
+        piece = ArchiveRange(TOPIC, LANE, 0, log.end, CREATED_US)
         [file] = write_piece(faulty_disk, job, piece, frames_of(log, 0, log.end), removed)
     assert (file.start, file.end, file.rows) == (0, log.end, log.end - 6)
 
 
 def test_a_range_without_messages_is_archived_all_the_same(faulty_disk: FaultyDisk) -> None:
     with changing(Archive(ARCHIVE, faulty_disk), "job") as job:
-        [file] = write_piece(faulty_disk, job, Piece(TOPIC, LANE, 7, 9, CREATED_US), [])
+        [file] = write_piece(faulty_disk, job, ArchiveRange(TOPIC, LANE, 7, 9, CREATED_US), [])
     assert (file.start, file.end, file.rows) == (7, 9, 0)
     # Who reads every Parquet file below a directory meets only what counts, also after a run was killed.
     assert file.name.endswith(".parquet")

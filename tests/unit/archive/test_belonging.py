@@ -5,7 +5,7 @@ from support.faulty_disk import FaultyDisk
 from support.logs import Logs
 
 from quivermq.archive import ArchivedLane, Manifest
-from quivermq.archive.belonging import find_difference
+from quivermq.archive.reading import find_difference
 from quivermq.log import Log
 
 

@@ -8,8 +8,7 @@ import pytest
 from support.faulty_disk import FaultyDisk
 
 from quivermq.archive import ArchivedFile, ArchivedLane, LanePlace, Manifest, load_pointer, store_pointer
-from quivermq.archive.manifest import LastMessage, load_manifest, store_manifest
-from quivermq.archive.places import manifest_path
+from quivermq.archive.manifest import LastMessage, load_manifest, manifest_path, store_manifest
 from quivermq.disk import replace_file
 from quivermq.errors import StorageFailed
 

@@ -11,7 +11,7 @@ from unit.engine.store import DATA, Store
 
 from quivermq import Engine, OffsetOutOfRange, Overloaded, StorageFailed
 from quivermq.archive import ArchivedTopic
-from quivermq.archive.places import OWN
+from quivermq.archive.manifest import OWN
 from quivermq.delivery import fresh
 from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.offsets import Commit, commit_offsets, committed_offsets

@@ -14,7 +14,7 @@ from unit.frame.independent_reader import Invalid, Unsupported
 from quivermq import errors
 from quivermq.frame import Codec, Column, Frame, Header, Producer, encode, encode_control
 from quivermq.frame.header import LAYOUT
-from quivermq.segment.index import Index
+from quivermq.segment.index import SparseIndex
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/format.md").read_text(encoding="utf-8")
@@ -115,7 +115,7 @@ def test_an_invalid_frame_is_refused_as_stated(vector: Vector) -> None:
 @pytest.mark.parametrize("vector", INDEXES, ids=by_name)
 def test_an_index_is_read_as_stated(vector: Vector) -> None:
     data = bytes.fromhex(vector["hex"])
-    index = Index.load(data, vector["base_offset"])
+    index = SparseIndex.load(data, vector["base_offset"])
     if vector["entries"] is None:
         assert index is None
         return

@@ -6,11 +6,11 @@ import pytest
 from support.damage import flip
 from support.logs import Logs
 
-from quivermq.log import LogReader
-from quivermq.log.contents import SegmentContents, contents, count_frames
+from quivermq.log import ReadableLog
+from quivermq.log.verify import SegmentContents, contents, count_frames
 
 
-def seen(log: LogReader) -> list[tuple[SegmentContents, int | None]]:
+def seen(log: ReadableLog) -> list[tuple[SegmentContents, int | None]]:
     return [(contents(segment), count_frames(segment)) for segment in log.segments]
 
 

@@ -409,7 +409,7 @@ directory.close()
 
 
 _LEAVE_LOCKS = """
-for lock in (log._lock, log._sync_lock, directory._opening):
+for lock in (log._writer.lock, log._writer.sync_lock, directory._opening):
     if lock.locked():
         lock.release()
 """
@@ -483,7 +483,7 @@ refused(Closing, directory.log, "log")
 log.close()
 directory.close()
 """,
-        in_parent="log._lock.acquire(); log._sync_lock.acquire(); directory._opening.acquire()",
+        in_parent="writer = log._writer; [x.acquire() for x in (writer.lock, writer.sync_lock, directory._opening)]",
     )
 
 

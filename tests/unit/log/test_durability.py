@@ -25,7 +25,7 @@ def syncs(disk: FaultyDisk, since: int = 0) -> int:
 
 
 def waiting(log: Log) -> int:
-    return len(log._commit._open.waiting)
+    return len(log._writer._commit._open.waiting)
 
 
 # Threads
@@ -327,7 +327,7 @@ def test_a_write_that_fails_fences(faulty_logs: Logs, monkeypatch: pytest.Monkey
         raise StorageFailed("broken", path=Path("x"))
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(log._writer._log_file), "append", fail)
+        broken.setattr(type(log._writer._active._log_file), "append", fail)
         with pytest.raises(StorageFailed):
             log.append(b"b")
     with pytest.raises(StorageFailed):
@@ -442,7 +442,7 @@ def test_a_batch_that_is_in_the_log_is_not_refused_because_another_message_is(
     batch = start(lambda: log.append_many([b"a", b"b"]))
     wait_until(lambda: log.end == 3)
     single = start(lambda: log.append(b"refused"))
-    wait_until(lambda: any(entry[0] == b"refused" for entry in log._commit._open.entries))
+    wait_until(lambda: any(entry[0] == b"refused" for entry in log._writer._commit._open.entries))
     faulty_disk.fill_after(0)
     gate.open()
     assert first.result(PATIENCE_S) == 0

@@ -4,7 +4,7 @@ import pytest
 
 from quivermq.errors import MessageTooLarge
 from quivermq.frame import Codec, Frame, lone_frame
-from quivermq.log.entries import Gathered, checked_entry
+from quivermq.log.entries import EntryBatch, checked_entry
 from quivermq.settings import StorageSettings
 
 # The narrowest that the settings allow: a full batch and 4 KiB for everything else.
@@ -19,7 +19,7 @@ def entry(value: bytes, **columns: Any) -> tuple[bytes, Any]:
 
 
 def encoded(*entries: tuple[bytes, Any], settings: StorageSettings = NARROW) -> list[Frame]:
-    return Gathered(entries).frames(7, Codec.NONE, settings)
+    return EntryBatch(entries).frames(7, Codec.NONE, settings)
 
 
 def test_messages_that_fit_become_one_frame() -> None:
@@ -115,6 +115,6 @@ def test_a_message_of_too_many_headers_is_refused_before_it_is_taken() -> None:
 def test_a_message_alone_is_what_it_would_be_among_others(columns: dict[str, Any], codec: Codec) -> None:
     value, rest = entry(b"value" * 20, **columns)
     alone = Frame.parse(lone_frame(value, rest, codec).at(0, 7))
-    (gathered,) = Gathered([(value, rest)]).frames(7, codec, NARROW)
+    (gathered,) = EntryBatch([(value, rest)]).frames(7, codec, NARROW)
     alone.validate()
     assert alone.records() == gathered.records()

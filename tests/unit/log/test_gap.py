@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from quivermq.frame import encode, encode_control
-from quivermq.log.gap import gap_frames, gap_of
+from quivermq.log.opening import gap_frames, gap_of
 
 
 def test_a_gap_takes_the_offsets_and_says_where_they_went() -> None:

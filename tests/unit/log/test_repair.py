@@ -13,8 +13,8 @@ from support.segments import frame_at, new_segment, put
 from quivermq.errors import Corruption, DirectoryLocked, DiskFull, NotFound, UnsupportedFrame
 from quivermq.frame import HEADER_BYTES
 from quivermq.log import DataDirectory, Mended, repair, total_bytes
-from quivermq.segment.index import Index
-from quivermq.segment.quarantine import DIRECTORY as QUARANTINE
+from quivermq.segment.index import SparseIndex
+from quivermq.segment.recovery import DIRECTORY as QUARANTINE
 
 EVERY: dict[str, Any] = {"index_interval_bytes": 1}
 FRAME_BYTES = 96
@@ -136,7 +136,7 @@ CASES: dict[str, Case] = {
     ),
     "missing index": (lambda d: index_file(d, 4).unlink(), [], []),
     "garbage for an index": (lambda d: index_file(d, 8).write_bytes(b"\xff" * 64), [], []),
-    "index of another segment": (lambda d: index_file(d, 4).write_bytes(Index(3).encode()), [], []),
+    "index of another segment": (lambda d: index_file(d, 4).write_bytes(SparseIndex(3).encode()), [], []),
     "index that lies": (lambda d: index_file(d, 4).write_bytes(lying_index()), [], []),
     "no index at all": (
         all_of(
@@ -151,7 +151,7 @@ CASES: dict[str, Case] = {
 
 
 def lying_index() -> bytes:
-    index = Index(4)
+    index = SparseIndex(4)
     index.add(6, 0, 96)
     return index.encode()
 

@@ -15,7 +15,7 @@ from quivermq.frame import Codec, Frame, Producer, encode, stamp_of
 from quivermq.frame.compaction import compacted_run
 from quivermq.frame.rewriting import rewritten
 from quivermq.log import Log
-from quivermq.log.gap import gap_frames
+from quivermq.log.opening import gap_frames
 from quivermq.segment import Segment
 
 
@@ -202,14 +202,14 @@ def test_retention_that_comes_in_between_is_a_conflict(logs: Logs, monkeypatch: 
     log = filled(logs)
     old = frames_of(log, 0, 10)
     new, expected = without(old, 9), stamp(old)
-    sealed = log._sealed
+    sealed = log._maintenance._sealed
 
     def slow(base_offset: int) -> Segment:
         segment = sealed(base_offset)
         log.retain(finished=10)
         return segment
 
-    monkeypatch.setattr(log, "_sealed", slow)
+    monkeypatch.setattr(log._maintenance, "_sealed", slow)
     with pytest.raises(Conflict, match="removed meanwhile"):
         log.replace(0, new, expected=expected)
     assert values(log) == [value(i) for i in range(10, 30)]

@@ -6,8 +6,8 @@ from support.faulty_disk import FaultyDisk
 from support.logs import Logs, contents, values
 
 from quivermq.errors import FsyncFailed, OffsetOutOfRange
-from quivermq.log import Log, Removed
-from quivermq.log.retention import removable
+from quivermq.log import Log, RetentionResult
+from quivermq.log.maintenance import removable
 from quivermq.settings import StorageSettings
 
 FRAME_BYTES = 96
@@ -37,7 +37,7 @@ class Fake(NamedTuple):
         return self.newest_us
 
 
-SEGMENTS = [Fake(10 * n + 10, 10, 100, 1_000_000 * n) for n in range(5)]
+SEGMENTS: list[Any] = [Fake(10 * n + 10, 10, 100, 1_000_000 * n) for n in range(5)]
 NOW_US = 4_000_000
 
 
@@ -95,7 +95,7 @@ def test_a_segment_of_unknown_age_does_not_grow_old_and_keeps_those_behind_it() 
 def test_the_oldest_segments_go_and_the_rest_is_as_before(logs: Logs) -> None:
     log = filled(logs, segments_max=3)
     before = contents(log.directory)
-    assert log.retain() == Removed(segments=7, messages=7, bytes=7 * FRAME_BYTES)
+    assert log.retain() == RetentionResult(segments=7, messages=7, bytes=7 * FRAME_BYTES)
     assert (log.start, log.end) == (7, 10)
     assert values(log) == [b"7", b"8", b"9"]
     after = contents(log.directory)
@@ -104,7 +104,7 @@ def test_the_oldest_segments_go_and_the_rest_is_as_before(logs: Logs) -> None:
     with pytest.raises(OffsetOutOfRange) as refused:
         list(log.records(6))
     assert (refused.value.start, refused.value.end) == (7, 10)
-    assert log.retain() == Removed()
+    assert log.retain() == RetentionResult()
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_the_active_segment_goes_too_once_it_has_expired(logs: Logs) -> None:
     logs.clock.advance(1)
     log.append(b"b")
     logs.clock.advance(1)
-    assert log.retain() == Removed()
+    assert log.retain() == RetentionResult()
     logs.clock.advance(0.001)
     assert log.retain().messages == 2
     assert (log.start, log.end, values(log)) == (2, 2, [])
-    assert log.retain() == Removed()
+    assert log.retain() == RetentionResult()
     assert len(log.segments) == 1
     assert log.append(b"c") == 2
     assert values(log) == [b"c"]
@@ -172,7 +172,7 @@ def test_buffered_messages_count(logs: Logs) -> None:
     log.append(b"a")
     logs.clock.advance(5)
     # It comes into the log only now.
-    assert log.retain() == Removed()
+    assert log.retain() == RetentionResult()
     logs.clock.advance(5)
     assert log.retain().messages == 1
 

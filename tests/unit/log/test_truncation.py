@@ -29,9 +29,10 @@ def filled(logs: Logs, **settings: Any) -> Log:
             dedup_ids=[f"d{number}{n}" for n in range(len(batch))],
             producer=Producer(7, 1, 10 * number),
         )
-    keep, log.settings = log.settings, replace(log.settings, segments_max=3)
+    keep = log.settings
+    log.configure(replace(keep, segments_max=3))
     log.retain()
-    log.settings = keep
+    log.configure(keep)
     assert (log.start, log.end, len(log.segments)) == (START, END, 3)
     return log
 

@@ -17,9 +17,9 @@ from support.threads import PATIENCE_S, start
 from quivermq.disk import SystemDisk
 from quivermq.errors import NotFound, StorageFailed, UnsupportedFrame
 from quivermq.frame import HEADER_BYTES
-from quivermq.log import Finding, LogFollower, repair, total_bytes, verify
+from quivermq.log import LogFinding, LogFollower, repair, total_bytes, verify
 from quivermq.log import directory as directory_module
-from quivermq.segment.index import Index
+from quivermq.segment.index import SparseIndex
 from quivermq.settings import StorageSettings
 
 EVERY: dict[str, Any] = {"index_interval_bytes": 1}
@@ -198,7 +198,7 @@ def test_every_kind_of_damage(logs: Logs, break_it: Break, expected: tuple[str, 
 def test_segments_that_overlap_are_damage(logs: Logs) -> None:
     directory = filled(logs)
     log_file(directory, 6).write_bytes(b"".join(bytes(frame_at(n, b"x")) for n in (6, 7)))
-    index_file(directory, 6).write_bytes(Index(6).encode())
+    index_file(directory, 6).write_bytes(SparseIndex(6).encode())
     damages = [finding for finding in told(logs) if finding[0] == "damage"]
     assert damages == [("damage", f"{4:020}.log", frames(2, 4), (6, 6))]
 
@@ -292,7 +292,7 @@ def test_a_gap_is_told_and_is_no_damage(logs: Logs) -> None:
 
 @DAMAGES
 @pytest.mark.parametrize("base", [0, 8])
-@pytest.mark.parametrize("data", [None, b"", b"\xff" * 99, Index(1).encode()])
+@pytest.mark.parametrize("data", [None, b"", b"\xff" * 99, SparseIndex(1).encode()])
 def test_an_index_that_cannot_be_read_is_told_and_is_no_damage(
     logs: Logs, base: int, data: bytes | None
 ) -> None:
@@ -314,7 +314,7 @@ def test_an_index_that_cannot_be_read_is_told_and_is_no_damage(
 )
 def test_an_index_that_lies_is_told(logs: Logs, entry: tuple[int, int, int], position: int) -> None:
     directory = filled(logs)
-    index = Index(0)
+    index = SparseIndex(0)
     index.add(*entry)
     index.add(4, 3, 384)
     index_file(directory, 0).write_bytes(index.encode())
@@ -346,7 +346,7 @@ def test_an_index_behind_damage_is_still_looked_at(logs: Logs) -> None:
     directory = filled(logs)
     flip(log_file(directory, 0), FRAME_BYTES + 10)
     for entry in [(3, 1, 2 * FRAME_BYTES), (2, -1, 2 * FRAME_BYTES)]:
-        index = Index(0)
+        index = SparseIndex(0)
         index.add(*entry)
         index.add(4, 3, 384)
         index_file(directory, 0).write_bytes(index.encode())
@@ -356,7 +356,7 @@ def test_an_index_behind_damage_is_still_looked_at(logs: Logs) -> None:
 @DAMAGES
 def test_an_index_that_lies_says_nothing_of_what_was_synced(logs: Logs) -> None:
     directory = filled(logs)
-    index = Index(8)
+    index = SparseIndex(8)
     index.add(10, 5, 100)
     index.add(40, 9, 4000)
     index_file(directory, 8).write_bytes(index.encode())
@@ -415,8 +415,8 @@ def test_beside_a_writer_nothing_is_found_that_is_not_there(logs: Logs) -> None:
                 log.retain()
         done.set()
 
-    def look() -> list[Finding]:
-        found: list[Finding] = []
+    def look() -> list[LogFinding]:
+        found: list[LogFinding] = []
         while not done.is_set():
             found += logs.verify(**EVERY).findings
             total_bytes(logs.path)

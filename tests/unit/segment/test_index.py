@@ -4,19 +4,19 @@ from struct import pack
 import pytest
 from crc32c import crc32c
 
-from quivermq.segment.index import ENTRY_BYTES, TIMESTAMP_NONE, Index
+from quivermq.segment.index import ENTRY_BYTES, TIMESTAMP_NONE, SparseIndex
 
 ENTRIES = [(10, 100, 4096), (25, 100, 8200), (31, 170, 12504), (32, 170, 20000)]
 
 
-def filled(base_offset: int = 3, entries: list[tuple[int, int, int]] = ENTRIES) -> Index:
-    index = Index(base_offset)
+def filled(base_offset: int = 3, entries: list[tuple[int, int, int]] = ENTRIES) -> SparseIndex:
+    index = SparseIndex(base_offset)
     for entry in entries:
         index.add(*entry)
     return index
 
 
-def entries_of(index: Index | None) -> list[tuple[int, int, int]]:
+def entries_of(index: SparseIndex | None) -> list[tuple[int, int, int]]:
     assert index is not None
     return list(zip(index.offsets, index.timestamps, index.positions, strict=True))
 
@@ -26,7 +26,7 @@ def entries_of(index: Index | None) -> list[tuple[int, int, int]]:
 
 def test_an_index_is_read_back_as_it_was_written() -> None:
     data = filled().encode()
-    loaded = Index.load(data, 3)
+    loaded = SparseIndex.load(data, 3)
     assert entries_of(loaded) == ENTRIES
     assert loaded is not None
     assert loaded.file_bytes == len(data) == ENTRY_BYTES * (1 + len(ENTRIES))
@@ -34,15 +34,15 @@ def test_an_index_is_read_back_as_it_was_written() -> None:
 
 
 def test_an_index_without_entries_is_a_header_that_marks_the_beginning() -> None:
-    data = Index(3).encode()
-    loaded = Index.load(data, 3)
+    data = SparseIndex(3).encode()
+    loaded = SparseIndex.load(data, 3)
     assert loaded is not None
     assert (len(loaded), loaded.mark, len(data)) == (0, (3, TIMESTAMP_NONE, 0), ENTRY_BYTES)
 
 
 @pytest.mark.parametrize("size", range(ENTRY_BYTES * (1 + len(ENTRIES)) + 1))
 def test_a_torn_file_has_its_longest_whole_prefix(size: int) -> None:
-    loaded = Index.load(filled().encode()[:size], 3)
+    loaded = SparseIndex.load(filled().encode()[:size], 3)
     if size < ENTRY_BYTES:
         assert loaded is None
     else:
@@ -53,7 +53,7 @@ def test_a_torn_file_has_its_longest_whole_prefix(size: int) -> None:
 def test_nothing_from_a_changed_byte_on_is_believed(position: int) -> None:
     data = bytearray(filled().encode())
     data[position] ^= 0x40
-    loaded = Index.load(bytes(data), 3)
+    loaded = SparseIndex.load(bytes(data), 3)
     if position < ENTRY_BYTES:
         assert loaded is None
     else:
@@ -62,7 +62,7 @@ def test_nothing_from_a_changed_byte_on_is_believed(position: int) -> None:
 
 @pytest.mark.parametrize("garbage", [b"\0", b"\0" * 32, b"\xff" * 45, b"QVI1" * 16])
 def test_garbage_behind_the_entries_is_not_read(garbage: bytes) -> None:
-    loaded = Index.load(filled().encode() + garbage, 3)
+    loaded = SparseIndex.load(filled().encode() + garbage, 3)
     assert entries_of(loaded) == ENTRIES
 
 
@@ -70,7 +70,7 @@ def test_an_entry_of_another_index_does_not_fit_in() -> None:
     data = filled().encode()
     other = filled(entries=[(11, 100, 4096), *ENTRIES[1:]]).encode()
     mixed = data[: 2 * ENTRY_BYTES] + other[2 * ENTRY_BYTES :]
-    assert entries_of(Index.load(mixed, 3)) == ENTRIES[:1]
+    assert entries_of(SparseIndex.load(mixed, 3)) == ENTRIES[:1]
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_an_entry_of_another_index_does_not_fit_in() -> None:
         b"QVI1",
         bytes(ENTRY_BYTES),
         b"\xff" * 4096,
-        b"QVF1" + Index(3).encode()[4:],
-        Index(4).encode(),
-        b"\0" + Index(3).encode(),
+        b"QVF1" + SparseIndex(3).encode()[4:],
+        SparseIndex(4).encode(),
+        b"\0" + SparseIndex(3).encode(),
     ],
     ids=["empty", "torn", "zeros", "garbage", "magic", "base offset", "shifted"],
 )
 def test_a_file_that_is_no_index_of_this_segment_is_none(data: bytes) -> None:
-    assert Index.load(data, 3) is None
+    assert SparseIndex.load(data, 3) is None
 
 
 def test_another_version_is_not_understood() -> None:
@@ -96,9 +96,9 @@ def test_another_version_is_not_understood() -> None:
         crc = crc32c(content)
         return content + pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
-    assert header(1) == Index(3).encode()
-    assert Index.load(header(1), 3) is not None
-    assert Index.load(header(2), 3) is None
+    assert header(1) == SparseIndex(3).encode()
+    assert SparseIndex.load(header(1), 3) is not None
+    assert SparseIndex.load(header(2), 3) is None
 
 
 # Writing more
@@ -111,10 +111,10 @@ def test_entries_reach_the_file_only_once_the_log_is_durable_there() -> None:
         index.add(*entry)
     assert index.encode_more(4095) == b""
     data += index.encode_more(4096)
-    assert entries_of(Index.load(data, 3)) == ENTRIES[:1]
+    assert entries_of(SparseIndex.load(data, 3)) == ENTRIES[:1]
     assert index.encode_more(8199) == b""
     data += index.encode_more(12504)
-    assert entries_of(Index.load(data, 3)) == ENTRIES[:3]
+    assert entries_of(SparseIndex.load(data, 3)) == ENTRIES[:3]
     assert index.encode_more(0) == b""
     data += index.encode_more(10**9)
     assert index.encode_more(10**9) == b""
@@ -123,7 +123,7 @@ def test_entries_reach_the_file_only_once_the_log_is_durable_there() -> None:
 
 def test_a_loaded_index_goes_on_where_its_file_ends() -> None:
     data = filled(entries=ENTRIES[:2]).encode()
-    index = Index.load(data + b"torn", 3)
+    index = SparseIndex.load(data + b"torn", 3)
     assert index is not None
     assert index.encode_more(10**9) == b""
     for entry in ENTRIES[2:]:
@@ -204,7 +204,7 @@ def test_a_time_is_looked_for_from_where_everything_before_is_older(
 
 
 def test_without_entries_every_look_up_begins_at_the_beginning() -> None:
-    assert Index(3).find_offset(100) == Index(3).find_time(100) == (0, 3)
+    assert SparseIndex(3).find_offset(100) == SparseIndex(3).find_time(100) == (0, 3)
 
 
 class Column(list[int]):
@@ -218,7 +218,7 @@ class Column(list[int]):
 
 
 def test_a_look_up_in_the_middle_of_an_addition_finds_whole_entries() -> None:
-    index = Index(3)
+    index = SparseIndex(3)
     seen = []
 
     def look_up() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from quivermq.segment.names import base_offset_of, index_path, log_path
+from quivermq.segment.index import base_offset_of, index_path, log_path
 
 
 @pytest.mark.parametrize("base_offset", [0, 7, 2**63 - 1])

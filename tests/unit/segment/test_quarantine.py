@@ -4,7 +4,7 @@ import pytest
 from support.faulty_disk import FaultyDisk
 
 from quivermq.disk import SystemDisk
-from quivermq.segment.quarantine import COPY_BYTES, DIRECTORY, copy_range, set_aside
+from quivermq.segment.recovery import COPY_BYTES, DIRECTORY, copy_range, set_aside
 
 DISK = SystemDisk()
 

@@ -14,8 +14,8 @@ from quivermq.disk import SystemDisk
 from quivermq.errors import FsyncFailed, UnsupportedFrame
 from quivermq.frame import HEADER_BYTES
 from quivermq.segment import index_path, inspect_tail, log_path
-from quivermq.segment.index import ENTRY_BYTES, Index
-from quivermq.segment.quarantine import DIRECTORY
+from quivermq.segment.index import ENTRY_BYTES, SparseIndex
+from quivermq.segment.recovery import DIRECTORY
 from quivermq.settings import StorageSettings
 
 # Every frame gets an entry of its own in the index, so that each can be the mark.
@@ -49,7 +49,7 @@ def closed(directory: Path) -> tuple[Path, Path]:
 
 def marks(index: Path) -> list[tuple[int, int]]:
     """Offset and position of every entry in an index file."""
-    loaded = Index.load(index.read_bytes(), 0)
+    loaded = SparseIndex.load(index.read_bytes(), 0)
     assert loaded is not None
     return list(zip(loaded.offsets, loaded.positions, strict=True))
 
@@ -217,7 +217,7 @@ def damage_the_index(index: Path, how: str) -> None:
         case "garbage":
             index.write_bytes(b"\xff" * len(data))
         case "of another segment":
-            index.write_bytes(Index(1).encode() + data[ENTRY_BYTES:])
+            index.write_bytes(SparseIndex(1).encode() + data[ENTRY_BYTES:])
 
 
 UNBELIEVABLE = ["missing", "empty", "garbage", "of another segment"]

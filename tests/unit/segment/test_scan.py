@@ -10,8 +10,8 @@ from support.segments import ends, frame_at, frames_from, joined
 from quivermq.disk import Buffer
 from quivermq.errors import UnsupportedFrame
 from quivermq.frame import HEADER_BYTES, RAW_BYTES_MAX, Codec, Frame, encode
-from quivermq.segment.index import Index
-from quivermq.segment.scan import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Damage, Found, Mapped, Scan
+from quivermq.segment.index import SparseIndex
+from quivermq.segment.scan import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Damage, Found, FrameScan, MappedFile
 
 FRAMES = frames_from(5, [b"a"], [b"bb", b"cc"], [b"dddddddddd"], [b"e", b"f", b"g"])
 STARTS = [0, *ends(FRAMES)]
@@ -39,7 +39,7 @@ class Read:
 def scanned(
     data: Buffer, offset: int = 5, *, position: int = 0, skip_to_offset: int = 0
 ) -> list[Found | Damage]:
-    scan = Scan(Read(data), raw_bytes_max=RAW_BYTES_MAX)
+    scan = FrameScan(Read(data), raw_bytes_max=RAW_BYTES_MAX)
     return list(scan.frames(position, offset, skip_to_offset))
 
 
@@ -86,7 +86,7 @@ def test_nothing_is_found_in_an_empty_file() -> None:
 
 def test_mapped_memory_is_scanned_without_a_copy() -> None:
     memory = memoryview(DATA)
-    steps = list(Scan(Mapped(PATH, memory), raw_bytes_max=RAW_BYTES_MAX).frames(0, 5))
+    steps = list(FrameScan(MappedFile(PATH, memory), raw_bytes_max=RAW_BYTES_MAX).frames(0, 5))
     assert told(steps) == whole(0, 1, 2, 3)
     for step in steps:
         assert isinstance(step, Found)
@@ -99,7 +99,7 @@ def test_a_scan_begins_at_any_frame() -> None:
 
 
 def test_what_lies_behind_the_end_is_not_looked_at() -> None:
-    scan = Scan(Read(DATA + b"garbage"), end=STARTS[2], raw_bytes_max=RAW_BYTES_MAX)
+    scan = FrameScan(Read(DATA + b"garbage"), end=STARTS[2], raw_bytes_max=RAW_BYTES_MAX)
     assert told(list(scan.frames(0, 5))) == whole(0, 1)
 
 
@@ -131,7 +131,7 @@ def test_a_header_that_is_stepped_over_must_be_right() -> None:
     ],
 )
 def test_whether_a_frame_begins_somewhere(position: int, offset: int, begins: bool) -> None:
-    assert Scan(Read(DATA), raw_bytes_max=RAW_BYTES_MAX).begins(position, offset) is begins
+    assert FrameScan(Read(DATA), raw_bytes_max=RAW_BYTES_MAX).begins(position, offset) is begins
 
 
 @pytest.mark.parametrize(
@@ -150,15 +150,15 @@ def test_whether_a_frame_begins_somewhere(position: int, offset: int, begins: bo
 def test_whether_headers_lead_from_one_frame_to_another(
     start: int, end: int, end_offset: int, leads: bool
 ) -> None:
-    scan = Scan(Read(flipped(DATA, STARTS[2] + HEADER_BYTES)), raw_bytes_max=RAW_BYTES_MAX)
+    scan = FrameScan(Read(flipped(DATA, STARTS[2] + HEADER_BYTES)), raw_bytes_max=RAW_BYTES_MAX)
     assert scan.leads(STARTS[start], OFFSETS[start], end, end_offset) is leads
 
 
 def test_no_headers_lead_over_a_rotten_one_or_over_missing_offsets() -> None:
-    rotten = Scan(Read(flipped(DATA, STARTS[1] + 30)), raw_bytes_max=RAW_BYTES_MAX)
+    rotten = FrameScan(Read(flipped(DATA, STARTS[1] + 30)), raw_bytes_max=RAW_BYTES_MAX)
     assert not rotten.leads(0, 5, STARTS[3], 9)
     backwards = joined([FRAMES[0], frame_at(5, b"x"), frame_at(7, b"y")])
-    assert not Scan(Read(backwards), raw_bytes_max=RAW_BYTES_MAX).leads(0, 5, len(backwards), 8)
+    assert not FrameScan(Read(backwards), raw_bytes_max=RAW_BYTES_MAX).leads(0, 5, len(backwards), 8)
 
 
 # Chunks
@@ -176,7 +176,7 @@ def test_frames_that_straddle_the_end_of_a_chunk_are_found(shift: int) -> None:
 def test_a_frame_that_is_larger_than_any_chunk_is_read_at_once() -> None:
     frames = frames_from(0, [b"a"], [b"b" * (3 * CHUNK_BYTES_MAX)], [b"c"])
     file = Read(joined(frames))
-    steps = list(Scan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 0))
+    steps = list(FrameScan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 0))
     assert [step.end for step in steps] == ends(frames)
     assert file.lengths.count(frames[1].header.frame_bytes) == 1
 
@@ -184,7 +184,7 @@ def test_a_frame_that_is_larger_than_any_chunk_is_read_at_once() -> None:
 def test_a_look_up_reads_little_and_a_walk_reads_more_and_more() -> None:
     frames = frames_from(0, *([[bytes(1000)]] * 10_000))
     file = Read(joined(frames))
-    walk = Scan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 0)
+    walk = FrameScan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 0)
     next(walk)
     assert file.lengths == [CHUNK_BYTES_MIN]
     assert sum(1 for _ in walk) == 9_999
@@ -196,7 +196,7 @@ def test_a_look_up_reads_little_and_a_walk_reads_more_and_more() -> None:
 def test_a_lying_length_is_not_read() -> None:
     header = FRAMES[0].header._replace(stored_bytes=2**30, raw_bytes=2**30)
     file = Read(header.pack() + bytes(1000))
-    (found,) = Scan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 5)
+    (found,) = FrameScan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 5)
     assert isinstance(found, Damage)
     assert found.reason == f"the frame has {2**30 + HEADER_BYTES} bytes, {1000 + HEADER_BYTES} are there"
     assert max(file.lengths) <= file.size()
@@ -373,8 +373,8 @@ def broken_around(value: bytes) -> tuple[bytes, int]:
     return data + joined(frames_from(7, [b"c"], [b"d"])), STARTS[1] + hollow.header.frame_bytes
 
 
-def index_of(*places: tuple[int, int]) -> Index:
-    index = Index(5)
+def index_of(*places: tuple[int, int]) -> SparseIndex:
+    index = SparseIndex(5)
     for position, offset in places:
         index.add(offset, 0, position)
     return index
@@ -396,7 +396,7 @@ FORGED = {
 def test_behind_a_rotten_header_no_frame_in_a_message_counts(value: bytes, indexed: bool) -> None:
     data, end = broken_around(value)
     index = index_of((end, 7)) if indexed else None
-    steps = told(list(Scan(Read(data), index=index, raw_bytes_max=RAW_BYTES_MAX).frames(0, 5)))
+    steps = told(list(FrameScan(Read(data), index=index, raw_bytes_max=RAW_BYTES_MAX).frames(0, 5)))
     assert steps[1:3] == [damage(STARTS[1], end, 6, 7), (end, end + 96, 7, 8)]
     assert len(steps) == 4
 
@@ -410,7 +410,7 @@ def test_the_index_tells_where_to_go_on_when_no_headers_lead_there() -> None:
     data = flipped(flipped(DATA, 30), STARTS[2] + 30)
     # Without an index the frame between two broken ones leads nowhere; the last one leads to the end.
     assert told(scanned(data)) == [damage(0, STARTS[3], 5, 9), *whole(3)]
-    scan = Scan(Read(data), index=index_of((STARTS[1], 6)), raw_bytes_max=RAW_BYTES_MAX)
+    scan = FrameScan(Read(data), index=index_of((STARTS[1], 6)), raw_bytes_max=RAW_BYTES_MAX)
     assert told(list(scan.frames(0, 5))) == [
         damage(0, STARTS[1], 5, 6),
         *whole(1),
@@ -421,7 +421,7 @@ def test_the_index_tells_where_to_go_on_when_no_headers_lead_there() -> None:
 
 def test_an_index_of_another_log_does_not_lead_astray() -> None:
     index = index_of((STARTS[1] + 8, 6), (STARTS[2], 7))
-    scan = Scan(Read(flipped(DATA, 30)), index=index, raw_bytes_max=RAW_BYTES_MAX)
+    scan = FrameScan(Read(flipped(DATA, 30)), index=index, raw_bytes_max=RAW_BYTES_MAX)
     assert told(list(scan.frames(0, 5))) == [damage(0, STARTS[1], 5, 6), *whole(1, 2, 3)]
 
 
@@ -438,7 +438,7 @@ def test_many_lying_lengths_cost_no_more_than_a_few_readings() -> None:
     lie = frame_at(7, b"x").header._replace(stored_bytes=2**20, raw_bytes=2**20).pack()
     data, end = broken_around(lie * 400)
     file = Read(data + bytes(frame_at(9, bytes(2**21))))
-    steps = told(list(Scan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 5)))
+    steps = told(list(FrameScan(file, raw_bytes_max=RAW_BYTES_MAX).frames(0, 5)))
     assert [step[0] for step in steps[1:3]] == [-1 - STARTS[1], end]
     assert sum(file.lengths) < 10 * file.size()
 
@@ -460,7 +460,7 @@ def test_a_header_whose_body_is_rotten_is_not_resumed_at() -> None:
 
 def test_a_frame_of_the_future_is_an_error_and_not_damage() -> None:
     data = bytes(FRAMES[0]) + of_the_future(FRAMES[1]) + bytes(FRAMES[2])
-    scan = Scan(Read(data), raw_bytes_max=RAW_BYTES_MAX)
+    scan = FrameScan(Read(data), raw_bytes_max=RAW_BYTES_MAX)
     walk = scan.frames(0, 5)
     next(walk)
     with pytest.raises(UnsupportedFrame) as refused:
@@ -475,7 +475,7 @@ def test_damage_does_not_reach_over_a_frame_of_the_future() -> None:
     with pytest.raises(UnsupportedFrame):
         scanned(flipped(bytes(FRAMES[0]), HEADER_BYTES) + future)
     # Behind a header that is gone, only the index can tell it from one in a message.
-    scan = Scan(
+    scan = FrameScan(
         Read(flipped(bytes(FRAMES[0]), 30) + future),
         index=index_of((STARTS[1], 6)),
         raw_bytes_max=RAW_BYTES_MAX,
@@ -485,5 +485,5 @@ def test_damage_does_not_reach_over_a_frame_of_the_future() -> None:
 
 
 def test_no_frame_begins_where_one_of_the_future_does() -> None:
-    scan = Scan(Read(of_the_future(FRAMES[0])), raw_bytes_max=RAW_BYTES_MAX)
+    scan = FrameScan(Read(of_the_future(FRAMES[0])), raw_bytes_max=RAW_BYTES_MAX)
     assert not scan.begins(0, 5)

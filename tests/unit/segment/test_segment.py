@@ -15,8 +15,8 @@ from quivermq.disk import SystemDisk
 from quivermq.errors import Corruption
 from quivermq.frame import HEADER_BYTES, Codec, Flag, Frame, encode, encode_control
 from quivermq.segment import Damage, Found, Segment, SegmentWriter, index_path, load_index, log_path
-from quivermq.segment.index import TIMESTAMP_NONE, Index
-from quivermq.segment.scan import Scan
+from quivermq.segment.index import TIMESTAMP_NONE, SparseIndex
+from quivermq.segment.scan import FrameScan
 from quivermq.settings import StorageSettings
 
 DISK = SystemDisk()
@@ -68,13 +68,13 @@ def test_whoever_reads_little_by_little_is_not_led_over_everything_again(
 ) -> None:
     segment = sealed(tmp_path, index_interval_bytes=interval_bytes)
     begun = []
-    scan_frames = Scan.frames
+    scan_frames = FrameScan.frames
 
-    def frames(self: Scan, position: int, offset: int, skip_to_offset: int = 0) -> Any:
+    def frames(self: FrameScan, position: int, offset: int, skip_to_offset: int = 0) -> Any:
         begun.append((position, offset))
         return scan_frames(self, position, offset, skip_to_offset)
 
-    monkeypatch.setattr(Scan, "frames", frames)
+    monkeypatch.setattr(FrameScan, "frames", frames)
     for number, offset in enumerate(OFFSETS[:-1]):
         assert next(segment.frames(offset))[0] == STARTS[number]
     assert begun[-len(FRAMES) :] == list(zip(STARTS, OFFSETS, strict=True))[:-1]
@@ -205,7 +205,7 @@ def test_a_sealed_segment_ends_where_the_next_one_begins(tmp_path: Path) -> None
 def test_a_sealed_segment_takes_its_index_from_the_file(tmp_path: Path) -> None:
     segment = sealed(tmp_path)
     # A frame that is not noted tells where the index came from: the log has it.
-    index = Index(0)
+    index = SparseIndex(0)
     index.add(3, NOON_US, STARTS[2])
     index.add(8, NOON_US, STARTS[5])
     index_path(tmp_path, 0).write_bytes(index.encode())
@@ -220,8 +220,8 @@ def test_a_sealed_segment_takes_its_index_from_the_file(tmp_path: Path) -> None:
         None,
         b"",
         b"\xff" * 200,
-        Index(1).encode(),
-        Index(0).encode(),
+        SparseIndex(1).encode(),
+        SparseIndex(0).encode(),
     ],
     ids=["missing", "empty", "garbage", "of another segment", "short"],
 )
@@ -244,7 +244,7 @@ def test_an_index_that_ends_elsewhere_is_made_from_the_log(
     tmp_path: Path, mark: tuple[int, int, int]
 ) -> None:
     segment = sealed(tmp_path)
-    index = Index(0)
+    index = SparseIndex(0)
     index.add(1, NOON_US + 5, STARTS[1])
     index.add(*mark)
     index_path(tmp_path, 0).write_bytes(index.encode())
@@ -256,7 +256,7 @@ def test_an_index_that_ends_elsewhere_is_made_from_the_log(
 @pytest.mark.parametrize("entry", [(1, 8), (2, STARTS[1]), (3, STARTS[1]), (1, STARTS[2])])
 def test_an_index_that_lies_is_noticed_before_it_misleads(tmp_path: Path, entry: tuple[int, int]) -> None:
     segment = sealed(tmp_path)
-    index = Index(0)
+    index = SparseIndex(0)
     offset, position = entry
     index.add(offset, NOON_US, position)
     index.add(8, NOON_US, STARTS[5])
@@ -385,7 +385,7 @@ def test_a_gap_has_no_message_to_be_found(tmp_path: Path) -> None:
 def follower_of(writer: SegmentWriter) -> Segment:
     """The segment as another process sees it now."""
     segment = writer.segment
-    index = Index(0)
+    index = SparseIndex(0)
     return Segment(DISK, segment.directory, 0, segment.settings, end_offset=0, end=0, index=index)
 
 

@@ -12,7 +12,7 @@ from quivermq.disk import Buffer, SystemDisk
 from quivermq.errors import DiskFull, FsyncFailed, StorageFailed
 from quivermq.frame import encode, lone_frame
 from quivermq.segment import Segment, SegmentWriter, index_path, load_index, log_path
-from quivermq.segment.index import Index
+from quivermq.segment.index import SparseIndex
 from quivermq.settings import StorageSettings
 
 EVERY: dict[str, Any] = {"index_interval_bytes": 1}
@@ -306,7 +306,7 @@ def test_a_new_segment_has_durable_names_and_the_index_comes_first(disk: FaultyD
     new_segment(DIRECTORY, disk=disk, **EVERY)
     created = [step.path.suffix for step in disk.history if step.operation == "create"]
     assert created == [".idx", ".log"]
-    assert disk.after_power_loss(keep="nothing").files() == {LOG: b"", INDEX: Index(0).encode()}
+    assert disk.after_power_loss(keep="nothing").files() == {LOG: b"", INDEX: SparseIndex(0).encode()}
 
 
 def test_closing_leaves_a_durable_mark_at_the_end(disk: FaultyDisk) -> None:
@@ -329,7 +329,7 @@ def test_closing_twice_leaves_one_mark(disk: FaultyDisk) -> None:
 
 def test_an_empty_segment_is_closed_without_a_mark(disk: FaultyDisk) -> None:
     new_segment(DIRECTORY, disk=disk).close()
-    assert disk.files() == {LOG: b"", INDEX: Index(0).encode()}
+    assert disk.files() == {LOG: b"", INDEX: SparseIndex(0).encode()}
 
 
 def test_abandoning_writes_nothing(disk: FaultyDisk) -> None:

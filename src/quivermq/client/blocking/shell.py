@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from quivermq.client.blocking.pool import Pool
 from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
-from quivermq.helping import Flag
+from quivermq.helping import Latch
 from quivermq.reentry import finish, inside, outside, postponed, refusal
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ class Shell:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._closed = Flag()
+        self._closed = Latch()
 
     def run(self, flow: Flow[T]) -> T:
         """The result of a flow. Raises what it raises, and Closing."""

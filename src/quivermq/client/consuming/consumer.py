@@ -12,7 +12,7 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.engine.looking import StoredMessage
 from quivermq.errors import Closing
 from quivermq.group.assignment import TopicPartition
-from quivermq.helping import Condition, Flag, Helper
+from quivermq.helping import Condition, Helper, Latch
 from quivermq.reentry import entered, entering, is_inside, soon
 from quivermq.topic.incoming import Period, check_number, seconds_of
 
@@ -33,7 +33,7 @@ class RemoteConsumer:
         self.group = options.group
         self._run = shell.run
         self._condition = Condition()
-        self._closed = Flag()
+        self._closed = Latch()
         self._is_ending = False
         self._threads: list[Helper] = []
         self._membership = Membership(calls, options, self._condition, self._start_fetching)

@@ -10,7 +10,7 @@ from quivermq.client.core.wire import checked, decoded, encoded, message_json, m
 from quivermq.engine import TopicInfo
 from quivermq.errors import InvalidRequest
 from quivermq.frame import compression_of, encode
-from quivermq.log.limits import check_durability
+from quivermq.log.entries import check_durability
 from quivermq.settings import Durability
 from quivermq.topic.incoming import Message, message_bytes, moment_us
 from quivermq.topic.partition import LANE_NUMBERS, lane_number

@@ -18,7 +18,7 @@ from quivermq.engine.looking import StoredMessage
 from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.errors import QuiverError
 from quivermq.frame import Wanted
-from quivermq.log.verify import Finding, Report
+from quivermq.log.verify import LogFinding, Report
 from quivermq.settings import StorageSettings
 from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.delay import Scheduled
@@ -240,9 +240,9 @@ def report_of(told: Mapping[str, Any]) -> Report:
     return report
 
 
-def finding_of(told: Mapping[str, Any]) -> Finding:
+def finding_of(told: Mapping[str, Any]) -> LogFinding:
     """Something that a verification found."""
-    return Finding(**{**told, "path": Path(told["path"]), "offsets": tuple(told["offsets"])})
+    return LogFinding(**{**told, "path": Path(told["path"]), "offsets": tuple(told["offsets"])})
 
 
 def _value(told: Mapping[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from quivermq.client.core.choice import check_choice
 from quivermq.client.core.retry import Retry
 from quivermq.client.producing.gathering import Bounds
-from quivermq.log.limits import check_durability
+from quivermq.log.entries import check_durability
 from quivermq.settings import CodecName, Durability
 from quivermq.topic.incoming import check_number
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from quivermq.engine import Queue
 from quivermq.errors import InvalidRequest, Overloaded, QuiverError
 from quivermq.frame import parse_header
-from quivermq.log.limits import check_durability
+from quivermq.log.entries import check_durability
 from quivermq.server.broker import Broker
 from quivermq.server.http import (
     FRAME,

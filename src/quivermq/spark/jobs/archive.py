@@ -11,11 +11,19 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from quivermq.archive import Archive, ArchivedFile, ArchivedLane, LanePlace, Manifest
-from quivermq.archive.belonging import find_difference
-from quivermq.archive.commit import changing, commit, manifest_for
-from quivermq.archive.manifest import store_manifest
-from quivermq.archive.planning import Held, Pace, Piece, mergers, pieces, todo
-from quivermq.archive.writing import Job
+from quivermq.archive.archiving import (
+    ArchivePace,
+    ArchiveRange,
+    LiveLane,
+    changing,
+    commit,
+    manifest_for,
+    mergers,
+    pieces,
+    todo,
+)
+from quivermq.archive.manifest import ArchiveRun, store_manifest
+from quivermq.archive.reading import find_difference
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, Corruption, InvalidRequest, OffsetOutOfRange, TopicNotFound
@@ -115,7 +123,7 @@ def archive(
     started = time.monotonic()
     _check(age, file_bytes)
     where = where_of(path, server, key)
-    pace = Pace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
+    pace = ArchivePace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
     with closing(where.place()) as place:
         target = Target(where, place, None if to is None else os.fspath(to))
         present = place.origins()
@@ -186,9 +194,9 @@ class _Topic:
 
     place: Place
     store: Archive
-    job: Job
+    job: ArchiveRun
     name: str
-    pace: Pace
+    pace: ArchivePace
     workers: _Workers
 
     def run(self, *, rewrite: bool) -> ArchivedTopicSummary:
@@ -220,7 +228,7 @@ class _Topic:
         )
         return replace(summary, merged=self._merged(manifest)) if rewrite else summary
 
-    def _copied(self, manifest: Manifest, planned: Sequence[Piece]) -> Manifest:
+    def _copied(self, manifest: Manifest, planned: Sequence[ArchiveRange]) -> Manifest:
         """Archive ranges, some at a time, each of these for good before the next begins."""
         rest = iter(planned)
         while wave := list(islice(rest, self._at_once(planned))):
@@ -232,7 +240,7 @@ class _Topic:
             manifest = commit(SystemDisk(), self.store.directory, manifest)
         return manifest
 
-    def _at_once(self, planned: Sequence[Piece]) -> int:
+    def _at_once(self, planned: Sequence[ArchiveRange]) -> int:
         return self.workers.files_at_once if planned else 1
 
     def _merged(self, manifest: Manifest) -> int:
@@ -254,13 +262,13 @@ class _Topic:
 class _Planned:
     """What is to be done with one lane."""
 
-    pieces: list[Piece]
+    pieces: list[ArchiveRange]
     lost: int
     waiting: int
     size_bytes: int
 
 
-def _planned(place: Place, manifest: Manifest, pace: Pace) -> Iterator[_Planned]:
+def _planned(place: Place, manifest: Manifest, pace: ArchivePace) -> Iterator[_Planned]:
     """The work on each lane. Raises Conflict."""
     # Only what survives power loss: otherwise the log may go on with other messages at these offsets.
     archived_ends = {Lane(manifest.topic, *own): lane.end for own, lane in manifest.lanes.items()}
@@ -282,10 +290,10 @@ def _planned(place: Place, manifest: Manifest, pace: Pace) -> Iterator[_Planned]
         yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
 
 
-def _held(bounds: Bounds, synced_end: int) -> Held:
+def _held(bounds: Bounds, synced_end: int) -> LiveLane:
     end = max(bounds.start, min(bounds.end, synced_end))
     size = bounds.size_bytes * (end - bounds.start) // max(1, bounds.end - bounds.start)
-    return Held(bounds.start, end, size)
+    return LiveLane(bounds.start, end, size)
 
 
 def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: Bounds) -> None:
@@ -311,7 +319,7 @@ def _oldest_us(place: Place, lane: Lane, start: int) -> int:
     return 0 if frame is None else frame.header.append_time
 
 
-def _looked(place: Place, store: Archive, name: str, pace: Pace) -> ArchivedTopicSummary:
+def _looked(place: Place, store: Archive, name: str, pace: ArchivePace) -> ArchivedTopicSummary:
     """What would be done with a topic."""
     summary = ArchivedTopicSummary(name)
     try:

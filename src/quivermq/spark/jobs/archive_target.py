@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from quivermq.archive import Archive, load_pointer, store_pointer
-from quivermq.archive.pointer import DEFAULT_NAME
+from quivermq.archive.reading import DEFAULT_NAME
 from quivermq.client.core.wire import decoded
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, Denied, DirectoryLocked, InvalidRequest, NotFound, StorageFailed

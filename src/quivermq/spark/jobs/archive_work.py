@@ -5,8 +5,9 @@ from contextlib import closing
 from typing import NamedTuple
 
 from quivermq.archive import Archive, ArchivedFile, LanePlace
-from quivermq.archive.planning import Piece
-from quivermq.archive.writing import Job, write_merged, write_piece
+from quivermq.archive.archiving import ArchiveRange
+from quivermq.archive.manifest import ArchiveRun
+from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict
 from quivermq.spark.place import Lane, Place
@@ -15,10 +16,10 @@ from quivermq.spark.place import Lane, Place
 class Copying(NamedTuple):
     """A range of a lane that becomes files."""
 
-    job: Job
+    job: ArchiveRun
     place: Place
     created_us: int
-    piece: Piece
+    piece: ArchiveRange
 
     def run(self) -> list[ArchivedFile]:
         """Raises Conflict when the topic is another one by now, and what `Place.frames` raises."""
@@ -34,7 +35,7 @@ class Copying(NamedTuple):
 class Merging(NamedTuple):
     """Small files that become one."""
 
-    job: Job
+    job: ArchiveRun
     topic: str
     created_us: int
     lane: LanePlace

@@ -10,7 +10,7 @@ import numpy as np
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import Corruption, InvalidFrame, OffsetOutOfRange, QuiverError, StorageFailed
-from quivermq.log.survey import Survey, open_segment, survey
+from quivermq.log.verify import SegmentCheck, check_segment, open_segment
 from quivermq.segment import Damage, index_path, log_path
 from quivermq.settings import StorageSettings
 from quivermq.spark.jobs.audit_findings import AuditFinding
@@ -78,15 +78,15 @@ def examine_segment(task: SegmentTask, deep: bool) -> Examined:
     return examined
 
 
-def _survey(task: SegmentTask, where: str, deep: bool) -> tuple[Survey, Look | None]:
+def _survey(task: SegmentTask, where: str, deep: bool) -> tuple[SegmentCheck, Look | None]:
     """One that seems damaged is looked at again: compaction may just replace it."""
     opened = partial(
         open_segment, SystemDisk(), Path(task.directory), task.base_offset, task.next_base, _SETTINGS
     )
-    before: Survey | None = None
+    before: SegmentCheck | None = None
     for _ in range(_LOOKS_MAX):
         look = None if task.lane is None else Look(task.lane, where)
-        seen = survey(*opened(), lambda _: None, look=look or (lambda _: None), deep=deep)
+        seen = check_segment(*opened(), lambda _: None, look=look or (lambda _: None), deep=deep)
         is_same = before is not None and (before.segment.end, before.damages) == (
             seen.segment.end,
             seen.damages,
@@ -108,7 +108,7 @@ def _journal_findings(path: Path) -> Iterator[AuditFinding]:
         yield AuditFinding("state", str(path), (0, None), str(error))
 
 
-def _findings_of(seen: Survey) -> Iterator[AuditFinding]:
+def _findings_of(seen: SegmentCheck) -> Iterator[AuditFinding]:
     segment = seen.segment
 
     def finding(kind: str, damage: Damage) -> AuditFinding:

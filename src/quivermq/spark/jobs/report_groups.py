@@ -13,7 +13,7 @@ from quivermq.delivery.journal import BURY, FINISH, RETRY
 from quivermq.disk import SystemDisk
 from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame
-from quivermq.log.follower import LogFollower
+from quivermq.log.reader import LogFollower
 from quivermq.settings import StorageSettings
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.report_figures import STEPS, GroupFigures, Moments, Numbers, Period, steps_of

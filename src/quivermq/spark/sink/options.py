@@ -8,7 +8,7 @@ from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Codec, codec_named
 from quivermq.frame.codec import AnyCodec, compression_of
-from quivermq.log.limits import check_durability
+from quivermq.log.entries import check_durability
 from quivermq.settings import Durability
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace

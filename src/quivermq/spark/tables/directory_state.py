@@ -7,7 +7,7 @@ from quivermq.clock import Clock, SystemClock
 from quivermq.delivery.state import LaneState
 from quivermq.delivery.unfinished import unfinished
 from quivermq.errors import TopicNotFound
-from quivermq.log.contents import contents, count_frames
+from quivermq.log.verify import contents, count_frames
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.journals import groups_of, lane_states
 from quivermq.spark.place import Bounds, Lane

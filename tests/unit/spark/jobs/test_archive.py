@@ -11,9 +11,8 @@ from support.broker import serving
 
 import quivermq
 from quivermq.archive import Archive, Manifest
-from quivermq.archive.commit import changing
-from quivermq.archive.planning import Pace, Piece
-from quivermq.archive.writing import Job
+from quivermq.archive.archiving import ArchivePace, ArchiveRange, changing
+from quivermq.archive.manifest import ArchiveRun
 from quivermq.errors import Conflict, TopicNotFound
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.broker_place import BrokerPlace
@@ -28,7 +27,7 @@ SETTINGS = Settings(
     storage=StorageSettings(durability="os", segment_messages=10, fsync_interval_ms=86_400_000)
 )
 LANE = Lane("orders", 0, "normal")
-AT_ONCE = Pace(2**60, age_us=0, file_bytes=2**30)
+AT_ONCE = ArchivePace(2**60, age_us=0, file_bytes=2**30)
 
 
 @pytest.fixture
@@ -168,9 +167,9 @@ def test_a_topic_that_is_made_again_meanwhile_is_a_conflict(
             ranges(place)
         # And once more between the plan and the task.
         make_again(mq)
-        piece = Piece("orders", OWN, 0, 5, now_us=0)
+        piece = ArchiveRange("orders", OWN, 0, 5, now_us=0)
         with pytest.raises(Conflict, match="made again while it was archived"):
-            Copying(Job(data / "archive", "job"), place, created_us, piece).run()
+            Copying(ArchiveRun(data / "archive", "job"), place, created_us, piece).run()
 
 
 def test_a_queue_has_one_archive(data: Path, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from support.broker import serving
 
 import quivermq
 from quivermq import Message, Producer, Settings, StorageSettings
-from quivermq.archive.places import LanePlace
-from quivermq.archive.rows import Rows
+from quivermq.archive.manifest import LanePlace
+from quivermq.archive.writing import Rows
 from quivermq.frame import encode
 from quivermq.spark.batches import record_batches
 from quivermq.spark.jobs import compact_rewrite

@@ -1,32 +1,36 @@
-"""Putting other frames in the place of frames that are there already: how compaction reaches the disk.
+"""Other bytes in the place of segments that are there: how truncation and compaction reach the disk.
 
-The offsets stay, and everything that others rely on: what a producer may repeat, and what a repair noted. A
-sealed segment is not changed but replaced by a copy, because readers may have it mapped. First its index
-goes, because it would lead into the middle of the new frames; then one rename puts the copy in its place;
-then it gets its own index. Whatever a crash leaves is a whole segment, with the right index or none.
+Readers may have a segment's frames mapped, and reading a mapped byte that is gone ends a process. So a
+segment is not changed but replaced by a copy: first its index goes, because it would lead into the middle
+of other frames; then one rename puts the copy in its place; then it gets an index of its own. Whatever a
+crash leaves is a whole segment, with the right index or none. `maintenance.py` says when this happens, and
+holds the locks.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from quivermq.disk import Buffer, Disk
+from quivermq.disk import Buffer, Disk, File
 from quivermq.errors import (
     Conflict,
+    Corruption,
     DiskRefused,
     InvalidFrame,
     InvalidRequest,
     QuiverError,
     UnsupportedFrame,
 )
-from quivermq.frame import Column, Flag, Frame, Header, is_bound, parse_header, stamp_of
+from quivermq.frame import Column, Flag, Frame, Header, first_messages, is_bound, parse_header, stamp_of
 from quivermq.frame.compaction import is_compacted_run
-from quivermq.segment import Damage, Index, Segment, copy_range, index_path, write_index
-from quivermq.segment.scan import Scan
+from quivermq.log.opening import remove_segment
+from quivermq.segment import Damage, Segment, SparseIndex, copy_range, index_path, write_index
+from quivermq.segment.index import load_index
+from quivermq.segment.scan import FrameScan
 from quivermq.segment.segment import Noter
 
 logger = logging.getLogger(__name__)
@@ -54,12 +58,11 @@ class Replacement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class SegmentCopy:
     """A segment that is whole and durable, but does not have its name yet."""
 
-    path: Path
     segment: Segment
-    index: Index
+    index: SparseIndex
 
 
 class _Old(NamedTuple):
@@ -198,39 +201,31 @@ def _is_bound_like(new: Header, old: Header) -> bool:
     return is_bound(new) and all(getattr(new, name) == getattr(old, name) for name in _BOUND_FIELDS)
 
 
-def write_copy(segment: Segment, replacement: Replacement) -> Copy:
+def write_copy(segment: Segment, replacement: Replacement) -> SegmentCopy:
     """The segment with other frames in it, durable under another name, every byte of it checked."""
-    disk, path = segment.disk, segment.path.with_suffix(".tmp")
     try:
-        with ExitStack() as files:
-            source = disk.open(segment.path)
-            files.callback(source.close)
-            copy = disk.create(path)
-            files.callback(copy.close)
+        with copying(segment) as (source, copy):
             copy_range(source, copy, 0, replacement.position)
             copy.append([replacement.frames])
             copy_range(source, copy, replacement.end, segment.end)
-            copy.sync()
-            index = _index_of(segment, Scan(copy, raw_bytes_max=segment.settings.frame_raw_bytes_max))
-            new = Segment(
-                disk,
-                segment.directory,
-                segment.base_offset,
-                segment.settings,
-                end_offset=segment.end_offset,
-                end=copy.size(),
-            )
+            index = _index_of(segment, FrameScan(copy, raw_bytes_max=segment.settings.frame_raw_bytes_max))
+            size = copy.size()
     except FileNotFoundError:
         raise _removed(segment) from None
     except QuiverError:
-        _remove(disk, path)
+        discard_copy(segment)
         raise
-    return Copy(path, new, index)
+    new = Segment(
+        *(segment.disk, segment.directory, segment.base_offset, segment.settings),
+        end_offset=segment.end_offset,
+        end=size,
+    )
+    return SegmentCopy(new, index)
 
 
-def _index_of(segment: Segment, scan: Scan) -> Index:
+def _index_of(segment: Segment, scan: FrameScan) -> SparseIndex:
     """The index of a copy. What is wrong in the copy was wrong in the segment: raises Corruption."""
-    index = Index(segment.base_offset)
+    index = SparseIndex(segment.base_offset)
     note = Noter(index, segment.settings.index_interval_bytes, index.mark[1])
     end, end_offset = 0, segment.base_offset
     for found in scan.frames(0, segment.base_offset):
@@ -248,16 +243,13 @@ def _index_of(segment: Segment, scan: Scan) -> Index:
     return index
 
 
-def put_in_place(copy: Copy, lock: threading.Lock, show: Callable[[Segment], None]) -> None:
+def show_copy(copy: SegmentCopy, lock: threading.Lock, show: Callable[[Segment], None]) -> None:
     """Let a copy be the segment. Under the lock, so that nobody takes one file for the other."""
     segment = copy.segment
     disk, directory = segment.disk, segment.directory
-    index = index_path(directory, segment.base_offset)
-    if disk.exists(index):
-        disk.remove(index)
-        disk.sync_directory(directory)
+    remove_index(segment)
     with lock:
-        disk.rename(copy.path, segment.path)
+        disk.rename(_copy_path(segment), segment.path)
         show(segment)
     disk.sync_directory(directory)
     try:
@@ -267,11 +259,105 @@ def put_in_place(copy: Copy, lock: threading.Lock, show: Callable[[Segment], Non
         logger.warning("%s has no index on disk: %s", segment.path, error)
 
 
-def discard(copy: Copy) -> None:
+@contextmanager
+def copying(segment: Segment) -> Iterator[tuple[File, File]]:
+    """The file of a segment, and a new one for its copy, which is durable when this ends."""
+    disk = segment.disk
+    with closing(disk.open(segment.path)) as source, closing(disk.create(_copy_path(segment))) as copy:
+        yield source, copy
+        copy.sync()
+
+
+def _copy_path(segment: Segment) -> Path:
+    return segment.path.with_suffix(".tmp")
+
+
+def use_copy(segment: Segment) -> None:
+    """Put the copy in the segment's place, without an index: it is made anew when the log is opened."""
+    remove_index(segment)
+    segment.disk.rename(_copy_path(segment), segment.path)
+    segment.disk.sync_directory(segment.directory)
+
+
+def remove_index(segment: Segment) -> None:
+    """Take the index away, durably: it promises what another file does not have."""
+    path = index_path(segment.directory, segment.base_offset)
+    if segment.disk.exists(path):
+        segment.disk.remove(path)
+        segment.disk.sync_directory(segment.directory)
+
+
+def discard_copy(segment: Segment) -> None:
     """Take away a copy that did not become the segment."""
-    _remove(copy.segment.disk, copy.path)
+    path = _copy_path(segment)
+    if segment.disk.exists(path):
+        segment.disk.remove(path)
 
 
-def _remove(disk: Disk, path: Path) -> None:
-    if disk.exists(path):
-        disk.remove(path)
+class Cut(NamedTuple):
+    """What is to go: whole segments, and the end of one from `position` on, but for its `head`."""
+
+    removed: Sequence[Segment]
+    shortened: Segment | None = None
+    position: int = 0
+    head: Frame | None = None
+
+
+def find_cut(segments: Sequence[Segment], end: int) -> Cut:
+    """How to remove everything from offset `end` on. Changes nothing.
+
+    The first segment stays in any case: its name is what remembers where the log begins. Raises
+    Corruption when the frame that `end` cuts through cannot be read.
+    """
+    kept = [segment for segment in segments if segment.base_offset < end] or [segments[0]]
+    removed, last = segments[len(kept) :], kept[-1]
+    if end >= last.end_offset:
+        return Cut(removed)
+    try:
+        position, frame = next(last.frames(end))
+    except Corruption as damage:
+        if damage.offsets[0] != end or damage.path != last.path:
+            raise
+        return Cut(removed, last, damage.position)
+    count = end - frame.header.base_offset
+    return Cut(removed, last, position, first_messages(frame, count) if count else None)
+
+
+def make_cut(cut: Cut, *, in_place: bool = False) -> None:
+    """Remove what `find_cut` has found. Nobody writes to the segments meanwhile.
+
+    With `in_place` nobody has the frames mapped either, and the cut divides none.
+    """
+    for segment in reversed(cut.removed):
+        remove_segment(segment.disk, segment.directory, segment.base_offset)
+    if cut.shortened is None:
+        return
+    if in_place:
+        assert cut.head is None, "a frame cannot be divided where it is"
+        _shorten_in_place(cut.shortened, cut.position)
+    else:
+        _shorten(cut.shortened, cut.position, cut.head)
+
+
+def _shorten_in_place(segment: Segment, position: int) -> None:
+    """Take the end away without any room for a copy. The index goes first: it promises what it marks."""
+    disk, directory = segment.disk, segment.directory
+    index = load_index(disk, directory, segment.base_offset)
+    if index is not None and index.mark[2] > position:
+        index.cut(position)
+        _shorten_file(disk, index_path(directory, segment.base_offset), index.file_bytes)
+    _shorten_file(disk, segment.path, position)
+
+
+def _shorten_file(disk: Disk, path: Path, size: int) -> None:
+    with closing(disk.open(path, writable=True)) as file:
+        file.truncate(size)
+        file.sync()
+
+
+def _shorten(segment: Segment, position: int, head: Frame | None) -> None:
+    with copying(segment) as (source, copy):
+        copy_range(source, copy, 0, position)
+        if head is not None:
+            copy.append(head.buffers())
+    use_copy(segment)
