@@ -483,7 +483,8 @@ refused(Closing, directory.log, "log")
 log.close()
 directory.close()
 """,
-        in_parent="writer = log._writer; [x.acquire() for x in (writer.lock, writer.sync_lock, directory._opening)]",
+        in_parent="writer = log._writer;"
+        " [x.acquire() for x in (writer.lock, writer.sync_lock, directory._opening)]",
     )
 
 
