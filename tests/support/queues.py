@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import quivermq
 from quivermq.clock import SteadyClock
-from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.meter import DeliveryMeter
+from quivermq.delivery.cursor_state import DeliveryMeter
+from quivermq.delivery.dead_letter_transfer import DeadLetterTopic
 from quivermq.log import DataDirectory, verify
 from quivermq.metrics import Metrics
 from quivermq.settings import StorageSettings
@@ -199,7 +199,7 @@ class Parts:
             self.state_log(f"groups/{group}/{partition.topic}/p{partition.number}"),
             TopicSettings.make({"durability": "os", **settings}, self.storage),
             clock=self.clock,
-            graves=lambda _: Graves([self.grave(partition.topic)], self.letters.append),
+            graves=lambda _: DeadLetterTopic([self.grave(partition.topic)], self.letters.append),
             meter=meter(),
             on_ready=self.rings.append,
             keeps_dead=usual_origin(partition.topic) is not None,

@@ -6,8 +6,7 @@ from itertools import groupby
 
 from quivermq.delivery import journal
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import Retry
-from quivermq.delivery.state import LaneState
+from quivermq.delivery.state import LaneState, PendingRetry
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX, Record
 from quivermq.log import Log
@@ -86,7 +85,7 @@ def adopted_record(lane: int, state: LaneState, progress: Progress, now_us: int)
         if run.end > position and run.attempts:
             tried.setdefault(run.attempts, []).append((max(run.start, position), run.end))
     # They are due at once: how long the other queue would have waited is not known.
-    changes += [journal.waiting(lane, Retry(n, now_us), merged(each)) for n, each in waiting.items()]
+    changes += [journal.waiting(lane, PendingRetry(n, now_us), merged(each)) for n, each in waiting.items()]
     changes += [journal.tried(lane, n, merged(each)) for n, each in tried.items()]
     return b"".join(changes)
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from quivermq.delivery import journal
 from quivermq.delivery.adoption import Progress, adopted_record, check_progress, is_there
-from quivermq.delivery.handing_out import HandingOut
 from quivermq.delivery.journal import Replay
-from quivermq.delivery.retry import Retry
-from quivermq.delivery.unfinished import Unfinished, unfinished_after, unfinished_one
+from quivermq.delivery.leasing import LeaseGranter
+from quivermq.delivery.state import PendingRetry, Unfinished, unfinished_after, unfinished_one
 from quivermq.topic.offsets import runs
 from quivermq.topic.settings import TopicSettings
 
@@ -31,7 +30,7 @@ class LaneCounts(NamedTuple):
 EVERYBODY = 2**31
 
 
-class Cursor(HandingOut):
+class Cursor(LeaseGranter):
     """What a group has had of a partition. Thread-safe."""
 
     def seek(self, lane: int, position: int) -> None:
@@ -157,10 +156,10 @@ class Cursor(HandingOut):
             self._check_open()
             now_us = self._clock.now_us()
             for lane, state in enumerate(self.lanes):
-                waits: dict[Retry, list[int]] = {}
+                waits: dict[PendingRetry, list[int]] = {}
                 for offset, retry in state.retries.items():
                     if retry.due > now_us:
-                        waits.setdefault(Retry(retry.attempt, now_us), []).append(offset)
+                        waits.setdefault(PendingRetry(retry.attempt, now_us), []).append(offset)
                 if waits:
                     end = self._wait(lane, waits)
                     count += sum(map(len, waits.values()))

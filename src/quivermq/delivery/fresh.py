@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from quivermq.delivery.delivery import Slice
-from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.ordering import KeyOrder, LaneOffset
 from quivermq.delivery.state import LaneState
 from quivermq.errors import OffsetOutOfRange, StorageFailed
 from quivermq.frame import CHUNK, REMOVED, Column, Frame, Record, records_at
@@ -89,7 +89,7 @@ def fresh_messages(
                         expired.append(record.offset)
                 elif order is not None and len(order) >= HELD_MAX and record.key is not None:
                     return Fresh(records, expired, held, record.offset, place - len(chunk) + index)
-                elif order is None or order.enter(record.key, Place(lane, record.offset)):
+                elif order is None or order.enter(record.key, LaneOffset(lane, record.offset)):
                     records.append(record)
                 else:
                     held.append(record.offset)

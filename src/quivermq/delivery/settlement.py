@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 
 from quivermq.delivery import journal
-from quivermq.delivery.book import Book
+from quivermq.delivery.cursor_state import CursorState
 from quivermq.delivery.dead_letters import Verdict
 from quivermq.delivery.lease import Lease, Receipt
-from quivermq.delivery.retry import Retry, backoff_us, is_last, released
+from quivermq.delivery.state import PendingRetry, backoff_us, is_last, released
 from quivermq.errors import InvalidRequest, LeaseExpired
 from quivermq.reentry import entered
 from quivermq.topic.incoming import Period, seconds_us
@@ -20,7 +20,7 @@ from quivermq.topic.offsets import runs
 Claim = tuple[int, int]  # An offset and the token of its lease.
 
 
-class Settlement(Book):
+class Settlement(CursorState):
     """The part of a cursor that takes back."""
 
     def is_last_attempt(self, lease: Lease) -> bool:
@@ -109,14 +109,14 @@ class Settlement(Book):
             now_us = self._clock.now_us()
             state, settings = self.lanes[lane], self.settings
             doomed: dict[int, Verdict] = {}
-            waits: dict[Retry, list[int]] = {}
+            waits: dict[PendingRetry, list[int]] = {}
             for offset in offsets:
                 attempt = state.leases[offset].attempt
                 if not self._keeps_dead and is_last(attempt, settings):
                     doomed[offset] = Verdict(attempt, reason or "attempts", error or "")
                 else:
                     wait_us = backoff_us(attempt, settings) if delay_us is None else delay_us
-                    waits.setdefault(Retry(attempt, now_us + wait_us), []).append(offset)
+                    waits.setdefault(PendingRetry(attempt, now_us + wait_us), []).append(offset)
             end = self._wait(lane, waits) if waits else 0
             if doomed:
                 self._bury(lane, doomed, now_us)
@@ -135,7 +135,7 @@ class Settlement(Book):
         with self._lock:
             offsets, refused = self._valid(lane, claims)
             leases = self.lanes[lane].leases
-            waits: dict[Retry, list[int]] = {}
+            waits: dict[PendingRetry, list[int]] = {}
             for offset in offsets:
                 waits.setdefault(released(leases[offset].attempt), []).append(offset)
             end = self._wait(lane, waits, journal.given_back) if waits else 0
@@ -238,8 +238,8 @@ class Settlement(Book):
     def _wait(
         self,
         lane: int,
-        waits: dict[Retry, list[int]],
-        note: Callable[[int, Retry, Sequence[int]], bytes] = journal.waiting,
+        waits: dict[PendingRetry, list[int]],
+        note: Callable[[int, PendingRetry, Sequence[int]], bytes] = journal.waiting,
     ) -> int:
         record = b"".join(note(lane, retry, runs(offsets)) for retry, offsets in waits.items())
         end = self._append(record)

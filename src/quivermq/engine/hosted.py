@@ -7,9 +7,9 @@ from copy import copy
 
 from quivermq.archive import ArchivedTopic, LanePlace
 from quivermq.clock import SteadyClock
-from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.meter import DeliveryMeter
+from quivermq.delivery.cursor_state import DeliveryMeter
+from quivermq.delivery.dead_letter_transfer import DeadLetterTopic
 from quivermq.delivery.recovery import KeysUnread
 from quivermq.disk import Buffer
 from quivermq.engine.archived import check_belongs
@@ -17,8 +17,8 @@ from quivermq.engine.backlog import Backlog
 from quivermq.engine.limits import Limits
 from quivermq.errors import DiskFull, DiskRefused, InvalidRequest, NotFound, StorageFailed, TopicNotFound
 from quivermq.frame import Flag
-from quivermq.group.bell import Bell, ring_all
 from quivermq.group.group import Group
+from quivermq.group.waiters import Waiters, wake_all
 from quivermq.log import DataDirectory, Log, Removed, Replaced
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
@@ -57,7 +57,7 @@ class Hosted:
         clock: SteadyClock,
         metrics: Metrics,
         space: Space,
-        graves: Callable[[str, bool], Graves | None],
+        graves: Callable[[str, bool], DeadLetterTopic | None],
         archived: Callable[[str], ArchivedTopic | None] = lambda _: None,
         settle: Callable[[str], bool] = lambda _: True,
         limits: Limits | None = None,
@@ -82,9 +82,9 @@ class Hosted:
         self._busy: set[Group] = set()
         self.is_busy = False
         # The bells of groups at which somebody waits.
-        self._waited: set[Bell] = set()
+        self._waited: set[Waiters] = set()
         # Where those wait who read along at the end of a log.
-        self.readers = Bell()
+        self.readers = Waiters()
         # Dead letters go back one after the other.
         self.moving = threading.Lock()
         self._broken_groups: dict[str, StorageFailed | DiskRefused] = {}
@@ -163,7 +163,7 @@ class Hosted:
         place = self.topic.append_one(value, key, headers, priority, ttl, timestamp, partition, durability)
         self._published.add(1)
         if self._waited:
-            ring_all(self._waited, 1)
+            wake_all(self._waited, 1)
         if self.readers.waiting:
             self.ring_readers()
         return place
@@ -244,7 +244,7 @@ class Hosted:
     def ring(self, count: int) -> None:
         """Wake as many consumers of each group as there are messages."""
         if count and self._waited:
-            ring_all(self._waited, count)
+            wake_all(self._waited, count)
         if count and self.readers.waiting:
             self.ring_readers()
 

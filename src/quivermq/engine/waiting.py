@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from quivermq.engine.hosted import Hosted
-from quivermq.group.bell import Bell, Waiter, leave
 from quivermq.group.group import Group
+from quivermq.group.waiters import Waiter, Waiters, leave
 from quivermq.reentry import entered
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Watch:
     ) -> None:
         self.groups = groups
         self._engine = engine
-        self._bells: list[Bell] = [engine.topic_bell, *(group.bell for _, group in groups)]
+        self._bells: list[Waiters] = [engine.topic_bell, *(group.bell for _, group in groups)]
         self._waiter = Waiter(wake)
         for bell in self._bells:
             bell.wait(self._waiter)

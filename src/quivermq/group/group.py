@@ -1,17 +1,64 @@
 """A group in queue mode: any member gets any message of a topic, over all its partitions and lanes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count as counter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Taken, message_count
-from quivermq.delivery.service import Service
 from quivermq.errors import DiskRefused, QuiverError, StorageFailed
-from quivermq.group.bell import Bell
+from quivermq.group.waiters import Waiters
 from quivermq.topic.partition import LANES
 from quivermq.topic.settings import TopicSettings
+
+LaneWeights = tuple[int, int, int] | Literal["strict"]
+
+
+class LaneSchedule:
+    """Smooth weighted round robin over the lanes that have something. Called by one thread at a time."""
+
+    def __init__(self, weights: LaneWeights) -> None:
+        self.weights = weights
+        self._credit = [0, 0, 0]
+
+    def shares(self, count: int, ready: Sequence[int]) -> list[tuple[int, int]]:
+        """How many of `count` messages each lane gives, highest first, when `ready` are there."""
+        lanes = [lane for lane, there in enumerate(ready) if there > 0]
+        if not lanes:
+            return []
+        if len(lanes) == 1:
+            return [(lanes[0], min(count, ready[lanes[0]]))]
+        if self.weights == "strict":
+            return _strict(count, lanes, ready)
+        return self._weighted(count, lanes, list(ready), self.weights)
+
+    def _weighted(
+        self, count: int, lanes: list[int], left: list[int], weights: tuple[int, int, int]
+    ) -> list[tuple[int, int]]:
+        credit, shares = self._credit, [0, 0, 0]
+        while count and lanes:
+            for lane in lanes:
+                credit[lane] += weights[lane]
+            chosen = max(lanes, key=credit.__getitem__)
+            credit[chosen] -= sum(weights[lane] for lane in lanes)
+            shares[chosen] += 1
+            left[chosen] -= 1
+            count -= 1
+            if not left[chosen]:
+                lanes.remove(chosen)
+        return [(lane, share) for lane, share in enumerate(shares) if share]
+
+
+def _strict(count: int, lanes: list[int], ready: Sequence[int]) -> list[tuple[int, int]]:
+    shares = []
+    for lane in lanes:
+        share = min(count, ready[lane])
+        if share:
+            shares.append((lane, share))
+        count -= share
+    return shares
+
 
 _NORMAL = LANES.index("normal")
 
@@ -38,13 +85,13 @@ class Group:
         settings: TopicSettings,
         clock: Clock,
         open_cursor: Callable[[int, "Group"], Cursor],
-        waited: set[Bell] | None = None,
+        waited: set[Waiters] | None = None,
     ) -> None:
         self.name = name
-        self.bell = Bell(waited)
+        self.bell = Waiters(waited)
         self._clock = clock
         self._open_cursor = open_cursor
-        self._service = Service(settings.priority_weights)
+        self._service = LaneSchedule(settings.priority_weights)
         self._turn = counter()
         self.cursors: list[Cursor] = []
         self.configure(settings)
@@ -54,7 +101,7 @@ class Group:
         self._lease_us = settings.lease_ms * 1000
         self._age_us = None if settings.priority_age_ms is None else settings.priority_age_ms * 1000
         if self._service.weights != settings.priority_weights:
-            self._service = Service(settings.priority_weights)
+            self._service = LaneSchedule(settings.priority_weights)
         more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
         # The new ones, too: the topic itself goes on with the settings only when all of them have.
         for cursor in (*self.cursors, *more):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quivermq.delivery.unfinished import UnfinishedState
+from quivermq.delivery.state import UnfinishedState
 from quivermq.engine.group_state import GroupState
 from quivermq.frame import OFFSET_MAX
 from quivermq.server.messages_json import Base64, Content, Lane, MessageOut, PastMoment, Priority

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from support.queues import START_US, Parts
 
-from quivermq.delivery import burial, journal
-from quivermq.delivery.burial import Graves, bury
-from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict
+from quivermq.delivery import dead_letter_transfer as burial
+from quivermq.delivery import journal
+from quivermq.delivery.dead_letter_transfer import DeadLetterTopic, bury
+from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX, Origin, Verdict
 from quivermq.delivery.fresh import messages_at
 from quivermq.frame import Record
 from quivermq.log import Log
@@ -30,7 +31,7 @@ class Place:
         self.notes: StateLog = self.parts.state_log("notes")
         self.rings: list[int] = []
         partitions = [self.parts.partition(number, "orders.dlq") for number in (0, 1)]
-        self.graves = Graves(partitions, self.rings.append)
+        self.graves = DeadLetterTopic(partitions, self.rings.append)
 
     def bury(self, *offsets: int, origin: Origin = ORIGIN) -> list[list[int]]:
         verdicts = {offset: Verdict(offset + 1, "broken") for offset in offsets}
@@ -75,9 +76,9 @@ def test_the_intent_comes_before_the_letter(place: Place) -> None:
     place.parts.disk.before_step = look
     place.bury(1)
     place.parts.disk.before_step = None
-    assert seen[0] == ([journal.BURY], 0)
+    assert seen[0] == ([journal.DEAD_LETTER], 0)
     # That they are finished, the caller notes.
-    assert place.kinds() == [journal.BURY]
+    assert place.kinds() == [journal.DEAD_LETTER]
 
 
 def test_everything_is_durable_on_return(place: Place) -> None:
@@ -85,7 +86,7 @@ def test_everything_is_durable_on_return(place: Place) -> None:
     after = place.parts.without_power()
     assert [r.value for r in after.partition(0, "orders.dlq").log(1).records()] == [b"1"]
     kinds = [change.kind for record in after.state_log("notes").replay() for change in unpack(record)]
-    assert kinds == [journal.BURY]
+    assert kinds == [journal.DEAD_LETTER]
 
 
 def test_a_partition_has_its_dead_letters_in_one_place(place: Place) -> None:
@@ -100,7 +101,7 @@ def test_many_go_in_batches_each_of_which_is_finished(
 ) -> None:
     monkeypatch.setattr(splitting, "_MESSAGES", 2)
     assert place.bury(0, 1, 2, 3, 5) == [[0, 1], [2, 3], [5]]
-    assert place.kinds() == [journal.BURY] * 3
+    assert place.kinds() == [journal.DEAD_LETTER] * 3
     assert place.rings == [2, 2, 1]
     assert [len(frame) for frame in place.graves.partitions[0].log(1).frames()] == [2, 2, 1]
 
@@ -135,7 +136,7 @@ def test_what_retention_has_taken_is_finished_without_a_letter(place: Place) -> 
 
 
 def test_batches_count_headers_and_keys_as_well(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splitting, "_BYTES", 2 * STORY_BYTES + 1000)
+    monkeypatch.setattr(splitting, "_BYTES", 2 * DLQ_HEADER_BYTES_MAX + 1000)
     for _ in range(2):
         place.log.append(b"v", headers={"h": bytes(900)})
         place.log.append(b"v", key=bytes(900))

@@ -7,7 +7,8 @@ import pytest
 from support.queues import HOUR, NORMAL, SECOND, START_US, Parts
 from support.threads import PATIENCE_S, start
 
-from quivermq.delivery import handing_out, retry
+from quivermq.delivery import leasing as handing_out
+from quivermq.delivery import state as retry
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Delivery, deliveries_of
 from quivermq.delivery.settlement import Claim

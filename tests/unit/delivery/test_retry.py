@@ -2,8 +2,8 @@
 
 import pytest
 
-from quivermq.delivery import retry
-from quivermq.delivery.retry import backoff_us, is_last
+from quivermq.delivery import state as retry
+from quivermq.delivery.state import backoff_us, is_last
 from quivermq.topic.settings import TopicSettings
 
 SETTINGS = TopicSettings(backoff_ms=1000, backoff_ms_max=60_000)

@@ -11,10 +11,10 @@ import pytest
 from unit.engine.store import DATA, Store, drain, refused, values
 
 import quivermq
-from quivermq.delivery import deadlines
+from quivermq.delivery import ordering as deadlines
 from quivermq.engine.waiting import wait_for
-from quivermq.group.bell import Waiter
 from quivermq.group.group import Group
+from quivermq.group.waiters import Waiter
 from quivermq.reentry import outside
 from quivermq.topic.records import pack
 

@@ -2,13 +2,13 @@
 
 from support.threads import PATIENCE_S, start
 
-from quivermq.group.bell import Bell, Waiter, leave, ring_all
+from quivermq.group.waiters import Waiter, Waiters, leave, wake_all
 
 
 class Guest:
     """Somebody who waits, and counts how often it was woken."""
 
-    def __init__(self, *bells: Bell) -> None:
+    def __init__(self, *bells: Waiters) -> None:
         self.woken = 0
         self.waiter = Waiter(self.wake)
         self.bells = bells
@@ -20,7 +20,7 @@ class Guest:
 
 
 def test_as_many_are_woken_as_there_are_messages() -> None:
-    bell = Bell()
+    bell = Waiters()
     guests = [Guest(bell) for _ in range(4)]
     bell.ring()
     bell.ring(2)
@@ -31,7 +31,7 @@ def test_as_many_are_woken_as_there_are_messages() -> None:
 
 
 def test_a_bell_that_nobody_waits_at_does_no_harm() -> None:
-    bell = Bell()
+    bell = Waiters()
     bell.ring(10)
     guest = Guest(bell)
     bell.ring(0)
@@ -39,7 +39,7 @@ def test_a_bell_that_nobody_waits_at_does_no_harm() -> None:
 
 
 def test_who_waits_at_many_bells_is_woken_once_and_the_next_instead() -> None:
-    one, two = Bell(), Bell()
+    one, two = Waiters(), Waiters()
     both, other = Guest(one, two), Guest(two)
     one.ring()
     two.ring()
@@ -47,7 +47,7 @@ def test_who_waits_at_many_bells_is_woken_once_and_the_next_instead() -> None:
 
 
 def test_who_has_gone_is_not_woken_and_takes_no_wake_up_along() -> None:
-    bell = Bell()
+    bell = Waiters()
     gone, there = Guest(bell), Guest(bell)
     leave(gone.waiter, gone.bells)
     bell.ring()
@@ -55,7 +55,7 @@ def test_who_has_gone_is_not_woken_and_takes_no_wake_up_along() -> None:
 
 
 def test_a_wake_up_that_is_not_needed_is_passed_on() -> None:
-    bell = Bell()
+    bell = Waiters()
     first, second, third = Guest(bell), Guest(bell), Guest(bell)
     bell.ring()
     leave(first.waiter, first.bells, pass_on=True)
@@ -66,7 +66,7 @@ def test_a_wake_up_that_is_not_needed_is_passed_on() -> None:
 
 
 def test_a_wake_up_that_was_needed_is_not_passed_on() -> None:
-    bell = Bell()
+    bell = Waiters()
     first, second = Guest(bell), Guest(bell)
     bell.ring()
     leave(first.waiter, first.bells)
@@ -74,7 +74,7 @@ def test_a_wake_up_that_was_needed_is_not_passed_on() -> None:
 
 
 def test_who_was_not_woken_passes_nothing_on() -> None:
-    bell = Bell()
+    bell = Waiters()
     first, second = Guest(bell), Guest(bell)
     leave(first.waiter, first.bells, pass_on=True)
     assert second.woken == 0
@@ -83,7 +83,7 @@ def test_who_was_not_woken_passes_nothing_on() -> None:
 
 def test_who_left_first_passes_nothing_on_that_it_did_not_get() -> None:
     """Somebody rang, took it from the bell, and found it gone: that ring goes to the next by itself."""
-    bell = Bell()
+    bell = Waiters()
     first, second = Guest(bell), Guest(bell)
     bell.waiting.popleft()
     leave(first.waiter, first.bells, pass_on=True)
@@ -93,7 +93,7 @@ def test_who_left_first_passes_nothing_on_that_it_did_not_get() -> None:
 
 def test_only_one_of_many_threads_wakes() -> None:
     for _ in range(50):
-        bells = [Bell() for _ in range(4)]
+        bells = [Waiters() for _ in range(4)]
         guest = Guest(*bells)
         ringing = [start(bell.ring) for bell in bells]
         for ring in ringing:
@@ -104,7 +104,7 @@ def test_only_one_of_many_threads_wakes() -> None:
 def test_no_wake_up_is_lost_between_ringing_and_leaving() -> None:
     """Each ring reaches somebody who stays, as long as there is one."""
     for _ in range(50):
-        bell = Bell()
+        bell = Waiters()
         leaver, stayer = Guest(bell), Guest(bell)
         ringing = start(bell.ring)
         leaving = start(lambda leaver=leaver: leave(leaver.waiter, leaver.bells, pass_on=True))  # type: ignore[misc]
@@ -114,26 +114,26 @@ def test_no_wake_up_is_lost_between_ringing_and_leaving() -> None:
 
 
 def test_only_the_bells_are_rung_at_which_somebody_waits() -> None:
-    waited: set[Bell] = set()
-    bells = [Bell(waited) for _ in range(3)]
+    waited: set[Waiters] = set()
+    bells = [Waiters(waited) for _ in range(3)]
     assert not waited
     guests = [Guest(bells[0]), Guest(bells[0]), Guest(bells[2])]
     assert waited == {bells[0], bells[2]}
-    ring_all(waited, 1)
+    wake_all(waited, 1)
     assert [guest.woken for guest in guests] == [1, 0, 1]
     # Somebody still waits at the first one.
     assert waited == {bells[0]}
-    ring_all(waited, 1)
+    wake_all(waited, 1)
     assert [guest.woken for guest in guests] == [1, 1, 1]
     assert not waited
 
 
 def test_who_comes_while_the_last_one_is_woken_is_not_forgotten() -> None:
-    waited: set[Bell] = set()
-    bell = Bell(waited)
+    waited: set[Waiters] = set()
+    bell = Waiters(waited)
     late: list[Guest] = []
 
-    class Late(set[Bell]):
+    class Late(set[Waiters]):
         """Somebody begins to wait just when the bell is taken out."""
 
         def discard(self, rung: object) -> None:
@@ -142,9 +142,9 @@ def test_who_comes_while_the_last_one_is_woken_is_not_forgotten() -> None:
             super().discard(bell)
 
     waited = Late()
-    bell = Bell(waited)
+    bell = Waiters(waited)
     Guest(bell)
-    ring_all(waited, 1)
+    wake_all(waited, 1)
     assert waited == {bell}
-    ring_all(waited, 1)
+    wake_all(waited, 1)
     assert late[0].woken == 1

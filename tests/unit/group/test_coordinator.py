@@ -9,9 +9,9 @@ from support.manual_clock import ManualClock
 
 from quivermq.errors import Conflict, Fenced, InvalidName, InvalidRequest, Unavailable
 from quivermq.group.assignment import STRATEGIES, Strategy, TopicPartition
-from quivermq.group.bell import Waiter
 from quivermq.group.coordinator import Coordinator, MemberLimits
-from quivermq.group.member import Synced
+from quivermq.group.member import SyncedMember
+from quivermq.group.waiters import Waiter
 
 GROUP = "billing"
 EAGER: tuple[Strategy, ...] = ("range", "sticky")
@@ -61,7 +61,7 @@ class Client:
         self.generation = generation
         self.owned: set[TopicPartition] = set()
 
-    def sync(self) -> Synced:
+    def sync(self) -> SyncedMember:
         answer = self.world.coordinator.sync(GROUP, self.id, self.generation, self.owned)
         self.generation = answer.generation
         self.owned = set(answer.assignment)

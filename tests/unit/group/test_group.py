@@ -9,8 +9,8 @@ from support.queues import SECOND, START_US, Parts
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
 from quivermq.errors import Closing, Corruption, StorageFailed
-from quivermq.group.bell import Waiter
 from quivermq.group.group import Group, GroupCounts
+from quivermq.group.waiters import Waiter
 from quivermq.topic.settings import TopicSettings
 
 HIGH, NORMAL, LOW = range(3)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from quivermq.delivery.unfinished import Unfinished
+from quivermq.delivery.state import Unfinished
 from quivermq.engine.hosted import Hosted
 from quivermq.errors import GroupNotFound, InvalidRequest
 from quivermq.frame import OFFSET_MAX

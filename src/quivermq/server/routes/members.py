@@ -15,9 +15,9 @@ from quivermq.engine.offsets import (
 from quivermq.engine.turns import in_turns
 from quivermq.errors import Fenced, GroupNotFound, TopicNotFound
 from quivermq.group.assignment import TopicPartition
-from quivermq.group.bell import Waiter, leave
 from quivermq.group.coordinator import REBALANCE_TIMEOUT_MS
-from quivermq.group.member import Joined, MembersView, State, Synced
+from quivermq.group.member import Joined, MembersState, MembersView, SyncedMember
+from quivermq.group.waiters import Waiter, leave
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers
@@ -75,7 +75,7 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> Respons
     members, group = broker.engine.members, request.params["group"]
     owned = frozenset(TopicPartition(each.topic, each.partition) for each in body.owned)
 
-    def sync() -> Synced:
+    def sync() -> SyncedMember:
         broker.engine.check_open()
         _check_member(broker, request, body.member_id)
         return members.sync(group, body.member_id, body.generation, owned)
@@ -106,7 +106,7 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> Respons
     )
 
 
-def _is_to_wait(synced: Synced, owned: frozenset[TopicPartition]) -> bool:
+def _is_to_wait(synced: SyncedMember, owned: frozenset[TopicPartition]) -> bool:
     """Whether there is nothing new for a member, but will be."""
     return synced.is_owed and not synced.revoked and owned.issuperset(synced.assignment)
 
@@ -114,7 +114,7 @@ def _is_to_wait(synced: Synced, owned: frozenset[TopicPartition]) -> bool:
 async def beat_heart(broker: Broker, request: Request, body: HeartbeatIn) -> Response:
     """Let a member live on."""
 
-    def beat() -> State:
+    def beat() -> MembersState:
         _check_member(broker, request, body.member_id)
         return broker.engine.members.heartbeat(request.params["group"], body.member_id, body.generation)
 

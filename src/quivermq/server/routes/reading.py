@@ -8,7 +8,7 @@ from quivermq.engine.hosted import Hosted
 from quivermq.engine.looking import StoredMessage, unseen
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import OFFSET_MAX, Wanted
-from quivermq.group.bell import Waiter, leave
+from quivermq.group.waiters import Waiter, leave
 from quivermq.server.access import ApiKey
 from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, making_bytes, within
 from quivermq.server.broker import Broker

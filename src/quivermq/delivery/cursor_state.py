@@ -13,24 +13,37 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from socket import gethostname
+from typing import NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery import journal
-from quivermq.delivery.burial import Graves, bury
-from quivermq.delivery.collector import collector_at_rest
+from quivermq.delivery.dead_letter_transfer import DeadLetterReport, DeadLetterTopic, bury
 from quivermq.delivery.dead_letters import Origin, Verdict
-from quivermq.delivery.deadlines import Deadlines
-from quivermq.delivery.meter import DeliveryMeter
-from quivermq.delivery.order import KeyOrder, Place
-from quivermq.delivery.recovery import line_up, recover
-from quivermq.delivery.retry import FOR_ITS_TURN, NOW, Retry, is_last
-from quivermq.delivery.state import LaneState
-from quivermq.delivery.telling import BurialNews
+from quivermq.delivery.ordering import Deadlines, KeyOrder, LaneOffset
+from quivermq.delivery.recovery import collector_at_rest, line_up, recover
+from quivermq.delivery.state import FOR_ITS_TURN, NOW, LaneState, PendingRetry, is_last
 from quivermq.errors import Closing, DiskRefused, QuiverError
+from quivermq.metrics import Counter, Histogram
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANES, Partition
 from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import StateLog, parts
+
+
+class DeliveryMeter(NamedTuple):
+    """The counters of one group in one topic."""
+
+    delivered: Counter
+    acked: Counter
+    nacked: Counter
+    released: Counter
+    refused: Counter
+    expired: Counter
+    leases_expired: Counter
+    buried: Counter
+    dropped: Counter
+    age: Histogram
+
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +51,7 @@ logger = logging.getLogger(__name__)
 BURIAL_RETRY_US = 1_000_000
 
 
-class Book:
+class CursorState:
     """The state of all lanes, and every way to change it that handing out and settling have in common."""
 
     def __init__(
@@ -49,7 +62,7 @@ class Book:
         settings: TopicSettings,
         *,
         clock: Clock,
-        graves: Callable[[bool], Graves | None],
+        graves: Callable[[bool], DeadLetterTopic | None],
         meter: DeliveryMeter,
         on_ready: Callable[[int], None],
         keeps_dead: bool = False,
@@ -71,7 +84,7 @@ class Book:
         # The dead letters themselves are never given up.
         self._keeps_dead = keeps_dead
         self._owed = b""
-        self._news = BurialNews()
+        self._news = DeadLetterReport()
         # Burials that may or may not have reached the dead letters, by transfer.
         self._open_burials: dict[int, bytes] = {}
         # How often the end of one message gave another one its turn.
@@ -140,7 +153,7 @@ class Book:
         number = self._holders.get(owner)
         if number is None:
             number = len(self._holders) + 1
-            self._append(journal.holder(number, owner))
+            self._append(journal.holder_named(number, owner))
             self._holders[owner] = number
         return number
 
@@ -163,7 +176,9 @@ class Book:
                 continue
             for offset in offsets:
                 is_its_turn = self._is_first(lane, offset)
-                self.lanes[lane].wait(offset, Retry(lease.attempt, lease.deadline), is_its_turn=is_its_turn)
+                self.lanes[lane].wait(
+                    offset, PendingRetry(lease.attempt, lease.deadline), is_its_turn=is_its_turn
+                )
             released += len(offsets)
         for lane, verdicts in doomed.items():
             try:
@@ -221,14 +236,14 @@ class Book:
         if self._order is None:
             return
         for offset in offsets:
-            turn = self._order.leave(Place(lane, offset))
+            turn = self._order.leave(LaneOffset(lane, offset))
             if turn is not None and (waits := self.lanes[turn.lane].retries.get(turn.offset)) is not None:
                 self.lanes[turn.lane].wait(turn.offset, NOW if waits == FOR_ITS_TURN else waits)
                 self.freed += 1
                 self._on_ready(1)
 
     def _is_first(self, lane: int, offset: int) -> bool:
-        return self._order is None or self._order.is_first(Place(lane, offset))
+        return self._order is None or self._order.is_first(LaneOffset(lane, offset))
 
     def _build_order(self) -> None:
         if self.settings.ordering == "key":

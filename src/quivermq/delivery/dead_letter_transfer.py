@@ -4,11 +4,12 @@ The intent is in the journal, durably, before the dead letter is written, and th
 before the message is finished. See topic/transfer.py for how a crash in between is told.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from quivermq.delivery import journal
-from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict, dead_letter_headers
+from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX, Origin, Verdict, dead_letter_headers
 from quivermq.delivery.fresh import messages_at
 from quivermq.errors import DiskRefused
 from quivermq.frame import Flag, Record
@@ -21,7 +22,7 @@ from quivermq.topic.state_log import StateLog
 from quivermq.topic.transfer import new_transfer, transfer_producer
 
 
-class Graves(NamedTuple):
+class DeadLetterTopic(NamedTuple):
     """Where dead letters go, and how to wake those who wait for them."""
 
     partitions: list[Partition]
@@ -31,7 +32,7 @@ class Graves(NamedTuple):
 def bury(
     partition: Partition,
     notes: StateLog,
-    graves: Graves,
+    graves: DeadLetterTopic,
     origin: Origin,
     verdicts: dict[int, Verdict],
     now_us: int,
@@ -50,7 +51,7 @@ def bury(
     for batch in split(records, _size, FrameLimits.of(grave.settings)):
         offsets = [record.offset for record in batch]
         transfer = new_transfer()
-        intent = journal.burying(origin.lane, transfer, (grave_number, grave.end), runs(offsets))
+        intent = journal.dead_lettering(origin.lane, transfer, (grave_number, grave.end), runs(offsets))
         # A grave that takes nothing any more is not promised anything.
         grave.flush()
         open_burials[transfer] = intent
@@ -91,4 +92,52 @@ def _append(
 
 
 def _size(record: Record) -> int:
-    return message_bytes(record.value, record.key, record.headers) + STORY_BYTES
+    return message_bytes(record.value, record.key, record.headers) + DLQ_HEADER_BYTES_MAX
+
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_US = 1_000_000
+_EXAMPLES = 3
+_OFFSETS_KEPT = 100
+
+
+class DeadLetterReport:
+    """What became dead letters and was not told yet. Whoever calls holds the lock of the partition."""
+
+    def __init__(self) -> None:
+        self._told_us: int | None = None
+        self._count = 0
+        self._offsets: list[int] = []
+        self._origin: Origin | None = None
+
+    def add(self, origin: Origin, offsets: Sequence[int], now_us: int) -> None:
+        """Note dead letters, and tell of them unless others were told of a moment ago."""
+        self._origin = origin
+        self._count += len(offsets)
+        self._offsets += offsets[: _OFFSETS_KEPT - len(self._offsets)]
+        self.tell(now_us)
+
+    def tell(self, now_us: int, *, is_last: bool = False) -> None:
+        """Tell what was not told, if there is something and it is time."""
+        is_time = self._told_us is None or not self._told_us <= now_us < self._told_us + _PAUSE_US
+        if not self._count or not (is_time or is_last):
+            return
+        origin = self._origin
+        assert origin is not None, "who adds says where they came from"
+        examples = ", ".join(map(str, self._offsets[:_EXAMPLES]))
+        logger.warning(
+            "dead letters of %s: %d more%s",
+            origin.topic,
+            self._count,
+            ""
+            if self._count <= _EXAMPLES
+            else f", such as offsets {examples} of partition {origin.partition}",
+            extra={
+                "topic": origin.topic,
+                "partition": origin.partition,
+                "group": origin.group,
+                "offsets": self._offsets,
+            },
+        )
+        self._told_us, self._count, self._offsets = now_us, 0, []

@@ -26,14 +26,14 @@ class Waiter:
         return True
 
 
-class Bell:
+class Waiters:
     """Where the consumers of a group wait for messages of one topic.
 
     A bell at which somebody waits is in `waited`, if it was given one: so whoever has something for all
     bells need not look at those, perhaps thousands, at which nobody does.
     """
 
-    def __init__(self, waited: "set[Bell] | None" = None) -> None:
+    def __init__(self, waited: "set[Waiters] | None" = None) -> None:
         self.waiting: deque[Waiter] = deque()
         self._waited = waited
 
@@ -54,7 +54,7 @@ class Bell:
                 count -= 1
 
 
-def ring_all(waited: set[Bell], count: int) -> None:
+def wake_all(waited: set[Waiters], count: int) -> None:
     """Ring all the bells at which somebody waits, and forget the others."""
     for bell in tuple(waited):
         bell.ring(count)
@@ -65,7 +65,7 @@ def ring_all(waited: set[Bell], count: int) -> None:
                 waited.add(bell)
 
 
-def leave(waiter: Waiter, bells: Iterable[Bell], *, pass_on: bool = False) -> None:
+def leave(waiter: Waiter, bells: Iterable[Waiters], *, pass_on: bool = False) -> None:
     """Stop waiting. With `pass_on`, a wake-up that came meanwhile is handed to somebody else."""
     was_woken = not waiter.claim()
     for bell in bells:

@@ -7,7 +7,7 @@ from functools import partial
 from quivermq.delivery import journal
 from quivermq.delivery.adoption import leased_by_attempt
 from quivermq.delivery.arriving import arrives
-from quivermq.delivery.book import BURIAL_RETRY_US
+from quivermq.delivery.cursor_state import BURIAL_RETRY_US
 from quivermq.delivery.dead_letters import Verdict
 from quivermq.delivery.delivery import Taken, message_count
 from quivermq.delivery.fresh import (
@@ -20,9 +20,8 @@ from quivermq.delivery.fresh import (
     waiting_since,
 )
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import FOR_ITS_TURN, Retry
 from quivermq.delivery.settlement import Settlement
-from quivermq.delivery.state import LaneState
+from quivermq.delivery.state import FOR_ITS_TURN, LaneState, PendingRetry
 from quivermq.errors import QuiverError
 from quivermq.frame import Record
 from quivermq.log import Log
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 _AGE_SAMPLED = 16
 
 
-class HandingOut(Settlement):
+class LeaseGranter(Settlement):
     """The part of a cursor that gives."""
 
     @property
@@ -256,7 +255,7 @@ class HandingOut(Settlement):
         count: int,
         now_us: int,
         lease_us: int,
-        taken: list[tuple[int, Retry]],
+        taken: list[tuple[int, PendingRetry]],
         found: dict[int, Record],
         pop: bool,
         owner: str,
@@ -288,7 +287,7 @@ class HandingOut(Settlement):
     def _again(
         self,
         lane: int,
-        taken: list[tuple[int, Retry]],
+        taken: list[tuple[int, PendingRetry]],
         found: dict[int, Record],
         now_us: int,
         deadline: int,
@@ -347,7 +346,9 @@ class HandingOut(Settlement):
         if fresh.held:
             changes.append(journal.waiting(lane, FOR_ITS_TURN, runs(fresh.held)))
         if self._buries_expired and expired:
-            changes += [journal.waiting(lane, Retry(attempt, 0), [o, o + 1]) for o, attempt in expired]
+            changes += [
+                journal.waiting(lane, PendingRetry(attempt, 0), [o, o + 1]) for o, attempt in expired
+            ]
         else:
             gone += [offset for offset, _ in expired if offset in state.retries]
         if gone:
@@ -402,7 +403,7 @@ class HandingOut(Settlement):
         if self._buries_expired:
             # Until they are dead letters, which may take more than one attempt.
             for offset, attempt in expired:
-                state.wait(offset, Retry(attempt, now_us + BURIAL_RETRY_US))
+                state.wait(offset, PendingRetry(attempt, now_us + BURIAL_RETRY_US))
 
     @property
     def _buries_expired(self) -> bool:
@@ -423,8 +424,8 @@ class HandingOut(Settlement):
 
 
 def _as_many_as_fit(
-    partition: Partition, lane: int, due: list[tuple[int, Retry]]
-) -> tuple[dict[int, Record], list[tuple[int, Retry]]]:
+    partition: Partition, lane: int, due: list[tuple[int, PendingRetry]]
+) -> tuple[dict[int, Record], list[tuple[int, PendingRetry]]]:
     """The messages that are due again, by offset, and which of them one call gives: they may be large.
 
     Those that are given include those that are gone, of which there is no message.
