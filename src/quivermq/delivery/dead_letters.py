@@ -5,11 +5,11 @@ which nobody does but the queue; and which topic a dead letter is one of is not 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from quivermq.frame import Flag, Header, Record
-from quivermq.topic.partition import LANE_NUMBERS, LANES
+from quivermq.topic.partition import LANE_NUMBERS, LANES, Partition
 
 STORY_PREFIX = "quiver-dlq-"
 STORY_NAMES = (
@@ -28,8 +28,6 @@ _REASON_BYTES_MAX = 256
 _ERROR_BYTES_MAX = 4096
 # More than all of these headers take in a frame.
 DLQ_HEADER_BYTES_MAX = 6 * 1024
-
-
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
@@ -48,6 +46,13 @@ class Origin(NamedTuple):
     partition: int
     lane: int
     group: str
+
+
+class DeadLetterTopic(NamedTuple):
+    """Where dead letters go, and how to wake those who wait for them."""
+
+    partitions: list[Partition]
+    wake: Callable[[int], None]
 
 
 def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us: int) -> dict[str, bytes]:

@@ -1,9 +1,9 @@
-"""A message in a consumer's hands."""
+"""A message in a consumer's hands, many of one lease, and giving back what an orderly stop leaves."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from quivermq.delivery.detached import Detached
 from quivermq.delivery.lease import Lease, Receipt
@@ -15,6 +15,12 @@ from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
     from quivermq.delivery.settlement import Settlement
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+Claim = tuple[int, int]
+"""The offset of a message and the token of its lease: who has both may settle it."""
 
 
 class Slice(NamedTuple):
@@ -60,11 +66,11 @@ class Grant(NamedTuple):
     token: int
     offsets: list[Sequence[int]]
 
-    def claims(self) -> list[tuple[int, int]]:
+    def claims(self) -> list[Claim]:
         """Each message with the token that settles it."""
         return [(offset, self.token) for part in self.offsets for offset in part]
 
-    def release(self, claims: list[tuple[int, int]]) -> None:
+    def release(self, claims: list[Claim]) -> None:
         """Give back those that are still held. Raises Closing, and what keeps the journal from it."""
         self.cursor.release(self.lane, claims, raises=False)
 
@@ -79,12 +85,47 @@ def message_count(taken: Iterable[Taken]) -> int:
     return sum(len(batch.records) + sum(end - start for _, start, end in batch.slices) for batch in taken)
 
 
+class Settler(Protocol):
+    """Who can settle the messages of a partition for a group: its cursor, or the connection to a broker."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def group(self) -> str: ...
+
+    def is_last_attempt(self, lease: Lease, /) -> bool: ...
+
+    def ack_one(self, lane: int, offset: int, token: int, /) -> None: ...
+
+    def nack(
+        self,
+        lane: int,
+        claims: Sequence[Claim],
+        delay: Period | None,
+        reason: str | None,
+        error: str | None,
+        /,
+    ) -> object: ...
+
+    def release(self, lane: int, claims: Sequence[Claim], /) -> object: ...
+
+    def reject(
+        self, lane: int, claims: Sequence[Claim], reason: str | None, error: str | None, /
+    ) -> object: ...
+
+    def extend(self, lane: int, claims: Sequence[Claim], seconds: Period, /) -> object: ...
+
+
 class Delivery:
     """A message with a lease on it. Any thread may settle it, once: ack, nack, release or reject."""
 
     __slots__ = ("_cursor", "_lane", "_lease", "_record", "is_settled")
 
-    def __init__(self, record: Record, lease: Lease, cursor: "Settlement", lane: int) -> None:
+    def __init__(self, record: Record, lease: Lease, cursor: Settler, lane: int) -> None:
         self._record = record
         self._lease = lease
         self._cursor = cursor
@@ -211,13 +252,9 @@ def _unpickled(
     attempt, deadline, token, is_last = held
     lease = Lease(attempt, deadline, token)
     lease.is_last = is_last
-    delivery = Delivery(Record(*record), lease, cast("Settlement", Detached(*place)), lane)
+    delivery = Delivery(Record(*record), lease, Detached(*place), lane)
     delivery.is_settled = is_settled
     return delivery
-
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class Releases(Protocol):

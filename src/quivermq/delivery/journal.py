@@ -69,9 +69,9 @@ def extended(lane: int, lease: Lease, flat: Sequence[int]) -> bytes:
     return pack(EXTEND, lane, [lease.token, lease.attempt, lease.deadline, *flat])
 
 
-def sought(lane: int, position: int) -> bytes:
-    """Everything from a position on is pending, everything before it done."""
-    return pack(SEEK, lane, [position])
+def sought(lane: int, offset: int) -> bytes:
+    """Everything from an offset on is pending, everything before it done."""
+    return pack(SEEK, lane, [offset])
 
 
 def moved(lane: int, next_offset: int) -> bytes:

@@ -30,32 +30,32 @@ class KeyOrder:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def enter(self, key: bytes | None, place: LaneOffset) -> bool:
+    def enter(self, key: bytes | None, message: LaneOffset) -> bool:
         """Join the line of a key. True when nobody is before it. Without a key there is no line."""
         if key is None:
             return True
         line = self._lines.setdefault(key, deque())
-        line.append(place)
-        self._keys[place] = key
+        line.append(message)
+        self._keys[message] = key
         return len(line) == 1
 
-    def leave(self, place: LaneOffset) -> LaneOffset | None:
+    def leave(self, message: LaneOffset) -> LaneOffset | None:
         """Take a finished message out of its line, and return the one whose turn it is now, if any."""
-        key = self._keys.pop(place, None)
+        key = self._keys.pop(message, None)
         if key is None:
             return None
         line = self._lines[key]
-        was_first = line[0] == place
-        line.remove(place)
+        was_first = line[0] == message
+        line.remove(message)
         if not line:
             del self._lines[key]
             return None
         return line[0] if was_first else None
 
-    def is_first(self, place: LaneOffset) -> bool:
+    def is_first(self, message: LaneOffset) -> bool:
         """Whether it is this message's turn."""
-        key = self._keys.get(place)
-        return key is None or self._lines[key][0] == place
+        key = self._keys.get(message)
+        return key is None or self._lines[key][0] == message
 
 
 # So many leases that were settled may be kept beside those that were not.

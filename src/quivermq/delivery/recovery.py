@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from quivermq.delivery import journal
-from quivermq.delivery.dead_letter_transfer import DeadLetterTopic
+from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.delivery.fresh import messages_at
 from quivermq.delivery.journal import DeadLetterTransfer, Replay
 from quivermq.delivery.ordering import KeyOrder, LaneOffset
@@ -82,7 +82,7 @@ def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
     that still wait for it; only the first of each key stays ready. Raises KeysUnread.
     """
     order = KeyOrder()
-    places = [
+    messages = [
         LaneOffset(lane, offset) for lane, state in enumerate(lanes) for offset in sorted(state.leases)
     ]
     waiting = [
@@ -90,7 +90,7 @@ def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
         for lane, state in enumerate(lanes)
         for offset, retry in state.retries.items()
     ]
-    places += [LaneOffset(lane, offset) for _, lane, offset in sorted(waiting)]
+    messages += [LaneOffset(lane, offset) for _, lane, offset in sorted(waiting)]
     try:
         keys = {
             LaneOffset(lane, record.offset): record.key
@@ -99,7 +99,7 @@ def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
         }
     except StorageFailed as error:
         raise KeysUnread(str(error), path=error.path) from error
-    late = {place for place in places if not order.enter(keys.get(place), place)}
+    late = {message for message in messages if not order.enter(keys.get(message), message)}
     for lane, state in enumerate(lanes):
         state.give_turns(without={offset for offset in state.retries if LaneOffset(lane, offset) in late})
     return order

@@ -83,13 +83,13 @@ class LaneState:
         "ahead",
         "ahead_average",
         "ahead_end",
+        "ahead_index",
         "frames",
         "has_conditions",
         "held",
         "leases",
         "next",
         "passed_over",
-        "place",
         "ready",
         "retries",
         "times",
@@ -98,8 +98,8 @@ class LaneState:
         "was_sought",
     )
 
-    def __init__(self, position: int = 0) -> None:
-        self.next = position
+    def __init__(self, offset: int = 0) -> None:
+        self.next = offset
         self.was_sought = False
         # Whether `next` went past messages that had expired, which the journal may not tell.
         self.passed_over = False
@@ -123,7 +123,8 @@ class LaneState:
         self.ahead_average = 1
         # What they were read from, for those who hand whole frames on.
         self.frames: list[Frame] = []
-        self.place = 0
+        # How many of them were handed out.
+        self.ahead_index = 0
         self.ahead_end = self.next
         # Whether some of them may have to be passed over.
         self.has_conditions = False
@@ -140,12 +141,12 @@ class LaneState:
         """Whether the group has ever been anywhere here; 0 alone may also be where nobody began."""
         return self.next > 0 or self.was_sought
 
-    def is_at(self, position: int) -> bool:
-        """Whether everything before a position, and nothing else, is finished, because somebody said so.
+    def is_at(self, offset: int) -> bool:
+        """Whether everything before an offset, and nothing else, is finished, because somebody said so.
 
         Not where messages only expired: they would be there again if the clock went back.
         """
-        is_there = self.has_position and self.next == position and not self.passed_over
+        is_there = self.has_position and self.next == offset and not self.passed_over
         return is_there and not (self.leases or self.retries)
 
     @property
@@ -193,14 +194,14 @@ class LaneState:
             self.untried -= 1
             self.held -= retry == FOR_ITS_TURN
 
-    def seek(self, position: int) -> None:
+    def seek(self, offset: int) -> None:
         self.leases.clear()
         self.retries.clear()
         self.times.clear()
         self.untried = self.held = 0
         self.ready.clear()
         self.tried.clear()
-        self.next = position
+        self.next = offset
         self.was_sought = True
         self.passed_over = False
         self.forget_ahead()

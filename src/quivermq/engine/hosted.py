@@ -8,8 +8,8 @@ from copy import copy
 from quivermq.archive import ArchivedTopic, LanePlace
 from quivermq.clock import SteadyClock
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.cursor_state import DeliveryMeter
-from quivermq.delivery.dead_letter_transfer import DeadLetterTopic
+from quivermq.delivery.cursor_state import CursorState, DeliveryMeter
+from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.delivery.recovery import KeysUnread
 from quivermq.disk import Buffer
 from quivermq.engine.archived import check_belongs
@@ -319,13 +319,13 @@ class Hosted:
     def _open_cursor(self, number: int, group: Group) -> Cursor:
         labels = {"topic": self.name, "group": group.name}
         counter = self._metrics.counter
-        return Cursor(
+        state = CursorState(
             group.name,
             self.topic.partitions[number],
             StateLog(self._directory, f"groups/{group.name}/{self.name}/p{number}"),
             self.topic.settings,
             clock=self._clock,
-            graves=lambda create: self._graves(self.name, create),
+            dead_letter_topic=lambda create: self._graves(self.name, create),
             meter=DeliveryMeter(
                 delivered=counter("quiver_messages_delivered_total", "Messages handed out.", **labels),
                 acked=counter("quiver_messages_acked_total", "Messages acknowledged.", **labels),
@@ -341,7 +341,7 @@ class Hosted:
                     "How old the first message of a batch was when handed out.",
                     **labels,
                 ),
-                buried=counter("quiver_messages_dead_lettered_total", "Dead letters.", **labels),
+                dead_lettered=counter("quiver_messages_dead_lettered_total", "Dead letters.", **labels),
                 dropped=counter(
                     "quiver_messages_given_up_total",
                     "Messages given up and dropped, because dead letters are off.",
@@ -351,6 +351,7 @@ class Hosted:
             on_ready=group.bell.ring,
             keeps_dead=self.origin is not None,
         )
+        return Cursor(state)
 
     def delete_group(self, name: str) -> bool:
         """Forget a group and everything it knows."""

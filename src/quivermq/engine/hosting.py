@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from quivermq.archive import ArchivedTopic
 from quivermq.clock import Clock, SteadyClock, SystemClock
-from quivermq.delivery.dead_letter_transfer import DeadLetterTopic
+from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.disk import Disk
 from quivermq.engine.ages import Ages
 from quivermq.engine.archived import QueueArchive, Seam

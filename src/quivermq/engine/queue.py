@@ -8,10 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from quivermq.delivery.arriving import expecting, received
-from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import Delivery, Taken, deliveries_of, is_stop, release_unsettled
-from quivermq.delivery.detached import Detached
 from quivermq.delivery.lease import Held
 from quivermq.delivery.settlement import Settlement
 from quivermq.engine.dead_letters import NO_EDITS, Filter, dead_letters, discard, redrive
@@ -382,7 +380,7 @@ class Queue:
         if [delivery._lease for delivery in deliveries].count(lease) < len(deliveries):
             return False
         cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
-        if isinstance(cursor, Detached):
+        if not isinstance(cursor, Settlement):
             return False
         self._check_cursor(cursor)
         if not cursor.ack_batch(lane, lease.token, [delivery._record.offset for delivery in deliveries]):
@@ -766,14 +764,14 @@ class Queue:
         self._hosted = hosted
         return hosted
 
-    def _cursor_of(self, topic: str, partition: int) -> Cursor | None:
+    def _cursor_of(self, topic: str, partition: int) -> Settlement | None:
         """Who settles the messages of a partition; None where nobody can have any."""
         self._scope.check_includes(topic)
         hosted = self._engine.find(topic)
         group = None if hosted is None else hosted.groups.get(self.group)
         if group is None or not 0 <= partition < len(group.cursors):
             return None
-        return group.cursors[partition]
+        return group.cursors[partition].settlement
 
     def _check_cursor(self, cursor: Settlement) -> None:
         self._scope.check_includes(cursor.topic)

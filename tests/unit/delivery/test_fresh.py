@@ -47,7 +47,7 @@ def read(
 ) -> Fresh:
     """The next messages; the state goes on behind them, as a cursor would."""
     found = fresh_messages(state, log, count, now_us, removed or OffsetSet(), order, 1)
-    state.next, state.place = found.next, found.place
+    state.next, state.ahead_index = found.next, found.ahead_index
     return found
 
 
