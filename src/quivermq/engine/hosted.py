@@ -18,7 +18,7 @@ from quivermq.engine.limits import Limits
 from quivermq.errors import DiskFull, DiskRefused, InvalidRequest, NotFound, StorageFailed, TopicNotFound
 from quivermq.frame import Flag
 from quivermq.group.group import Group
-from quivermq.group.waiters import Waiters, wake_all
+from quivermq.group.waiters import Waiters, wake_waited
 from quivermq.log import DataDirectory, Log, Removed, Replaced
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
@@ -81,7 +81,7 @@ class Hosted:
         # then maintenance looks at it.
         self._busy: set[Group] = set()
         self.is_busy = False
-        # The bells of groups at which somebody waits.
+        # The waiters of groups for which somebody waits.
         self._waited: set[Waiters] = set()
         # Where those wait who read along at the end of a log.
         self.readers = Waiters()
@@ -137,7 +137,7 @@ class Hosted:
                 group.configure(settings)
             self.topic.configure(settings)
             for group in self.groups.values():
-                group.bell.ring(len(group.bell.waiting))
+                group.waiters.wake_all()
             self._configure_fast_path()
 
     def _configure_fast_path(self) -> None:
@@ -163,7 +163,7 @@ class Hosted:
         place = self.topic.append_one(value, key, headers, priority, ttl, timestamp, partition, durability)
         self._published.add(1)
         if self._waited:
-            wake_all(self._waited, 1)
+            wake_waited(self._waited, 1)
         if self.readers.waiting:
             self.ring_readers()
         return place
@@ -244,18 +244,18 @@ class Hosted:
     def ring(self, count: int) -> None:
         """Wake as many consumers of each group as there are messages."""
         if count and self._waited:
-            wake_all(self._waited, count)
+            wake_waited(self._waited, count)
         if count and self.readers.waiting:
             self.ring_readers()
 
     def ring_readers(self) -> None:
         """Wake everybody who reads along: each of them has every message."""
-        self.readers.ring(len(self.readers.waiting))
+        self.readers.wake_all()
 
     def wake_all(self) -> None:
         """Wake everybody who waits. Takes no lock, so a signal handler may call this at any moment."""
         for group in self.groups.values():
-            group.bell.ring(len(group.bell.waiting))
+            group.waiters.wake_all()
         self.ring_readers()
 
     def _check_usable(self) -> None:
@@ -348,7 +348,7 @@ class Hosted:
                     **labels,
                 ),
             ),
-            on_ready=group.bell.ring,
+            on_ready=group.waiters.wake,
             keeps_dead=self.origin is not None,
         )
         return Cursor(state)

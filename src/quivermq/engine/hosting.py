@@ -192,7 +192,7 @@ class Hosting:
         if is_inside():
             for hosted in list(self._hosted.values()):
                 hosted.wake_all()
-            self.topic_bell.ring(len(self.topic_bell.waiting))
+            self.topic_bell.wake_all()
         soon(self._close)
 
     def _close(self) -> None:
@@ -210,7 +210,7 @@ class Hosting:
         open_topics = self._hosted.copy()
         for hosted in open_topics.values():
             hosted.close()
-        self.topic_bell.ring(len(self.topic_bell.waiting))
+        self.topic_bell.wake_all()
         self.members.wake_all()
         sound = [hosted for hosted in open_topics.values() if may_rest(hosted)]
         self._directory.close(partial(self._store_catalog, sound))
@@ -618,7 +618,7 @@ class Hosting:
         hosted.topic.open_delays()
         self._add(name, hosted)
         self.members.topic_changed(name)
-        self.topic_bell.ring(len(self.topic_bell.waiting))
+        self.topic_bell.wake_all()
         self._tell_watchers(name, "created")
         return hosted
 

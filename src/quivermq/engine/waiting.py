@@ -28,10 +28,10 @@ class Watch:
     ) -> None:
         self.groups = groups
         self._engine = engine
-        self._bells: list[Waiters] = [engine.topic_bell, *(group.bell for _, group in groups)]
+        self._places: list[Waiters] = [engine.topic_bell, *(group.waiters for _, group in groups)]
         self._waiter = Waiter(wake)
-        for bell in self._bells:
-            bell.wait(self._waiter)
+        for waiters in self._places:
+            waiters.wait(self._waiter)
 
     @entered
     def until_next_event(self) -> float | None:
@@ -45,15 +45,15 @@ class Watch:
 
     def leave(self, *, pass_on: bool = False) -> None:
         """Stop waiting. With `pass_on`, a wake-up that came meanwhile is handed to somebody else."""
-        leave(self._waiter, self._bells, pass_on=pass_on)
+        leave(self._waiter, self._places, pass_on=pass_on)
 
     @entered
     def wake_next(self) -> None:
         """Wake somebody else for what is still there."""
         now_us = self._engine.clock.now_us()
         for _, group in self.groups:
-            if group.bell.waiting and group.has_ready(now_us):
-                group.bell.ring()
+            if group.waiters.waiting and group.has_ready(now_us):
+                group.waiters.wake()
 
 
 def wait_for(
@@ -82,7 +82,7 @@ def _wait_once(
     watch = Watch(engine, groups, rung.release)
     waited = 0.0
     try:
-        # Somebody may have put between the last look and the bells.
+        # Somebody may have put between the last look and the wait.
         found = take()
         if not found:
             start = engine.clock.monotonic()

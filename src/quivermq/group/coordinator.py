@@ -196,9 +196,9 @@ class Coordinator:
         """The names and patterns that a member joined with. Raises Fenced."""
         return self._members(group).subscribed(member_id)
 
-    def bell(self, group: str, member_id: str) -> tuple[Waiters, float]:
+    def waiters(self, group: str, member_id: str) -> tuple[Waiters, float]:
         """What rings when there are partitions for a member, and how many seconds it may be silent."""
-        return self._members(group).bell(member_id)
+        return self._members(group).waiters(member_id)
 
     def _members(self, group: str) -> Members:
         check_group_name(group)

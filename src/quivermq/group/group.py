@@ -88,10 +88,10 @@ class Group:
         waited: set[Waiters] | None = None,
     ) -> None:
         self.name = name
-        self.bell = Waiters(waited)
+        self.waiters = Waiters(waited)
         self._clock = clock
         self._open_cursor = open_cursor
-        self._service = LaneSchedule(settings.priority_weights)
+        self._schedule = LaneSchedule(settings.priority_weights)
         self._turn = counter()
         self.cursors: list[Cursor] = []
         self.configure(settings)
@@ -100,8 +100,8 @@ class Group:
         """Go on with other settings, and with the partitions that were added."""
         self._lease_us = settings.lease_ms * 1000
         self._age_us = None if settings.priority_age_ms is None else settings.priority_age_ms * 1000
-        if self._service.weights != settings.priority_weights:
-            self._service = LaneSchedule(settings.priority_weights)
+        if self._schedule.weights != settings.priority_weights:
+            self._schedule = LaneSchedule(settings.priority_weights)
         more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
         # The new ones, too: the topic itself goes on with the settings only when all of them have.
         for cursor in (*self.cursors, *more):
@@ -117,7 +117,7 @@ class Group:
         return any(cursor.is_paused for cursor in self.cursors)
 
     def pause(self, is_paused: bool) -> None:
-        """Hand nothing out until told to go on, also after a restart, or go on."""
+        """Hand nothing out, also after a restart, until somebody lets it go on."""
         ends = [(cursor, cursor.pause(is_paused)) for cursor in self.cursors]
         for cursor, end in ends:
             cursor.wait_durable(end)
@@ -151,26 +151,34 @@ class Group:
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Taken] = []
-        left = count
         failures: list[QuiverError] = []
+
+        def take_from(some: list[Cursor], lane: int, most: int) -> int:
+            """Take messages of one lane, from one partition after the other; returns how many."""
+            left = most
+            for cursor in some:
+                if left <= 0:
+                    break
+                try:
+                    given = cursor.take(
+                        lane, left, lease_us, pop=pop, whole=whole, owner=owner, token=token
+                    )
+                except (StorageFailed, DiskRefused) as error:
+                    # What others gave is leased already, and has to reach the caller.
+                    failures.append(error)
+                else:
+                    taken.extend(given)
+                    left -= message_count(given)
+            return most - left
+
+        left = count
         if self._age_us is not None:
-            taken = self._take_overdue(
-                cursors,
-                count,
-                self._age_us,
-                lease_us,
-                failures,
-                pop=pop,
-                whole=whole,
-                owner=owner,
-                token=token,
-            )
-            left -= message_count(taken)
+            left -= self._take_overdue(cursors, count, self._age_us, take_from)
         # A lane may give less than it seemed to have: what has expired, or waits for its turn, counts.
         spent: set[int] = set()
         freed = sum(cursor.freed for cursor in cursors)
         while left > 0:
-            shares = self._service.shares(left, self._ready(cursors, spent))
+            shares = self._schedule.shares(left, self._ready(cursors, spent))
             if not shares:
                 # Passing over a message of a key may have made one of another lane ready.
                 before, freed = freed, sum(cursor.freed for cursor in cursors)
@@ -178,13 +186,9 @@ class Group:
                     break
                 spent.clear()
             for lane, share in shares:
-                given = _take(
-                    cursors, lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner, token=token
-                )
-                given_count = message_count(given)
+                given_count = take_from(cursors, lane, share)
                 if given_count < share:
                     spent.add(lane)
-                taken += given
                 left -= given_count
         if not taken and failures:
             raise failures[0]
@@ -195,15 +199,9 @@ class Group:
         cursors: list[Cursor],
         count: int,
         age_us: int,
-        lease_us: int,
-        failures: list[QuiverError],
-        *,
-        pop: bool,
-        whole: bool,
-        owner: str | None,
-        token: int | None,
-    ) -> list[Taken]:
-        """Up to `count` messages that have waited for too long, from where the oldest is first.
+        take_from: Callable[[list[Cursor], int, int], int],
+    ) -> int:
+        """Take up to `count` messages that have waited for too long, from where the oldest is first.
 
         By age and not by priority, or a high lane that is late as a whole would still starve the others.
         """
@@ -214,17 +212,12 @@ class Group:
                 since, found = cursor.overdue(lane, now_us - age_us, now_us, count)
                 if found:
                     late.append((since, lane, found, cursor))
-        taken: list[Taken] = []
+        left = count
         for _, lane, found, cursor in sorted(late, key=lambda one: one[:2]):
-            if count <= 0:
+            if left <= 0:
                 break
-            share = min(found, count)
-            given = _take(
-                [cursor], lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner, token=token
-            )
-            taken += given
-            count -= message_count(given)
-        return taken
+            left -= take_from([cursor], lane, min(found, left))
+        return count - left
 
     def _ready(self, cursors: list[Cursor], spent: set[int]) -> list[int]:
         now_us = self._clock.now_us()
@@ -285,32 +278,4 @@ class Group:
         """Hand nothing out any more. With `is_gone` it was deleted."""
         for cursor in self.cursors:
             cursor.close(is_gone=is_gone)
-        self.bell.ring(len(self.bell.waiting))
-
-
-def _take(
-    cursors: list[Cursor],
-    lane: int,
-    count: int,
-    lease_us: int,
-    failures: list[QuiverError],
-    *,
-    pop: bool,
-    whole: bool,
-    owner: str | None,
-    token: int | None,
-) -> list[Taken]:
-    """Up to `count` messages of one lane, from one partition after the other."""
-    taken: list[Taken] = []
-    left = count
-    for cursor in cursors:
-        if left <= 0:
-            break
-        try:
-            given = cursor.take(lane, left, lease_us, pop=pop, whole=whole, owner=owner, token=token)
-            taken += given
-            left -= message_count(given)
-        except (StorageFailed, DiskRefused) as error:
-            # What others gave is leased already, and has to reach the caller.
-            failures.append(error)
-    return taken
+        self.waiters.wake_all()

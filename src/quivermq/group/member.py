@@ -93,7 +93,6 @@ class Member:
     """What a group knows of one member."""
 
     __slots__ = (
-        "bell",
         "client",
         "epoch",
         "give_up_by",
@@ -109,6 +108,7 @@ class Member:
         "spoken",
         "subscription",
         "topics",
+        "waiters",
     )
 
     def __init__(self, member_id: str, client: str, since: int, now_s: float) -> None:
@@ -129,7 +129,7 @@ class Member:
         # Whoever was told nothing of this generation, or of a later one, has to sync.
         self.news_at = 0
         self.give_up_by: float | None = None
-        self.bell = Waiters()
+        self.waiters = Waiters()
         # Set with every join.
         self.subscription: Subscription
         self.topics: frozenset[str]

@@ -211,11 +211,11 @@ class Members:
 
     # Looking.
 
-    def bell(self, member_id: str) -> tuple[Waiters, float]:
+    def waiters(self, member_id: str) -> tuple[Waiters, float]:
         """Where a member is told of partitions for it, and how long it may be silent. Raises Fenced."""
         with self._lock:
             member = self._live(member_id, self._clock.monotonic())
-            return member.bell, member.session_timeout_s
+            return member.waiters, member.session_timeout_s
 
     def subscribed(self, member_id: str) -> tuple[str, ...]:
         """The names and patterns that a member joined with. Raises Fenced."""
@@ -371,7 +371,7 @@ def _union(sets: Iterable[frozenset[str]]) -> set[str]:
 
 
 def _wake(member: Member) -> None:
-    member.bell.ring(len(member.bell.waiting))
+    member.waiters.wake_all()
 
 
 def _text(partition: TopicPartition) -> str:

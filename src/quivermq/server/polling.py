@@ -1,8 +1,8 @@
 """Clients that wait for messages: one timer for all of them, and no thread.
 
-A poll waits at the bells of its groups (see quivermq.group.bell), which ring in whatever thread something
-happens. What becomes ready by time alone, a retry or a delayed message, is looked after by one timer for
-all groups that somebody waits for.
+A poll waits among the waiters of its groups (see quivermq.group.waiters), and is woken in whatever thread
+something happens. What becomes ready by time alone, a retry or a delayed message, is looked after by one
+timer for all groups that somebody waits for.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Polls:
             ring: Ring = self._loop.create_future()
             watch = queue.watch(lambda ring=ring: self.wake(ring))  # type: ignore[misc]
             try:
-                # Somebody may have put between the last look and the bells.
+                # Somebody may have put between the last look and the wait.
                 found = await take()
                 if not found:
                     self._expect(watch)
@@ -194,8 +194,8 @@ class Polls:
         now_us = self._broker.engine.clock.now_us()
         hosted.release(now_us)
         group.expire(now_us)
-        group.bell.ring(group.ready(now_us))
-        if group.bell.waiting and (later := group.next_event()) is not None:
+        group.waiters.wake(group.ready(now_us))
+        if group.waiters.waiting and (later := group.next_event()) is not None:
             wait = max(_LOOK_AGAIN_S, (later - now_us) / 1_000_000)
             self._loop.call_soon_threadsafe(self._expect_again, (hosted, group), wait)
 

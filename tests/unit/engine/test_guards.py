@@ -46,7 +46,7 @@ def wait(store: Store, *looks: Look) -> list[quivermq.Delivery]:
 def line_up(store: Store, topic: str) -> list[str]:
     """Let somebody wait for a topic, behind those who do already. The list tells when it is woken."""
     woken: list[str] = []
-    store.engine.hosted(topic).group("default").bell.waiting.append(Waiter(lambda: woken.append(topic)))
+    store.engine.hosted(topic).group("default").waiters.waiting.append(Waiter(lambda: woken.append(topic)))
     return woken
 
 

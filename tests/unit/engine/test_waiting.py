@@ -26,8 +26,8 @@ WAIT_S = 600
 def waiting(mq: quivermq.Engine, topic: str = "orders", group: str = "default") -> int:
     """How many consumers wait: those of the topic when there is one, otherwise all."""
     hosted = mq.find(topic)
-    bell = mq.topic_bell if hosted is None else hosted.group(group).bell
-    return len(bell.waiting)
+    waiters = mq.topic_bell if hosted is None else hosted.group(group).waiters
+    return len(waiters.waiting)
 
 
 def begin_waiting(
@@ -341,7 +341,7 @@ def test_waiting_is_not_cut_short_by_what_others_take(mq: quivermq.Engine, queue
     assert hosted is not None
     for _ in range(5):
         # A ring without a message: somebody else was quicker.
-        hosted.group("default").bell.ring()
+        hosted.group("default").waiters.wake()
         wait_until(lambda: waiting(mq) == 1)
     assert not future.done()
     queue.put(b"x")

@@ -183,7 +183,7 @@ def test_a_closed_group_wakes_everybody_and_gives_nothing(parts: Parts) -> None:
     place = Place(parts)
     place.put(1)
     woken: list[int] = []
-    place.group.bell.waiting += [Waiter(lambda: woken.append(1)) for _ in range(3)]
+    place.group.waiters.waiting += [Waiter(lambda: woken.append(1)) for _ in range(3)]
     place.group.close()
     assert woken == [1, 1, 1]
     with pytest.raises(Closing):

@@ -2,101 +2,101 @@
 
 from support.threads import PATIENCE_S, start
 
-from quivermq.group.waiters import Waiter, Waiters, leave, wake_all
+from quivermq.group.waiters import Waiter, Waiters, leave, wake_waited
 
 
 class Guest:
     """Somebody who waits, and counts how often it was woken."""
 
-    def __init__(self, *bells: Waiters) -> None:
+    def __init__(self, *places: Waiters) -> None:
         self.woken = 0
         self.waiter = Waiter(self.wake)
-        self.bells = bells
-        for bell in bells:
-            bell.wait(self.waiter)
+        self.places = places
+        for waiters in places:
+            waiters.wait(self.waiter)
 
     def wake(self) -> None:
         self.woken += 1
 
 
 def test_as_many_are_woken_as_there_are_messages() -> None:
-    bell = Waiters()
-    guests = [Guest(bell) for _ in range(4)]
-    bell.ring()
-    bell.ring(2)
-    assert [guest.woken for guest in guests] == [1, 1, 1, 0]
-    bell.ring(5)
-    assert [guest.woken for guest in guests] == [1, 1, 1, 1]
-    assert not bell.waiting
+    waiters = Waiters()
+    those = [Guest(waiters) for _ in range(4)]
+    waiters.wake()
+    waiters.wake(2)
+    assert [guest.woken for guest in those] == [1, 1, 1, 0]
+    waiters.wake(5)
+    assert [guest.woken for guest in those] == [1, 1, 1, 1]
+    assert not waiters.waiting
 
 
-def test_a_bell_that_nobody_waits_at_does_no_harm() -> None:
-    bell = Waiters()
-    bell.ring(10)
-    guest = Guest(bell)
-    bell.ring(0)
+def test_waking_where_nobody_waits_does_no_harm() -> None:
+    waiters = Waiters()
+    waiters.wake(10)
+    guest = Guest(waiters)
+    waiters.wake(0)
     assert guest.woken == 0
 
 
-def test_who_waits_at_many_bells_is_woken_once_and_the_next_instead() -> None:
+def test_who_waits_in_many_places_is_woken_once_and_the_next_instead() -> None:
     one, two = Waiters(), Waiters()
     both, other = Guest(one, two), Guest(two)
-    one.ring()
-    two.ring()
+    one.wake()
+    two.wake()
     assert (both.woken, other.woken) == (1, 1)
 
 
 def test_who_has_gone_is_not_woken_and_takes_no_wake_up_along() -> None:
-    bell = Waiters()
-    gone, there = Guest(bell), Guest(bell)
-    leave(gone.waiter, gone.bells)
-    bell.ring()
+    waiters = Waiters()
+    gone, there = Guest(waiters), Guest(waiters)
+    leave(gone.waiter, gone.places)
+    waiters.wake()
     assert (gone.woken, there.woken) == (0, 1)
 
 
 def test_a_wake_up_that_is_not_needed_is_passed_on() -> None:
-    bell = Waiters()
-    first, second, third = Guest(bell), Guest(bell), Guest(bell)
-    bell.ring()
-    leave(first.waiter, first.bells, pass_on=True)
+    waiters = Waiters()
+    first, second, third = Guest(waiters), Guest(waiters), Guest(waiters)
+    waiters.wake()
+    leave(first.waiter, first.places, pass_on=True)
     assert (second.woken, third.woken) == (1, 0)
-    bell.ring()
-    leave(third.waiter, third.bells)
+    waiters.wake()
+    leave(third.waiter, third.places)
     assert third.woken == 1
 
 
 def test_a_wake_up_that_was_needed_is_not_passed_on() -> None:
-    bell = Waiters()
-    first, second = Guest(bell), Guest(bell)
-    bell.ring()
-    leave(first.waiter, first.bells)
+    waiters = Waiters()
+    first, second = Guest(waiters), Guest(waiters)
+    waiters.wake()
+    leave(first.waiter, first.places)
     assert second.woken == 0
 
 
 def test_who_was_not_woken_passes_nothing_on() -> None:
-    bell = Waiters()
-    first, second = Guest(bell), Guest(bell)
-    leave(first.waiter, first.bells, pass_on=True)
+    waiters = Waiters()
+    first, second = Guest(waiters), Guest(waiters)
+    leave(first.waiter, first.places, pass_on=True)
     assert second.woken == 0
-    assert list(bell.waiting) == [second.waiter]
+    assert list(waiters.waiting) == [second.waiter]
 
 
 def test_who_left_first_passes_nothing_on_that_it_did_not_get() -> None:
-    """Somebody rang, took it from the bell, and found it gone: that ring goes to the next by itself."""
-    bell = Waiters()
-    first, second = Guest(bell), Guest(bell)
-    bell.waiting.popleft()
-    leave(first.waiter, first.bells, pass_on=True)
+    """Somebody woke it, took it from the waiters, and found it gone: that goes to the next by itself."""
+    waiters = Waiters()
+    first, second = Guest(waiters), Guest(waiters)
+    waiters.waiting.popleft()
+    leave(first.waiter, first.places, pass_on=True)
     assert (first.woken, second.woken) == (0, 0)
     assert not first.waiter.wake()
 
 
 def test_only_one_of_many_threads_wakes() -> None:
     for _ in range(50):
-        bells = [Waiters() for _ in range(4)]
-        guest = Guest(*bells)
-        ringing = [start(bell.ring) for bell in bells]
-        for ring in ringing:
+        places = [Waiters() for _ in range(4)]
+        guest = Guest(*places)
+        waking = [start(waiters.wake) for waiters in places]
+        for ring in waking:
             ring.result(PATIENCE_S)
         assert guest.woken == 1
 
@@ -104,47 +104,47 @@ def test_only_one_of_many_threads_wakes() -> None:
 def test_no_wake_up_is_lost_between_ringing_and_leaving() -> None:
     """Each ring reaches somebody who stays, as long as there is one."""
     for _ in range(50):
-        bell = Waiters()
-        leaver, stayer = Guest(bell), Guest(bell)
-        ringing = start(bell.ring)
-        leaving = start(lambda leaver=leaver: leave(leaver.waiter, leaver.bells, pass_on=True))  # type: ignore[misc]
-        ringing.result(PATIENCE_S)
+        waiters = Waiters()
+        leaver, stayer = Guest(waiters), Guest(waiters)
+        waking = start(waiters.wake)
+        leaving = start(lambda leaver=leaver: leave(leaver.waiter, leaver.places, pass_on=True))  # type: ignore[misc]
+        waking.result(PATIENCE_S)
         leaving.result(PATIENCE_S)
         assert stayer.woken == 1
 
 
-def test_only_the_bells_are_rung_at_which_somebody_waits() -> None:
+def test_only_those_places_are_looked_at_where_somebody_waits() -> None:
     waited: set[Waiters] = set()
-    bells = [Waiters(waited) for _ in range(3)]
+    places = [Waiters(waited) for _ in range(3)]
     assert not waited
-    guests = [Guest(bells[0]), Guest(bells[0]), Guest(bells[2])]
-    assert waited == {bells[0], bells[2]}
-    wake_all(waited, 1)
-    assert [guest.woken for guest in guests] == [1, 0, 1]
+    those = [Guest(places[0]), Guest(places[0]), Guest(places[2])]
+    assert waited == {places[0], places[2]}
+    wake_waited(waited, 1)
+    assert [guest.woken for guest in those] == [1, 0, 1]
     # Somebody still waits at the first one.
-    assert waited == {bells[0]}
-    wake_all(waited, 1)
-    assert [guest.woken for guest in guests] == [1, 1, 1]
+    assert waited == {places[0]}
+    wake_waited(waited, 1)
+    assert [guest.woken for guest in those] == [1, 1, 1]
     assert not waited
 
 
 def test_who_comes_while_the_last_one_is_woken_is_not_forgotten() -> None:
     waited: set[Waiters] = set()
-    bell = Waiters(waited)
+    waiters = Waiters(waited)
     late: list[Guest] = []
 
     class Late(set[Waiters]):
-        """Somebody begins to wait just when the bell is taken out."""
+        """Somebody begins to wait just when the waiters is taken out."""
 
         def discard(self, rung: object) -> None:
             if not late:
-                late.append(Guest(bell))
-            super().discard(bell)
+                late.append(Guest(waiters))
+            super().discard(waiters)
 
     waited = Late()
-    bell = Waiters(waited)
-    Guest(bell)
-    wake_all(waited, 1)
-    assert waited == {bell}
-    wake_all(waited, 1)
+    waiters = Waiters(waited)
+    Guest(waiters)
+    wake_waited(waited, 1)
+    assert waited == {waiters}
+    wake_waited(waited, 1)
     assert late[0].woken == 1

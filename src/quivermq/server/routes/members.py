@@ -84,7 +84,7 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> Respons
     loop, polls = asyncio.get_running_loop(), broker.part(Polls)
     begun = loop.time()
     while body.wait_ms and _is_to_wait(synced, owned) and not broker.is_draining:
-        bell, session_s = await broker.run(members.bell, group, body.member_id)
+        waiters, session_s = await broker.run(members.waiters, group, body.member_id)
         # Whoever waits is silent, and must be heard of in time.
         seconds = min(min(body.wait_ms, broker.settings.wait_ms_max) / 1000, session_s / 2)
         end = begun + seconds
@@ -92,15 +92,15 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> Respons
             break
         ring: asyncio.Future[None] = loop.create_future()
         waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]
-        bell.wait(waiter)
+        waiters.wait(waiter)
         try:
-            # Something may have been given up between the last look and the bell.
+            # Something may have been given up between the last look and the wait.
             synced = await broker.run(sync)
             if _is_to_wait(synced, owned) and not broker.is_draining:
                 await polls.rung(ring, end, request.key)
                 synced = await broker.run(sync)
         finally:
-            leave(waiter, [bell])
+            leave(waiter, [waiters])
     return json_response(
         SyncOut(synced.generation, _partitions_out(synced.assignment), _partitions_out(synced.revoked))
     )

@@ -168,7 +168,7 @@ async def _wait_for_more(
         waiter = Waiter(lambda ring=ring: polls.wake(ring))  # type: ignore[misc]
         hosted.readers.wait(waiter)
         try:
-            # Somebody may have put between the last look and the bell.
+            # Somebody may have put between the last look and the wait.
             if lane.end == begun_at:
                 await polls.rung(ring, end, key)
         finally:
