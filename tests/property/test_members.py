@@ -14,7 +14,7 @@ from support.manual_clock import ManualClock
 from quivermq.errors import Fenced
 from quivermq.group.assignment import STRATEGIES, Strategy, TopicPartition, assign
 from quivermq.group.coordinator import Coordinator
-from quivermq.group.member import Synced
+from quivermq.group.member import SyncedMember
 
 GROUP = "billing"
 SESSION_S, REBALANCE_S = 10, 25
@@ -41,7 +41,7 @@ class Client:
     lost: list[tuple[int, TopicPartition]] = field(default_factory=list)
     """What it told that it gave up, and the generation in which it had it."""
 
-    def take(self, answer: Synced, lives: Counter[str]) -> None:
+    def take(self, answer: SyncedMember, lives: Counter[str]) -> None:
         assert answer.generation >= self.generation
         assert not set(answer.assignment) & set(answer.revoked)
         self.generation = answer.generation
@@ -332,7 +332,7 @@ class Group(RuleBasedStateMachine):
             return False
         return True
 
-    def sync_call(self, client: Client) -> Callable[[], Synced]:
+    def sync_call(self, client: Client) -> Callable[[], SyncedMember]:
         generation, owned = client.generation, frozenset(client.owned)
         return lambda: self.coordinator.sync(GROUP, client.member_id, generation, owned)
 

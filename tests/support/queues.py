@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import quivermq
 from quivermq.clock import SteadyClock
-from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.meter import DeliveryMeter
+from quivermq.delivery.cursor_state import CursorState, DeliveryMeter
+from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.log import DataDirectory, verify
 from quivermq.metrics import Metrics
 from quivermq.settings import StorageSettings
@@ -193,17 +193,18 @@ class Parts:
     def cursor(self, partition: Partition | None = None, group: str = GROUP, **settings: Any) -> Cursor:
         """A cursor whose dead letters go to partition 0 of the topic's dead letters."""
         partition = partition or self.partition()
-        return Cursor(
+        state = CursorState(
             group,
             partition,
             self.state_log(f"groups/{group}/{partition.topic}/p{partition.number}"),
             TopicSettings.make({"durability": "os", **settings}, self.storage),
             clock=self.clock,
-            graves=lambda _: Graves([self.grave(partition.topic)], self.letters.append),
+            dead_letter_topic=lambda _: DeadLetterTopic([self.grave(partition.topic)], self.letters.append),
             meter=meter(),
             on_ready=self.rings.append,
             keeps_dead=usual_origin(partition.topic) is not None,
         )
+        return Cursor(state)
 
     def grave(self, topic: str = TOPIC) -> Partition:
         return self.partition(0, f"{topic}.dlq", durability="fsync")

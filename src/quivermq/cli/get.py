@@ -25,8 +25,7 @@ from quivermq.cli.place import (
     with_close_names,
 )
 from quivermq.cli.stopping import stopping_orderly
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.giving_back import release_quietly
+from quivermq.delivery.delivery import Delivery, release_quietly
 from quivermq.errors import InvalidRequest, LeaseExpired, NotFound, QuiverError, TopicNotFound
 from quivermq.topic.names import is_pattern
 

@@ -1,15 +1,12 @@
 """Going on where another queue was, from which messages were imported: positions, attempts made there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from quivermq.delivery import journal
-from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import Retry
-from quivermq.delivery.state import LaneState
+from quivermq.delivery.state import LaneState, PendingRetry
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
-from quivermq.frame import OFFSET_MAX, Record
+from quivermq.frame import OFFSET_MAX
 from quivermq.log import Log
 from quivermq.topic.incoming import check_number
 from quivermq.topic.offsets import merged
@@ -86,23 +83,6 @@ def adopted_record(lane: int, state: LaneState, progress: Progress, now_us: int)
         if run.end > position and run.attempts:
             tried.setdefault(run.attempts, []).append((max(run.start, position), run.end))
     # They are due at once: how long the other queue would have waited is not known.
-    changes += [journal.waiting(lane, Retry(n, now_us), merged(each)) for n, each in waiting.items()]
+    changes += [journal.waiting(lane, PendingRetry(n, now_us), merged(each)) for n, each in waiting.items()]
     changes += [journal.tried(lane, n, merged(each)) for n, each in tried.items()]
     return b"".join(changes)
-
-
-def leased_by_attempt(
-    records: list[Record],
-    tried: Mapping[int, int],
-    deadline: int,
-    token: int | None,
-    owner: str,
-    now_us: int,
-) -> list[tuple[Lease, list[Record]]]:
-    """Messages that nobody had here, in order, each with the number of its attempt."""
-    if not tried:
-        return [(Lease(1, deadline, token, owner, now_us), records)]
-    by_attempts = groupby(records, key=lambda record: tried.get(record.offset, 0))
-    return [
-        (Lease(attempts + 1, deadline, token, owner, now_us), list(each)) for attempts, each in by_attempts
-    ]

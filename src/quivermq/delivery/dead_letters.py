@@ -5,11 +5,11 @@ which nobody does but the queue; and which topic a dead letter is one of is not 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from quivermq.frame import Flag, Header, Record
-from quivermq.topic.partition import LANE_NUMBERS, LANES
+from quivermq.topic.partition import LANE_NUMBERS, LANES, Partition
 
 STORY_PREFIX = "quiver-dlq-"
 STORY_NAMES = (
@@ -26,10 +26,8 @@ STORY_NAMES = (
 )
 _REASON_BYTES_MAX = 256
 _ERROR_BYTES_MAX = 4096
-# More than all of it takes.
-STORY_BYTES = 6 * 1024
-
-
+# More than all of these headers take in a frame.
+DLQ_HEADER_BYTES_MAX = 6 * 1024
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
@@ -50,9 +48,16 @@ class Origin(NamedTuple):
     group: str
 
 
+class DeadLetterTopic(NamedTuple):
+    """Where dead letters go, and how to wake those who wait for them."""
+
+    partitions: list[Partition]
+    wake: Callable[[int], None]
+
+
 def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us: int) -> dict[str, bytes]:
-    """The headers of a message and, behind them, the story of its end."""
-    story = (
+    """The headers of a message and, behind them, those that say why it was given up."""
+    why = (
         origin.topic,
         origin.partition,
         LANES[origin.lane],
@@ -64,7 +69,7 @@ def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us
         origin.group,
         now_us,
     )
-    return {**record.headers, **story_headers(story)}
+    return {**record.headers, **story_headers(why)}
 
 
 def story_headers(story: Sequence[object]) -> dict[str, bytes]:
@@ -116,14 +121,14 @@ def is_story(header: str) -> bool:
     return header.startswith(STORY_PREFIX) and header.removeprefix(STORY_PREFIX) in STORY_NAMES
 
 
-def is_told(header: Header) -> bool:
-    """Whether the messages of a frame were given up, and their headers tell how."""
+def holds_dead_letters(header: Header) -> bool:
+    """Whether the messages of a frame were given up, and so their headers say why."""
     return bool(header.flags & Flag.DEAD_LETTERS)
 
 
-def dead_letter(record: Record, partition: int, lane: int, topic: str, *, is_told: bool) -> DeadLetter:
-    """A record of the dead-letter topic of `topic`. Unless `is_told`, somebody put it there by hand."""
-    if not is_told:
+def dead_letter(record: Record, partition: int, lane: int, topic: str, *, is_marked: bool) -> DeadLetter:
+    """A record of the dead-letter topic of `topic`. Unless `is_marked`, somebody put it there by hand."""
+    if not is_marked:
         return DeadLetter(
             id=f"{partition}-{lane}-{record.offset}",
             value=record.value,
@@ -141,23 +146,23 @@ def dead_letter(record: Record, partition: int, lane: int, topic: str, *, is_tol
             time=record.timestamp,
             by_hand=True,
         )
-    told = {name: record.headers.get(STORY_PREFIX + name, b"") for name in STORY_NAMES}
-    priority = told["priority"].decode(errors="replace")
+    stated = {name: record.headers.get(STORY_PREFIX + name, b"") for name in STORY_NAMES}
+    priority = stated["priority"].decode(errors="replace")
     return DeadLetter(
         id=f"{partition}-{lane}-{record.offset}",
         value=record.value,
         key=record.key,
         headers=record.headers,
         topic=topic,
-        partition=_number(told["partition"], 0),
+        partition=_number(stated["partition"], 0),
         priority=priority if priority in LANE_NUMBERS else "normal",
-        offset=_number(told["offset"], record.offset),
-        timestamp=_number(told["timestamp"], record.timestamp),
-        attempts=_number(told["attempts"], 0),
-        reason=told["reason"].decode(errors="replace"),
-        error=told["error"].decode(errors="replace"),
-        group=told["group"].decode(errors="replace"),
-        time=_number(told["time"], record.timestamp),
+        offset=_number(stated["offset"], record.offset),
+        timestamp=_number(stated["timestamp"], record.timestamp),
+        attempts=_number(stated["attempts"], 0),
+        reason=stated["reason"].decode(errors="replace"),
+        error=stated["error"].decode(errors="replace"),
+        group=stated["group"].decode(errors="replace"),
+        time=_number(stated["time"], record.timestamp),
         scheduled_id=record.scheduled_id,
     )
 

@@ -1,17 +1,26 @@
-"""A message in a consumer's hands."""
+"""A message in a consumer's hands, many of one lease, and giving back what an orderly stop leaves."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from quivermq.delivery.detached import Detached
 from quivermq.delivery.lease import Lease, Receipt
+from quivermq.errors import Closing, LeaseExpired, QuiverError
 from quivermq.frame import Frame, Record
+from quivermq.reentry import soon
 from quivermq.topic.incoming import Period
 from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
     from quivermq.delivery.settlement import Settlement
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+Claim = tuple[int, int]
+"""The offset of a message and the token of its lease: who has both may settle it."""
 
 
 class Slice(NamedTuple):
@@ -57,11 +66,11 @@ class Grant(NamedTuple):
     token: int
     offsets: list[Sequence[int]]
 
-    def claims(self) -> list[tuple[int, int]]:
+    def claims(self) -> list[Claim]:
         """Each message with the token that settles it."""
         return [(offset, self.token) for part in self.offsets for offset in part]
 
-    def release(self, claims: list[tuple[int, int]]) -> None:
+    def release(self, claims: list[Claim]) -> None:
         """Give back those that are still held. Raises Closing, and what keeps the journal from it."""
         self.cursor.release(self.lane, claims, raises=False)
 
@@ -76,12 +85,47 @@ def message_count(taken: Iterable[Taken]) -> int:
     return sum(len(batch.records) + sum(end - start for _, start, end in batch.slices) for batch in taken)
 
 
+class Settler(Protocol):
+    """Who can settle the messages of a partition for a group: its cursor, or the connection to a broker."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def group(self) -> str: ...
+
+    def is_last_attempt(self, lease: Lease, /) -> bool: ...
+
+    def ack_one(self, lane: int, offset: int, token: int, /) -> None: ...
+
+    def nack(
+        self,
+        lane: int,
+        claims: Sequence[Claim],
+        delay: Period | None,
+        reason: str | None,
+        error: str | None,
+        /,
+    ) -> object: ...
+
+    def release(self, lane: int, claims: Sequence[Claim], /) -> object: ...
+
+    def reject(
+        self, lane: int, claims: Sequence[Claim], reason: str | None, error: str | None, /
+    ) -> object: ...
+
+    def extend(self, lane: int, claims: Sequence[Claim], seconds: Period, /) -> object: ...
+
+
 class Delivery:
     """A message with a lease on it. Any thread may settle it, once: ack, nack, release or reject."""
 
     __slots__ = ("_cursor", "_lane", "_lease", "_record", "is_settled")
 
-    def __init__(self, record: Record, lease: Lease, cursor: "Settlement", lane: int) -> None:
+    def __init__(self, record: Record, lease: Lease, cursor: Settler, lane: int) -> None:
         self._record = record
         self._lease = lease
         self._cursor = cursor
@@ -208,6 +252,53 @@ def _unpickled(
     attempt, deadline, token, is_last = held
     lease = Lease(attempt, deadline, token)
     lease.is_last = is_last
-    delivery = Delivery(Record(*record), lease, cast("Settlement", Detached(*place)), lane)
+    delivery = Delivery(Record(*record), lease, Detached(*place), lane)
     delivery.is_settled = is_settled
     return delivery
+
+
+class Releases(Protocol):
+    """A queue, embedded or over the wire."""
+
+    def release(self, held: list[Delivery]) -> None: ...
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether an exception ends the program, a task or a loop, and so says nothing about a message.
+
+    Those are KeyboardInterrupt, SystemExit, GeneratorExit and asyncio's CancelledError, which for this
+    reason are no `Exception`.
+    """
+    return not isinstance(error, Exception)
+
+
+def release_unsettled(
+    queue: Releases,
+    messages: Iterable[Delivery],
+    let_go: Callable[[], None] = lambda: None,
+) -> None:
+    """Release what was not settled, and never fail: what cannot be given back has a lease that ends.
+
+    `let_go` is called first: whoever renews the leases is to stop. For generators, which the garbage
+    collector may close in the middle of another call: then it waits for the end of that.
+    """
+    held = [message for message in messages if not message.is_settled]
+
+    def release() -> None:
+        let_go()
+        release_quietly(queue.release, held)
+
+    soon(release)
+
+
+def release_quietly(release: Callable[[list[T]], None], held: Sequence[T]) -> None:
+    """Release messages, and only log what keeps them from it."""
+    if not held:
+        return
+    try:
+        release(list(held))
+    except (LeaseExpired, Closing):
+        # A lease that is lost needs no giving back.
+        return
+    except QuiverError as error:
+        logger.warning("%d messages wait for their leases to end: %s", len(held), error)

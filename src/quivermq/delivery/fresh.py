@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from quivermq.delivery.delivery import Slice
-from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.ordering import KeyOrder, LaneOffset
 from quivermq.delivery.state import LaneState
 from quivermq.errors import OffsetOutOfRange, StorageFailed
 from quivermq.frame import CHUNK, REMOVED, Column, Frame, Record, records_at
@@ -35,7 +35,7 @@ class Fresh(NamedTuple):
     expired: list[int]
     held: list[int]
     next: int
-    place: int
+    ahead_index: int
 
 
 def fresh_messages(
@@ -55,11 +55,11 @@ def fresh_messages(
     records: list[Record] = []
     expired: list[int] = []
     held: list[int] = []
-    place, position = state.place, state.next
+    ahead_index, offset = state.ahead_index, state.next
     while len(records) < count:
-        if place >= len(state.ahead):
+        if ahead_index >= len(state.ahead):
             # What was taken out for everybody need not be read, and may be all of an archive.
-            begin = max(position, state.ahead_end, min(removed.floor, log.end))
+            begin = max(offset, state.ahead_end, min(removed.floor, log.end))
             try:
                 start = _read_ahead(state, log, begin)
             except StorageFailed:
@@ -69,16 +69,16 @@ def fresh_messages(
                 raise
             if start is None:
                 break
-            place, position = 0, max(position, start)
+            ahead_index, offset = 0, max(offset, start)
         room = (GIVEN_BYTES - size) // state.ahead_average
         if records and room <= 0:
             break
-        chunk = state.ahead[place : place + min(count - len(records), max(1, room))]
+        chunk = state.ahead[ahead_index : ahead_index + min(count - len(records), max(1, room))]
         if not chunk:
-            position = state.ahead_end
+            offset = state.ahead_end
             continue
         size += len(chunk) * state.ahead_average
-        place += len(chunk)
+        ahead_index += len(chunk)
         if removed or order is not None or state.has_conditions:
             for index, record in enumerate(chunk):
                 if removed and record.offset in removed:
@@ -88,15 +88,15 @@ def fresh_messages(
                     if record.expires_at != REMOVED:
                         expired.append(record.offset)
                 elif order is not None and len(order) >= HELD_MAX and record.key is not None:
-                    return Fresh(records, expired, held, record.offset, place - len(chunk) + index)
-                elif order is None or order.enter(record.key, Place(lane, record.offset)):
+                    return Fresh(records, expired, held, record.offset, ahead_index - len(chunk) + index)
+                elif order is None or order.enter(record.key, LaneOffset(lane, record.offset)):
                     records.append(record)
                 else:
                     held.append(record.offset)
         else:
             records += chunk
-        position = chunk[-1].offset + 1 if place < len(state.ahead) else state.ahead_end
-    return Fresh(records, expired, held, position, place)
+        offset = chunk[-1].offset + 1 if ahead_index < len(state.ahead) else state.ahead_end
+    return Fresh(records, expired, held, offset, ahead_index)
 
 
 def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], int]:
@@ -106,29 +106,29 @@ def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], i
     the next one may expire.
     """
     slices: list[Slice] = []
-    position, size = state.next, 0
+    offset, size = state.next, 0
     while count > 0 and size < _SLICED_BYTES:
-        frame = _frame_with(position, state.frames)
+        frame = _frame_with(offset, state.frames)
         if frame is None:
-            if position >= log.end:
+            if offset >= log.end:
                 break
             try:
-                state.frames = _whole_frames(log, position)
+                state.frames = _whole_frames(log, offset)
             except (OffsetOutOfRange, StorageFailed):
                 # What was found is good; the next one who looks is told.
                 break
             continue
-        end = min(frame.header.end_offset, position + count)
+        end = min(frame.header.end_offset, offset + count)
         if frame.is_control:
             end = frame.header.end_offset
         elif frame.header.columns & Column.EXPIRES_AT:
             break
         else:
-            slices.append(Slice(frame, position, end))
-            count -= end - position
+            slices.append(Slice(frame, offset, end))
+            count -= end - offset
             size += frame.header.frame_bytes
-        position = end
-    return slices, position
+        offset = end
+    return slices, offset
 
 
 def waiting_since(state: LaneState, log: Log, before_us: int, count: int) -> tuple[int, int]:
@@ -136,21 +136,21 @@ def waiting_since(state: LaneState, log: Log, before_us: int, count: int) -> tup
 
     All of a frame came in together, so only the frames that were read ahead are looked at.
     """
-    position = max(state.next, log.start)
-    if position >= log.end:
+    offset = max(state.next, log.start)
+    if offset >= log.end:
         return 0, 0
-    if _frame_with(position, state.frames) is None:
+    if _frame_with(offset, state.frames) is None:
         try:
-            state.frames = _whole_frames(log, position)
+            state.frames = _whole_frames(log, offset)
         except (OffsetOutOfRange, StorageFailed):
             # Whoever takes it is told.
             return 0, 0
     since, found = 0, 0
-    for frame in state.frames[max(0, _index_with(position, state.frames)) :]:
+    for frame in state.frames[max(0, _index_with(offset, state.frames)) :]:
         if found >= count or frame.header.append_time > before_us:
             break
         since = since or frame.header.append_time
-        found += frame.header.end_offset - max(position, frame.header.base_offset)
+        found += frame.header.end_offset - max(offset, frame.header.base_offset)
     return since, min(found, count)
 
 
@@ -174,11 +174,11 @@ def _index_with(offset: int, frames: list[Frame]) -> int:
     return bisect_right(frames, offset, key=lambda frame: frame.header.base_offset) - 1
 
 
-def _read_ahead(state: LaneState, log: Readable, position: int) -> int | None:
+def _read_ahead(state: LaneState, log: Readable, offset: int) -> int | None:
     """Read the next frames into `state.ahead`, and return where that begins. None when there are none."""
-    if position >= log.end:
+    if offset >= log.end:
         return None
-    start = log.first_from(position)
+    start = log.first_from(offset)
     if start >= log.end:
         return None
     try:
@@ -205,7 +205,7 @@ def _read_ahead(state: LaneState, log: Readable, position: int) -> int | None:
         if part and part[-1].offset + 1 < end:
             end = part[-1].offset + 1
             break
-    state.ahead, state.place, state.has_conditions = ahead, 0, has_conditions
+    state.ahead, state.ahead_index, state.has_conditions = ahead, 0, has_conditions
     state.frames = frames
     messages = max(1, sum(map(len, frames)))
     state.ahead_average = max(1, sum(f.header.raw_bytes for f in frames) // messages)
@@ -244,11 +244,11 @@ def messages_at(partition: Partition, lane: int, offsets: Set[int]) -> Iterator[
                 # An archive does not have what was taken out.
                 while left and left[0] < base:
                     left.popleft()
-                places: list[int] = []
+                indexes: list[int] = []
                 while left and left[0] < end:
-                    places.append(left.popleft() - base)
-                if places and not frame.is_control:
-                    yield from (r for r in records_at(frame, places) if r.expires_at != REMOVED)
+                    indexes.append(left.popleft() - base)
+                if indexes and not frame.is_control:
+                    yield from (r for r in records_at(frame, indexes) if r.expires_at != REMOVED)
         if left and left[0] == first:
             left.popleft()
 

@@ -9,25 +9,24 @@ from itertools import groupby
 from struct import Struct
 
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import Retry
-from quivermq.delivery.state import LaneState, Times
+from quivermq.delivery.state import DeliveryTimes, LaneState, PendingRetry
 from quivermq.errors import InvalidFrame
 from quivermq.topic.offsets import offsets_of, runs
 from quivermq.topic.records import Change, pack, unpack
 
-GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, BURY, CUT, TRIED, RELEASE, PAUSE = range(1, 12)
+GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, DEAD_LETTER, CUT, TRIED, RELEASE, PAUSE = range(1, 12)
 HOLDER, DELIVERED = 12, 13
 
-# Of the name of a holder: what a change has room for is more.
+# Of the name of a holder_named: what a change has room for is more.
 NAME_BYTES_MAX = 1024
 
 
-def granted(lane: int, next_offset: int, lease: Lease, flat: Sequence[int], holder: int = 0) -> bytes:
+def granted(lane: int, next_offset: int, lease: Lease, flat: Sequence[int], holder_named: int = 0) -> bytes:
     """Messages are with a consumer; `next_offset` is the first one that nobody ever had.
 
-    `holder` is the number that its name has in this journal.
+    `holder_named` is the number that its name has in this journal.
     """
-    told = (next_offset, lease.token, lease.attempt, lease.deadline, lease.since, holder)
+    told = (next_offset, lease.token, lease.attempt, lease.deadline, lease.since, holder_named)
     return pack(GRANT, lane, [*told, *flat])
 
 
@@ -37,11 +36,11 @@ _FINISH_ONE = Struct("<BBHIqq")
 
 
 def granted_one(
-    lane: int, next_offset: int, token: int, deadline: int, since: int, holder: int, offset: int
+    lane: int, next_offset: int, token: int, deadline: int, since: int, holder_named: int, offset: int
 ) -> bytes:
     """As `granted`, for the first attempt of one message."""
     return _GRANT_ONE.pack(
-        GRANT, lane, 0, 8, next_offset, token, 1, deadline, since, holder, offset, offset + 1
+        GRANT, lane, 0, 8, next_offset, token, 1, deadline, since, holder_named, offset, offset + 1
     )
 
 
@@ -55,12 +54,12 @@ def finished(lane: int, flat: Sequence[int]) -> bytes:
     return pack(FINISH, lane, flat)
 
 
-def waiting(lane: int, retry: Retry, flat: Sequence[int]) -> bytes:
+def waiting(lane: int, retry: PendingRetry, flat: Sequence[int]) -> bytes:
     """Messages wait for their next attempt, or, with no attempt yet, for their turn."""
     return pack(RETRY, lane, [retry.attempt, retry.due, *flat])
 
 
-def given_back(lane: int, retry: Retry, flat: Sequence[int]) -> bytes:
+def given_back(lane: int, retry: PendingRetry, flat: Sequence[int]) -> bytes:
     """Messages were released: they wait as before the attempt that had begun, which does not count."""
     return pack(RELEASE, lane, [retry.attempt, retry.due, *flat])
 
@@ -70,9 +69,9 @@ def extended(lane: int, lease: Lease, flat: Sequence[int]) -> bytes:
     return pack(EXTEND, lane, [lease.token, lease.attempt, lease.deadline, *flat])
 
 
-def sought(lane: int, position: int) -> bytes:
-    """Everything from a position on is pending, everything before it done."""
-    return pack(SEEK, lane, [position])
+def sought(lane: int, offset: int) -> bytes:
+    """Everything from an offset on is pending, everything before it done."""
+    return pack(SEEK, lane, [offset])
 
 
 def moved(lane: int, next_offset: int) -> bytes:
@@ -80,9 +79,9 @@ def moved(lane: int, next_offset: int) -> bytes:
     return pack(NEXT, lane, [next_offset])
 
 
-def burying(lane: int, transfer: int, target: tuple[int, int], flat: Sequence[int]) -> bytes:
+def dead_lettering(lane: int, transfer: int, target: tuple[int, int], flat: Sequence[int]) -> bytes:
     """Messages are about to become dead letters: in that partition, behind that end."""
-    return pack(BURY, lane, [transfer, *target, *flat])
+    return pack(DEAD_LETTER, lane, [transfer, *target, *flat])
 
 
 def cut(lane: int, end: int) -> bytes:
@@ -100,17 +99,17 @@ def paused(is_paused: bool) -> bytes:
     return pack(PAUSE, 0, [int(is_paused)])
 
 
-def holder(number: int, name: str) -> bytes:
+def holder_named(number: int, name: str) -> bytes:
     """From here on, `number` stands for a name where messages are granted."""
     return pack(HOLDER, 0, [number], name.encode(errors="replace")[:NAME_BYTES_MAX])
 
 
-def delivered(lane: int, times: Times, flat: Sequence[int]) -> bytes:
+def delivered(lane: int, times: DeliveryTimes, flat: Sequence[int]) -> bytes:
     """Messages were delivered before, without success: when first, and when last."""
     return pack(DELIVERED, lane, [*times, *flat])
 
 
-class Burial:
+class DeadLetterTransfer:
     """Messages on their way to the dead letters when the process died."""
 
     __slots__ = ("lane", "offsets", "target_end", "target_partition", "transfer")
@@ -126,7 +125,7 @@ class Replay:
 
     def __init__(self, lanes: list[LaneState]) -> None:
         self.lanes = lanes
-        self.burials: list[Burial] = []
+        self.burials: list[DeadLetterTransfer] = []
         self.is_paused = False
         self._holders: dict[int, str] = {}
 
@@ -173,7 +172,7 @@ class Replay:
                     burial.offsets.difference_update(offsets_of(numbers))
             self.burials = [burial for burial in self.burials if burial.offsets]
         elif kind in (RETRY, RELEASE):
-            retry = Retry(numbers[0], numbers[1])
+            retry = PendingRetry(numbers[0], numbers[1])
             for offset in offsets_of(numbers[2:]):
                 state.wait(offset, retry, is_its_turn=False)
         elif kind == EXTEND:
@@ -187,8 +186,8 @@ class Replay:
             state.seek(numbers[0])
         elif kind == NEXT:
             state.next = max(state.next, numbers[0])
-        elif kind == BURY:
-            self.burials.append(Burial(change))
+        elif kind == DEAD_LETTER:
+            self.burials.append(DeadLetterTransfer(change))
         elif kind == CUT:
             state.cut(numbers[0])
         elif kind == TRIED:
@@ -198,7 +197,7 @@ class Replay:
         elif kind == HOLDER:
             self._holders[numbers[0]] = text.decode(errors="replace")
         elif kind == DELIVERED:
-            state.times.update(dict.fromkeys(offsets_of(numbers[2:]), Times(*numbers[:2])))
+            state.times.update(dict.fromkeys(offsets_of(numbers[2:]), DeliveryTimes(*numbers[:2])))
         else:
             raise InvalidFrame(f"a change of kind {kind} is not known", position=0)
 
@@ -213,7 +212,7 @@ def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:
             flat = runs(offsets)
             if lease.owner is not None and lease.owner not in numbers:
                 numbers[lease.owner] = len(numbers)
-                yield holder(numbers[lease.owner], lease.owner)
+                yield holder_named(numbers[lease.owner], lease.owner)
             for start in range(0, len(flat), 1024):
                 yield granted(lane, 0, lease, flat[start : start + 1024], numbers[lease.owner])
         by_retry = sorted((retry, offset) for offset, retry in state.retries.items())

@@ -1,14 +1,17 @@
 """Bringing the state of a group back when its partition is opened."""
 
-from collections.abc import Callable
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from quivermq.delivery import journal
-from quivermq.delivery.burial import Graves
+from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.delivery.fresh import messages_at
-from quivermq.delivery.journal import Burial, Replay
-from quivermq.delivery.order import KeyOrder, Place
-from quivermq.delivery.retry import FOR_ITS_TURN
-from quivermq.delivery.state import LaneState
+from quivermq.delivery.journal import DeadLetterTransfer, Replay
+from quivermq.delivery.ordering import KeyOrder, LaneOffset
+from quivermq.delivery.state import FOR_ITS_TURN, LaneState
 from quivermq.errors import StorageFailed
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import LANE_NUMBERS, Partition
@@ -20,7 +23,7 @@ def recover(
     lanes: list[LaneState],
     notes: StateLog,
     partition: Partition,
-    find_graves: Callable[[], Graves | None],
+    find_graves: Callable[[], DeadLetterTopic | None],
 ) -> bool:
     """Replay the journal into `lanes`, which are new, and finish what the process died over.
 
@@ -55,7 +58,7 @@ def _forget_lost(lanes: list[LaneState], notes: StateLog, partition: Partition) 
         notes.sync(notes.append(changes))
 
 
-def _has_arrived(burial: Burial, graves: Graves) -> bool:
+def _has_arrived(burial: DeadLetterTransfer, graves: DeadLetterTopic) -> bool:
     if burial.target_partition >= len(graves.partitions):
         return False
     grave = graves.partitions[burial.target_partition].log(LANE_NUMBERS["normal"])
@@ -79,22 +82,73 @@ def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
     that still wait for it; only the first of each key stays ready. Raises KeysUnread.
     """
     order = KeyOrder()
-    places = [Place(lane, offset) for lane, state in enumerate(lanes) for offset in sorted(state.leases)]
+    messages = [
+        LaneOffset(lane, offset) for lane, state in enumerate(lanes) for offset in sorted(state.leases)
+    ]
     waiting = [
         (retry == FOR_ITS_TURN, lane, offset)
         for lane, state in enumerate(lanes)
         for offset, retry in state.retries.items()
     ]
-    places += [Place(lane, offset) for _, lane, offset in sorted(waiting)]
+    messages += [LaneOffset(lane, offset) for _, lane, offset in sorted(waiting)]
     try:
         keys = {
-            Place(lane, record.offset): record.key
+            LaneOffset(lane, record.offset): record.key
             for lane, state in enumerate(lanes)
             for record in messages_at(partition, lane, {*state.leases, *state.retries})
         }
     except StorageFailed as error:
         raise KeysUnread(str(error), path=error.path) from error
-    late = {place for place in places if not order.enter(keys.get(place), place)}
+    late = {message for message in messages if not order.enter(keys.get(message), message)}
     for lane, state in enumerate(lanes):
-        state.give_turns(without={offset for offset in state.retries if Place(lane, offset) in late})
+        state.give_turns(without={offset for offset in state.retries if LaneOffset(lane, offset) in late})
     return order
+
+
+class _Rest:
+    """How many want it to rest, and whether it is to work again afterwards."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.was_enabled = False
+
+    def begin(self) -> None:
+        with self.lock:
+            if not self.count:
+                self.was_enabled = gc.isenabled()
+                gc.disable()
+            self.count += 1
+
+    def end(self) -> None:
+        with self.lock:
+            self.count -= 1
+            if not self.count and self.was_enabled:
+                gc.enable()
+
+    def forget(self) -> None:
+        """In a forked child: those who wanted it are threads that it does not have."""
+        if self.count and self.was_enabled:
+            gc.enable()
+        self.lock, self.count = threading.Lock(), 0
+
+
+_rest = _Rest()
+
+
+@contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """Make objects that all stay: to look through them again and again takes as long as making them.
+
+    For short, because in the meantime nothing that refers to itself is freed, of the whole process. Several
+    threads may be in here at once; whoever had the collector off before finds it so afterwards.
+    """
+    _rest.begin()
+    try:
+        yield
+    finally:
+        _rest.end()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_rest.forget)

@@ -5,27 +5,75 @@ order cost nothing, and only what is unfinished takes memory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from heapq import heapify, heappop, heappush, nsmallest
+from itertools import chain
+from math import log
+from random import random
+from typing import Literal, NamedTuple
 
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import FOR_ITS_TURN, NOW, Retry
 from quivermq.frame import Frame, Record
+from quivermq.topic.settings import TopicSettings
+
+# e**650 is more than any period: to grow further would only overflow.
+_GROWTH_MAX = 650
 
 
-class Times(NamedTuple):
+class PendingRetry(NamedTuple):
+    """A message that waits: how often it was delivered already, and when it is due."""
+
+    attempt: int
+    due: int
+
+
+# It waits for the earlier ones of its key.
+FOR_ITS_TURN = PendingRetry(0, 0)
+# When a message that was given back is due: at once, whatever the clock says, and before those that failed.
+# So what was given back comes again in the order in which it lies.
+_AT_ONCE = 1
+
+
+def released(attempt: int) -> PendingRetry:
+    """What waits after it was given back: the attempt that had begun does not count."""
+    return PendingRetry(attempt - 1, _AT_ONCE)
+
+
+# It waited for the earlier ones of its key, and now it is its turn.
+NOW = released(1)
+
+
+def backoff_us(attempt: int, settings: TopicSettings) -> int:
+    """How long to wait after a failed attempt: longer by a factor each time, up to a limit.
+
+    Up to half of it is left to chance, so that what failed together does not come back together.
+    """
+    multiplier, steps = settings.backoff_multiplier, attempt - 1
+    if multiplier > 1:
+        steps = min(steps, int(_GROWTH_MAX / log(multiplier)))
+    wait_ms = settings.backoff_ms * multiplier**steps
+    return int(min(wait_ms, settings.backoff_ms_max) * 1000 * (0.5 + random() / 2))
+
+
+def is_last(attempt: int, settings: TopicSettings) -> bool:
+    """Whether no attempt follows this one."""
+    return settings.attempts_max is not None and attempt >= settings.attempts_max
+
+
+class DeliveryTimes(NamedTuple):
     """When a message was delivered first, and when last before the lease that it may have now."""
 
     first: int
     last: int
 
 
-def times_of(offset: int, lease: Lease | None, earlier: Mapping[int, Times]) -> Times | None:
+def times_of(
+    offset: int, lease: Lease | None, earlier: Mapping[int, DeliveryTimes]
+) -> DeliveryTimes | None:
     """When a message that somebody has, or that waits, was delivered first and last; None if never."""
     before = earlier.get(offset)
     if lease is None or not lease.since:
         return before
-    return Times(lease.since if before is None else before.first, lease.since)
+    return DeliveryTimes(lease.since if before is None else before.first, lease.since)
 
 
 class LaneState:
@@ -35,13 +83,13 @@ class LaneState:
         "ahead",
         "ahead_average",
         "ahead_end",
+        "ahead_index",
         "frames",
         "has_conditions",
         "held",
         "leases",
         "next",
         "passed_over",
-        "place",
         "ready",
         "retries",
         "times",
@@ -50,15 +98,15 @@ class LaneState:
         "was_sought",
     )
 
-    def __init__(self, position: int = 0) -> None:
-        self.next = position
+    def __init__(self, offset: int = 0) -> None:
+        self.next = offset
         self.was_sought = False
         # Whether `next` went past messages that had expired, which the journal may not tell.
         self.passed_over = False
         self.leases: dict[int, Lease] = {}
-        self.retries: dict[int, Retry] = {}
+        self.retries: dict[int, PendingRetry] = {}
         # Of messages that failed and are not finished; of all others the lease says it.
-        self.times: dict[int, Times] = {}
+        self.times: dict[int, DeliveryTimes] = {}
         # How many of those that wait never failed, and how many of these wait for their turn.
         self.untried = 0
         self.held = 0
@@ -75,7 +123,8 @@ class LaneState:
         self.ahead_average = 1
         # What they were read from, for those who hand whole frames on.
         self.frames: list[Frame] = []
-        self.place = 0
+        # How many of them were handed out.
+        self.ahead_index = 0
         self.ahead_end = self.next
         # Whether some of them may have to be passed over.
         self.has_conditions = False
@@ -92,12 +141,12 @@ class LaneState:
         """Whether the group has ever been anywhere here; 0 alone may also be where nobody began."""
         return self.next > 0 or self.was_sought
 
-    def is_at(self, position: int) -> bool:
-        """Whether everything before a position, and nothing else, is finished, because somebody said so.
+    def is_at(self, offset: int) -> bool:
+        """Whether everything before an offset, and nothing else, is finished, because somebody said so.
 
         Not where messages only expired: they would be there again if the clock went back.
         """
-        is_there = self.has_position and self.next == position and not self.passed_over
+        is_there = self.has_position and self.next == offset and not self.passed_over
         return is_there and not (self.leases or self.retries)
 
     @property
@@ -113,7 +162,7 @@ class LaneState:
     def grant(self, lease: Lease, offsets: Iterable[int]) -> None:
         self.leases.update(dict.fromkeys(offsets, lease))
 
-    def wait(self, offset: int, retry: Retry, *, is_its_turn: bool = True) -> None:
+    def wait(self, offset: int, retry: PendingRetry, *, is_its_turn: bool = True) -> None:
         """Let a message wait until it is due, and until it is its turn."""
         self.remember(offset, retry.attempt)
         self.leases.pop(offset, None)
@@ -130,7 +179,7 @@ class LaneState:
         lease = self.leases.get(offset)
         if lease is not None and lease.attempt == attempt and lease.since:
             before = self.times.get(offset)
-            self.times[offset] = Times(lease.since if before is None else before.first, lease.since)
+            self.times[offset] = DeliveryTimes(lease.since if before is None else before.first, lease.since)
 
     def finish(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
@@ -145,14 +194,14 @@ class LaneState:
             self.untried -= 1
             self.held -= retry == FOR_ITS_TURN
 
-    def seek(self, position: int) -> None:
+    def seek(self, offset: int) -> None:
         self.leases.clear()
         self.retries.clear()
         self.times.clear()
         self.untried = self.held = 0
         self.ready.clear()
         self.tried.clear()
-        self.next = position
+        self.next = offset
         self.was_sought = True
         self.passed_over = False
         self.forget_ahead()
@@ -204,9 +253,9 @@ class LaneState:
             heappop(ready)
         return None
 
-    def take_ready(self, count: int, now_us: int) -> list[tuple[int, Retry]]:
+    def take_ready(self, count: int, now_us: int) -> list[tuple[int, PendingRetry]]:
         """The messages that are due, oldest first, no more than `count`. They stay where they are."""
-        taken: list[tuple[int, Retry]] = []
+        taken: list[tuple[int, PendingRetry]] = []
         while len(taken) < count:
             due = self.next_ready()
             if due is None or due > now_us:
@@ -215,7 +264,7 @@ class LaneState:
             taken.append((offset, self.retries[offset]))
         return taken
 
-    def put_back(self, taken: Iterable[tuple[int, Retry]]) -> None:
+    def put_back(self, taken: Iterable[tuple[int, PendingRetry]]) -> None:
         """Undo `take_ready`, for those that still wait."""
         for offset, retry in taken:
             if self.retries.get(offset) == retry:
@@ -227,3 +276,57 @@ class LaneState:
         for offset, lease in self.leases.items():
             held.setdefault(lease, []).append(offset)
         yield from held.items()
+
+
+UnfinishedState = Literal["in_flight", "retrying", "waiting_for_key", "released"]
+
+
+class Unfinished(NamedTuple):
+    """A message that somebody has until `time_us`, or that is due again at `time_us`; 0 is at once."""
+
+    offset: int
+    attempt: int
+    state: UnfinishedState
+    time_us: int
+    owner: str | None = None
+    first_us: int | None = None
+    """When it was delivered first, and when last; None where it never was, or nobody knows."""
+    last_us: int | None = None
+
+
+def unfinished(state: LaneState, now_us: int) -> list[Unfinished]:
+    """All of a lane, by offset. A lease that is over gave its message back when it ended."""
+    return unfinished_after(state.leases, state.retries, state.times, now_us, -1, state.unfinished)
+
+
+def unfinished_after(
+    leases: Mapping[int, Lease],
+    retries: Mapping[int, PendingRetry],
+    times: Mapping[int, DeliveryTimes],
+    now_us: int,
+    after: int,
+    limit: int,
+) -> list[Unfinished]:
+    """The first ones behind an offset, at most so many. Only of these more than the offset is looked at."""
+    offsets = nsmallest(limit, (offset for offset in chain(leases, retries) if offset > after))
+    return [
+        unfinished_one(offset, leases.get(offset), retries.get(offset), times, now_us) for offset in offsets
+    ]
+
+
+def unfinished_one(
+    offset: int,
+    lease: Lease | None,
+    retry: PendingRetry | None,
+    times: Mapping[int, DeliveryTimes],
+    now_us: int,
+) -> Unfinished:
+    """A message that has a lease, or waits."""
+    delivered = times_of(offset, lease, times) or (None, None)
+    if lease is not None:
+        state: UnfinishedState = "in_flight" if lease.deadline > now_us else "retrying"
+        return Unfinished(offset, lease.attempt, state, lease.deadline, lease.owner, *delivered)
+    assert retry is not None, "an offset is in one of the two"
+    if retry.attempt:
+        return Unfinished(offset, retry.attempt, "retrying", retry.due, None, *delivered)
+    return Unfinished(offset, 0, "waiting_for_key" if retry == FOR_ITS_TURN else "released", 0)

@@ -62,7 +62,7 @@ def _group_activity(group: Group, oldest_us: int, now_us: int) -> GroupActivity:
         acked=int(meter.acked.value),
         oldest_unacked_ms=max(0, now_us - oldest_us) // 1000 if oldest_us else 0,
         oldest_unacked_at=oldest_us,
-        dead_lettered=int(meter.buried.value),
+        dead_lettered=int(meter.dead_lettered.value),
         leases_expired=int(meter.leases_expired.value),
     )
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice, takewhile
 
-from quivermq.delivery.dead_letters import DeadLetter, dead_letter, is_told
+from quivermq.delivery.dead_letters import DeadLetter, dead_letter, holds_dead_letters
 from quivermq.engine.editing import Edits, edited
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.reasons import BEFORE_ALL, Place
@@ -163,12 +163,12 @@ def _lying_in(graves: Hosted, partition: Partition, lane: int, start: int, end: 
     start = max(log.start, removed.floor, start)
     frames = log.frames(start) if start < min(log.end, end) else iter(())
     for frame in takewhile(lambda frame: frame.header.base_offset < end, frames):
-        told = is_told(frame.header)
+        told = holds_dead_letters(frame.header)
         for record in each_left(frame, start):
             if record.offset >= end:
                 break
             if record.offset not in removed:
-                letter = dead_letter(record, partition.number, lane, topic, is_told=told)
+                letter = dead_letter(record, partition.number, lane, topic, is_marked=told)
                 yield partition, lane, record.offset, letter
 
 

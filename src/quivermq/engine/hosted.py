@@ -7,9 +7,9 @@ from copy import copy
 
 from quivermq.archive import ArchivedTopic, LanePlace
 from quivermq.clock import SteadyClock
-from quivermq.delivery.burial import Graves
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.meter import DeliveryMeter
+from quivermq.delivery.cursor_state import CursorState, DeliveryMeter
+from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.delivery.recovery import KeysUnread
 from quivermq.disk import Buffer
 from quivermq.engine.archived import check_belongs
@@ -17,8 +17,8 @@ from quivermq.engine.backlog import Backlog
 from quivermq.engine.limits import Limits
 from quivermq.errors import DiskFull, DiskRefused, InvalidRequest, NotFound, StorageFailed, TopicNotFound
 from quivermq.frame import Flag
-from quivermq.group.bell import Bell, ring_all
 from quivermq.group.group import Group
+from quivermq.group.waiters import Waiters, wake_waited
 from quivermq.log import DataDirectory, Log, Replaced, RetentionResult
 from quivermq.metrics import Metrics
 from quivermq.settings import Durability
@@ -57,7 +57,7 @@ class Hosted:
         clock: SteadyClock,
         metrics: Metrics,
         space: Space,
-        graves: Callable[[str, bool], Graves | None],
+        graves: Callable[[str, bool], DeadLetterTopic | None],
         archived: Callable[[str], ArchivedTopic | None] = lambda _: None,
         settle: Callable[[str], bool] = lambda _: True,
         limits: Limits | None = None,
@@ -81,10 +81,10 @@ class Hosted:
         # then maintenance looks at it.
         self._busy: set[Group] = set()
         self.is_busy = False
-        # The bells of groups at which somebody waits.
-        self._waited: set[Bell] = set()
+        # The waiters of groups for which somebody waits.
+        self._waited: set[Waiters] = set()
         # Where those wait who read along at the end of a log.
-        self.readers = Bell()
+        self.readers = Waiters()
         # Dead letters go back one after the other.
         self.moving = threading.Lock()
         self._broken_groups: dict[str, StorageFailed | DiskRefused] = {}
@@ -137,7 +137,7 @@ class Hosted:
                 group.configure(settings)
             self.topic.configure(settings)
             for group in self.groups.values():
-                group.bell.ring(len(group.bell.waiting))
+                group.waiters.wake_all()
             self._configure_fast_path()
 
     def _configure_fast_path(self) -> None:
@@ -163,7 +163,7 @@ class Hosted:
         place = self.topic.append_one(value, key, headers, priority, ttl, timestamp, partition, durability)
         self._published.add(1)
         if self._waited:
-            ring_all(self._waited, 1)
+            wake_waited(self._waited, 1)
         if self.readers.waiting:
             self.ring_readers()
         return place
@@ -244,18 +244,18 @@ class Hosted:
     def ring(self, count: int) -> None:
         """Wake as many consumers of each group as there are messages."""
         if count and self._waited:
-            ring_all(self._waited, count)
+            wake_waited(self._waited, count)
         if count and self.readers.waiting:
             self.ring_readers()
 
     def ring_readers(self) -> None:
         """Wake everybody who reads along: each of them has every message."""
-        self.readers.ring(len(self.readers.waiting))
+        self.readers.wake_all()
 
     def wake_all(self) -> None:
         """Wake everybody who waits. Takes no lock, so a signal handler may call this at any moment."""
         for group in self.groups.values():
-            group.bell.ring(len(group.bell.waiting))
+            group.waiters.wake_all()
         self.ring_readers()
 
     def _check_usable(self) -> None:
@@ -319,13 +319,13 @@ class Hosted:
     def _open_cursor(self, number: int, group: Group) -> Cursor:
         labels = {"topic": self.name, "group": group.name}
         counter = self._metrics.counter
-        return Cursor(
+        state = CursorState(
             group.name,
             self.topic.partitions[number],
             StateLog(self._directory, f"groups/{group.name}/{self.name}/p{number}"),
             self.topic.settings,
             clock=self._clock,
-            graves=lambda create: self._graves(self.name, create),
+            dead_letter_topic=lambda create: self._graves(self.name, create),
             meter=DeliveryMeter(
                 delivered=counter("quiver_messages_delivered_total", "Messages handed out.", **labels),
                 acked=counter("quiver_messages_acked_total", "Messages acknowledged.", **labels),
@@ -341,16 +341,17 @@ class Hosted:
                     "How old the first message of a batch was when handed out.",
                     **labels,
                 ),
-                buried=counter("quiver_messages_dead_lettered_total", "Dead letters.", **labels),
+                dead_lettered=counter("quiver_messages_dead_lettered_total", "Dead letters.", **labels),
                 dropped=counter(
                     "quiver_messages_given_up_total",
                     "Messages given up and dropped, because dead letters are off.",
                     **labels,
                 ),
             ),
-            on_ready=group.bell.ring,
+            on_ready=group.waiters.wake,
             keeps_dead=self.origin is not None,
         )
+        return Cursor(state)
 
     def delete_group(self, name: str) -> bool:
         """Forget a group and everything it knows."""

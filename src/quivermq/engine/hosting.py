@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from quivermq.archive import ArchivedTopic
 from quivermq.clock import Clock, SteadyClock, SystemClock
-from quivermq.delivery.burial import Graves
+from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.disk import Disk
 from quivermq.engine.ages import Ages
 from quivermq.engine.archived import QueueArchive, Seam
@@ -39,8 +39,8 @@ from quivermq.errors import (
     StorageFailed,
     TopicNotFound,
 )
-from quivermq.group.bell import Bell
 from quivermq.group.coordinator import Coordinator
+from quivermq.group.waiters import Waiters
 from quivermq.log import DataDirectory
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics
@@ -92,7 +92,7 @@ class Hosting:
         self.topic_defaults = TopicDefaults(settings)
         self.metrics = Metrics()
         self.clock = SteadyClock(base)
-        self.topic_bell = Bell()
+        self.topic_waiters = Waiters()
         self.topic_watchers: list[TopicWatcher] = []
         self._space = Space()
         sync_time = self.metrics.histogram(
@@ -192,7 +192,7 @@ class Hosting:
         if is_inside():
             for hosted in list(self._hosted.values()):
                 hosted.wake_all()
-            self.topic_bell.ring(len(self.topic_bell.waiting))
+            self.topic_waiters.wake_all()
         soon(self._close)
 
     def _close(self) -> None:
@@ -210,7 +210,7 @@ class Hosting:
         open_topics = self._hosted.copy()
         for hosted in open_topics.values():
             hosted.close()
-        self.topic_bell.ring(len(self.topic_bell.waiting))
+        self.topic_waiters.wake_all()
         self.members.wake_all()
         sound = [hosted for hosted in open_topics.values() if may_rest(hosted)]
         self._directory.close(partial(self._store_catalog, sound))
@@ -618,7 +618,7 @@ class Hosting:
         hosted.topic.open_delays()
         self._add(name, hosted)
         self.members.topic_changed(name)
-        self.topic_bell.ring(len(self.topic_bell.waiting))
+        self.topic_waiters.wake_all()
         self._tell_watchers(name, "created")
         return hosted
 
@@ -648,7 +648,7 @@ class Hosting:
             return None
         return self.archive.durable_topic(topic, self.created_us(topic))
 
-    def _graves(self, topic: str, create: bool) -> Graves | None:
+    def _graves(self, topic: str, create: bool) -> DeadLetterTopic | None:
         asking = self._known.get(topic)
         if asking is None or (name := asking.dead_letter_name) is None:
             return None
@@ -658,7 +658,7 @@ class Hosting:
         if hosted.origin != topic:
             raise Conflict(f"{name} is there for something else, and cannot have dead letters of {topic}")
         # One that is just being added is not known to all groups yet.
-        return Graves(hosted.topic.partitions[: hosted.settings.partitions], hosted.ring)
+        return DeadLetterTopic(hosted.topic.partitions[: hosted.settings.partitions], hosted.ring)
 
     def _found(self, name: str) -> Hosted | None:
         """A topic, unless it is known to have nothing on its way, or cannot be opened."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from quivermq.delivery.unfinished import Unfinished
+from quivermq.delivery.state import Unfinished
 from quivermq.engine.archived import Seam
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.reasons import Place

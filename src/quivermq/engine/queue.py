@@ -8,11 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from quivermq.delivery.arriving import expecting, received
-from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.dead_letters import DeadLetter
-from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
-from quivermq.delivery.detached import Detached
-from quivermq.delivery.giving_back import give_back, is_stop
+from quivermq.delivery.delivery import Delivery, Taken, deliveries_of, is_stop, release_unsettled
 from quivermq.delivery.lease import Held
 from quivermq.delivery.settlement import Settlement
 from quivermq.engine.dead_letters import NO_EDITS, Filter, dead_letters, discard, redrive
@@ -229,7 +226,7 @@ class Queue:
         """Release what was on its way to a call that has failed."""
         received()
         if box:
-            give_back(self, deliveries_of(box))
+            release_unsettled(self, deliveries_of(box))
 
     def get_many(
         self, count: int, timeout: Period | None = 0, *, lease: Period | None = None
@@ -303,7 +300,7 @@ class Queue:
                 self._give_back(box)
                 raise
             if is_stop(error) or not is_given:
-                give_back(self, [message], partial(self._let_go, [message]))
+                release_unsettled(self, [message], partial(self._let_go, [message]))
                 raise
             self._let_go([message])
             # What the handler raised is what the caller has to know.
@@ -320,7 +317,7 @@ class Queue:
         except BaseException as error:
             if is_stop(error):
                 # Nobody knows whether it was acked: if not, it comes again, and no attempt counts.
-                give_back(self, [message], partial(self._let_go, [message]))
+                release_unsettled(self, [message], partial(self._let_go, [message]))
             raise
 
     def stream(
@@ -359,7 +356,7 @@ class Queue:
             except BaseException:
                 left = held[passed:] if held else deliveries_of(box)
                 received()
-                give_back(self, left, partial(self._let_go, left))
+                release_unsettled(self, left, partial(self._let_go, left))
                 raise
 
     # Settling.
@@ -383,7 +380,7 @@ class Queue:
         if [delivery._lease for delivery in deliveries].count(lease) < len(deliveries):
             return False
         cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
-        if isinstance(cursor, Detached):
+        if not isinstance(cursor, Settlement):
             return False
         self._check_cursor(cursor)
         if not cursor.ack_batch(lane, lease.token, [delivery._record.offset for delivery in deliveries]):
@@ -767,14 +764,14 @@ class Queue:
         self._hosted = hosted
         return hosted
 
-    def _cursor_of(self, topic: str, partition: int) -> Cursor | None:
+    def _cursor_of(self, topic: str, partition: int) -> Settlement | None:
         """Who settles the messages of a partition; None where nobody can have any."""
         self._scope.check_includes(topic)
         hosted = self._engine.find(topic)
         group = None if hosted is None else hosted.groups.get(self.group)
         if group is None or not 0 <= partition < len(group.cursors):
             return None
-        return group.cursors[partition]
+        return group.cursors[partition].settlement
 
     def _check_cursor(self, cursor: Settlement) -> None:
         self._scope.check_includes(cursor.topic)

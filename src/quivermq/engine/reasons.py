@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from quivermq.delivery.dead_letters import STORY_PREFIX, is_told
+from quivermq.delivery.dead_letters import STORY_PREFIX, holds_dead_letters
 from quivermq.engine.hosted import Hosted
 from quivermq.frame import Frame, left_of
 from quivermq.topic.partition import Partition
@@ -39,7 +39,7 @@ def count_reasons(
     counts: Counter[tuple[bytes, bytes, bytes]] = Counter()
     topic = (graves.origin or graves.name).encode()
     for place, frame, stories in _frames(graves, after):
-        if is_told(frame.header):
+        if holds_dead_letters(frame.header):
             counts.update((told.get(_REASON, b""), topic, told.get(_GROUP, b"")) for told in stories)
         elif stories:
             counts[b"", topic, b""] += len(stories)

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from quivermq.clock import Clock
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.giving_back import release_quietly
+from quivermq.delivery.delivery import Delivery, release_quietly
 from quivermq.engine.settling import Claims
 from quivermq.errors import QuiverError
 from quivermq.log.flusher import Scheduler

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.detached import Detached
+from quivermq.delivery.delivery import Claim, Delivery
 from quivermq.delivery.lease import Held, Receipt, parse_receipt
-from quivermq.delivery.settlement import Claim, Settlement
+from quivermq.delivery.settlement import Settlement
 from quivermq.errors import Closing, InvalidRequest, LeaseExpired, QuiverError
 
 _HELD_MAX = 1_000_000
@@ -25,14 +24,14 @@ class Claims:
 
     def add_delivery(self, delivery: Delivery) -> None:
         claim = (delivery._record.offset, delivery._lease.token)
-        self._by_place.setdefault((delivery._cursor, delivery._lane), []).append(claim)
+        self._by_place.setdefault((_settlement(delivery), delivery._lane), []).append(claim)
         self._deliveries.append(delivery)
 
     def add_all(self, deliveries: Sequence[Delivery]) -> None:
         """Many from one lane, as `get_many` returns them."""
         first = deliveries[0]
         claims = [(d._record.offset, d._lease.token) for d in deliveries]
-        self._by_place[first._cursor, first._lane] = claims
+        self._by_place[_settlement(first), first._lane] = claims
         self._deliveries += deliveries
 
     def add_receipt(self, cursor: Settlement | None, receipt: Receipt) -> None:
@@ -87,12 +86,12 @@ def claims_of(
         raise _wrong(held)
     items: list[Any] = [_attached(item) for item in held]
     if items and set(map(type, items)) == {Delivery} and _are_together(items):
-        check_cursor(items[0]._cursor)
+        check_cursor(_settlement(items[0]))
         claims.add_all(items)
         return claims
     for item in items:
         if isinstance(item, Delivery):
-            check_cursor(item._cursor)
+            check_cursor(_settlement(item))
             claims.add_delivery(item)
         elif isinstance(item, str):
             receipt = parse_receipt(item)
@@ -106,9 +105,15 @@ def claims_of(
 
 def _attached(item: object) -> object:
     """A delivery of another process is known by its receipt."""
-    if isinstance(item, Delivery) and isinstance(item._cursor, Detached):
+    if isinstance(item, Delivery) and not isinstance(item._cursor, Settlement):
         return item.receipt
     return item
+
+
+def _settlement(delivery: Delivery) -> Settlement:
+    settler = delivery._cursor
+    assert isinstance(settler, Settlement), "others are known by their receipts"
+    return settler
 
 
 def offsets_held(held: Held) -> list[int]:

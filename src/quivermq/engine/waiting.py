@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from quivermq.engine.hosted import Hosted
-from quivermq.group.bell import Bell, Waiter, leave
 from quivermq.group.group import Group
+from quivermq.group.waiters import Waiter, Waiters, leave
 from quivermq.reentry import entered
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ class Watch:
     ) -> None:
         self.groups = groups
         self._engine = engine
-        self._bells: list[Bell] = [engine.topic_bell, *(group.bell for _, group in groups)]
+        self._places: list[Waiters] = [engine.topic_waiters, *(group.waiters for _, group in groups)]
         self._waiter = Waiter(wake)
-        for bell in self._bells:
-            bell.wait(self._waiter)
+        for waiters in self._places:
+            waiters.wait(self._waiter)
 
     @entered
     def until_next_event(self) -> float | None:
@@ -45,15 +45,15 @@ class Watch:
 
     def leave(self, *, pass_on: bool = False) -> None:
         """Stop waiting. With `pass_on`, a wake-up that came meanwhile is handed to somebody else."""
-        leave(self._waiter, self._bells, pass_on=pass_on)
+        leave(self._waiter, self._places, pass_on=pass_on)
 
     @entered
     def wake_next(self) -> None:
         """Wake somebody else for what is still there."""
         now_us = self._engine.clock.now_us()
         for _, group in self.groups:
-            if group.bell.waiting and group.has_ready(now_us):
-                group.bell.ring()
+            if group.waiters.waiting and group.has_ready(now_us):
+                group.waiters.wake()
 
 
 def wake_due(hosted: Hosted, group: Group, now_us: int) -> int | None:
@@ -63,8 +63,8 @@ def wake_due(hosted: Hosted, group: Group, now_us: int) -> int | None:
     """
     hosted.release(now_us)
     group.expire(now_us)
-    group.bell.ring(group.ready(now_us))
-    return group.next_event() if group.bell.waiting else None
+    group.waiters.wake(group.ready(now_us))
+    return group.next_event() if group.waiters.waiting else None
 
 
 def wait_for(
@@ -93,7 +93,7 @@ def _wait_once(
     watch = Watch(engine, groups, rung.release)
     waited = 0.0
     try:
-        # Somebody may have put between the last look and the bells.
+        # Somebody may have put between the last look and the wait.
         found = take()
         if not found:
             start = engine.clock.monotonic()

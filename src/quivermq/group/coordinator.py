@@ -14,10 +14,9 @@ from itertools import count
 from quivermq.clock import Clock
 from quivermq.errors import InvalidRequest, Unavailable
 from quivermq.group.assignment import STRATEGIES, Strategy, TopicPartition
-from quivermq.group.bell import Bell
-from quivermq.group.member import Application, Joined, MembersView, State, Synced
+from quivermq.group.member import Application, Joined, MembersState, MembersView, Subscription, SyncedMember
 from quivermq.group.members import Members, unknown_member
-from quivermq.group.subscription import Subscription
+from quivermq.group.waiters import Waiters
 from quivermq.topic.incoming import check_number
 from quivermq.topic.names import check_group_name, usual_origin
 
@@ -107,14 +106,14 @@ class Coordinator:
 
     def sync(
         self, group: str, member_id: str, generation: int, owned: Collection[TopicPartition] = ()
-    ) -> Synced:
+    ) -> SyncedMember:
         """Say what you own, and learn what is yours and what you must give up. Raises Fenced.
 
         As long as something is to be given up, give it up and sync again.
         """
         return self._members(group).sync(member_id, generation, owned)
 
-    def heartbeat(self, group: str, member_id: str, generation: int) -> State:
+    def heartbeat(self, group: str, member_id: str, generation: int) -> MembersState:
         """Say that you live, and learn whether there is a reason to sync. Raises Fenced."""
         return self._members(group).heartbeat(member_id, generation)
 
@@ -197,9 +196,9 @@ class Coordinator:
         """The names and patterns that a member joined with. Raises Fenced."""
         return self._members(group).subscribed(member_id)
 
-    def bell(self, group: str, member_id: str) -> tuple[Bell, float]:
+    def waiters(self, group: str, member_id: str) -> tuple[Waiters, float]:
         """What rings when there are partitions for a member, and how many seconds it may be silent."""
-        return self._members(group).bell(member_id)
+        return self._members(group).waiters(member_id)
 
     def _members(self, group: str) -> Members:
         check_group_name(group)

@@ -1,17 +1,64 @@
 """A group in queue mode: any member gets any message of a topic, over all its partitions and lanes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count as counter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Taken, message_count
-from quivermq.delivery.service import Service
 from quivermq.errors import DiskRefused, QuiverError, StorageFailed
-from quivermq.group.bell import Bell
+from quivermq.group.waiters import Waiters
 from quivermq.topic.partition import LANES
 from quivermq.topic.settings import TopicSettings
+
+LaneWeights = tuple[int, int, int] | Literal["strict"]
+
+
+class LaneSchedule:
+    """Smooth weighted round robin over the lanes that have something. Called by one thread at a time."""
+
+    def __init__(self, weights: LaneWeights) -> None:
+        self.weights = weights
+        self._credit = [0, 0, 0]
+
+    def shares(self, count: int, ready: Sequence[int]) -> list[tuple[int, int]]:
+        """How many of `count` messages each lane gives, highest first, when `ready` are there."""
+        lanes = [lane for lane, there in enumerate(ready) if there > 0]
+        if not lanes:
+            return []
+        if len(lanes) == 1:
+            return [(lanes[0], min(count, ready[lanes[0]]))]
+        if self.weights == "strict":
+            return _strict(count, lanes, ready)
+        return self._weighted(count, lanes, list(ready), self.weights)
+
+    def _weighted(
+        self, count: int, lanes: list[int], left: list[int], weights: tuple[int, int, int]
+    ) -> list[tuple[int, int]]:
+        credit, shares = self._credit, [0, 0, 0]
+        while count and lanes:
+            for lane in lanes:
+                credit[lane] += weights[lane]
+            chosen = max(lanes, key=credit.__getitem__)
+            credit[chosen] -= sum(weights[lane] for lane in lanes)
+            shares[chosen] += 1
+            left[chosen] -= 1
+            count -= 1
+            if not left[chosen]:
+                lanes.remove(chosen)
+        return [(lane, share) for lane, share in enumerate(shares) if share]
+
+
+def _strict(count: int, lanes: list[int], ready: Sequence[int]) -> list[tuple[int, int]]:
+    shares = []
+    for lane in lanes:
+        share = min(count, ready[lane])
+        if share:
+            shares.append((lane, share))
+        count -= share
+    return shares
+
 
 _NORMAL = LANES.index("normal")
 
@@ -38,13 +85,13 @@ class Group:
         settings: TopicSettings,
         clock: Clock,
         open_cursor: Callable[[int, "Group"], Cursor],
-        waited: set[Bell] | None = None,
+        waited: set[Waiters] | None = None,
     ) -> None:
         self.name = name
-        self.bell = Bell(waited)
+        self.waiters = Waiters(waited)
         self._clock = clock
         self._open_cursor = open_cursor
-        self._service = Service(settings.priority_weights)
+        self._schedule = LaneSchedule(settings.priority_weights)
         self._turn = counter()
         self.cursors: list[Cursor] = []
         self.configure(settings)
@@ -53,8 +100,8 @@ class Group:
         """Go on with other settings, and with the partitions that were added."""
         self._lease_us = settings.lease_ms * 1000
         self._age_us = None if settings.priority_age_ms is None else settings.priority_age_ms * 1000
-        if self._service.weights != settings.priority_weights:
-            self._service = Service(settings.priority_weights)
+        if self._schedule.weights != settings.priority_weights:
+            self._schedule = LaneSchedule(settings.priority_weights)
         more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
         # The new ones, too: the topic itself goes on with the settings only when all of them have.
         for cursor in (*self.cursors, *more):
@@ -70,7 +117,7 @@ class Group:
         return any(cursor.is_paused for cursor in self.cursors)
 
     def pause(self, is_paused: bool) -> None:
-        """Hand nothing out until told to go on, also after a restart, or go on."""
+        """Hand nothing out, also after a restart, until somebody lets it go on."""
         ends = [(cursor, cursor.pause(is_paused)) for cursor in self.cursors]
         for cursor, end in ends:
             cursor.wait_durable(end)
@@ -104,26 +151,34 @@ class Group:
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Taken] = []
-        left = count
         failures: list[QuiverError] = []
+
+        def take_from(some: list[Cursor], lane: int, most: int) -> int:
+            """Take messages of one lane, from one partition after the other; returns how many."""
+            left = most
+            for cursor in some:
+                if left <= 0:
+                    break
+                try:
+                    given = cursor.take(
+                        lane, left, lease_us, pop=pop, whole=whole, owner=owner, token=token
+                    )
+                except (StorageFailed, DiskRefused) as error:
+                    # What others gave is leased already, and has to reach the caller.
+                    failures.append(error)
+                else:
+                    taken.extend(given)
+                    left -= message_count(given)
+            return most - left
+
+        left = count
         if self._age_us is not None:
-            taken = self._take_overdue(
-                cursors,
-                count,
-                self._age_us,
-                lease_us,
-                failures,
-                pop=pop,
-                whole=whole,
-                owner=owner,
-                token=token,
-            )
-            left -= message_count(taken)
+            left -= self._take_overdue(cursors, count, self._age_us, take_from)
         # A lane may give less than it seemed to have: what has expired, or waits for its turn, counts.
         spent: set[int] = set()
         freed = sum(cursor.freed for cursor in cursors)
         while left > 0:
-            shares = self._service.shares(left, self._ready(cursors, spent))
+            shares = self._schedule.shares(left, self._ready(cursors, spent))
             if not shares:
                 # Passing over a message of a key may have made one of another lane ready.
                 before, freed = freed, sum(cursor.freed for cursor in cursors)
@@ -131,13 +186,9 @@ class Group:
                     break
                 spent.clear()
             for lane, share in shares:
-                given = _take(
-                    cursors, lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner, token=token
-                )
-                given_count = message_count(given)
+                given_count = take_from(cursors, lane, share)
                 if given_count < share:
                     spent.add(lane)
-                taken += given
                 left -= given_count
         if not taken and failures:
             raise failures[0]
@@ -148,15 +199,9 @@ class Group:
         cursors: list[Cursor],
         count: int,
         age_us: int,
-        lease_us: int,
-        failures: list[QuiverError],
-        *,
-        pop: bool,
-        whole: bool,
-        owner: str | None,
-        token: int | None,
-    ) -> list[Taken]:
-        """Up to `count` messages that have waited for too long, from where the oldest is first.
+        take_from: Callable[[list[Cursor], int, int], int],
+    ) -> int:
+        """Take up to `count` messages that have waited for too long, from where the oldest is first.
 
         By age and not by priority, or a high lane that is late as a whole would still starve the others.
         """
@@ -167,17 +212,12 @@ class Group:
                 since, found = cursor.overdue(lane, now_us - age_us, now_us, count)
                 if found:
                     late.append((since, lane, found, cursor))
-        taken: list[Taken] = []
+        left = count
         for _, lane, found, cursor in sorted(late, key=lambda one: one[:2]):
-            if count <= 0:
+            if left <= 0:
                 break
-            share = min(found, count)
-            given = _take(
-                [cursor], lane, share, lease_us, failures, pop=pop, whole=whole, owner=owner, token=token
-            )
-            taken += given
-            count -= message_count(given)
-        return taken
+            left -= take_from([cursor], lane, min(found, left))
+        return count - left
 
     def _ready(self, cursors: list[Cursor], spent: set[int]) -> list[int]:
         now_us = self._clock.now_us()
@@ -238,32 +278,4 @@ class Group:
         """Hand nothing out any more. With `is_gone` it was deleted."""
         for cursor in self.cursors:
             cursor.close(is_gone=is_gone)
-        self.bell.ring(len(self.bell.waiting))
-
-
-def _take(
-    cursors: list[Cursor],
-    lane: int,
-    count: int,
-    lease_us: int,
-    failures: list[QuiverError],
-    *,
-    pop: bool,
-    whole: bool,
-    owner: str | None,
-    token: int | None,
-) -> list[Taken]:
-    """Up to `count` messages of one lane, from one partition after the other."""
-    taken: list[Taken] = []
-    left = count
-    for cursor in cursors:
-        if left <= 0:
-            break
-        try:
-            given = cursor.take(lane, left, lease_us, pop=pop, whole=whole, owner=owner, token=token)
-            taken += given
-            left -= message_count(given)
-        except (StorageFailed, DiskRefused) as error:
-            # What others gave is leased already, and has to reach the caller.
-            failures.append(error)
-    return taken
+        self.waiters.wake_all()

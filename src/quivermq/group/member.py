@@ -1,13 +1,50 @@
 """One member of a group in stream mode: what is known of it, what it says and what it is told."""
 
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from quivermq.errors import InvalidRequest
 from quivermq.group.assignment import Strategy, TopicPartition
-from quivermq.group.bell import Bell
-from quivermq.group.subscription import Subscription
+from quivermq.group.waiters import Waiters
+from quivermq.topic.names import Pattern, check_topic_name, is_pattern
 
-State = Literal["stable", "rebalancing"]
+
+class Subscription:
+    """Some names and patterns. Raises InvalidName, InvalidRequest."""
+
+    __slots__ = ("_names", "_patterns", "topics")
+
+    def __init__(self, topics: Iterable[str], topics_max: int) -> None:
+        # Counted before anything is made of them.
+        self.topics = tuple(topics)
+        if not 0 < len(self.topics) <= topics_max:
+            raise InvalidRequest(f"a member reads 1 to {topics_max} topics or patterns")
+        self._patterns = [Pattern(topic) for topic in self.topics if is_pattern(topic)]
+        names = [topic for topic in self.topics if not is_pattern(topic)]
+        for name in names:
+            check_topic_name(name)
+        self._names = frozenset(names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Subscription) and set(self.topics) == set(other.topics)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.topics))
+
+    def matches(self, topic: str, origin: str | None) -> bool:
+        """Whether this topic is asked for; `origin` is the one whose dead letters it has, if any."""
+        return topic in self._names or any(pattern.matches(topic, origin) for pattern in self._patterns)
+
+    def found_in(self, catalogue: Iterable[str], origin_of: Callable[[str], str | None]) -> frozenset[str]:
+        """Those of the topics there are that are asked for."""
+        if not self._patterns:
+            return self._names.intersection(catalogue)
+        return frozenset(topic for topic in catalogue if self.matches(topic, origin_of(topic)))
+
+
+MembersState = Literal["stable", "rebalancing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +57,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncedMember:
     """What a member has now, and what it must give up."""
 
     generation: int
@@ -48,7 +85,7 @@ class MembersView:
     group: str
     strategy: Strategy
     generation: int
-    state: State
+    state: MembersState
     members: list[MemberView]
 
 
@@ -56,7 +93,6 @@ class Member:
     """What a group knows of one member."""
 
     __slots__ = (
-        "bell",
         "client",
         "epoch",
         "give_up_by",
@@ -72,6 +108,7 @@ class Member:
         "spoken",
         "subscription",
         "topics",
+        "waiters",
     )
 
     def __init__(self, member_id: str, client: str, since: int, now_s: float) -> None:
@@ -92,7 +129,7 @@ class Member:
         # Whoever was told nothing of this generation, or of a later one, has to sync.
         self.news_at = 0
         self.give_up_by: float | None = None
-        self.bell = Bell()
+        self.waiters = Waiters()
         # Set with every join.
         self.subscription: Subscription
         self.topics: frozenset[str]
@@ -118,3 +155,24 @@ class Application:
     session_timeout_s: float
     rebalance_timeout_s: float
     client: str
+
+
+class TopicChanges:
+    """Topics that are not any more as a group knows them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._noted: dict[str, bool] = {}
+
+    def note(self, topic: str, *, is_deleted: bool) -> None:
+        """Remember a topic. One that was deleted stays so, although there may be another of its name."""
+        with self._lock:
+            self._noted[topic] = is_deleted or self._noted.get(topic, False)
+
+    def take(self) -> dict[str, bool]:
+        """The topics noted since the last time, and whether each was deleted meanwhile."""
+        if not self._noted:
+            return {}
+        with self._lock:
+            noted, self._noted = self._noted, {}
+            return noted

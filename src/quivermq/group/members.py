@@ -16,9 +16,17 @@ from contextlib import contextmanager
 from quivermq.clock import Clock
 from quivermq.errors import Conflict, Fenced, InvalidRequest, Unavailable
 from quivermq.group.assignment import Strategy, TopicPartition, assign
-from quivermq.group.bell import Bell
-from quivermq.group.changes import TopicChanges
-from quivermq.group.member import Application, Joined, Member, MembersView, MemberView, State, Synced
+from quivermq.group.member import (
+    Application,
+    Joined,
+    Member,
+    MembersState,
+    MembersView,
+    MemberView,
+    SyncedMember,
+    TopicChanges,
+)
+from quivermq.group.waiters import Waiters
 
 
 class Members:
@@ -88,7 +96,7 @@ class Members:
                 self._have_it_sync(member)
             return joined
 
-    def sync(self, member_id: str, generation: int, owned: Collection[TopicPartition]) -> Synced:
+    def sync(self, member_id: str, generation: int, owned: Collection[TopicPartition]) -> SyncedMember:
         """Take back what a member does not own any more, and hand over what is free. Raises Fenced."""
         owned = owned if isinstance(owned, set | frozenset) else set(owned)
         with self._lock:
@@ -99,7 +107,7 @@ class Members:
                 self._rebalance(now_s)
             if generation < member.spoken:
                 # It has heard of more since, and hears nothing of this answer.
-                return Synced(self.generation, [], sorted(owned), is_owed=False)
+                return SyncedMember(self.generation, [], sorted(owned), is_owed=False)
             # What was handed over later than its last answer, it cannot know of.
             given_up = [
                 partition
@@ -116,7 +124,7 @@ class Members:
             # it has to stop first: the topic may be another one, of which it has read nothing.
             mistaken = {partition for partition in owned if not member.has(partition, generation)}
             self._hand_over(member, mistaken)
-            answer = Synced(
+            answer = SyncedMember(
                 self.generation,
                 sorted(member.held.keys() - unwanted - mistaken),
                 sorted(unwanted | mistaken),
@@ -129,7 +137,7 @@ class Members:
                 member.held.update(dict.fromkeys(mistaken & member.held.keys(), self.generation))
             return answer
 
-    def heartbeat(self, member_id: str, generation: int) -> State:
+    def heartbeat(self, member_id: str, generation: int) -> MembersState:
         """Whether a `sync` would change anything for a member, who lives. Raises Fenced."""
         with self._lock:
             member = self._heard(member_id, generation, self._catch_up())
@@ -203,11 +211,11 @@ class Members:
 
     # Looking.
 
-    def bell(self, member_id: str) -> tuple[Bell, float]:
+    def waiters(self, member_id: str) -> tuple[Waiters, float]:
         """Where a member is told of partitions for it, and how long it may be silent. Raises Fenced."""
         with self._lock:
             member = self._live(member_id, self._clock.monotonic())
-            return member.bell, member.session_timeout_s
+            return member.waiters, member.session_timeout_s
 
     def subscribed(self, member_id: str) -> tuple[str, ...]:
         """The names and patterns that a member joined with. Raises Fenced."""
@@ -227,7 +235,7 @@ class Members:
             members = list(self._members.values())
             # Also while one waits for what another has yet to give up.
             is_stable = all(self._has_its_share(member) for member in members if member.is_counted)
-            state: State = "stable" if is_stable else "rebalancing"
+            state: MembersState = "stable" if is_stable else "rebalancing"
             return MembersView(
                 self.name, self.strategy, self.generation, state, [_view(m, now_s) for m in members]
             )
@@ -363,7 +371,7 @@ def _union(sets: Iterable[frozenset[str]]) -> set[str]:
 
 
 def _wake(member: Member) -> None:
-    member.bell.ring(len(member.bell.waiting))
+    member.waiters.wake_all()
 
 
 def _text(partition: TopicPartition) -> str:

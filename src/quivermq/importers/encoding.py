@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from quivermq.delivery.dead_letters import STORY_BYTES, STORY_NAMES, STORY_PREFIX
+from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX, STORY_NAMES, STORY_PREFIX
 from quivermq.frame import Codec, Frame, Producer, encode
 from quivermq.importers.marks import STREAM, import_headers
 from quivermq.importers.model import Death, Item
@@ -20,7 +20,7 @@ def item_bytes(item: Item) -> int:
     """About how much room an item takes in a frame."""
     size = len(item.value) + len(item.id) + _MARKS_BYTES
     if item.headers or item.key or item.dead:
-        size += message_bytes(b"", item.key, item.headers) + (STORY_BYTES if item.dead else 0)
+        size += message_bytes(b"", item.key, item.headers) + (DLQ_HEADER_BYTES_MAX if item.dead else 0)
     return size
 
 

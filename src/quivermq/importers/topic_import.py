@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from quivermq.clock import Clock
-from quivermq.delivery.dead_letters import STORY_BYTES
+from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX
 from quivermq.errors import Conflict, InvalidRequest, InvalidSettings, TopicExists
 from quivermq.importers.adopter import Adopter
 from quivermq.importers.encoding import item_bytes, stored_bytes
@@ -213,7 +213,7 @@ class TopicImport:
         if is_dead:
             # It may go back one day.
             self._limits[False].let_in(size)
-        if limits.let_in(size + STORY_BYTES if is_dead else size):
+        if limits.let_in(size + DLQ_HEADER_BYTES_MAX if is_dead else size):
             return framed_bytes
         problem = f"it has {size} bytes, and {self._names[is_dead]} lets in {limits.bytes}"
         if size <= MESSAGE_BYTES_MAX:

@@ -1,8 +1,8 @@
 """Clients that wait for messages: one timer for all of them, and no thread.
 
-A poll waits at the bells of its groups (see quivermq.group.bell), which ring in whatever thread something
-happens. What becomes ready by time alone, a retry or a delayed message, is looked after by one timer for
-all groups that somebody waits for.
+A poll waits among the waiters of its groups (see quivermq.group.waiters), and is woken in whatever thread
+something happens. What becomes ready by time alone, a retry or a delayed message, is looked after by one
+timer for all groups that somebody waits for.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from quivermq.engine import Queue
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.waiting import Watch, wake_due
 from quivermq.errors import QuiverError, Unauthenticated
-from quivermq.group.bell import Bell, Waiter, leave
 from quivermq.group.group import Group
+from quivermq.group.waiters import Waiter, Waiters, leave
 from quivermq.server.access import ApiKey
 from quivermq.server.broker import Broker
 
@@ -65,7 +65,7 @@ class Polls:
             ring: Ring = self._loop.create_future()
             watch = queue.watch(lambda ring=ring: self.wake(ring))  # type: ignore[misc]
             try:
-                # Somebody may have put between the last look and the bells.
+                # Somebody may have put between the last look and the wait.
                 found = await take()
                 if not found:
                     self._expect(watch)
@@ -99,15 +99,15 @@ class Polls:
             self._loop.call_soon_threadsafe(_set, ring)
 
     @contextmanager
-    def waiting_at(self, bell: Bell) -> Iterator[Ring]:
-        """Wait at a bell: what this gives is done once the bell has rung."""
+    def waiting_at(self, waiters: Waiters) -> Iterator[Ring]:
+        """Wait among others: what this gives is done once they are woken."""
         ring: Ring = self._loop.create_future()
         waiter = Waiter(lambda: self.wake(ring))
-        bell.wait(waiter)
+        waiters.wait(waiter)
         try:
             yield ring
         finally:
-            leave(waiter, [bell])
+            leave(waiter, [waiters])
 
     # Ends.
 

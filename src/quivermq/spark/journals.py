@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from quivermq.delivery.journal import Burial, Replay
+from quivermq.delivery.journal import DeadLetterTransfer, Replay
 from quivermq.delivery.state import LaneState
 from quivermq.disk import SystemDisk
 from quivermq.spark.directory_place import DirectoryPlace
@@ -50,7 +50,7 @@ def read_journal(path: Path) -> Replay:
     return replayed(SystemDisk(), path, lambda: Replay([LaneState() for _ in LANES]), Replay.apply_record)
 
 
-def _has_arrived(place: DirectoryPlace, topic: str, burial: Burial) -> bool:
+def _has_arrived(place: DirectoryPlace, topic: str, burial: DeadLetterTransfer) -> bool:
     """Whether messages on their way to the dead letters are there: then they are finished here."""
     name = topic + place.settings(topic).dead_letter_suffix
     if place.origins().get(name) != topic:

@@ -14,8 +14,7 @@ from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import deliveries_of
 from quivermq.delivery.journal import Replay
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import Retry
-from quivermq.delivery.state import LaneState
+from quivermq.delivery.state import LaneState, PendingRetry
 from quivermq.errors import InvalidRequest
 from quivermq.topic.offsets import runs
 from quivermq.topic.records import unpack
@@ -115,7 +114,7 @@ def test_a_snapshot_tells_of_attempts_made_elsewhere(
 ) -> None:
     records = [journal.sought(1, position)]
     records += [journal.granted(1, position, Lease(1, 100, 7), runs(leased))] * bool(leased)
-    records += [journal.waiting(1, Retry(2, 5), runs(waiting))] * bool(waiting)
+    records += [journal.waiting(1, PendingRetry(2, 5), runs(waiting))] * bool(waiting)
     records += [journal.tried(1, attempts, runs(each)) for attempts, each in tried if each]
     before = _replayed(records)
     after = _replayed(journal.snapshot([LaneState(), before, LaneState()]))

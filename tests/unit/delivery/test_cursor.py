@@ -7,10 +7,9 @@ import pytest
 from support.queues import HOUR, NORMAL, SECOND, START_US, Parts
 from support.threads import PATIENCE_S, start
 
-from quivermq.delivery import handing_out, retry
+from quivermq.delivery import leasing, state
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Delivery, deliveries_of
-from quivermq.delivery.settlement import Claim
+from quivermq.delivery.delivery import Claim, Delivery, deliveries_of
 from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired
 from quivermq.topic import state_log
 
@@ -179,7 +178,7 @@ def test_large_messages_that_failed_come_again_a_few_at_a_time(
 ) -> None:
     taken = place.take(5)
     place.cursor.nack(NORMAL, claims(taken), 0, None, None)
-    monkeypatch.setattr(handing_out, "GIVEN_BYTES", 2)
+    monkeypatch.setattr(leasing, "GIVEN_BYTES", 2)
     came = [[delivery.value for delivery in place.take(100, pop=pop)] for _ in range(4)]
     assert came == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"], []]
 
@@ -188,7 +187,7 @@ def test_what_does_not_fit_stays_due_when_handing_out_fails(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.cursor.nack(NORMAL, claims(place.take(5)), 0, None, None)
-    monkeypatch.setattr(handing_out, "GIVEN_BYTES", 2)
+    monkeypatch.setattr(leasing, "GIVEN_BYTES", 2)
     place.parts.disk.fill_after(0)
     with pytest.raises(DiskFull):
         place.take(100)
@@ -198,7 +197,7 @@ def test_what_does_not_fit_stays_due_when_handing_out_fails(
 
 
 def test_a_failed_message_waits_longer_each_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "random", lambda: 1.0)
+    monkeypatch.setattr(state, "random", lambda: 1.0)
     for wait_s in (1, 2):
         [delivery] = [d for d in place.take(9) if d.value == b"0"]
         delivery.nack()
@@ -482,7 +481,7 @@ def test_a_long_journal_becomes_a_snapshot(place: Place, monkeypatch: pytest.Mon
         place.take(2)[0].ack()
     after = place.reopened()
     assert after.counts() == (0, 50, 0)
-    assert len(after.cursor._journal.replay()) < 80, "150 changes and no snapshot"
+    assert len(after.cursor._shared.journal.replay()) < 80, "150 changes and no snapshot"
 
 
 def test_compacting_changes_nothing(place: Place) -> None:
@@ -519,7 +518,7 @@ def test_the_next_event_is_the_first_of_all(place: Place) -> None:
 
 
 def test_what_happens_is_counted(place: Place) -> None:
-    meter = place.cursor._meter
+    meter = place.cursor.meter
     one, two, three, four = place.take(4)
     one.ack()
     two.nack(0)
@@ -534,7 +533,7 @@ def test_what_happens_is_counted(place: Place) -> None:
         meter.nacked,
         meter.refused,
         meter.leases_expired,
-        meter.buried,
+        meter.dead_lettered,
     )
     assert [counter.value for counter in counted] == [4, 1, 1, 1, 1, 1]
     assert four.attempt == 1
@@ -544,7 +543,7 @@ def test_many_leases_that_were_settled_are_swept(place: Place) -> None:
     place.put(*[b"m"] * 3000)
     while deliveries := place.take(1):
         deliveries[0].ack()
-    assert len(place.cursor._deadlines) < 1500
+    assert len(place.cursor._shared.deadlines) < 1500
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])

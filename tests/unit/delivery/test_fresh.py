@@ -7,7 +7,7 @@ from support.queues import DATA, START_US, Parts
 
 from quivermq.delivery import fresh as fresh_module
 from quivermq.delivery.fresh import Fresh, fresh_messages, fresh_slices, messages_at
-from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.ordering import KeyOrder, LaneOffset
 from quivermq.delivery.state import LaneState
 from quivermq.errors import Corruption
 from quivermq.log import Log, repair
@@ -47,7 +47,7 @@ def read(
 ) -> Fresh:
     """The next messages; the state goes on behind them, as a cursor would."""
     found = fresh_messages(state, log, count, now_us, removed or OffsetSet(), order, 1)
-    state.next, state.place = found.next, found.place
+    state.next, state.ahead_index = found.next, found.ahead_index
     return found
 
 
@@ -159,7 +159,7 @@ def test_a_lane_stops_when_too_many_wait_for_their_turn(
     assert (offsets(found), found.held, found.next) == ([0, 1], [2, 3], 4)
     assert offsets(read(state, log, 9, order=order)) == []
     for offset in (0, 2, 3):
-        order.leave(Place(1, offset))
+        order.leave(LaneOffset(1, offset))
     found = read(state, log, 9, order=order)
     assert (offsets(found), found.next) == ([4, 5], 6)
 

@@ -7,8 +7,7 @@ from typing import Any, cast
 import pytest
 
 import quivermq
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.giving_back import give_back, release_quietly
+from quivermq.delivery.delivery import Delivery, release_quietly, release_unsettled
 from quivermq.reentry import entering
 
 
@@ -31,22 +30,22 @@ def messages(*are_settled: bool) -> list[Delivery]:
 
 def test_only_what_is_not_settled_is_given_back() -> None:
     queue, held = Queue(), messages(True, False, True)
-    give_back(queue, held)
+    release_unsettled(queue, held)
     assert queue.told == [[held[1]]]
-    give_back(queue, messages(True))
+    release_unsettled(queue, messages(True))
     assert len(queue.told) == 1
 
 
 def test_whoever_renews_it_lets_go_first() -> None:
     queue, held = Queue(), messages(False)
-    give_back(queue, held, lambda: queue.told.append("let go"))
+    release_unsettled(queue, held, lambda: queue.told.append("let go"))
     assert queue.told == ["let go", held]
 
 
 def test_another_call_comes_to_its_end_first() -> None:
     queue, held = Queue(), messages(False)
     with entering():
-        give_back(queue, held, lambda: queue.told.append("let go"))
+        release_unsettled(queue, held, lambda: queue.told.append("let go"))
         assert queue.told == []
     assert queue.told == ["let go", held]
 

@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 from quivermq.delivery import journal
 from quivermq.delivery.journal import Replay
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import Retry
-from quivermq.delivery.state import LaneState, Times
+from quivermq.delivery.state import DeliveryTimes, LaneState, PendingRetry
 from quivermq.topic.offsets import runs
 from quivermq.topic.records import unpack
 
-Told = tuple[int, dict[int, tuple[int, int, int]], dict[int, Retry]]
+Told = tuple[int, dict[int, tuple[int, int, int]], dict[int, PendingRetry]]
 
 
 def replayed(*records: bytes) -> Replay:
@@ -50,7 +49,7 @@ def held(replay: Replay, offset: int) -> tuple[str | None, int]:
 
 
 def test_who_has_a_message_and_since_when_is_told_by_number() -> None:
-    records = [journal.holder(1, "blue"), journal.holder(2, "grün")]
+    records = [journal.holder_named(1, "blue"), journal.holder_named(2, "grün")]
     records.append(journal.granted(1, 1, Lease(1, 100, 7, since=40), [0, 1], 2))
     records.append(journal.granted(1, 3, Lease(1, 100, 8, since=50), [1, 3], 1))
     replay = replayed(*records, journal.extended(1, Lease(1, 900, 8), [2, 3]))
@@ -60,20 +59,20 @@ def test_who_has_a_message_and_since_when_is_told_by_number() -> None:
 
 def test_one_message_is_replayed_as_many_are() -> None:
     replay = Replay([LaneState() for _ in range(3)])
-    replay.apply_record(journal.holder(4, "blue"))
+    replay.apply_record(journal.holder_named(4, "blue"))
     replay.apply_record(journal.granted_one(1, 1, 77, 100, 40, 4, 0))
     assert held(replay, 0) == ("blue", 40)
     # That a lease ended by itself is told by the next one alone.
     again = Lease(2, 300, 78, since=200)
     replay.apply_record(journal.granted(1, 1, again, [0, 1], 4))
     assert replay.lanes[1].times == {0: (40, 40)}
-    replay.apply_record(journal.waiting(1, Retry(2, 500), [0, 1]))
+    replay.apply_record(journal.waiting(1, PendingRetry(2, 500), [0, 1]))
     assert replay.lanes[1].times == {0: (40, 200)}
 
 
 def test_a_name_that_is_too_long_is_cut() -> None:
     replay = replayed(
-        journal.holder(1, "é" * 100_000), journal.granted(1, 1, Lease(1, 100, 7, since=40), [0, 1], 1)
+        journal.holder_named(1, "é" * 100_000), journal.granted(1, 1, Lease(1, 100, 7, since=40), [0, 1], 1)
     )
     name, _ = held(replay, 0)
     assert (name or "").startswith("é" * 500)
@@ -86,8 +85,8 @@ def test_every_lane_is_on_its_own() -> None:
 
 
 def test_a_message_that_waits_is_not_leased_and_one_that_is_leased_does_not_wait() -> None:
-    records = [journal.granted(1, 2, LEASE, [0, 2]), journal.waiting(1, Retry(1, 50), [0, 1])]
-    assert told(replayed(*records).lanes[1]) == (2, {1: (1, 100, 77)}, {0: Retry(1, 50)})
+    records = [journal.granted(1, 2, LEASE, [0, 2]), journal.waiting(1, PendingRetry(1, 50), [0, 1])]
+    assert told(replayed(*records).lanes[1]) == (2, {1: (1, 100, 77)}, {0: PendingRetry(1, 50)})
     records.append(journal.granted(1, 2, Lease(2, 200, 78), [0, 1]))
     assert told(replayed(*records).lanes[1]) == (2, {0: (2, 200, 78), 1: (1, 100, 77)}, {})
 
@@ -104,7 +103,7 @@ def test_the_next_message_moves_only_forwards_but_for_a_seek() -> None:
 
 
 def test_a_cut_takes_what_lies_behind_it() -> None:
-    records = [journal.granted(1, 5, LEASE, [0, 5]), journal.waiting(1, Retry(1, 0), [4, 5])]
+    records = [journal.granted(1, 5, LEASE, [0, 5]), journal.waiting(1, PendingRetry(1, 0), [4, 5])]
     assert told(replayed(*records, journal.cut(1, 2)).lanes[1]) == (
         2,
         {0: (1, 100, 77), 1: (1, 100, 77)},
@@ -113,7 +112,7 @@ def test_a_cut_takes_what_lies_behind_it() -> None:
 
 
 def test_a_burial_is_unfinished_until_all_its_messages_are() -> None:
-    begun = journal.burying(1, 77, (3, 12), [0, 2, 4, 5])
+    begun = journal.dead_lettering(1, 77, (3, 12), [0, 2, 4, 5])
     [burial] = replayed(begun).burials
     assert (burial.lane, burial.transfer, burial.target_partition, burial.target_end) == (1, 77, 3, 12)
     assert burial.offsets == {0, 1, 4}
@@ -137,9 +136,9 @@ def states(draw: st.DrawFn) -> list[LaneState]:
             deadline = draw(st.integers(0, 2**60))
             owner = draw(st.sampled_from([None, "blue", "grün"]))
             state.grant(Lease(attempt, deadline, token, owner, since), taken)
-            state.times.update(dict.fromkeys(taken[:2], Times(since - 1, since)))
+            state.times.update(dict.fromkeys(taken[:2], DeliveryTimes(since - 1, since)))
         for offset in free[: draw(st.integers(0, 20))]:
-            state.retries[offset] = Retry(draw(st.integers(0, 3)), draw(st.integers(0, 3)))
+            state.retries[offset] = PendingRetry(draw(st.integers(0, 3)), draw(st.integers(0, 3)))
         lanes.append(state)
     return lanes
 
@@ -156,7 +155,7 @@ def test_a_snapshot_of_many_runs_is_in_small_changes() -> None:
     state.next = 20_000
     state.grant(LEASE, range(0, 10_000, 2))
     for offset in range(10_000, 20_000, 2):
-        state.retries[offset] = Retry(1, 5)
+        state.retries[offset] = PendingRetry(1, 5)
     changes = list(journal.snapshot([state]))
     assert max(map(len, changes)) < 10_000
     assert told(replayed(*changes).lanes[0]) == told(state)

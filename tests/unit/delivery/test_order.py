@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quivermq.delivery.order import KeyOrder, Place
+from quivermq.delivery.ordering import KeyOrder, LaneOffset
 
 
-def place(offset: int, lane: int = 1) -> Place:
-    return Place(lane, offset)
+def place(offset: int, lane: int = 1) -> LaneOffset:
+    return LaneOffset(lane, offset)
 
 
 def test_the_first_of_a_key_goes_and_the_others_wait() -> None:
@@ -66,7 +66,7 @@ def test_leaving_twice_does_no_harm() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans())))
 def test_a_line_is_first_in_first_out(story: list[tuple[int, bool]]) -> None:
     order = KeyOrder()
-    lines: dict[bytes, list[Place]] = {}
+    lines: dict[bytes, list[LaneOffset]] = {}
     for offset, (number, enters) in enumerate(story):
         key = b"%d" % number
         line = lines.setdefault(key, [])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quivermq.delivery import retry
-from quivermq.delivery.retry import backoff_us, is_last
+from quivermq.delivery import state
+from quivermq.delivery.state import backoff_us, is_last
 from quivermq.topic.settings import TopicSettings
 
 SETTINGS = TopicSettings(backoff_ms=1000, backoff_ms_max=60_000)
@@ -13,7 +13,7 @@ SETTINGS = TopicSettings(backoff_ms=1000, backoff_ms_max=60_000)
 def chance(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What chance will say: the first of these, again and again."""
     chance = [1.0]
-    monkeypatch.setattr(retry, "random", lambda: chance[0])
+    monkeypatch.setattr(state, "random", lambda: chance[0])
     return chance
 
 

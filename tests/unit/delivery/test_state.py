@@ -3,8 +3,7 @@
 import pytest
 
 from quivermq.delivery.lease import Lease
-from quivermq.delivery.retry import Retry
-from quivermq.delivery.state import LaneState
+from quivermq.delivery.state import LaneState, PendingRetry
 
 
 @pytest.fixture
@@ -13,8 +12,8 @@ def state() -> LaneState:
     state = LaneState()
     state.next = 10
     state.grant(Lease(1, 100, 77), [2, 3])
-    state.wait(5, Retry(1, 50))
-    state.wait(7, Retry(2, 40))
+    state.wait(5, PendingRetry(1, 50))
+    state.wait(7, PendingRetry(2, 40))
     return state
 
 
@@ -41,7 +40,7 @@ def test_a_million_acks_out_of_order_cost_nothing() -> None:
 
 
 def test_a_message_waits_instead_of_being_leased(state: LaneState) -> None:
-    state.wait(2, Retry(1, 60))
+    state.wait(2, PendingRetry(1, 60))
     assert sorted(state.leases) == [3]
     assert sorted(state.retries) == [2, 5, 7]
 
@@ -49,15 +48,15 @@ def test_a_message_waits_instead_of_being_leased(state: LaneState) -> None:
 def test_those_that_are_due_come_in_the_order_of_their_time(state: LaneState) -> None:
     assert state.next_ready() == 40
     assert state.take_ready(5, 39) == []
-    assert state.take_ready(5, 40) == [(7, Retry(2, 40))]
-    assert state.take_ready(5, 100) == [(5, Retry(1, 50))]
+    assert state.take_ready(5, 40) == [(7, PendingRetry(2, 40))]
+    assert state.take_ready(5, 100) == [(5, PendingRetry(1, 50))]
     assert state.next_ready() is None
     assert sorted(state.retries) == [5, 7], "they stay until they are granted"
 
 
 def test_no_more_come_than_are_asked_for(state: LaneState) -> None:
-    assert state.take_ready(1, 100) == [(7, Retry(2, 40))]
-    assert state.take_ready(1, 100) == [(5, Retry(1, 50))]
+    assert state.take_ready(1, 100) == [(7, PendingRetry(2, 40))]
+    assert state.take_ready(1, 100) == [(5, PendingRetry(1, 50))]
 
 
 def test_what_was_taken_can_be_put_back(state: LaneState) -> None:
@@ -69,13 +68,13 @@ def test_what_was_taken_can_be_put_back(state: LaneState) -> None:
 def test_finished_and_changed_ones_do_not_come(state: LaneState) -> None:
     state.finish([7])
     assert state.next_ready() == 50
-    state.wait(5, Retry(2, 90))
+    state.wait(5, PendingRetry(2, 90))
     assert state.next_ready() == 90
-    assert state.take_ready(5, 100) == [(5, Retry(2, 90))]
+    assert state.take_ready(5, 100) == [(5, PendingRetry(2, 90))]
 
 
 def test_one_whose_turn_it_is_not_waits_unseen(state: LaneState) -> None:
-    state.wait(8, Retry(0, 0), is_its_turn=False)
+    state.wait(8, PendingRetry(0, 0), is_its_turn=False)
     assert 8 in state.retries
     assert state.next_ready() == 40
     state.rebuild_ready()

@@ -11,10 +11,10 @@ import pytest
 from unit.engine.store import DATA, Store, drain, refused, values
 
 import quivermq
-from quivermq.delivery import deadlines
+from quivermq.delivery import ordering
 from quivermq.engine.waiting import wait_for
-from quivermq.group.bell import Waiter
 from quivermq.group.group import Group
+from quivermq.group.waiters import Waiter
 from quivermq.reentry import outside
 from quivermq.topic.records import pack
 
@@ -46,7 +46,7 @@ def wait(store: Store, *looks: Look) -> list[quivermq.Delivery]:
 def line_up(store: Store, topic: str) -> list[str]:
     """Let somebody wait for a topic, behind those who do already. The list tells when it is woken."""
     woken: list[str] = []
-    store.engine.hosted(topic).group("default").bell.waiting.append(Waiter(lambda: woken.append(topic)))
+    store.engine.hosted(topic).group("default").waiters.waiting.append(Waiter(lambda: woken.append(topic)))
     return woken
 
 
@@ -523,7 +523,7 @@ def test_a_burial_without_room_is_not_kept_in_mind(store: Store) -> None:
         except quivermq.DiskFull:
             failures += "orders.dlq" in store.engine.topics()
         store.disk.fill_after(None)
-        assert cursor_of(store)._open_burials == {}, room
+        assert cursor_of(store)._shared.open_transfers == {}, room
         queue.seek("latest")
     assert failures > 0
 
@@ -581,7 +581,7 @@ def test_a_message_that_expires_frees_one_of_its_key_in_a_lane_that_seemed_empty
 
 @pytest.mark.parametrize("how", ["extend", "nack", "ack"])
 def test_leases_that_are_over_are_not_kept(store: Store, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(deadlines, "_SETTLED_MAX", 10)
+    monkeypatch.setattr(ordering, "_SETTLED_MAX", 10)
     queue = store.queue(durability="os", attempts_max=None)
     queue.put_many([b"x"] * 100)
     for _ in range(100):
@@ -594,4 +594,4 @@ def test_leases_that_are_over_are_not_kept(store: Store, monkeypatch: pytest.Mon
             message.nack(delay=0)
         else:
             message.ack()
-    assert len(cursor_of(store)._deadlines) < 20
+    assert len(cursor_of(store)._shared.deadlines) < 20

@@ -148,7 +148,7 @@ def test_a_journal_of_somebody_else_stops_its_group_alone(name: str) -> None:
     queue.put(b"x")
     assert queue.get() is not None
     life.create("other").put(b"fine")
-    life.engine.hosted(TOPIC).group(GROUP).cursors[0]._journal.append(HOSTILE[name])
+    life.engine.hosted(TOPIC).group(GROUP).cursors[0]._shared.journal.append(HOSTILE[name])
     life = life.reopened()
     with pytest.raises(quivermq.StorageFailed, match="does not understand"):
         life.queue().get()

@@ -26,8 +26,8 @@ WAIT_S = 600
 def waiting(mq: quivermq.Engine, topic: str = "orders", group: str = "default") -> int:
     """How many consumers wait: those of the topic when there is one, otherwise all."""
     hosted = mq.find(topic)
-    bell = mq.topic_bell if hosted is None else hosted.group(group).bell
-    return len(bell.waiting)
+    waiters = mq.topic_waiters if hosted is None else hosted.group(group).waiters
+    return len(waiters.waiting)
 
 
 def begin_waiting(
@@ -223,7 +223,7 @@ def test_a_close_wakes_all(tmp_path: Path, topic: str, timeout: float | None) ->
     mq.create_topic("events.a")
     queue = mq.queue(topic)
     futures = [start(lambda: queue.get(timeout=timeout)) for _ in range(4)]
-    wait_until(lambda: len(mq.topic_bell.waiting) == 4)
+    wait_until(lambda: len(mq.topic_waiters.waiting) == 4)
     mq.close()
     for future in futures:
         with pytest.raises(quivermq.Closing):
@@ -246,7 +246,7 @@ def test_a_deleted_topic_lets_its_waiters_wait_for_the_next_of_its_name(
 ) -> None:
     [future] = begin_waiting(mq, queue)
     mq.delete_topic("orders")
-    wait_until(lambda: len(mq.topic_bell.waiting) == 1)
+    wait_until(lambda: len(mq.topic_waiters.waiting) == 1)
     assert not future.done()
     mq.queue("orders").put(b"new")
     assert result(future) == b"new"
@@ -331,7 +331,7 @@ def test_waiting_ends_in_time(mq: quivermq.Engine, queue: quivermq.Queue) -> Non
     assert mq.queue("events.*").pop(timeout=0.05) is None
     assert list(queue.stream(timeout=0.05)) == []
     assert mq.clock.monotonic() - before >= 0.19
-    assert len(mq.topic_bell.waiting) == 0
+    assert len(mq.topic_waiters.waiting) == 0
     assert waiting(mq) == 0
 
 
@@ -341,7 +341,7 @@ def test_waiting_is_not_cut_short_by_what_others_take(mq: quivermq.Engine, queue
     assert hosted is not None
     for _ in range(5):
         # A ring without a message: somebody else was quicker.
-        hosted.group("default").bell.ring()
+        hosted.group("default").waiters.wake()
         wait_until(lambda: waiting(mq) == 1)
     assert not future.done()
     queue.put(b"x")

@@ -1,6 +1,6 @@
 """Changes of topics are kept until they are taken, and a deletion is not forgotten over what follows."""
 
-from quivermq.group.changes import TopicChanges
+from quivermq.group.member import TopicChanges
 
 
 def test_what_is_noted_is_taken_once() -> None:

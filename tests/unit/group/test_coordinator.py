@@ -9,9 +9,9 @@ from support.manual_clock import ManualClock
 
 from quivermq.errors import Conflict, Fenced, InvalidName, InvalidRequest, Unavailable
 from quivermq.group.assignment import STRATEGIES, Strategy, TopicPartition
-from quivermq.group.bell import Waiter
 from quivermq.group.coordinator import Coordinator, MemberLimits
-from quivermq.group.member import Synced
+from quivermq.group.member import SyncedMember
+from quivermq.group.waiters import Waiter
 
 GROUP = "billing"
 EAGER: tuple[Strategy, ...] = ("range", "sticky")
@@ -61,7 +61,7 @@ class Client:
         self.generation = generation
         self.owned: set[TopicPartition] = set()
 
-    def sync(self) -> Synced:
+    def sync(self) -> SyncedMember:
         answer = self.world.coordinator.sync(GROUP, self.id, self.generation, self.owned)
         self.generation = answer.generation
         self.owned = set(answer.assignment)
@@ -633,30 +633,32 @@ def test_a_member_that_waits_is_woken_when_there_is_something_for_it() -> None:
     first, second = world.join(), world.join()
     first.sync()
     second.sync()
-    bell, session_s = world.coordinator.bell(GROUP, second.id)
-    rings: list[str] = []
-    bell.waiting.append(Waiter(lambda: rings.append("free")))
+    waiters, session_s = world.coordinator.waiters(GROUP, second.id)
+    woken: list[str] = []
+    waiters.waiting.append(Waiter(lambda: woken.append("free")))
     first.sync()
-    assert rings == []
+    assert woken == []
     first.sync()
-    assert rings == ["free"]
+    assert woken == ["free"]
     assert session_s == 30
-    world.coordinator.bell(GROUP, first.id)[0].waiting.append(Waiter(lambda: rings.append("shared anew")))
+    world.coordinator.waiters(GROUP, first.id)[0].waiting.append(
+        Waiter(lambda: woken.append("shared anew"))
+    )
     world.set_partitions("a", 5)
-    assert rings == ["free", "shared anew"]
-    bell.waiting.append(Waiter(lambda: rings.append("gone")))
+    assert woken == ["free", "shared anew"]
+    waiters.waiting.append(Waiter(lambda: woken.append("gone")))
     second.leave()
-    assert "gone" in rings
+    assert "gone" in woken
 
 
 def test_everybody_can_be_woken() -> None:
     world = World()
-    rings: list[int] = []
+    woken: list[int] = []
     for number in range(3):
-        bell, _ = world.coordinator.bell(GROUP, world.join().id)
-        bell.waiting.append(Waiter(lambda number=number: rings.append(number)))  # type: ignore[misc]
+        waiters, _ = world.coordinator.waiters(GROUP, world.join().id)
+        waiters.waiting.append(Waiter(lambda number=number: woken.append(number)))  # type: ignore[misc]
     world.coordinator.wake_all()
-    assert rings == [0, 1, 2]
+    assert woken == [0, 1, 2]
 
 
 def test_a_view_tells_who_has_what_but_no_id() -> None:

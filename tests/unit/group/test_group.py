@@ -9,8 +9,8 @@ from support.queues import SECOND, START_US, Parts
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
 from quivermq.errors import Closing, Corruption, StorageFailed
-from quivermq.group.bell import Waiter
 from quivermq.group.group import Group, GroupCounts
+from quivermq.group.waiters import Waiter
 from quivermq.topic.settings import TopicSettings
 
 HIGH, NORMAL, LOW = range(3)
@@ -163,18 +163,16 @@ def test_popped_messages_are_done(parts: Parts) -> None:
     assert place.group.counts() == GroupCounts(pending=1, in_flight=0, retrying=0, waiting_for_key=0)
 
 
-class Broken(Cursor):
-    """Cannot read its partition."""
+def test_a_partition_that_cannot_be_read_keeps_nobody_from_the_others(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rotten(*_: Any, **__: Any) -> list[Taken]:
+        raise Corruption("rotten", path=parts.directory.path, position=0, offsets=(0, 1))
 
-    def take(self, *_: Any, **__: Any) -> list[Taken]:
-        raise Corruption("rotten", path=self._partition._directory.path, position=0, offsets=(0, 1))
-
-
-def test_a_partition_that_cannot_be_read_keeps_nobody_from_the_others(parts: Parts) -> None:
     place = Place(parts, partitions=3)
     for partition in range(3):
         place.put(2, partition=partition)
-    place.group.cursors[1].__class__ = Broken
+    monkeypatch.setattr(place.group.cursors[1], "take", rotten)
     found = [place.take(1)[0].partition for _ in range(4)]
     assert sorted(found) == [0, 0, 2, 2]
     with pytest.raises(StorageFailed, match="rotten"):
@@ -185,7 +183,7 @@ def test_a_closed_group_wakes_everybody_and_gives_nothing(parts: Parts) -> None:
     place = Place(parts)
     place.put(1)
     woken: list[int] = []
-    place.group.bell.waiting += [Waiter(lambda: woken.append(1)) for _ in range(3)]
+    place.group.waiters.waiting += [Waiter(lambda: woken.append(1)) for _ in range(3)]
     place.group.close()
     assert woken == [1, 1, 1]
     with pytest.raises(Closing):

@@ -3,7 +3,7 @@
 import pytest
 
 from quivermq.errors import InvalidName, InvalidRequest
-from quivermq.group.subscription import Subscription
+from quivermq.group.member import Subscription
 from quivermq.topic.names import usual_origin
 
 CATALOGUE = ["orders", "orders.eu", "orders.eu.late", "mails", "mails.dlq"]

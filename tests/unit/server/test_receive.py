@@ -312,9 +312,9 @@ async def until(condition: Any) -> None:
         await asyncio.sleep(0.001)
 
 
-def at_bell(site: Site) -> int:
+def waiter_count(site: Site) -> int:
     group = site.engine.hosted("orders").groups.get("billing")
-    return 0 if group is None else len(group.bell.waiting)
+    return 0 if group is None else len(group.waiters.waiting)
 
 
 def values(response: Response) -> list[str]:
@@ -327,18 +327,18 @@ def test_who_waits_gets_what_comes(site: Site, durability: str) -> None:
 
     async def poll() -> list[str]:
         poll = waiting(site)
-        await until(lambda: at_bell(site))
+        await until(lambda: waiter_count(site))
         await site.answer("POST", "/v1/topics/orders/messages", b"hello")
         return values(await poll)
 
     assert site.run(poll()) == ["hello"]
-    assert at_bell(site) == 0
+    assert waiter_count(site) == 0
 
 
 def test_who_waits_for_a_topic_gets_it_when_it_is_new(site: Site) -> None:
     async def poll() -> list[str]:
         poll = waiting(site)
-        await until(lambda: site.engine.topic_bell.waiting)
+        await until(lambda: site.engine.topic_waiters.waiting)
         await site.answer("POST", "/v1/topics/orders/messages", b"hello")
         return values(await poll)
 
@@ -350,18 +350,18 @@ def test_of_many_who_wait_each_message_wakes_one(site: Site) -> None:
 
     async def poll() -> tuple[list[list[str]], int]:
         polls = [waiting(site) for _ in range(10)]
-        await until(lambda: at_bell(site) == 10)
+        await until(lambda: waiter_count(site) == 10)
         for n in range(3):
             await site.answer("POST", "/v1/topics/orders/messages", b"%d" % n)
         await until(lambda: sum(poll.done() for poll in polls) == 3)
-        still = at_bell(site)
+        still = waiter_count(site)
         site.broker.drain()
         return [values(await poll) for poll in polls], still
 
     answers, still = site.run(poll())
     assert sorted(answer[0] for answer in answers if answer) == ["0", "1", "2"]
     assert still == 7
-    assert at_bell(site) == 0
+    assert waiter_count(site) == 0
 
 
 def test_who_goes_away_leaves_the_message_to_others(site: Site) -> None:
@@ -369,9 +369,9 @@ def test_who_goes_away_leaves_the_message_to_others(site: Site) -> None:
 
     async def poll() -> list[str]:
         gone, stays = waiting(site), None
-        await until(lambda: at_bell(site) == 1)
+        await until(lambda: waiter_count(site) == 1)
         stays = waiting(site)
-        await until(lambda: at_bell(site) == 2)
+        await until(lambda: waiter_count(site) == 2)
         queue.put(b"hello")
         # It was woken, and has gone before it could look.
         gone.cancel()
@@ -384,7 +384,7 @@ def test_who_goes_away_leaves_the_message_to_others(site: Site) -> None:
 def test_a_wait_is_over_after_its_time(site: Site) -> None:
     put(site)
     assert site.post(f"{GROUP}/receive", {"wait_ms": 1}) == {"messages": []}
-    assert at_bell(site) == 0
+    assert waiter_count(site) == 0
 
 
 def test_no_wait_is_longer_than_the_broker_allows() -> None:
@@ -402,7 +402,7 @@ def test_who_waits_gets_what_falls_due(site: Site) -> None:
 
     async def poll() -> list[str]:
         first, second = waiting(site), waiting(site)
-        await until(lambda: at_bell(site) == 2)
+        await until(lambda: waiter_count(site) == 2)
         # The clock of the queue goes on, but nobody puts anything.
         site.clock.advance(30)
         site.broker.part(polling.Polls)._events.update(
@@ -419,7 +419,7 @@ def test_a_broker_that_stops_lets_everybody_go(site: Site) -> None:
 
     async def poll() -> list[list[str]]:
         polls = [waiting(site) for _ in range(3)]
-        await until(lambda: at_bell(site) == 3)
+        await until(lambda: waiter_count(site) == 3)
         site.broker.drain()
         late = waiting(site)
         return [values(await poll) for poll in (*polls, late)]

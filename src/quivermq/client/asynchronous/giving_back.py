@@ -1,4 +1,4 @@
-"""Giving back what an orderly stop leaves unfinished, as `quivermq.delivery.giving_back` for tasks."""
+"""Giving back what an orderly stop leaves unfinished, as `quivermq.delivery.delivery` for tasks."""
 
 import logging
 from typing import TYPE_CHECKING

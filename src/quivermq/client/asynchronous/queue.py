@@ -9,7 +9,7 @@ from quivermq.client.asynchronous.streaming import AsyncStream
 from quivermq.client.core.queue import Filter
 from quivermq.client.core.words import told
 from quivermq.delivery.dead_letters import DeadLetter
-from quivermq.delivery.giving_back import is_stop
+from quivermq.delivery.delivery import is_stop
 from quivermq.engine.in_flight import InFlight
 from quivermq.engine.looking import StoredMessage
 from quivermq.engine.queue import PREFETCH_MAX

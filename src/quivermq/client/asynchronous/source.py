@@ -18,8 +18,7 @@ from quivermq.client.core.place import Place
 from quivermq.client.core.queue import QueueCalls, Tokens
 from quivermq.client.core.topics import TopicCalls
 from quivermq.clock import Clock
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.giving_back import is_stop, release_quietly
+from quivermq.delivery.delivery import Delivery, is_stop, release_quietly
 from quivermq.engine import Engine, Queue
 from quivermq.engine.in_flight import InFlight
 from quivermq.errors import QuiverError

@@ -12,8 +12,7 @@ from quivermq.client.core.queue import Filter, Held, QueueCalls
 from quivermq.client.core.settling import Claims
 from quivermq.client.core.words import told
 from quivermq.delivery.dead_letters import DeadLetter
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.giving_back import give_back, is_stop
+from quivermq.delivery.delivery import Delivery, is_stop, release_unsettled
 from quivermq.engine.in_flight import InFlight
 from quivermq.engine.looking import StoredMessage
 from quivermq.engine.queue import PREFETCH_MAX
@@ -161,7 +160,7 @@ class RemoteQueue:
                 raise
             taking.done()
             if is_stop(error) or not is_given:
-                give_back(self, [message], partial(self._connection.renewer.release, message))
+                release_unsettled(self, [message], partial(self._connection.renewer.release, message))
                 raise
             self._connection.renewer.release(message)
             # What the handler raised is what the caller has to know.
@@ -178,7 +177,7 @@ class RemoteQueue:
         except BaseException as error:
             if is_stop(error):
                 # Nobody knows whether it was acked: if not, it comes again, and no attempt counts.
-                give_back(self, [message], partial(self._connection.renewer.release, message))
+                release_unsettled(self, [message], partial(self._connection.renewer.release, message))
             raise
 
     def stream(
@@ -217,7 +216,7 @@ class RemoteQueue:
                     taking.give_back(error)
                 else:
                     taking.done()
-                    give_back(self, [message], partial(self._connection.renewer.release, message))
+                    release_unsettled(self, [message], partial(self._connection.renewer.release, message))
                 raise
 
     def _hold(self, message: Delivery, lease: Period | None) -> None:

@@ -10,8 +10,7 @@ from quivermq.client.blocking.taking import Taking
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.renewing import Renewal
 from quivermq.client.core.window import TELL_S, Batch, Window
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.giving_back import release_quietly
+from quivermq.delivery.delivery import Delivery, release_quietly
 from quivermq.errors import Closing, LeaseExpired, QuiverError
 from quivermq.helping import Condition, Helper
 from quivermq.reentry import holding, soon

@@ -9,7 +9,7 @@ import logging
 
 from quivermq.client.blocking.shell import Shell
 from quivermq.client.core.queue import QueueCalls, Tokens
-from quivermq.delivery.giving_back import is_stop
+from quivermq.delivery.delivery import is_stop
 from quivermq.errors import QuiverError
 from quivermq.reentry import soon
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.unfinished import UnfinishedState
+from quivermq.delivery.state import UnfinishedState
 from quivermq.engine import Engine
 from quivermq.engine.inspection import (
     first_in_flight,

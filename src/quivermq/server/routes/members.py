@@ -21,7 +21,7 @@ from quivermq.engine.turns import in_turns
 from quivermq.errors import Fenced, GroupNotFound, TopicNotFound
 from quivermq.group.assignment import TopicPartition
 from quivermq.group.coordinator import REBALANCE_TIMEOUT_MS, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, MemberLimits
-from quivermq.group.member import Joined, MembersView, State, Synced
+from quivermq.group.member import Joined, MembersState, MembersView, SyncedMember
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers
@@ -229,7 +229,7 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> SyncOut
     members, group = broker.engine.members, request.params["group"]
     owned = frozenset(TopicPartition(each.topic, each.partition) for each in body.owned)
 
-    def sync() -> Synced:
+    def sync() -> SyncedMember:
         broker.engine.check_open()
         _check_member(broker, request, body.member_id)
         return members.sync(group, body.member_id, body.generation, owned)
@@ -238,14 +238,14 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> SyncOut
     loop, polls = asyncio.get_running_loop(), broker.part(Polls)
     begun = loop.time()
     while body.wait_ms and _is_to_wait(synced, owned) and not broker.is_draining:
-        bell, session_s = await broker.run(members.bell, group, body.member_id)
+        waiters, session_s = await broker.run(members.waiters, group, body.member_id)
         # Whoever waits is silent, and must be heard of in time.
         seconds = min(min(body.wait_ms, broker.settings.wait_ms_max) / 1000, session_s / 2)
         end = begun + seconds
         if loop.time() >= end:
             break
-        with polls.waiting_at(bell) as ring:
-            # Something may have been given up between the last look and the bell.
+        with polls.waiting_at(waiters) as ring:
+            # Something may have been given up between the last look and the wait.
             synced = await broker.run(sync)
             if _is_to_wait(synced, owned) and not broker.is_draining:
                 await polls.rung(ring, end, request.key)
@@ -257,7 +257,7 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> SyncOut
 async def beat_heart(broker: Broker, request: Request, body: HeartbeatIn) -> HeartbeatOut:
     """Let a member live on."""
 
-    def beat() -> State:
+    def beat() -> MembersState:
         _check_member(broker, request, body.member_id)
         return broker.engine.members.heartbeat(request.params["group"], body.member_id, body.generation)
 
@@ -353,7 +353,7 @@ async def show_members(broker: Broker, request: Request) -> GroupWithMembers:
     return await broker.run(shown)
 
 
-def _is_to_wait(synced: Synced, owned: frozenset[TopicPartition]) -> bool:
+def _is_to_wait(synced: SyncedMember, owned: frozenset[TopicPartition]) -> bool:
     """Whether there is nothing new for a member, but will be."""
     return synced.is_owed and not synced.revoked and owned.issuperset(synced.assignment)
 

@@ -199,7 +199,7 @@ async def _wait_for_more(
     end = loop.time() + seconds
     while lane.end == begun_at and not hosted.is_gone and not broker.is_draining and loop.time() < end:
         with polls.waiting_at(hosted.readers) as ring:
-            # Somebody may have put between the last look and the bell.
+            # Somebody may have put between the last look and the wait.
             if lane.end == begun_at:
                 await polls.rung(ring, end, key)
     broker.engine.check_open()

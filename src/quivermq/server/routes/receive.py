@@ -8,8 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.delivery import Grant, Taken, deliveries_of
-from quivermq.delivery.giving_back import release_quietly
+from quivermq.delivery.delivery import Grant, Taken, deliveries_of, release_quietly
 from quivermq.engine import Queue
 from quivermq.engine.inspection import average_bytes
 from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, making_bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quivermq.delivery.journal import BURY, FINISH, RETRY
+from quivermq.delivery.journal import DEAD_LETTER, FINISH, RETRY
 from quivermq.disk import SystemDisk
 from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame
@@ -78,7 +78,7 @@ def read_acks(path: Path, period: Period) -> tuple[list[Acks], Moments]:
         for kind, lane, numbers, _ in unpack(record):
             if kind == FINISH:
                 acks[lane].finish(list(numbers), time_us)
-            elif kind == BURY:
+            elif kind == DEAD_LETTER:
                 acks[lane].bury(list(numbers[3:]))
             elif kind == RETRY and numbers[0] > 0 and time_us in period:
                 # With no attempt yet it waits for its turn, and did not fail.

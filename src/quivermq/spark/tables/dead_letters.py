@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quivermq.delivery.dead_letters import STORY_NAMES, STORY_PREFIX, is_told
+from quivermq.delivery.dead_letters import STORY_NAMES, STORY_PREFIX, holds_dead_letters
 from quivermq.frame import Header
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.spark.batches import SCHEMA as MESSAGES
@@ -34,13 +34,15 @@ def dead_letter_batches(place: Place, lane: Lane, start: int, end: int) -> Itera
 
     def is_wanted(header: Header) -> bool:
         nonlocal by_hand
-        by_hand |= not is_told(header)
-        return is_told(header)
+        by_hand |= not holds_dead_letters(header)
+        return holds_dead_letters(header)
 
     for batch in record_batches(place, lane, start, end, wanted=is_wanted):
         yield with_story(batch, origin)
     if by_hand:
-        for batch in record_batches(place, lane, start, end, wanted=lambda header: not is_told(header)):
+        for batch in record_batches(
+            place, lane, start, end, wanted=lambda header: not holds_dead_letters(header)
+        ):
             yield without_story(batch, origin)
 
 

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from quivermq.clock import Clock, SystemClock
-from quivermq.delivery.state import LaneState
-from quivermq.delivery.unfinished import unfinished
+from quivermq.delivery.state import LaneState, unfinished
 from quivermq.errors import TopicNotFound
 from quivermq.log.verify import contents, count_frames
 from quivermq.spark.directory_place import DirectoryPlace

@@ -118,7 +118,8 @@ def test_a_sync_waits_no_longer_than_it_should(site: Site, end: str) -> None:
         )
         # On a busy machine a short time may be over before anybody has looked.
         while (
-            not waiting.done() and not site.engine.members.bell("billing", second["member_id"])[0].waiting
+            not waiting.done()
+            and not site.engine.members.waiters("billing", second["member_id"])[0].waiting
         ):
             await asyncio.sleep(0)
         if end == "drain":

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.queues import START_US, Parts
 
-from quivermq.delivery import burial, journal
-from quivermq.delivery.burial import Graves, bury
-from quivermq.delivery.dead_letters import STORY_BYTES, Origin, Verdict
+from quivermq.delivery import dead_letter_transfer, journal
+from quivermq.delivery.dead_letter_transfer import move_dead_letters
+from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX, DeadLetterTopic, Origin, Verdict
 from quivermq.delivery.fresh import messages_at
 from quivermq.frame import Record
 from quivermq.log import Log
@@ -28,19 +28,23 @@ class Place:
         for number in range(6):
             self.log.append(b"%d" % number, key=b"k%d" % number, headers={"h": b"x"})
         self.notes: StateLog = self.parts.state_log("notes")
-        self.rings: list[int] = []
+        self.woken: list[int] = []
         partitions = [self.parts.partition(number, "orders.dlq") for number in (0, 1)]
-        self.graves = Graves(partitions, self.rings.append)
+        self.target = DeadLetterTopic(partitions, self.woken.append)
 
-    def bury(self, *offsets: int, origin: Origin = ORIGIN) -> list[list[int]]:
+    def move(self, *offsets: int, origin: Origin = ORIGIN) -> list[list[int]]:
         verdicts = {offset: Verdict(offset + 1, "broken") for offset in offsets}
         self.open: dict[int, bytes] = {}
-        done = list(bury(self.partition, self.notes, self.graves, origin, verdicts, START_US, self.open))
+        done = list(
+            move_dead_letters(
+                self.partition, self.notes, self.target, origin, verdicts, START_US, self.open
+            )
+        )
         assert not self.open
         return done
 
     def letters(self, number: int = 0) -> list[Record]:
-        return list(self.graves.partitions[number].log(1).records())
+        return list(self.target.partitions[number].log(1).records())
 
     def kinds(self) -> list[int]:
         return [change.kind for record in self.notes.replay() for change in unpack(record)]
@@ -53,8 +57,8 @@ def place() -> Iterator[Place]:
     place.parts.close()
 
 
-def test_messages_go_as_they_are_with_their_story(place: Place) -> None:
-    assert place.bury(1, 4) == [[1, 4]]
+def test_messages_go_as_they_are_with_why_they_were_given_up(place: Place) -> None:
+    assert place.move(1, 4) == [[1, 4]]
     first, second = place.letters()
     assert [(r.value, r.key, r.timestamp) for r in (first, second)] == [
         (b"1", b"k1", START_US),
@@ -66,31 +70,31 @@ def test_messages_go_as_they_are_with_their_story(place: Place) -> None:
 
 def test_the_intent_comes_before_the_letter(place: Place) -> None:
     seen: list[tuple[list[int], int]] = []
-    grave = place.graves.partitions[0].log(1)
+    log = place.target.partitions[0].log(1)
 
     def look(operation: str, path: Path) -> None:
-        if operation == "append" and path.parent == grave.directory:
-            seen.append((place.kinds(), grave.end))
+        if operation == "append" and path.parent == log.directory:
+            seen.append((place.kinds(), log.end))
 
     place.parts.disk.before_step = look
-    place.bury(1)
+    place.move(1)
     place.parts.disk.before_step = None
-    assert seen[0] == ([journal.BURY], 0)
+    assert seen[0] == ([journal.DEAD_LETTER], 0)
     # That they are finished, the caller notes.
-    assert place.kinds() == [journal.BURY]
+    assert place.kinds() == [journal.DEAD_LETTER]
 
 
 def test_everything_is_durable_on_return(place: Place) -> None:
-    place.bury(1)
+    place.move(1)
     after = place.parts.without_power()
     assert [r.value for r in after.partition(0, "orders.dlq").log(1).records()] == [b"1"]
     kinds = [change.kind for record in after.state_log("notes").replay() for change in unpack(record)]
-    assert kinds == [journal.BURY]
+    assert kinds == [journal.DEAD_LETTER]
 
 
 def test_a_partition_has_its_dead_letters_in_one_place(place: Place) -> None:
     for partition in (0, 1, 2, 3):
-        place.bury(partition, origin=ORIGIN._replace(partition=partition))
+        place.move(partition, origin=ORIGIN._replace(partition=partition))
     assert [record.value for record in place.letters(0)] == [b"0", b"2"]
     assert [record.value for record in place.letters(1)] == [b"1", b"3"]
 
@@ -99,10 +103,10 @@ def test_many_go_in_batches_each_of_which_is_finished(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(splitting, "_MESSAGES", 2)
-    assert place.bury(0, 1, 2, 3, 5) == [[0, 1], [2, 3], [5]]
-    assert place.kinds() == [journal.BURY] * 3
-    assert place.rings == [2, 2, 1]
-    assert [len(frame) for frame in place.graves.partitions[0].log(1).frames()] == [2, 2, 1]
+    assert place.move(0, 1, 2, 3, 5) == [[0, 1], [2, 3], [5]]
+    assert place.kinds() == [journal.DEAD_LETTER] * 3
+    assert place.woken == [2, 2, 1]
+    assert [len(frame) for frame in place.target.partitions[0].log(1).frames()] == [2, 2, 1]
 
 
 def test_a_message_is_read_when_its_batch_has_its_turn(
@@ -117,26 +121,26 @@ def test_a_message_is_read_when_its_batch_has_its_turn(
             read.append(record.offset)
             yield record
 
-    monkeypatch.setattr(burial, "messages_at", noted)
+    monkeypatch.setattr(dead_letter_transfer, "messages_at", noted)
     verdicts = {offset: Verdict(1, "broken") for offset in range(4)}
-    burials = bury(place.partition, place.notes, place.graves, ORIGIN, verdicts, START_US, {})
-    assert next(burials) == [0]
+    moved = move_dead_letters(place.partition, place.notes, place.target, ORIGIN, verdicts, START_US, {})
+    assert next(moved) == [0]
     assert read == [0, 1]
-    assert list(burials) == [[1], [2], [3]]
+    assert list(moved) == [[1], [2], [3]]
 
 
 def test_what_retention_has_taken_is_finished_without_a_letter(place: Place) -> None:
     place.log.retain(finished=4)
-    assert sorted(offset for batch in place.bury(1, 3, 5) for offset in batch) == [1, 3, 5]
+    assert sorted(offset for batch in place.move(1, 3, 5) for offset in batch) == [1, 3, 5]
     assert [record.value for record in place.letters()] == [b"5"]
-    assert place.bury(0) == [[0]]
+    assert place.move(0) == [[0]]
     assert len(place.letters()) == 1
-    assert place.rings == [1]
+    assert place.woken == [1]
 
 
 def test_batches_count_headers_and_keys_as_well(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splitting, "_BYTES", 2 * STORY_BYTES + 1000)
+    monkeypatch.setattr(splitting, "_BYTES", 2 * DLQ_HEADER_BYTES_MAX + 1000)
     for _ in range(2):
         place.log.append(b"v", headers={"h": bytes(900)})
         place.log.append(b"v", key=bytes(900))
-    assert place.bury(6, 7, 8, 9) == [[6], [7], [8], [9]]
+    assert place.move(6, 7, 8, 9) == [[6], [7], [8], [9]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 
 class Waiter:
-    """Somebody who waits for a message, at one bell or at many. Woken once."""
+    """Somebody who waits for a message, of one group or of many. Woken once."""
 
     __slots__ = ("_claim", "_wake")
 
@@ -26,14 +26,14 @@ class Waiter:
         return True
 
 
-class Bell:
-    """Where the consumers of a group wait for messages of one topic.
+class Waiters:
+    """Those who wait for the same, such as the consumers of a group for messages of one topic.
 
-    A bell at which somebody waits is in `waited`, if it was given one: so whoever has something for all
-    bells need not look at those, perhaps thousands, at which nobody does.
+    While somebody waits here, it is in `waited`, if it was given one: so whoever wakes those of a thousand
+    groups need not look at all the groups for which nobody waits.
     """
 
-    def __init__(self, waited: "set[Bell] | None" = None) -> None:
+    def __init__(self, waited: "set[Waiters] | None" = None) -> None:
         self.waiting: deque[Waiter] = deque()
         self._waited = waited
 
@@ -43,7 +43,7 @@ class Bell:
         if self._waited is not None:
             self._waited.add(self)
 
-    def ring(self, count: int = 1) -> None:
+    def wake(self, count: int = 1) -> None:
         """Wake so many of those who wait."""
         while count > 0:
             try:
@@ -53,25 +53,29 @@ class Bell:
             if waiter.wake():
                 count -= 1
 
+    def wake_all(self) -> None:
+        """Wake everybody who waits now."""
+        self.wake(len(self.waiting))
 
-def ring_all(waited: set[Bell], count: int) -> None:
-    """Ring all the bells at which somebody waits, and forget the others."""
-    for bell in tuple(waited):
-        bell.ring(count)
-        if not bell.waiting:
-            waited.discard(bell)
+
+def wake_waited(waited: set[Waiters], count: int) -> None:
+    """Wake `count` in each place where somebody waits, and forget the places where nobody does any more."""
+    for waiters in tuple(waited):
+        waiters.wake(count)
+        if not waiters.waiting:
+            waited.discard(waiters)
             # Somebody may have come in between, who was not to be forgotten.
-            if bell.waiting:
-                waited.add(bell)
+            if waiters.waiting:
+                waited.add(waiters)
 
 
-def leave(waiter: Waiter, bells: Iterable[Bell], *, pass_on: bool = False) -> None:
+def leave(waiter: Waiter, places: Iterable[Waiters], *, pass_on: bool = False) -> None:
     """Stop waiting. With `pass_on`, a wake-up that came meanwhile is handed to somebody else."""
     was_woken = not waiter.claim()
-    for bell in bells:
+    for waiters in places:
         try:
-            bell.waiting.remove(waiter)
+            waiters.waiting.remove(waiter)
         except ValueError:
             # It was taken from here to be woken.
             if was_woken and pass_on:
-                bell.ring()
+                waiters.wake()
