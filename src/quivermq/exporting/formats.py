@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidRequest
-from quivermq.exporting.ndjson import Lines
+from quivermq.exporting.ndjson import NdjsonLines
 from quivermq.exporting.output import Output
-from quivermq.exporting.ranges import Part
+from quivermq.exporting.ranges import LaneRange
 from quivermq.exporting.rows import batches_of, records_of
 from quivermq.spark.place import Place
 from quivermq.spark.times import Times
@@ -49,7 +49,7 @@ _SUFFIXES = {".parquet": Format.PARQUET, ".arrow": Format.ARROW, ".arrows": Form
 class Writer(Protocol):
     """Writes messages of one lane after the other."""
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
+    def write(self, place: Place, part: LaneRange, times: Times, advance: Advance) -> None:
         """All messages of a part between the moments."""
         ...
 
@@ -77,8 +77,8 @@ class NdjsonWriter:
     def __init__(self, output: Output) -> None:
         self._output = output
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
-        lines = Lines(part.lane)
+    def write(self, place: Place, part: LaneRange, times: Times, advance: Advance) -> None:
+        lines = NdjsonLines(part.lane)
         for records in records_of(place, part, times):
             self._output.write(lines.of(records))
             advance(len(records))
@@ -97,7 +97,7 @@ class ArrowWriter:
 
         self._writer = pa.ipc.new_stream(pa.PythonFile(_Sink(output), mode="w"), SCHEMA)
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
+    def write(self, place: Place, part: LaneRange, times: Times, advance: Advance) -> None:
         for batch in batches_of(place, part, times):
             self._writer.write_batch(batch)
             advance(batch.num_rows)
@@ -126,7 +126,7 @@ class ParquetWriter:
             write_page_checksum=True,
         )
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
+    def write(self, place: Place, part: LaneRange, times: Times, advance: Advance) -> None:
         for batch in batches_of(place, part, times):
             self._held.append(batch)
             self._rows += batch.num_rows

@@ -12,7 +12,7 @@ from quivermq.frame import Record
 from quivermq.spark.place import Lane
 
 
-class Lines:
+class NdjsonLines:
     """Writes the messages of one lane."""
 
     def __init__(self, lane: Lane) -> None:

@@ -17,7 +17,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LaneRange:
     """Offsets of a lane, half-open."""
 
     lane: Lane
@@ -28,7 +28,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ExportRange:
     """What a user asks for. Raises InvalidRequest for what nobody can mean."""
 
     start: Bound = None
@@ -50,12 +50,12 @@ class Wish:
         until = _microseconds(self.end) if isinstance(self.end, datetime) else ALL_TIMES.until_us
         return Times(since, until)
 
-    def parts(self, place: Place, topic: str) -> list[Part]:
+    def parts(self, place: Place, topic: str) -> list[LaneRange]:
         """The ranges in order of partition and priority. Raises TopicNotFound, InvalidRequest."""
         view = place.look(topic)
         self._check_partition(view)
         return [
-            Part(lane, *self._offsets(place, lane, bounds), view.created_us)
+            LaneRange(lane, *self._offsets(place, lane, bounds), view.created_us)
             for lane, bounds in view.lanes.items()
             if self.partition in (None, lane.partition) and self.priority in (None, lane.priority)
         ]

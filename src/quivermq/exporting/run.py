@@ -11,7 +11,7 @@ from typing import BinaryIO
 from quivermq.disk import OutputDisk
 from quivermq.exporting.formats import Format, Writer, format_of, writer_of
 from quivermq.exporting.output import FileOutput, Output, StreamOutput
-from quivermq.exporting.ranges import Bound, Part, Wish
+from quivermq.exporting.ranges import Bound, ExportRange, LaneRange
 from quivermq.spark.place import Place, place_of
 from quivermq.spark.progress import Progress, no_progress
 from quivermq.spark.source.archived import with_archive
@@ -70,7 +70,7 @@ def export(
     Raises TopicNotFound, InvalidRequest, Conflict for a file that is there unless `overwrite`, and whatever
     reading raises; then there is no file.
     """
-    wish = Wish(start, end, partition, priority)
+    wish = ExportRange(start, end, partition, priority)
     begun = time.monotonic()
     place = with_archive(
         place_of(None if path is None else os.fspath(path), server, key), None if archive else _NO_ARCHIVE
@@ -110,7 +110,7 @@ def _opened(output: "str | os.PathLike[str] | BinaryIO", *, overwrite: bool) -> 
 
 
 def _write(
-    place: Place, parts: list[Part], wish: Wish, writer: Writer, progress: Progress | None
+    place: Place, parts: list[LaneRange], wish: ExportRange, writer: Writer, progress: Progress | None
 ) -> list[ExportedLane]:
     tally = _Tally(sum(part.end - part.start for part in parts), progress)
     lanes = []
@@ -138,7 +138,7 @@ class _Tally:
         self._messages += messages
         self._progress("messages", self._behind + self._messages, self._offsets)
 
-    def next_part(self, part: Part) -> int:
+    def next_part(self, part: LaneRange) -> int:
         """How many messages the part had that is done; not every offset has one."""
         messages, self._messages = self._messages, 0
         self._behind += part.end - part.start

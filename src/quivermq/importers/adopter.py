@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from quivermq.delivery.adoption import Progress
 from quivermq.importers.group_progress import messages_of, progress_in
 from quivermq.importers.ledger import Ledger
-from quivermq.importers.model import SeenId, Source, SourceGroup
+from quivermq.importers.model import ImportSource, SeenId, SourceGroup
 from quivermq.importers.naming import own_name
-from quivermq.importers.stream import Place, StreamKey
+from quivermq.importers.stream import ItemLocation, StreamKey
 from quivermq.importers.summary import TopicSummary
-from quivermq.importers.target import Lane, Target, View
+from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
 from quivermq.topic.adopted_ids import ADOPTED_MAX, AdoptedId
 
 
@@ -17,7 +17,12 @@ class Adopter:
     """For one topic; `keys` are the streams of the partitions that its messages came from, in order."""
 
     def __init__(
-        self, target: Target, ledger: Ledger, source: Source, topic: str, keys: Sequence[StreamKey]
+        self,
+        target: ImportTarget,
+        ledger: Ledger,
+        source: ImportSource,
+        topic: str,
+        keys: Sequence[StreamKey],
     ) -> None:
         self._target = target
         self._ledger = ledger
@@ -34,7 +39,7 @@ class Adopter:
             is_adopted = self._adopt_group(group, name, view)
             (summary.groups if is_adopted else summary.groups_left).append(name)
 
-    def _adopt_group(self, group: SourceGroup, name: str, view: View) -> bool:
+    def _adopt_group(self, group: SourceGroup, name: str, view: TargetTopic) -> bool:
         producers = {key.producer_id: key.partition for key in self._keys}
         is_adopted = True
         for lane, offsets in view.lanes.items():
@@ -48,7 +53,7 @@ class Adopter:
                 is_adopted = False
         return is_adopted
 
-    def _put_group(self, group: str, lane: Lane, view: View, progress: Progress) -> bool:
+    def _put_group(self, group: str, lane: LaneId, view: TargetTopic, progress: Progress) -> bool:
         """Let a group go on there, unless it has been elsewhere since it was last put somewhere."""
         stream = str(self._keys[0])
         known = self._ledger.state(stream, view.created_us).adopted.get((group, lane))
@@ -60,7 +65,7 @@ class Adopter:
         self._ledger.note_adopted(stream, view.created_us, group, lane, progress)
         return True
 
-    def adopt_ids(self, seen: Sequence[SeenId], places: Mapping[int, Place], now_us: int) -> int:
+    def adopt_ids(self, seen: Sequence[SeenId], places: Mapping[int, ItemLocation], now_us: int) -> int:
         """Remember deduplication ids, and return how many were not known here."""
         view = self._target.look(self._topic)
         assert view is not None, "the topic is there before its ids"
@@ -77,7 +82,7 @@ class Adopter:
         )
 
 
-def _adopted_id(seen: SeenId, places: Mapping[int, Place]) -> AdoptedId:
+def _adopted_id(seen: SeenId, places: Mapping[int, ItemLocation]) -> AdoptedId:
     place = None if seen.identity is None else places.get(seen.identity)
     if place is None:
         return AdoptedId(seen.dedup_id, seen.expires_at_us)

@@ -13,7 +13,7 @@ from quivermq.errors import InvalidRequest, StorageFailed
 from quivermq.importers.files import is_directory, subdirectories
 from quivermq.importers.fluxmq_batches import LAYOUT
 from quivermq.importers.fluxmq_groups import read_groups
-from quivermq.importers.fluxmq_items import Translator
+from quivermq.importers.fluxmq_items import FluxTranslator
 from quivermq.importers.fluxmq_queue import SUFFIX, records_in, segments_of
 from quivermq.importers.fluxmq_settings import read_settings
 from quivermq.importers.model import Findings, Item, SeenId, SourceGroup, text_identity
@@ -151,7 +151,7 @@ def _letter_queues(disk: Disk, queues: Mapping[str, Path], named: Mapping[str, s
 
 def _begins_with_letter(disk: Disk, queue: Path) -> bool:
     """Whether the first message of a queue is a dead letter: then all are taken for some."""
-    translator = Translator(Findings())
+    translator = FluxTranslator(Findings())
     for stored, record in records_in(disk, queue, Findings()):
         return translator.dead_letter(record, stored.path, stored.position)[0] is not None
     return False
@@ -204,7 +204,7 @@ class FluxTopic:
         self._groups = self._read_groups()
         if self._path is None:
             return
-        translator = Translator(self._findings)
+        translator = FluxTranslator(self._findings)
         for stored, record in records_in(self._disk, self._path, self._findings):
             if self._shared is not None:
                 origin, _ = translator.dead_letter(record, stored.path, stored.position)
@@ -213,7 +213,7 @@ class FluxTopic:
             yield translator.item(record, stored.path, stored.position)
 
     def dead_letters(self) -> Iterator[Item]:
-        translator = Translator(self._findings)
+        translator = FluxTranslator(self._findings)
         for queue in self._letters:
             for stored, record in records_in(self._disk, queue.path, self._findings):
                 origin, item = translator.dead_letter(record, stored.path, stored.position)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import cramjam
 
 from quivermq.importers.s2 import InvalidBlock, decode_block
-from quivermq.importers.segments import Head, Layout, Stored, Unreadable
+from quivermq.importers.segments import RecordHead, RecordLayout, StoredRecord, Unreadable
 
 # Magic, CRC32C of everything behind it, base offset, bytes of records, count, flags, codec, version,
 # reserved, base and largest timestamp in milliseconds.
@@ -27,7 +27,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_LENGTHS = {0: (1, 0), 1: (2, 256), 2: (4, 0), 3: (8, 0)}
 
 
-class Record(NamedTuple):
+class FluxRecord(NamedTuple):
     """One message of a batch, as it is stored."""
 
     offset: int
@@ -37,7 +37,7 @@ class Record(NamedTuple):
     headers: list[tuple[bytes, bytes]]
 
 
-class Batch(NamedTuple):
+class FluxBatch(NamedTuple):
     """What the header of a batch says of its records."""
 
     base_offset: int
@@ -47,16 +47,16 @@ class Batch(NamedTuple):
     base_timestamp_ms: int
 
 
-def _parse(header: bytes) -> Head:
+def _parse(header: bytes) -> RecordHead:
     magic, _crc, base_offset, length, count, _flags, _codec, version, *_ = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise Unreadable("there is no batch where one should begin")
     if version > _VERSION:
         raise Unreadable(f"a batch has the version {version}, known is {_VERSION}")
-    return Head(_HEADER.size + length, base_offset, base_offset + count)
+    return RecordHead(_HEADER.size + length, base_offset, base_offset + count)
 
 
-LAYOUT = Layout(
+LAYOUT = RecordLayout(
     noun="batch",
     mark=_MAGIC.to_bytes(4, "little"),
     header_bytes=_HEADER.size,
@@ -67,18 +67,18 @@ LAYOUT = Layout(
 )
 
 
-def batch_of(stored: Stored) -> Batch:
+def batch_of(stored: StoredRecord) -> FluxBatch:
     """The header of a whole batch."""
     _, _, base_offset, _, count, flags, codec, _, _, base_ms, _ = _HEADER.unpack_from(stored.data)
-    return Batch(base_offset, count, flags, codec, base_ms)
+    return FluxBatch(base_offset, count, flags, codec, base_ms)
 
 
-def records_of(stored: Stored, batch: Batch) -> Iterator[Record]:
+def records_of(stored: StoredRecord, batch: FluxBatch) -> Iterator[FluxRecord]:
     """The records of a whole batch in order. Raises Unreadable where they end to make sense."""
     return _records(_body(stored, batch), batch)
 
 
-def _body(stored: Stored, batch: Batch) -> bytes:
+def _body(stored: StoredRecord, batch: FluxBatch) -> bytes:
     body = stored.data[_HEADER.size :]
     # Not the codec decides: it is named also where compression saved nothing and was left out.
     if not batch.flags & _COMPRESSED or batch.codec == _NONE:
@@ -126,7 +126,7 @@ def _zstd_length(body: bytes) -> int | None:
     return int.from_bytes(body[start : start + length_bytes], "little") + base
 
 
-def _records(body: bytes, batch: Batch) -> Iterator[Record]:
+def _records(body: bytes, batch: FluxBatch) -> Iterator[FluxRecord]:
     position = 0
     for number in range(batch.record_count):
         try:
@@ -137,7 +137,7 @@ def _records(body: bytes, batch: Batch) -> Iterator[Record]:
             headers, position = _headers(body, position)
         except IndexError:
             raise Unreadable(f"record {number} of {batch.record_count} is cut off") from None
-        yield Record(batch.base_offset + delta, batch.base_timestamp_ms + delta_ms, key, value, headers)
+        yield FluxRecord(batch.base_offset + delta, batch.base_timestamp_ms + delta_ms, key, value, headers)
     if position != len(body):
         raise Unreadable(
             f"behind the {batch.record_count} records there are {len(body) - position} bytes more"

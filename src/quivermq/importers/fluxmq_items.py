@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from quivermq.importers.fluxmq_batches import Record
+from quivermq.importers.fluxmq_batches import FluxRecord
 from quivermq.importers.model import Death, Findings, Item
 from quivermq.importers.times import rfc3339_us
 
@@ -20,14 +20,14 @@ _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 _TIME_US_MAX = 2**62
 
 
-class Translator:
+class FluxTranslator:
     """Makes items, and tells of each kind of problem once: it is likely to be in every message."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._told: set[str] = set()
 
-    def item(self, record: Record, path: Path, position: int) -> Item:
+    def item(self, record: FluxRecord, path: Path, position: int) -> Item:
         """A message of a queue. `path` and `position` are those of its batch."""
         headers = self._headers(record, path, position)
         # Both, or it is a record of somebody who uses the log without the broker.
@@ -42,7 +42,7 @@ class Translator:
         item.is_consumed = state == b"acked"
         return item
 
-    def dead_letter(self, record: Record, path: Path, position: int) -> tuple[str | None, Item]:
+    def dead_letter(self, record: FluxRecord, path: Path, position: int) -> tuple[str | None, Item]:
         """The same of a dead letter, and the queue it says it comes from."""
         item = self.item(record, path, position)
         # It was acknowledged where it was; as a dead letter it is not.
@@ -60,7 +60,7 @@ class Translator:
         item.headers = headers
         return queue, item
 
-    def _made(self, record: Record, headers: dict[str, bytes], path: Path, position: int) -> Item:
+    def _made(self, record: FluxRecord, headers: dict[str, bytes], path: Path, position: int) -> Item:
         return Item(
             identity=record.offset,
             id=str(record.offset),
@@ -70,7 +70,7 @@ class Translator:
             timestamp_us=self._time(record.timestamp_ms, path, position),
         )
 
-    def _headers(self, record: Record, path: Path, position: int) -> dict[str, bytes]:
+    def _headers(self, record: FluxRecord, path: Path, position: int) -> dict[str, bytes]:
         try:
             return {name.decode(): content for name, content in record.headers}
         except UnicodeDecodeError:

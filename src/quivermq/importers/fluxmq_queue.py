@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from quivermq.disk import Disk
-from quivermq.importers.fluxmq_batches import LAYOUT, Record, batch_of, records_of
+from quivermq.importers.fluxmq_batches import LAYOUT, FluxRecord, batch_of, records_of
 from quivermq.importers.model import Findings
 from quivermq.importers.segment_files import told_segment_files
-from quivermq.importers.segments import Stored, Unreadable, lost_offsets, whole_records
+from quivermq.importers.segments import StoredRecord, Unreadable, lost_offsets, whole_records
 
 SUFFIX = ".seg"
 # What tells nothing that the segments do not tell.
@@ -20,7 +20,7 @@ def segments_of(disk: Disk, queue: Path) -> Path:
     return inside if disk.is_directory(inside) else queue
 
 
-def records_in(disk: Disk, queue: Path, findings: Findings) -> Iterator[tuple[Stored, Record]]:
+def records_in(disk: Disk, queue: Path, findings: Findings) -> Iterator[tuple[StoredRecord, FluxRecord]]:
     """The whole records of a queue in the order of their offsets, each with the batch it is in."""
     files = told_segment_files(disk, segments_of(disk, queue), SUFFIX, _BESIDE, findings)
     for stored, first in whole_records(disk, files, LAYOUT, findings):

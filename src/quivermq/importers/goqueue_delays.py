@@ -10,7 +10,7 @@ from quivermq.errors import StorageFailed
 from quivermq.importers.model import Findings
 
 # Partition and offset, inside of a topic.
-Place = tuple[int, int]
+PartitionOffset = tuple[int, int]
 
 # "GQDL", version, zero, number of entries.
 _HEADER = Struct(">4sHHQ")
@@ -25,9 +25,9 @@ _ENTRIES_AT_ONCE = 4096
 class Delays(NamedTuple):
     """The messages of a topic that were given a delay and were not delivered."""
 
-    due_us: Mapping[Place, int]
+    due_us: Mapping[PartitionOffset, int]
     """Those that wait, and until when."""
-    done: frozenset[Place]
+    done: frozenset[PartitionOffset]
     """Those that were cancelled, or expired while they waited."""
 
 
@@ -43,8 +43,8 @@ def read_delays(disk: Disk, path: Path, findings: Findings) -> Delays:
     except StorageFailed as error:
         findings.add(path, None, f"it cannot be read, so no message waits: {error}")
         return NO_DELAYS
-    due_us: dict[Place, int] = {}
-    done: set[Place] = set()
+    due_us: dict[PartitionOffset, int] = {}
+    done: set[PartitionOffset] = set()
     try:
         for place, due_ns, state in _entries(file, findings):
             # A message is there once; if not, what was written last counts.
@@ -62,7 +62,7 @@ def read_delays(disk: Disk, path: Path, findings: Findings) -> Delays:
     return Delays(due_us, frozenset(done))
 
 
-def _entries(file: File, findings: Findings) -> Iterator[tuple[Place, int, int]]:
+def _entries(file: File, findings: Findings) -> Iterator[tuple[PartitionOffset, int, int]]:
     """Place, due time and state of each entry."""
     for position, data in _parts(file, findings):
         for index, (offset, due_ns, partition, state, zeros) in enumerate(_ENTRY.iter_unpack(data)):

@@ -9,12 +9,12 @@ from quivermq.importers.goqueue_records import (
     HEADERS,
     KNOWN_FLAGS,
     TOMBSTONE,
-    Record,
+    GoRecord,
     decompressed,
     headers_of,
 )
 from quivermq.importers.model import Findings, Item, Level
-from quivermq.importers.segments import Stored, Unreadable
+from quivermq.importers.segments import StoredRecord, Unreadable
 
 
 class _Priority(NamedTuple):
@@ -32,7 +32,7 @@ _PRIORITIES = {
 }
 
 
-class Translator:
+class GoTranslator:
     """Makes items of the records of a partition, and tells what is odd about them."""
 
     def __init__(self, partition: int, findings: Findings) -> None:
@@ -40,7 +40,7 @@ class Translator:
         self._findings = findings
         self._told: set[str] = set()
 
-    def item(self, stored: Stored, record: Record) -> Item | None:
+    def item(self, stored: StoredRecord, record: GoRecord) -> Item | None:
         """The message, None where it cannot be made out."""
         self._check(stored, record)
         try:
@@ -62,7 +62,7 @@ class Translator:
             priority=priority.own,
         )
 
-    def _check(self, stored: Stored, record: Record) -> None:
+    def _check(self, stored: StoredRecord, record: GoRecord) -> None:
         """Tell where flags, which no checksum covers, do not go with the rest."""
         flags = record.flags
         if bool(flags & HEADERS) != bool(record.headers):
@@ -80,7 +80,7 @@ class Translator:
         if record.priority not in _PRIORITIES:
             self._tell_once(stored, f"a record has the priority {record.priority}; it is taken as normal")
 
-    def _headers(self, stored: Stored, record: Record) -> dict[str, bytes]:
+    def _headers(self, stored: StoredRecord, record: GoRecord) -> dict[str, bytes]:
         pairs = headers_of(record)
         try:
             return {name.decode(): content for name, content in pairs}
@@ -88,7 +88,7 @@ class Translator:
             self._tell_once(stored, "a name of a header is not UTF-8; what is not is written as \\x…")
             return {name.decode(errors="backslashreplace"): content for name, content in pairs}
 
-    def _value(self, stored: Stored, record: Record) -> bytes:
+    def _value(self, stored: StoredRecord, record: GoRecord) -> bytes:
         if not record.flags & COMPRESSED:
             return record.value
         try:
@@ -98,11 +98,11 @@ class Translator:
             self._tell_damage(stored, record, f"its flags say that it is compressed, and {error}")
             return record.value
 
-    def _tell_damage(self, stored: Stored, record: Record, problem: str) -> None:
+    def _tell_damage(self, stored: StoredRecord, record: GoRecord, problem: str) -> None:
         problem = f"offset {record.offset} is imported, but {problem}"
         self._findings.add(stored.path, stored.position, problem, length=len(stored.data))
 
-    def _tell_once(self, stored: Stored, problem: str) -> None:
+    def _tell_once(self, stored: StoredRecord, problem: str) -> None:
         """Of what is likely to be in every record."""
         if problem not in self._told:
             self._told.add(problem)

@@ -9,7 +9,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - It is a class.
 from typing import NamedTuple
 
-from quivermq.importers.segments import Head, Layout, Stored, Unreadable
+from quivermq.importers.segments import RecordHead, RecordLayout, StoredRecord, Unreadable
 
 # Magic, version, flags, CRC32C of everything behind it, offset, timestamp in nanoseconds, priority,
 # reserved, and the lengths of key, value and headers.
@@ -30,7 +30,7 @@ _GZIP = b"\x1f\x8b"
 _GZIP_BITS, _DEFLATE_BITS = 31, -15
 
 
-class Record(NamedTuple):
+class GoRecord(NamedTuple):
     """One record, as it is stored."""
 
     offset: int
@@ -55,7 +55,7 @@ class Record(NamedTuple):
         return self.value[_CONTROL.size :].decode(errors="backslashreplace")
 
 
-def _parse(header: bytes) -> Head:
+def _parse(header: bytes) -> RecordHead:
     magic, version, _, _, offset, _, _, _, key, value, headers = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise Unreadable("there is no record where one should begin")
@@ -63,10 +63,10 @@ def _parse(header: bytes) -> Head:
         raise Unreadable(f"a record has the version {version}, known is {_VERSION}")
     if offset < 0:
         raise Unreadable(f"a record has the offset {offset}")
-    return Head(_HEADER.size + key + value + headers, offset, offset + 1)
+    return RecordHead(_HEADER.size + key + value + headers, offset, offset + 1)
 
 
-LAYOUT = Layout(
+LAYOUT = RecordLayout(
     noun="record",
     mark=_MAGIC + bytes([_VERSION]),
     header_bytes=_HEADER.size,
@@ -77,7 +77,7 @@ LAYOUT = Layout(
 )
 
 
-def record_of(stored: Stored) -> Record:
+def record_of(stored: StoredRecord) -> GoRecord:
     """The fields of a whole record."""
     data = stored.data
     _, _, flags, _, offset, timestamp, priority, _, key_bytes, value_bytes, _ = _HEADER.unpack_from(data)
@@ -85,10 +85,10 @@ def record_of(stored: Stored) -> Record:
     value_end = key_end + value_bytes
     # GoQueue does not tell an empty key from none.
     key = data[_HEADER.size : key_end] or None
-    return Record(offset, timestamp, flags, priority, key, data[key_end:value_end], data[value_end:])
+    return GoRecord(offset, timestamp, flags, priority, key, data[key_end:value_end], data[value_end:])
 
 
-def headers_of(record: Record) -> list[tuple[bytes, bytes]]:
+def headers_of(record: GoRecord) -> list[tuple[bytes, bytes]]:
     """The headers in order. Raises Unreadable."""
     data = record.headers
     if not data:

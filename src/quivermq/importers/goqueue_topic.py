@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 from quivermq.disk import Disk
 from quivermq.importers.goqueue_cipher import LOOKED_AT, Cipher, look_encrypted
-from quivermq.importers.goqueue_delays import NO_DELAYS, Delays, Place, read_delays
-from quivermq.importers.goqueue_items import Translator
+from quivermq.importers.goqueue_delays import NO_DELAYS, Delays, PartitionOffset, read_delays
+from quivermq.importers.goqueue_items import GoTranslator
 from quivermq.importers.goqueue_letters import open_letter
-from quivermq.importers.goqueue_records import COMMIT, LAYOUT, Record, record_of
+from quivermq.importers.goqueue_records import COMMIT, LAYOUT, GoRecord, record_of
 from quivermq.importers.model import Death, Findings, Item, Position, SeenId, SourceGroup, text_identity
 from quivermq.importers.segment_files import segment_files, told_segment_files, total_bytes, witnesses_of
-from quivermq.importers.segments import Stored, Unreadable, whole_records
+from quivermq.importers.segments import StoredRecord, Unreadable, whole_records
 
 SUFFIX = ".log"
 # What tells nothing that the segments do not tell.
@@ -32,8 +32,8 @@ class TopicState:
     """Where its delays are kept."""
     positions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """By group and partition, the next offset."""
-    aborted: Collection[Place] = ()
-    unended: Collection[Place] = ()
+    aborted: Collection[PartitionOffset] = ()
+    unended: Collection[PartitionOffset] = ()
     is_known: bool = False
     """Whether it is known which messages are aborted."""
 
@@ -100,7 +100,7 @@ class GoTopic:
         missing = set(self._delays.due_us)
         hidden = 0
         for number, path in self._partitions.items():
-            translator = Translator(number, self._findings)
+            translator = GoTranslator(number, self._findings)
             looked_at: list[bytes] = []
             for stored, record in self._messages(path):
                 if len(looked_at) < LOOKED_AT:
@@ -125,7 +125,7 @@ class GoTopic:
     def dead_letters(self) -> Iterator[Item]:
         for name, partitions in self._letters.items():
             for number, path in partitions.items():
-                translator = Translator(number, self._findings)
+                translator = GoTranslator(number, self._findings)
                 for stored, record in self._messages(path):
                     item = translator.item(stored, record)
                     if item is None:
@@ -141,7 +141,7 @@ class GoTopic:
         named = {"": self._partitions, **self._letters}
         return {(name, number): path for name, paths in named.items() for number, path in paths.items()}
 
-    def _messages(self, directory: Path) -> Iterator[tuple[Stored, Record]]:
+    def _messages(self, directory: Path) -> Iterator[tuple[StoredRecord, GoRecord]]:
         files = told_segment_files(self._disk, directory, SUFFIX, BESIDE, self._findings)
         for stored, _ in whole_records(self._disk, files, LAYOUT, self._findings):
             record = record_of(stored)
@@ -170,7 +170,7 @@ class GoTopic:
                 else:
                     yield True
 
-    def _open(self, item: Item, stored: Stored) -> None:
+    def _open(self, item: Item, stored: StoredRecord) -> None:
         try:
             open_letter(item)
         except ValueError as error:
@@ -188,7 +188,7 @@ class GoTopic:
         places = sorted(self._delays.due_us)
         return {offset: 0 for number, offset in places if number == partition and offset < end}
 
-    def _tell_abort(self, stored: Stored, record: Record) -> None:
+    def _tell_abort(self, stored: StoredRecord, record: GoRecord) -> None:
         if record.flags & COMMIT or self._state.is_known:
             return
         problem = (
@@ -197,7 +197,7 @@ class GoTopic:
         )
         self._findings.add(stored.path, stored.position, problem, is_damage=False)
 
-    def _tell_hidden(self, hidden: int, missing: set[Place]) -> None:
+    def _tell_hidden(self, hidden: int, missing: set[PartitionOffset]) -> None:
         paths = list(self._partitions.values())
         if hidden:
             problem = f"of transactions that were not ended, messages are left out: {hidden}"

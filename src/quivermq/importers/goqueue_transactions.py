@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from quivermq.disk import Disk, read_file
 from quivermq.errors import StorageFailed
 from quivermq.importers.files import json_object, parse_json
-from quivermq.importers.goqueue_delays import Place
+from quivermq.importers.goqueue_delays import PartitionOffset
 from quivermq.importers.model import Findings
 
 _LOG_BYTES_MAX = 256 * 1024 * 1024
@@ -22,8 +22,8 @@ _PARTITION_MAX = 2**31 - 1
 class Transactions(NamedTuple):
     """Places by topic that hold what nobody is to see."""
 
-    aborted: Mapping[str, set[Place]]
-    unended: Mapping[str, set[Place]]
+    aborted: Mapping[str, set[PartitionOffset]]
+    unended: Mapping[str, set[PartitionOffset]]
 
 
 NO_TRANSACTIONS = Transactions({}, {})
@@ -39,9 +39,9 @@ def read_transactions(disk: Disk, directory: Path, findings: Findings) -> Transa
     return Transactions(aborted, log.places(is_aborted=None))
 
 
-def _listed(disk: Disk, path: Path, findings: Findings) -> dict[str, set[Place]]:
+def _listed(disk: Disk, path: Path, findings: Findings) -> dict[str, set[PartitionOffset]]:
     document = json_object(disk, path, findings, "which transactions were aborted is") or {}
-    found: dict[str, set[Place]] = {}
+    found: dict[str, set[PartitionOffset]] = {}
     try:
         for topic, partitions in _mapping(document.get("aborted") or {}).items():
             for partition, offsets in _mapping(partitions or {}).items():
@@ -72,13 +72,13 @@ class _Log:
         # By producer.
         self._current = current
         # By transaction: what it put, and, once it has ended, whether it was committed.
-        self._put: dict[str, list[tuple[str, Place]]] = {}
+        self._put: dict[str, list[tuple[str, PartitionOffset]]] = {}
         self._committed: dict[str, bool] = {}
 
-    def places(self, *, is_aborted: bool | None) -> dict[str, set[Place]]:
+    def places(self, *, is_aborted: bool | None) -> dict[str, set[PartitionOffset]]:
         """By topic, what aborted transactions put; with None, what those put that did not end."""
         wanted = None if is_aborted is None else not is_aborted
-        found: dict[str, set[Place]] = {}
+        found: dict[str, set[PartitionOffset]] = {}
         for transaction, puts in self._put.items():
             if self._committed.get(transaction) is wanted:
                 for topic, place in puts:

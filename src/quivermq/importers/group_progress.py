@@ -7,10 +7,10 @@ from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
 from quivermq.importers.marks import identity_of
 from quivermq.importers.model import Item, Position, SourceGroup
 from quivermq.importers.stream import extend_runs
-from quivermq.importers.target import Lane, Target
+from quivermq.importers.target import ImportTarget, LaneId
 
 
-class Message(NamedTuple):
+class LaneMessage(NamedTuple):
     """A message of a lane. One that was not imported, or of another source, has no partition there."""
 
     offset: int
@@ -37,18 +37,18 @@ def is_finished(identity: int, position: Position | None) -> bool:
 
 
 def messages_of(
-    target: Target, topic: str, lane: Lane, offsets: range, producers: Mapping[int, int]
-) -> Iterator[Message]:
+    target: ImportTarget, topic: str, lane: LaneId, offsets: range, producers: Mapping[int, int]
+) -> Iterator[LaneMessage]:
     """The messages of a lane; `producers` says of which partition of the source the frames of each are."""
     for frame in target.frames(topic, lane, offsets.start, offsets.stop):
         partition = producers.get(frame.header.producer_id)
         for offset, headers in enumerate(frame.headers(), frame.header.base_offset):
             identity = None if partition is None else identity_of(headers)
             if offset in offsets:
-                yield Message(offset, None if identity is None else partition, identity or 0)
+                yield LaneMessage(offset, None if identity is None else partition, identity or 0)
 
 
-def progress_in(messages: Iterator[Message], group: SourceGroup, start: int) -> Progress:
+def progress_in(messages: Iterator[LaneMessage], group: SourceGroup, start: int) -> Progress:
     """How far a group came in a lane that begins at `start`.
 
     Messages that were there before are not finished. Raises ValueError when it is too scattered to be kept.

@@ -9,7 +9,7 @@ from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, StorageFailed
 from quivermq.frame.header import MAGIC
 from quivermq.importers.files import first_bytes, subdirectories
-from quivermq.importers.model import Source
+from quivermq.importers.model import ImportSource
 from quivermq.importers.segment_files import segment_files
 from quivermq.log.directory import LOCK_NAME
 
@@ -17,10 +17,10 @@ KINDS: Sequence[str] = ("ledgerq", "tinymq", "fluxmq", "goqueue")
 _ENCRYPTING = "goqueue"
 
 
-class Reader(Protocol):
+class KindReader(Protocol):
     """What the module of a kind offers."""
 
-    def open_source(self, path: Path, disk: Disk) -> Source:
+    def open_source(self, path: Path, disk: Disk) -> ImportSource:
         """The directory, opened for reading. Raises InvalidRequest when it is not of that kind."""
         ...
 
@@ -29,7 +29,7 @@ class Reader(Protocol):
         ...
 
 
-def open_source(kind: str, path: Path, disk: Disk, key: str | None = None) -> Source:
+def open_source(kind: str, path: Path, disk: Disk, key: str | None = None) -> ImportSource:
     """A directory of that kind. Raises InvalidRequest, NotFound, StorageFailed, and says what to do."""
     if kind not in KINDS:
         raise InvalidRequest(f"{kind!r} is not a queue to import from: choose one of {', '.join(KINDS)}")
@@ -57,7 +57,7 @@ def open_source(kind: str, path: Path, disk: Disk, key: str | None = None) -> So
         raise
 
 
-def _opened(kind: str, path: Path, disk: Disk, key: str | None) -> Source:
+def _opened(kind: str, path: Path, disk: Disk, key: str | None) -> ImportSource:
     if key is None:
         return _reader(kind).open_source(path, disk)
     from quivermq.importers.goqueue import open_encrypted
@@ -89,6 +89,6 @@ def _looks_like(kind: str, path: Path, disk: Disk) -> bool:
         return False
 
 
-def _reader(kind: str) -> Reader:
+def _reader(kind: str) -> KindReader:
     # Loaded when it is needed: nobody needs more than one.
-    return cast(Reader, import_module(f"quivermq.importers.{kind}"))
+    return cast(KindReader, import_module(f"quivermq.importers.{kind}"))

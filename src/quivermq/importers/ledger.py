@@ -26,7 +26,7 @@ from quivermq.frame import Producer, encode
 from quivermq.importers.identities import Identities
 from quivermq.importers.ledger_book import LEDGER_LANE, LedgerBook
 from quivermq.importers.marks import number_of
-from quivermq.importers.target import Lane, Target
+from quivermq.importers.target import ImportTarget, LaneId
 from quivermq.topic.names import IMPORTS_TOPIC
 
 _VERSION = 1
@@ -40,19 +40,19 @@ class StreamState:
 
     created_us: int
     done: Identities = field(default_factory=Identities)
-    ends: dict[Lane, int] = field(default_factory=dict)
+    ends: dict[LaneId, int] = field(default_factory=dict)
     is_open: bool = False
     """Whether a run has begun and not ended."""
     is_delaying: bool = False
     """Whether delayed messages were about to be put, and nobody knows whether they were."""
-    adopted: dict[tuple[str, Lane], Progress] = field(default_factory=dict)
+    adopted: dict[tuple[str, LaneId], Progress] = field(default_factory=dict)
     """Where groups were put, by group and lane."""
 
 
 class Ledger:
     """The records about one topic."""
 
-    def __init__(self, target: Target, book: LedgerBook, topic: str, clock: Clock) -> None:
+    def __init__(self, target: ImportTarget, book: LedgerBook, topic: str, clock: Clock) -> None:
         self._target = target
         self._book = book
         self._topic = topic
@@ -122,13 +122,13 @@ class Ledger:
         """Delayed messages are about to be put."""
         self._write({"type": "delaying", "stream": stream, "created": created_us})
 
-    def note_done(self, stream: str, created_us: int, done: Identities, ends: Mapping[Lane, int]) -> None:
+    def note_done(self, stream: str, created_us: int, done: Identities, ends: Mapping[LaneId, int]) -> None:
         """These items are in the topic, on stable storage."""
         record = {"type": "done", "stream": stream, "created": created_us, **done.as_json()}
         self._write({**record, "ends": [[*lane, end] for lane, end in ends.items()]})
 
     def note_adopted(
-        self, stream: str, created_us: int, group: str, lane: Lane, progress: Progress
+        self, stream: str, created_us: int, group: str, lane: LaneId, progress: Progress
     ) -> None:
         """A group was put there."""
         told = [progress.position, [[run.start, run.end, run.attempts] for run in progress.tried]]
@@ -185,10 +185,10 @@ class Ledger:
         elif kind == "done":
             state.done.add_json(record)
             state.is_delaying = False
-            state.ends.update((Lane(number, priority), end) for number, priority, end in record["ends"])
+            state.ends.update((LaneId(number, priority), end) for number, priority, end in record["ends"])
         elif kind == "adopted":
             position, tried = record["progress"]
             progress = Progress(position, tuple(Tried(*run) for run in tried))
-            state.adopted[record["group"], Lane(*record["lane"])] = progress
+            state.adopted[record["group"], LaneId(*record["lane"])] = progress
         elif kind == "ended":
             state.is_open = state.is_delaying = False

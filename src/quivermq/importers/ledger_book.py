@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from quivermq.importers.target import Lane, Target
+from quivermq.importers.target import ImportTarget, LaneId
 from quivermq.topic.names import IMPORTS_TOPIC
 
-LEDGER_LANE = Lane(0, "normal")
+LEDGER_LANE = LaneId(0, "normal")
 
 
 class LedgerBook:
     """Reads on from where it was. It keeps what is about the topics that a run imports into."""
 
-    def __init__(self, target: Target, topics: Iterable[str]) -> None:
+    def __init__(self, target: ImportTarget, topics: Iterable[str]) -> None:
         self._target = target
         self._unread: dict[bytes, list[bytes]] = {topic.encode(): [] for topic in topics}
         self._created_us: int | None = None

@@ -29,7 +29,7 @@ KNOWN_FLAGS = COMPRESSED | ENCRYPTED | EXPIRING | HEADERS | PRIORITY
 _GZIP_MARK = b"\x1f\x8b\x08"
 
 
-class Unreadable(Exception):
+class UnreadableEntry(Exception):
     """Why an entry cannot be had."""
 
 
@@ -61,15 +61,15 @@ def is_whole(data: bytes, start: int, length: int) -> bool:
 
 
 def parse(data: bytes, start: int, position: int) -> Entry:
-    """The entry at `start`, whose checksum was right, from `position` of its file. Raises Unreadable."""
+    """The entry at `start`, whose checksum was right, from `position` of its file. Raises UnreadableEntry."""
     length, kind, flags, number, timestamp_ns = HEAD.unpack_from(data, start)
     if not flags:
         payload = data[start + HEAD.size : start + length - 4]
         return Entry(position, length, kind, 0, number, timestamp_ns, 0, None, {}, _NONE, payload)
     if flags & ~KNOWN_FLAGS:
-        raise Unreadable(f"entry {number} has the flags 0x{flags:02x}, and not all of them are known")
+        raise UnreadableEntry(f"entry {number} has the flags 0x{flags:02x}, and not all of them are known")
     if flags & ENCRYPTED:
-        raise Unreadable(f"entry {number} is encrypted")
+        raise UnreadableEntry(f"entry {number} is encrypted")
     return _parse_more(data, start, position)
 
 
@@ -117,19 +117,19 @@ def _text(number: int, data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 def _check_room(number: int, needed: int, end: int) -> None:
     if needed > end:
-        raise Unreadable(f"entry {number} is too short for what its flags say")
+        raise UnreadableEntry(f"entry {number} is too short for what its flags say")
 
 
 def value_of(entry: Entry) -> bytes:
-    """The payload as it was before it was compressed. Raises Unreadable."""
+    """The payload as it was before it was compressed. Raises UnreadableEntry."""
     if entry.compression == _NONE:
         return entry.payload
     if entry.compression != _GZIP:
-        raise Unreadable(f"entry {entry.id} is compressed in the unknown way {entry.compression}")
+        raise UnreadableEntry(f"entry {entry.id} is compressed in the unknown way {entry.compression}")
     try:
         return gunzip(entry.payload)
-    except Unreadable as error:
-        raise Unreadable(f"entry {entry.id} cannot be decompressed: {error}") from None
+    except UnreadableEntry as error:
+        raise UnreadableEntry(f"entry {entry.id} cannot be decompressed: {error}") from None
 
 
 def looks_compressed(payload: bytes) -> bool:
@@ -138,7 +138,7 @@ def looks_compressed(payload: bytes) -> bool:
 
 
 def gunzip(data: bytes) -> bytes:
-    """All of a gzip stream, of one or more members. Raises Unreadable, also when it is too large."""
+    """All of a gzip stream, of one or more members. Raises UnreadableEntry, also when it is too large."""
     parts: list[bytes] = []
     left = RAW_BYTES_MAX
     while data:
@@ -146,12 +146,12 @@ def gunzip(data: bytes) -> bytes:
         try:
             part = stream.decompress(data, left + 1)
         except zlib.error as error:
-            raise Unreadable(str(error)) from None
+            raise UnreadableEntry(str(error)) from None
         left -= len(part)
         if left < 0:
-            raise Unreadable(f"it grows beyond {RAW_BYTES_MAX} bytes")
+            raise UnreadableEntry(f"it grows beyond {RAW_BYTES_MAX} bytes")
         if not stream.eof:
-            raise Unreadable("it ends too early")
+            raise UnreadableEntry("it ends too early")
         parts.append(part)
         data = stream.unused_data
     return b"".join(parts)

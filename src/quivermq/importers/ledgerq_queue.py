@@ -13,7 +13,7 @@ from quivermq.importers.ledgerq_entries import (
     DATA,
     PRIORITY,
     Entry,
-    Unreadable,
+    UnreadableEntry,
     gunzip,
     looks_compressed,
     value_of,
@@ -155,7 +155,7 @@ class LedgerTopic:
                     continue
                 try:
                     value = value_of(entry)
-                except Unreadable as error:
+                except UnreadableEntry as error:
                     self._findings.add(path, entry.position, str(error), length=entry.end - entry.position)
                     continue
                 identity = entry.id
@@ -241,7 +241,7 @@ class LedgerTopic:
         """Undo what the move to the dead letters forgot to mention."""
         try:
             item.value = gunzip(item.value)
-        except Unreadable as error:
+        except UnreadableEntry as error:
             if is_certain:
                 problem = f"dead letter {entry.id} was compressed and stays so: {error}"
                 self._findings.add(path, entry.position, problem)

@@ -23,7 +23,7 @@ from quivermq.importers.ledgerq_entries import (
     LENGTH_MIN,
     TRAILER_BYTES,
     Entry,
-    Unreadable,
+    UnreadableEntry,
     is_whole,
     parse,
 )
@@ -109,7 +109,7 @@ def has_flag(disk: Disk, path: Path, flag: int) -> bool:
         return False
     try:
         return _Walk(file, Findings(0)).has_flag(flag)
-    except (StorageFailed, Unreadable):
+    except (StorageFailed, UnreadableEntry):
         # Whoever reads the entries is told of it.
         return False
     finally:
@@ -159,12 +159,12 @@ class _Walk:
         while position < self._size:
             try:
                 length = self._whole_length(position)
-            except Unreadable as error:
+            except UnreadableEntry as error:
                 position = self._behind_damage(position, str(error))
                 continue
             try:
                 yield parse(self._data, position - self._start, position)
-            except Unreadable as error:
+            except UnreadableEntry as error:
                 self._findings.add(self._path, position, str(error), length=length + TRAILER_BYTES)
             position += length + TRAILER_BYTES
 
@@ -192,33 +192,33 @@ class _Walk:
         return any(entry.flags & flag for entry in self.entries())
 
     def _whole_length(self, position: int) -> int:
-        """The length of the entry there, which is then in memory. Raises Unreadable unless it is whole."""
+        """The length of the entry there, which is then in memory. Raises UnreadableEntry unless it is whole."""
         left = self._size - position
         if left < HEAD.size:
-            raise Unreadable(f"the file ends inside of an entry, of which there are {left} bytes")
+            raise UnreadableEntry(f"the file ends inside of an entry, of which there are {left} bytes")
         index = self._hold(position, HEAD.size)
         length, kind = HEAD.unpack_from(self._data, index)[:2]
         if length < LENGTH_MIN or not DATA <= kind <= CHECKPOINT:
-            raise Unreadable("there is no entry here")
+            raise UnreadableEntry("there is no entry here")
         if length > left:
-            raise Unreadable(f"an entry has {length} bytes, and the file ends after {left} of them")
+            raise UnreadableEntry(f"an entry has {length} bytes, and the file ends after {left} of them")
         if length > LENGTH_MAX:
-            raise Unreadable(f"an entry has {length} bytes, the limit is {LENGTH_MAX}")
+            raise UnreadableEntry(f"an entry has {length} bytes, the limit is {LENGTH_MAX}")
         index = self._hold(position, length)
         if not is_whole(self._data, index, length):
-            raise Unreadable(
+            raise UnreadableEntry(
                 f"the checksum of entry {HEAD.unpack_from(self._data, index)[3]} does not match"
             )
         return int(length)
 
     def _hold(self, position: int, length: int) -> int:
-        """Have these bytes in `_data`, and return where there. Raises Unreadable when they are gone."""
+        """Have these bytes in `_data`, and return where there. Raises UnreadableEntry when they are gone."""
         index = position - self._start
         if index < 0 or index + length > len(self._data):
             self._data = self._file.read(position, min(max(length, _WINDOW_BYTES), self._size - position))
             self._start, index = position, 0
             if len(self._data) < length:
-                raise Unreadable("the file was cut while it was read")
+                raise UnreadableEntry("the file was cut while it was read")
         return index
 
     def _behind_damage(self, position: int, problem: str) -> int:
@@ -248,7 +248,7 @@ class _Walk:
     def _is_entry(self, position: int) -> bool:
         try:
             self._whole_length(position)
-        except Unreadable:
+        except UnreadableEntry:
             return False
         return True
 

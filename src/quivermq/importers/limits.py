@@ -2,7 +2,7 @@
 
 from quivermq.errors import Denied, InvalidSettings
 from quivermq.importers.ledger import Ledger
-from quivermq.importers.target import Target, View
+from quivermq.importers.target import ImportTarget, TargetTopic
 from quivermq.settings import StorageSettings
 from quivermq.topic.settings import TopicSettings
 
@@ -11,31 +11,31 @@ _ROOM_BYTES = 64 * 1024
 MESSAGE_BYTES_MAX = StorageSettings().frame_bytes_max - _ROOM_BYTES
 
 
-class Limits:
+class MessageSizeLimit:
     """Of one topic.
 
     What somebody has set is kept to. Only a topic that an import made, and whose limit is still the one
     that an import left, is altered: a message that is whole must not be left behind for a default.
     """
 
-    def __init__(self, target: Target, ledger: Ledger, topic: str) -> None:
+    def __init__(self, target: ImportTarget, ledger: Ledger, topic: str) -> None:
         self._target = target
         self._ledger = ledger
         self._topic = topic
         self._is_dry = True
-        self._view: View | None = None
+        self._view: TargetTopic | None = None
         self._may_grow = True
         self.bytes = TopicSettings().message_bytes_max
         """What a message may have now."""
 
-    def look(self, view: View | None, *, is_dry: bool) -> None:
+    def look(self, view: TargetTopic | None, *, is_dry: bool) -> None:
         """Begin anew with the topic as it is, None when there is none, and alter nothing when it is dry."""
         self._view, self._is_dry = view, is_dry
         settings = TopicSettings() if view is None else view.settings
         self.bytes = settings.message_bytes_max
         self._may_grow = view is None or self.bytes in self._ledger.limits(view.created_us)
 
-    def note_made(self, view: View) -> None:
+    def note_made(self, view: TargetTopic) -> None:
         """The import has made the topic, whose limit is the usual one here."""
         wanted_bytes = self.bytes
         self._view, self.bytes, self._may_grow = view, view.settings.message_bytes_max, True

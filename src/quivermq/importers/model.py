@@ -1,6 +1,6 @@
 """What every foreign queue is told in, so that the side that writes knows none of them.
 
-A reader is a module with `open_source(path) -> Source`. It yields what is whole, in order, and notes a
+A reader is a module with `open_source(path) -> ImportSource`. It yields what is whole, in order, and notes a
 finding for everything that is not. It opens files for reading only, and holds one entry at a time.
 """
 
@@ -214,7 +214,7 @@ class SourceTopic(Protocol):
         ...
 
 
-class Source(Protocol):
+class ImportSource(Protocol):
     """An opened directory. Its findings grow while items are read."""
 
     @property

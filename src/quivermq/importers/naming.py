@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from quivermq.errors import InvalidRequest
-from quivermq.importers.model import Source, SourceTopic
+from quivermq.importers.model import ImportSource, SourceTopic
 from quivermq.topic.names import IMPORTS_TOPIC, NAME_LENGTH_MAX, check_topic_name, usual_origin
 
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]")
@@ -17,7 +17,7 @@ def own_name(name: str) -> str:
 
 
 def chosen_topics(
-    source: Source, topic: str | None, wanted: Sequence[str], names: Mapping[str, str]
+    source: ImportSource, topic: str | None, wanted: Sequence[str], names: Mapping[str, str]
 ) -> list[tuple[str, SourceTopic]]:
     """The topics to import, each with its name here. Raises InvalidRequest.
 

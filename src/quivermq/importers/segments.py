@@ -15,7 +15,7 @@ from quivermq.disk import Disk, File
 from quivermq.errors import StorageFailed
 from quivermq.importers.model import Findings
 from quivermq.importers.segment_files import SegmentFile
-from quivermq.importers.window import Window
+from quivermq.importers.window import FileWindow
 
 _CRC_START, _CRC_END = 4, 8
 # A file made to keep us busy has a mark everywhere, each with a length that has to be summed up. To look at
@@ -24,7 +24,7 @@ _SEARCH_BYTES_MAX = 4 * 1024**3
 _SEARCH_BYTES_MIN = 4096
 
 
-class Head(NamedTuple):
+class RecordHead(NamedTuple):
     """What the header of a record says."""
 
     size_bytes: int
@@ -39,7 +39,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """How the records of a format look."""
 
     noun: str
@@ -47,25 +47,25 @@ class Layout:
     """What a record begins with."""
     header_bytes: int
     byteorder: Literal["little", "big"]
-    parse: Callable[[bytes], Head]
+    parse: Callable[[bytes], RecordHead]
     """The head out of the header's bytes. Raises Unreadable."""
     size_bytes_max: int
     offsets_max: int
     """How many offsets a record can hold."""
 
 
-class Stored(NamedTuple):
+class StoredRecord(NamedTuple):
     """A whole record: its checksum is right."""
 
     path: Path
     position: int
-    head: Head
+    head: RecordHead
     data: bytes
 
 
 def whole_records(
-    disk: Disk, files: Sequence[SegmentFile], layout: Layout, findings: Findings
-) -> Iterator[tuple[Stored, int]]:
+    disk: Disk, files: Sequence[SegmentFile], layout: RecordLayout, findings: Findings
+) -> Iterator[tuple[StoredRecord, int]]:
     """The whole records of files in order, each with the first of its offsets that was not there before.
 
     Everything else, and every hole in the offsets, becomes a finding.
@@ -89,10 +89,10 @@ class _Scan:
     """One walk over one file."""
 
     def __init__(
-        self, file: File, layout: Layout, findings: Findings, base: int, expected: int | None
+        self, file: File, layout: RecordLayout, findings: Findings, base: int, expected: int | None
     ) -> None:
         self._path = file.path
-        self._window = Window(file, findings)
+        self._window = FileWindow(file, findings)
         self._layout = layout
         self._findings = findings
         self._base = base
@@ -102,7 +102,7 @@ class _Scan:
         self.expected = base if expected is None else expected
         """The offset that should come next."""
 
-    def records(self) -> Iterator[tuple[Stored, int]]:
+    def records(self) -> Iterator[tuple[StoredRecord, int]]:
         position = 0
         while position < self._window.size:
             stored = self._next_at(position)
@@ -122,7 +122,7 @@ class _Scan:
             self._findings.add(self._path, None, f"{_offsets(self.expected, self._base)} missing")
             self.expected = self._base
 
-    def _next_at(self, position: int) -> Stored | None:
+    def _next_at(self, position: int) -> StoredRecord | None:
         """The whole record there, or the next one behind; None when there is none."""
         try:
             stored = self._whole_at(position)
@@ -131,7 +131,7 @@ class _Scan:
         self._tell_hole(stored)
         return stored
 
-    def _head_at(self, position: int) -> Head:
+    def _head_at(self, position: int) -> RecordHead:
         layout = self._layout
         header = self._window.read(position, layout.header_bytes)
         if len(header) < layout.header_bytes:
@@ -148,7 +148,7 @@ class _Scan:
             )
         return head
 
-    def _whole_at(self, position: int) -> Stored:
+    def _whole_at(self, position: int) -> StoredRecord:
         head = self._head_at(position)
         data = self._window.read(position, head.size_bytes)
         if len(data) < head.size_bytes:
@@ -156,9 +156,9 @@ class _Scan:
         told = int.from_bytes(data[_CRC_START:_CRC_END], self._layout.byteorder)
         if crc32c(memoryview(data)[_CRC_END:]) != told:
             raise Unreadable(f"the checksum of a {self._layout.noun} does not match")
-        return Stored(self._path, position, head, data)
+        return StoredRecord(self._path, position, head, data)
 
-    def _behind_damage(self, position: int, problem: str) -> Stored | None:
+    def _behind_damage(self, position: int, problem: str) -> StoredRecord | None:
         """The next whole record, told what is lost before it."""
         stored = self._where_it_ends(position)
         if stored is None and not self._is_last(position):
@@ -175,7 +175,7 @@ class _Scan:
         self._findings.add(self._path, position, problem + lost, length=end - position)
         return stored
 
-    def _where_it_ends(self, position: int) -> Stored | None:
+    def _where_it_ends(self, position: int) -> StoredRecord | None:
         """The record behind the damaged one, if its length is right and only its contents are not.
 
         Asked first, because a message may hold what looks like a record.
@@ -193,18 +193,18 @@ class _Scan:
         except Unreadable:
             return False
 
-    def _follows(self, position: int) -> Callable[[int, Head], bool]:
+    def _follows(self, position: int) -> Callable[[int, RecordHead], bool]:
         """Whether a record is one of those that come next, by how many the bytes between could hold."""
         layout, lowest = self._layout, self.expected
         highest = max(self.expected, self._base)
 
-        def is_near(candidate: int, head: Head) -> bool:
+        def is_near(candidate: int, head: RecordHead) -> bool:
             held = (candidate - position) // layout.header_bytes + 1
             return lowest <= head.offset <= highest + held * layout.offsets_max
 
         return is_near
 
-    def _search(self, position: int, is_wanted: Callable[[int, Head], bool]) -> Stored | None:
+    def _search(self, position: int, is_wanted: Callable[[int, RecordHead], bool]) -> StoredRecord | None:
         while (found := self._window.find(self._layout.mark, position)) is not None:
             position = found + 1
             self._search_left_bytes -= _SEARCH_BYTES_MIN
@@ -219,7 +219,7 @@ class _Scan:
                 continue
         return None
 
-    def _tell_hole(self, stored: Stored) -> None:
+    def _tell_hole(self, stored: StoredRecord) -> None:
         if stored.head.offset > self.expected:
             hole = _offsets(self.expected, stored.head.offset)
             self._findings.add(self._path, stored.position, f"{hole} missing in front of this place")

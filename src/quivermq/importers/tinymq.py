@@ -8,7 +8,7 @@ from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest
 from quivermq.importers.files import file_bytes, first_bytes, names_in
 from quivermq.importers.model import Findings
-from quivermq.importers.tinymq_lines import PUT, Unreadable, message_of, parse_record
+from quivermq.importers.tinymq_lines import PUT, UnreadableLine, message_of, parse_record
 from quivermq.importers.tinymq_topic import TinyTopic, TopicFiles
 
 KIND = "tinymq"
@@ -109,7 +109,7 @@ def _told_topics(disk: Disk, path: Path) -> Iterator[str]:
             record = parse_record(line)
             if record["type"] == PUT:
                 yield message_of(record).topic
-        except Unreadable:
+        except UnreadableLine:
             if match := _TOPIC.match(line):
                 yield match[1].decode(errors="replace")
 

@@ -10,14 +10,14 @@ from hashlib import blake2b
 
 from quivermq.importers.model import Findings
 from quivermq.importers.tinymq_files import Line, LogFiles
-from quivermq.importers.tinymq_lines import Unreadable, glance
+from quivermq.importers.tinymq_lines import UnreadableLine, glance
 
 _PARTS = 64
 _DIGEST_BYTES = 16
 _NOTHING, _LIVE, _CONSUMED = range(3)
 
 
-class Index:
+class LineIndex:
     """One pass over all lines; what is damaged is told here, and stands for nothing."""
 
     def __init__(self, files: LogFiles, findings: Findings) -> None:
@@ -53,7 +53,7 @@ class Index:
         self._positions.append(line.position)
         try:
             is_put, message_id = glance(line.data)
-        except Unreadable as error:
+        except UnreadableLine as error:
             path = self._files.path(line.file)
             findings.add(path, line.position, str(error), length=len(line.data))
             return

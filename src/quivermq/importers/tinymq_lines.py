@@ -26,7 +26,7 @@ _BEGINNING = re.compile(
 _ATTEMPTS_MAX = 2**31 - 1
 
 
-class Unreadable(Exception):
+class UnreadableLine(Exception):
     """Why a line cannot be used."""
 
 
@@ -37,7 +37,7 @@ class Glance(NamedTuple):
     id: bytes
 
 
-class Message(NamedTuple):
+class PutMessage(NamedTuple):
     """What a PUT says."""
 
     id: str
@@ -52,7 +52,7 @@ class Message(NamedTuple):
 
 
 def glance(line: bytes) -> Glance:
-    """Whether the line is a PUT or an ACK, and of which message. Raises Unreadable for a damaged one."""
+    """Whether the line is a PUT or an ACK, and of which message. Raises UnreadableLine for a damaged one."""
     match = _BEGINNING.match(line)
     if match is not None and _is_summed(line):
         put_id, ack_id = match.groups()
@@ -73,16 +73,16 @@ def _is_summed(line: bytes) -> bool:
 
 
 def parse_record(line: bytes) -> dict[str, Any]:
-    """The record that a line is. Raises Unreadable."""
+    """The record that a line is. Raises UnreadableLine."""
     record = _parsed(line)
     _check_sum(line, record)
     if record.get("type") not in (PUT, ACK):
-        raise Unreadable(f"the line is neither a PUT nor an ACK but {str(record.get('type'))[:40]!r}")
+        raise UnreadableLine(f"the line is neither a PUT nor an ACK but {str(record.get('type'))[:40]!r}")
     return record
 
 
-def parse_put(line: bytes) -> Message:
-    """The message of a line at which `glance` has looked. Raises Unreadable."""
+def parse_put(line: bytes) -> PutMessage:
+    """The message of a line at which `glance` has looked. Raises UnreadableLine."""
     return message_of(_parsed(line))
 
 
@@ -90,9 +90,9 @@ def _parsed(line: bytes) -> dict[str, Any]:
     try:
         record = parse_json(line)
     except ValueError as error:
-        raise Unreadable(f"the line is not JSON: {error}") from None
+        raise UnreadableLine(f"the line is not JSON: {error}") from None
     if not isinstance(record, dict):
-        raise Unreadable("the line is not a JSON object")
+        raise UnreadableLine("the line is not a JSON object")
     return record
 
 
@@ -103,21 +103,21 @@ def _check_sum(line: bytes, record: dict[str, Any]) -> None:
     # Only the last one: a message may have a header of that name.
     matches = list(_CHECKSUM_END.finditer(line))
     if not matches or not isinstance(told, int) or int(matches[-1][1]) != told:
-        raise Unreadable("the checksum is not a number at the end of the line")
+        raise UnreadableLine("the checksum is not a number at the end of the line")
     summed = line[: matches[-1].start()] + b"}"
     if crc32(summed) != told:
-        raise Unreadable("the checksum of the line does not match")
+        raise UnreadableLine("the checksum of the line does not match")
 
 
-def message_of(record: dict[str, Any]) -> Message:
-    """The message of a PUT. Raises Unreadable."""
+def message_of(record: dict[str, Any]) -> PutMessage:
+    """The message of a PUT. Raises UnreadableLine."""
     told = record.get("message")
     if not isinstance(told, dict):
-        raise Unreadable("the line is a PUT without a message")
+        raise UnreadableLine("the line is a PUT without a message")
     try:
         timestamp_us = rfc3339_us(told.get("timestamp"))
         put = record.get("timestamp")
-        return Message(
+        return PutMessage(
             _text(told, "id"),
             _text(told, "topic"),
             _payload(told.get("payload")),
@@ -129,13 +129,13 @@ def message_of(record: dict[str, Any]) -> Message:
             timestamp_us if put is None else rfc3339_us(put),
         )
     except (ValueError, OverflowError) as error:
-        raise Unreadable(f"the message of the line cannot be read: {error}") from None
+        raise UnreadableLine(f"the message of the line cannot be read: {error}") from None
 
 
 def _text(told: dict[str, Any], name: str) -> str:
     text = told.get(name, "")
     if not isinstance(text, str):
-        raise Unreadable(f"its {name} is not a text")
+        raise UnreadableLine(f"its {name} is not a text")
     return text
 
 

@@ -24,8 +24,8 @@ from quivermq.importers.model import (
     text_identity,
 )
 from quivermq.importers.tinymq_files import LogFiles
-from quivermq.importers.tinymq_index import Index
-from quivermq.importers.tinymq_lines import Message, Unreadable, parse_put
+from quivermq.importers.tinymq_index import LineIndex
+from quivermq.importers.tinymq_lines import PutMessage, UnreadableLine, parse_put
 
 OWN_GROUP = "default"
 """Who reads a topic without being a group."""
@@ -105,13 +105,13 @@ class TinyTopic:
 
     def _messages(
         self, paths: list[Path], findings: Findings | None = None
-    ) -> Iterator[tuple[Message, bool]]:
+    ) -> Iterator[tuple[PutMessage, bool]]:
         findings = self._findings if findings is None else findings
         with LogFiles(self._disk, paths, findings) as files:
-            for line, is_live in Index(files, findings).messages():
+            for line, is_live in LineIndex(files, findings).messages():
                 try:
                     yield parse_put(line.data), is_live
-                except Unreadable as error:
+                except UnreadableLine as error:
                     path = files.path(line.file)
                     findings.add(path, line.position, str(error), length=len(line.data))
 
@@ -149,7 +149,7 @@ class TinyTopic:
         return left
 
 
-def _counterpart(copy: Message, candidates: deque[tuple[int, int]] | None) -> int | None:
+def _counterpart(copy: PutMessage, candidates: deque[tuple[int, int]] | None) -> int | None:
     """The message that a copy was made of, which then has its copy."""
     while candidates and candidates[0][0] < copy.timestamp_us:
         # Made before the copy: of a time when the group was not there, or its copy is gone.
@@ -159,7 +159,7 @@ def _counterpart(copy: Message, candidates: deque[tuple[int, int]] | None) -> in
     return None
 
 
-def _contents(message: Message) -> bytes:
+def _contents(message: PutMessage) -> bytes:
     """A hash of what a copy has in common with its message.
 
     Not when it expires: the retention of a topic tells that for each of them anew.
@@ -168,7 +168,7 @@ def _contents(message: Message) -> bytes:
     return blake2b(repr(told).encode(), digest_size=16).digest()
 
 
-def _item(message: Message, *, is_consumed: bool = False) -> Item:
+def _item(message: PutMessage, *, is_consumed: bool = False) -> Item:
     return Item(
         identity=text_identity(message.id),
         id=message.id,

@@ -11,12 +11,12 @@ from quivermq.importers.encoding import item_bytes, stored_bytes
 from quivermq.importers.group_progress import Finished
 from quivermq.importers.ledger import Ledger
 from quivermq.importers.ledger_book import LedgerBook
-from quivermq.importers.limits import MESSAGE_BYTES_MAX, Limits
-from quivermq.importers.model import Item, Source, SourceTopic
+from quivermq.importers.limits import MESSAGE_BYTES_MAX, MessageSizeLimit
+from quivermq.importers.model import ImportSource, Item, SourceTopic
 from quivermq.importers.naming import own_name
-from quivermq.importers.stream import StreamKey, StreamWriter
+from quivermq.importers.stream import StreamImport, StreamKey
 from quivermq.importers.summary import TopicSummary
-from quivermq.importers.target import Target, View
+from quivermq.importers.target import ImportTarget, TargetTopic
 from quivermq.topic.names import DEAD_LETTER_SUFFIX
 from quivermq.topic.settings import TopicSettings
 
@@ -27,7 +27,7 @@ _TOLD_BYTES = 1024 * 1024
 _LATE = frozenset(("ttl_ms",))
 
 
-class Options(NamedTuple):
+class ImportOptions(NamedTuple):
     """What the caller wants."""
 
     groups: tuple[str, ...]
@@ -42,12 +42,12 @@ class TopicImport:
 
     def __init__(
         self,
-        source: Source,
+        source: ImportSource,
         topic: SourceTopic,
         name: str,
-        target: Target,
+        target: ImportTarget,
         book: LedgerBook,
-        options: Options,
+        options: ImportOptions,
     ) -> None:
         self._source = source
         self._topic = topic
@@ -57,13 +57,15 @@ class TopicImport:
         self._summary = TopicSummary(topic.name, name)
         self._ledger = Ledger(target, book, name, options.clock)
         self._names = {False: name, True: name + _suffix(target.look(name), name)}
-        self._limits = {dead: Limits(target, self._ledger, each) for dead, each in self._names.items()}
+        self._limits = {
+            dead: MessageSizeLimit(target, self._ledger, each) for dead, each in self._names.items()
+        }
         self._waiting_tried = 0
         # What a topic that was just made gets once its messages are there.
         self._late: dict[str, object] = {}
         # By whether they are dead letters: the topic as it is, and who writes each partition.
-        self._views: dict[bool, View | None] = {}
-        self._writers: dict[tuple[bool, int], StreamWriter] = {}
+        self._views: dict[bool, TargetTopic | None] = {}
+        self._writers: dict[tuple[bool, int], StreamImport] = {}
 
     def check(self) -> None:
         """Read everything once, and write nothing: whatever could not be imported becomes a finding."""
@@ -125,7 +127,7 @@ class TopicImport:
         for is_dead, limits in self._limits.items():
             limits.look(self._views[is_dead], is_dry=is_dry)
 
-    def _tell_settings(self, view: View | None) -> None:
+    def _tell_settings(self, view: TargetTopic | None) -> None:
         """Of a topic that is there already, what the source has set otherwise: it is left as it is."""
         if view is None:
             return
@@ -139,7 +141,7 @@ class TopicImport:
             problem = f"{self._name} was there, and keeps its settings; {self._topic.name} has {told}"
             self._source.findings.add(self._source.path, None, problem, is_damage=False)
 
-    def _tell_partitions(self, view: View | None) -> None:
+    def _tell_partitions(self, view: TargetTopic | None) -> None:
         if view is not None and view.settings.partitions < self._topic.partitions:
             problem = (
                 f"{self._topic.name} has {self._topic.partitions} partitions and {self._name}"
@@ -249,7 +251,7 @@ class TopicImport:
     def _key(self, is_dead: bool, partition: int) -> StreamKey:
         return StreamKey(self._import_id, is_dead, partition, self._names[is_dead])
 
-    def _open_writer(self, is_dead: bool, partition: int) -> StreamWriter:
+    def _open_writer(self, is_dead: bool, partition: int) -> StreamImport:
         if not self._writers:
             self._ledger.begin()
             self._import_id = self._known_import()
@@ -261,7 +263,7 @@ class TopicImport:
         self._ledger.note_source(
             self._import_id, source.kind, str(source.path), self._topic.name, witnesses
         )
-        writer = self._writers[is_dead, partition] = StreamWriter(
+        writer = self._writers[is_dead, partition] = StreamImport(
             self._key(is_dead, partition),
             view,
             self._target,
@@ -276,7 +278,7 @@ class TopicImport:
         )
         return writer
 
-    def _made(self, is_dead: bool) -> View:
+    def _made(self, is_dead: bool) -> TargetTopic:
         """The topic, which is created when it is new."""
         view = self._views[is_dead]
         if view is not None:
@@ -337,7 +339,7 @@ class TopicImport:
             self._summary.dedup_ids = adopter.adopt_ids(seen, places, now_us)
 
 
-def _suffix(view: View | None, name: str) -> str:
+def _suffix(view: TargetTopic | None, name: str) -> str:
     """What follows the name of a topic in that of its dead letters. Raises InvalidRequest."""
     if view is None:
         return DEAD_LETTER_SUFFIX

@@ -10,7 +10,7 @@ _WINDOW_BYTES = 1024 * 1024
 _BLOCK_BYTES = 4096
 
 
-class Window:
+class FileWindow:
     """A file as it was when it was opened, read through a buffer. Never mapped: somebody may cut it.
 
     What the disk does not give is zeros, and told.
