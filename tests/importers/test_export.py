@@ -32,8 +32,8 @@ from quivermq import (
 from quivermq.disk import OutputDisk
 from quivermq.exporting import ExportedLane, ExportSummary, Format, export
 from quivermq.exporting import formats as export_formats
-from quivermq.exporting.output import FileOutput
-from quivermq.exporting.ranges import ExportRange, LaneRange
+from quivermq.exporting.formats import ExportRange, LaneRange
+from quivermq.exporting.run import FileOutput
 from quivermq.spark.batches import SCHEMA
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Bounds, Lane, Place, TopicView

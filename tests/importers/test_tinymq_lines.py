@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 from support.tinymq_files import MOMENT, MOMENT_US, ack, message, put, summed, uuid
 
-from quivermq.importers.tinymq_lines import (
+from quivermq.importers.tinymq_log import (
     Glance,
     PutMessage,
     UnreadableLine,

@@ -10,15 +10,14 @@ from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
 from quivermq.engine import Engine
 from quivermq.errors import InvalidRequest, StorageFailed
-from quivermq.importers.apart import check_apart
-from quivermq.importers.kinds import open_source
-from quivermq.importers.ledger_book import LedgerBook
-from quivermq.importers.model import Finding, ImportSource
-from quivermq.importers.naming import chosen_topics
-from quivermq.importers.summary import ImportSummary
+from quivermq.importers.kinds import check_apart, chosen_topics, open_source
+from quivermq.importers.ledger import LedgerBook
+from quivermq.importers.model import Finding, ImportSource, ImportSummary
 from quivermq.importers.target import ImportTarget, NoTarget, target_of
 from quivermq.importers.topic_import import ImportOptions, TopicImport
-from quivermq.topic.names import check_group_name
+from quivermq.topic.names import (
+    check_group_name,
+)
 
 
 def import_queue(

@@ -13,10 +13,8 @@ from quivermq.clock import Clock
 from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
 from quivermq.errors import Conflict, InvalidRequest
 from quivermq.frame import Column, Frame, Producer, codec_named, has_removed
-from quivermq.importers.encoding import delayed_message, frame_of
-from quivermq.importers.identities import Identities
-from quivermq.importers.ledger import Ledger
-from quivermq.importers.marks import STREAM, identity_of, number_of
+from quivermq.importers.encoding import STREAM, delayed_message, frame_of, identity_of, number_of
+from quivermq.importers.ledger import Identities, Ledger
 from quivermq.importers.model import Item
 from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
 from quivermq.settings import StorageSettings
