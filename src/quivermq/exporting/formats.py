@@ -4,6 +4,7 @@ The offsets are fixed once: what comes in meanwhile is not exported. `run` opens
 """
 
 import json
+from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from json.encoder import encode_basestring as quoted
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from quivermq.disk import Buffer
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
@@ -88,9 +89,9 @@ class ExportRange:
 
     @property
     def times(self) -> Times:
-        since = _microseconds(self.start) if isinstance(self.start, datetime) else ALL_TIMES.since_us
-        until = _microseconds(self.end) if isinstance(self.end, datetime) else ALL_TIMES.until_us
-        return Times(since, until)
+        return Times(
+            _microseconds(self.start, ALL_TIMES.since_us), _microseconds(self.end, ALL_TIMES.until_us)
+        )
 
     def parts(self, place: Place, topic: str) -> list[LaneRange]:
         """The ranges in order of partition and priority. Raises TopicNotFound, InvalidRequest."""
@@ -124,8 +125,8 @@ def _check(bound: Bound) -> None:
         raise InvalidRequest(f"a range is between offsets from 0 on, or moments, not {bound!r}")
 
 
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
+def _microseconds(bound: Bound, otherwise: int) -> int:
+    return (bound - _EPOCH) // _MICROSECOND if isinstance(bound, datetime) else otherwise
 
 
 def _records(place: Place, part: LaneRange, times: Times) -> Iterator[list[Record]]:
@@ -174,48 +175,42 @@ def _explained_loss(part: LaneRange) -> Iterator[None]:
         raise
 
 
-class Output(Protocol):
-    """Takes bytes one after the other, and keeps them only if it is finished."""
+class Output(ABC):
+    """Takes bytes as pyarrow writes them to a file, and keeps them only if it is finished."""
 
-    written: int
+    closed = False
 
-    def write(self, data: Buffer) -> int: ...
+    def __init__(self) -> None:
+        self.written = 0
+        self._is_over = False
 
+    def write(self, data: Buffer) -> int:
+        if not self._is_over:
+            self._take(data)
+            self.written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.written
+
+    def flush(self) -> None:  # noqa: B027 - pyarrow calls it, and there is nothing to do.
+        """`finish` is when everything is written."""
+
+    close = flush
+
+    @abstractmethod
+    def _take(self, data: Buffer) -> None: ...
+
+    @abstractmethod
     def finish(self) -> None:
         """Everything was written."""
-        ...
 
     def abandon(self) -> None:
         """Something went wrong: leave nothing behind, and take no more.
 
         pyarrow's writers, when they are thrown away, write what belongs behind the last message.
         """
-        ...
-
-
-class Writer(Protocol):
-    """Writes messages of one lane after the other."""
-
-    def write(self, place: Place, part: LaneRange, times: Times) -> Iterator[int]:
-        """Write all messages of a range between the moments, and yield how many each step wrote."""
-        ...
-
-    def close(self) -> None:
-        """Write what belongs behind the last message."""
-        ...
-
-
-def writer_of(format: Format, output: Output) -> Writer:  # noqa: A002 - Called so in the contract.
-    """Something that writes this format. Raises InvalidRequest where pyarrow is needed and missing."""
-    if format is Format.NDJSON:
-        return NdjsonWriter(output)
-    try:
-        import pyarrow  # noqa: F401 - Only whether it is there.
-    except ImportError:
-        raise InvalidRequest(
-            f"{format} needs pyarrow: pip install 'quivermq[spark]', or export as ndjson"
-        ) from None
-    return ArrowWriter(output) if format is Format.ARROW else ParquetWriter(output)
+        self._is_over = True
 
 
 class NdjsonWriter:
@@ -225,6 +220,7 @@ class NdjsonWriter:
         self._output = output
 
     def write(self, place: Place, part: LaneRange, times: Times) -> Iterator[int]:
+        """Write all messages of a range between the moments, and yield how many each step wrote."""
         # A line is put together by hand: most of it is the same for all messages of a lane.
         begin = json.dumps(part.lane._asdict(), separators=(",", ":"), ensure_ascii=False)[:-1]
         for records in _records(place, part, times):
@@ -267,79 +263,60 @@ def _header(pair: tuple[str, bytes]) -> str:
 
 
 class ArrowWriter:
-    """A stream of Arrow IPC: batches as they are read."""
+    """Arrow batches: an IPC stream of them as they are read, or Parquet with row groups of a good size."""
 
-    def __init__(self, output: Output) -> None:
-        import pyarrow as pa
-
-        from quivermq.spark.batches import SCHEMA
-
-        self._writer = pa.ipc.new_stream(pa.PythonFile(_Sink(output), mode="w"), SCHEMA)
-
-    def write(self, place: Place, part: LaneRange, times: Times) -> Iterator[int]:
-        for batch in _batches(place, part, times):
-            self._writer.write_batch(batch)
-            yield batch.num_rows
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class ParquetWriter:
-    """A Parquet file with row groups of a good size."""
-
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, format: Format) -> None:  # noqa: A002 - As everywhere.
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         from quivermq.spark.batches import SCHEMA
 
-        self._schema = SCHEMA
+        self._is_parquet = format is Format.PARQUET
         self._held: list[Any] = []
         self._rows = self._bytes = 0
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(_Sink(output), mode="w"),
-            SCHEMA,
-            compression="zstd",
-            use_dictionary=["topic", "partition", "priority"],
-            write_page_checksum=True,
-        )
+        file = pa.PythonFile(output, mode="w")
+        if self._is_parquet:
+            columns = ["topic", "partition", "priority"]
+            self._writer = pq.ParquetWriter(
+                file, SCHEMA, compression="zstd", use_dictionary=columns, write_page_checksum=True
+            )
+        else:
+            self._writer = pa.ipc.new_stream(file, SCHEMA)
 
     def write(self, place: Place, part: LaneRange, times: Times) -> Iterator[int]:
         for batch in _batches(place, part, times):
             self._held.append(batch)
             self._rows += batch.num_rows
             self._bytes += batch.nbytes
-            if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-                self._write_group()
+            if not self._is_parquet or self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+                self._write_held()
             yield batch.num_rows
 
     def close(self) -> None:
-        self._write_group()
+        self._write_held()
         self._writer.close()
 
-    def _write_group(self) -> None:
+    def _write_held(self) -> None:
         import pyarrow as pa
 
         held, self._held = self._held, []
         rows, self._rows, self._bytes = self._rows, 0, 0
         if held:
-            self._writer.write_table(pa.Table.from_batches(held, self._schema), row_group_size=rows)
+            # As one row group, or one batch.
+            self._writer.write_table(pa.Table.from_batches(held), rows)
 
 
-class _Sink:
-    """An output as pyarrow writes to it."""
+Writer = NdjsonWriter | ArrowWriter
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self.write = output.write
-        self.closed = False
 
-    def tell(self) -> int:
-        return self._output.written
-
-    def flush(self) -> None:
-        """Whoever made the output decides when."""
-
-    def close(self) -> None:
-        self.closed = True
+def writer_of(format: Format, output: Output) -> Writer:  # noqa: A002 - Called so in the contract.
+    """Something that writes this format. Raises InvalidRequest where pyarrow is needed and missing."""
+    if format is Format.NDJSON:
+        return NdjsonWriter(output)
+    try:
+        import pyarrow  # noqa: F401 - Only whether it is there.
+    except ImportError:
+        raise InvalidRequest(
+            f"{format} needs pyarrow: pip install 'quivermq[spark]', or export as ndjson"
+        ) from None
+    return ArrowWriter(output, format)

@@ -1,13 +1,11 @@
-"""An export from beginning to end, and where it goes: a file that is there once it is whole, or a stream."""
+"""An export from beginning to end. It goes to a file, which is there once it is whole, or to a stream."""
 
 import hashlib
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from quivermq.disk import Buffer, Disk, OutputDisk
 from quivermq.errors import Conflict, InvalidRequest, NotFound, StorageFailed
@@ -31,10 +29,11 @@ _NAME_BYTES_MAX = 200
 _NO_ARCHIVE = "false"
 
 
-class FileOutput:
+class FileOutput(Output):
     """A new file, under another name until it is whole and durable."""
 
     def __init__(self, disk: Disk, path: Path, *, overwrite: bool) -> None:
+        super().__init__()
         self._disk = disk
         self._path = path
         self._overwrite = overwrite
@@ -43,20 +42,13 @@ class FileOutput:
         self._file = disk.create(self._temporary)
         self._held: list[bytes] = []
         self._held_bytes = 0
-        self._is_over = False
-        self.written = 0
 
-    def write(self, data: Buffer) -> int:
-        if self._is_over:
-            return len(data)
+    def _take(self, data: Buffer) -> None:
         # A copy, because the memory is its owner's again when this returns.
-        part = bytes(data)
-        self._held.append(part)
-        self._held_bytes += len(part)
-        self.written += len(part)
+        self._held.append(bytes(data))
+        self._held_bytes += len(data)
         if self._held_bytes >= _WRITE_BYTES:
             self._empty()
-        return len(part)
 
     def finish(self) -> None:
         self._empty()
@@ -67,7 +59,7 @@ class FileOutput:
         self._disk.sync_directory(self._path.parent)
 
     def abandon(self) -> None:
-        self._is_over = True
+        super().abandon()
         self._file.close()
         if self._disk.exists(self._temporary):
             self._disk.remove(self._temporary)
@@ -93,17 +85,14 @@ class FileOutput:
             raise Conflict(f"{path} is there already: allow to overwrite it, or give another")
 
 
-class StreamOutput:
+class StreamOutput(Output):
     """Somebody else's stream, which gets everything at once and is left open."""
 
     def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
         self._stream = stream
-        self._is_over = False
-        self.written = 0
 
-    def write(self, data: Buffer) -> int:
-        if self._is_over:
-            return len(data)
+    def _take(self, data: Buffer) -> None:
         # A stream without a buffer, as with PYTHONUNBUFFERED, may take a part.
         rest = memoryview(data)
         while rest:
@@ -111,15 +100,9 @@ class StreamOutput:
             if not taken:
                 raise BlockingIOError("the stream takes nothing more: give one that waits until it can")
             rest = rest[taken:]
-        self.written += len(data)
-        return len(data)
 
     def finish(self) -> None:
         self._stream.flush()
-
-    def abandon(self) -> None:
-        # What is written is written.
-        self._is_over = True
 
 
 def _temporary(path: Path) -> Path:
@@ -191,34 +174,21 @@ def export(
         parts = wanted.parts(place, topic)
         name = os.fspath(output) if isinstance(output, str | os.PathLike) else None
         chosen = format_of(format, name)
-        with _opened(output, overwrite=overwrite) as target:
+        if name is None:
+            target: Output = StreamOutput(cast(BinaryIO, output))
+        else:
+            target = FileOutput(OutputDisk(), Path(name).absolute(), overwrite=overwrite)
+        try:
             lanes = _write(place, parts, wanted.times, writer_of(chosen, target), progress or no_progress)
+            target.finish()
+        except BaseException:
+            target.abandon()
+            raise
     finally:
         place.close()
-    return ExportSummary(
-        topic=topic,
-        format=chosen,
-        output=name,
-        messages=sum(lane.messages for lane in lanes),
-        bytes=target.written,
-        seconds=time.monotonic() - begun,
-        lanes=tuple(lanes),
-    )
-
-
-@contextmanager
-def _opened(output: "str | os.PathLike[str] | BinaryIO", *, overwrite: bool) -> Iterator[Output]:
-    """Where to write to: finished at the end or, after an error, gone."""
-    if isinstance(output, str | os.PathLike):
-        target: Output = FileOutput(OutputDisk(), Path(output).absolute(), overwrite=overwrite)
-    else:
-        target = StreamOutput(output)
-    try:
-        yield target
-        target.finish()
-    except BaseException:
-        target.abandon()
-        raise
+    messages = sum(lane.messages for lane in lanes)
+    seconds = time.monotonic() - begun
+    return ExportSummary(topic, chosen, name, messages, target.written, seconds, tuple(lanes))
 
 
 def _write(
