@@ -66,7 +66,7 @@ def is_whole(data: bytes, start: int, length: int) -> bool:
 
 
 def parse(data: bytes, start: int, position: int) -> Entry:
-    """The entry at `start`, whose checksum was right, from `position` of its file. Raises UnreadableEntry."""
+    """The entry at `start`, whose checksum was right, at `position` of its file. Raises UnreadableEntry."""
     length, kind, flags, number, timestamp_ns = HEAD.unpack_from(data, start)
     if not flags:
         payload = data[start + HEAD.size : start + length - 4]
@@ -325,7 +325,7 @@ class _Walk:
         return any(entry.flags & flag for entry in self.entries())
 
     def _whole_length(self, position: int) -> int:
-        """The length of the entry there, which is then in memory. Raises UnreadableEntry unless it is whole."""
+        """The length of the entry there, which is then in memory. Raises UnreadableEntry for a torn one."""
         left = self._size - position
         if left < HEAD.size:
             raise UnreadableEntry(f"the file ends inside of an entry, of which there are {left} bytes")
@@ -345,7 +345,7 @@ class _Walk:
         return int(length)
 
     def _hold(self, position: int, length: int) -> int:
-        """Have these bytes in `_data`, and return where there. Raises UnreadableEntry when they are gone."""
+        """Have these bytes in `_data`, and return where. Raises UnreadableEntry when they are gone."""
         index = position - self._start
         if index < 0 or index + length > len(self._data):
             self._data = self._file.read(position, min(max(length, _WINDOW_BYTES), self._size - position))

@@ -1,7 +1,7 @@
 """What every foreign queue is told in, so that the side that writes knows none of them.
 
-A reader is a module with `open_source(path) -> ImportSource`. It yields what is whole, in order, and notes a
-finding for everything that is not. It opens files for reading only, and holds one entry at a time.
+A reader is a module with `open_source(path) -> ImportSource`. It yields what is whole, in order, and notes
+a finding for everything that is not. It opens files for reading only, and holds one entry at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -152,7 +152,7 @@ class PutMessage(NamedTuple):
 
 
 def glance(line: bytes) -> Glance:
-    """Whether the line is a PUT or an ACK, and of which message. Raises UnreadableLine for a damaged one."""
+    """Whether the line is a PUT or an ACK, and of which message. Raises UnreadableLine for damage."""
     match = _BEGINNING.match(line)
     if match is not None and _is_summed(line):
         put_id, ack_id = match.groups()
