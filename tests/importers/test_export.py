@@ -32,8 +32,8 @@ from quivermq import (
 from quivermq.disk import OutputDisk
 from quivermq.exporting import ExportedLane, ExportSummary, Format, export
 from quivermq.exporting import formats as export_formats
-from quivermq.exporting.output import FileOutput
-from quivermq.exporting.ranges import Part, Wish
+from quivermq.exporting.formats import ExportRange, LaneRange
+from quivermq.exporting.run import FileOutput
 from quivermq.spark.batches import SCHEMA
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Bounds, Lane, Place, TopicView
@@ -254,7 +254,7 @@ def test_a_range_is_no_larger_than_what_there_is(wish: dict[str, Any], expected:
     view = TopicView(1, quivermq.TopicSettings(), {lane: Bounds(5, 5, 9, 100)})
     # The log has grown since its bounds were seen.
     place = SimpleNamespace(look=lambda _: view, find_time=lambda *_: 12)
-    assert Wish(**wish).parts(cast(Place, place), "orders") == [Part(lane, *expected, 1)]
+    assert ExportRange(**wish).parts(cast(Place, place), "orders") == [LaneRange(lane, *expected, 1)]
 
 
 def test_a_moment_is_not_looked_for_where_there_is_nothing() -> None:
@@ -262,7 +262,7 @@ def test_a_moment_is_not_looked_for_where_there_is_nothing() -> None:
     view = TopicView(1, quivermq.TopicSettings(), {lane: Bounds(5, 5, 5, 0)})
     # Whoever asked this one for a moment would get an AttributeError.
     place = SimpleNamespace(look=lambda _: view)
-    assert Wish(start=moment(1)).parts(cast(Place, place), "orders") == [Part(lane, 5, 5, 1)]
+    assert ExportRange(start=moment(1)).parts(cast(Place, place), "orders") == [LaneRange(lane, 5, 5, 1)]
 
 
 @FORMATS

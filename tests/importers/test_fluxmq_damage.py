@@ -9,7 +9,7 @@ from support import flux_files as flux
 from support.flux_files import Rec
 from support.sources import DISK, damage, flip, offsets, only, problems
 
-from quivermq.importers import fluxmq_queue, segments
+from quivermq.importers import fluxmq_batches, segments
 from quivermq.importers.fluxmq import FluxSource, open_source
 from quivermq.importers.fluxmq_batches import LAYOUT
 from quivermq.importers.model import Item
@@ -135,7 +135,7 @@ def test_a_length_beyond_all_is_not_believed(source_path: Path, hostile: int) ->
 def test_a_batch_over_the_limit_is_not_read_even_if_it_is_there(
     source_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fluxmq_queue, "LAYOUT", replace(LAYOUT, size_bytes_max=4000))
+    monkeypatch.setattr(fluxmq_batches, "LAYOUT", replace(LAYOUT, size_bytes_max=4000))
     write(source_path, BATCHES[0], flux.batch(3, [Rec(bytes(5000)), *flux.values(4, 2)]), *BATCHES[2:])
     items, source = read(source_path)
     assert offsets(items) == all_but(1)

@@ -9,10 +9,10 @@ import pytest
 from support.flux_files import write_json
 from support.sources import DISK, damage, problems, topic_named
 
+from quivermq.importers.files import segment_files
 from quivermq.importers.fluxmq import looks_like, open_source
 from quivermq.importers.fluxmq_batches import LAYOUT, batch_of
 from quivermq.importers.model import Findings, Position
-from quivermq.importers.segment_files import segment_files
 from quivermq.importers.segments import whole_records
 
 SAMPLES = Path(__file__).parents[1] / "fixtures" / "fluxmq"

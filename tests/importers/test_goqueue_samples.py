@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from support.sources import DISK, damage, problems, topic_named
 
+from quivermq.importers.files import segment_files
 from quivermq.importers.goqueue import looks_like, open_source
 from quivermq.importers.goqueue_records import LAYOUT, record_of
 from quivermq.importers.model import Death, Findings, Item, Position
-from quivermq.importers.segment_files import segment_files
 from quivermq.importers.segments import whole_records
 
 SAMPLES = Path(__file__).parents[1] / "fixtures" / "goqueue"

@@ -10,8 +10,7 @@ from support import go_files as go
 from support.sources import DISK, offsets, only, problems, topic_named
 
 from quivermq.importers import import_queue
-from quivermq.importers.goqueue import GoSource, open_source
-from quivermq.importers.goqueue_topic import GoTopic
+from quivermq.importers.goqueue import GoSource, GoTopic, open_source
 from quivermq.importers.model import Death, Item, Position, text_identity
 
 PENDING, DELIVERED, CANCELLED, EXPIRED = range(4)

@@ -15,7 +15,7 @@ import quivermq
 from quivermq import Settings, StorageSettings
 from quivermq.importers import ImportSummary, import_queue, importing
 from quivermq.importers.model import Position, SeenId, SourceGroup
-from quivermq.importers.target import Target, target_of
+from quivermq.importers.target import ImportTarget, target_of
 from quivermq.topic.names import IMPORTS_TOPIC
 
 SETTINGS = Settings(storage=StorageSettings(durability="os"))
@@ -156,7 +156,7 @@ class Stopped(Exception):
 class Doomed:
     """A target that is asked only so often, and then does nothing any more."""
 
-    def __init__(self, target: Target, steps: int) -> None:
+    def __init__(self, target: ImportTarget, steps: int) -> None:
         self._target = target
         self._left = steps
 

@@ -8,9 +8,8 @@ import pytest
 from support.ledgerq_files import Entry, queue_of
 from support.sources import DISK, only, problems
 
-from quivermq.importers import ledgerq_entries
-from quivermq.importers.ledgerq import open_source
-from quivermq.importers.ledgerq_queue import LedgerTopic
+from quivermq.importers import ledgerq_segments
+from quivermq.importers.ledgerq import LedgerTopic, open_source
 from quivermq.importers.model import Findings, Item
 
 EXPIRY_NS = 2_110_132_108_424_850_093
@@ -87,7 +86,7 @@ def test_an_entry_that_makes_no_sense_is_told_and_the_others_are_read(
 def test_what_grows_too_large_is_refused_before_it_is_there(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledgerq_entries, "RAW_BYTES_MAX", 10_000)
+    monkeypatch.setattr(ledgerq_segments, "RAW_BYTES_MAX", 10_000)
     queue_of(
         source,
         Entry(id=1, payload=bytes(10_001), compression=1),
@@ -99,7 +98,7 @@ def test_what_grows_too_large_is_refused_before_it_is_there(
 
 
 def test_gzip_of_several_members_is_one_payload() -> None:
-    assert ledgerq_entries.gunzip(gzip.compress(b"a") + gzip.compress(b"b")) == b"ab"
+    assert ledgerq_segments.gunzip(gzip.compress(b"a") + gzip.compress(b"b")) == b"ab"
 
 
 def test_a_name_that_is_not_utf8_is_written_out(source: Path) -> None:

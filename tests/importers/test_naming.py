@@ -7,7 +7,7 @@ from support.fake_source import FakeTopic, Shelf, item
 
 import quivermq
 from quivermq.importers import import_queue
-from quivermq.importers.naming import own_name
+from quivermq.importers.kinds import own_name
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quivermq.importers.identities import Identities
-from quivermq.importers.ranges import RangeSet
+from quivermq.importers.ledger import Identities, RangeSet
 
 NUMBERS = st.integers(0, 40)
 RANGES = st.tuples(NUMBERS, NUMBERS)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.s2_blocks import block, compress, far, literal, near, repeat, uvarint
 
-from quivermq.importers.s2 import InvalidBlock, decode_block, decode_tags
+from quivermq.importers.fluxmq_batches import InvalidBlock, decode_block, decode_tags
 
 MIB = 1024 * 1024
 

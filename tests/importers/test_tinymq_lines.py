@@ -8,7 +8,14 @@ from zlib import crc32
 import pytest
 from support.tinymq_files import MOMENT, MOMENT_US, ack, message, put, summed, uuid
 
-from quivermq.importers.tinymq_lines import Glance, Message, Unreadable, glance, message_of, parse_record
+from quivermq.importers.tinymq_log import (
+    Glance,
+    PutMessage,
+    UnreadableLine,
+    glance,
+    message_of,
+    parse_record,
+)
 
 
 def plain(record: Any) -> bytes:
@@ -35,7 +42,7 @@ def test_every_field_of_a_message_is_read() -> None:
         retry_count=3,
         headers={"X-Mq-Html": '<a>&"q"\\', "kłucz": ""},
     )
-    assert message_of(parse_record(line)) == Message(
+    assert message_of(parse_record(line)) == PutMessage(
         id=uuid(7),
         topic="a/b",
         value=b"\x00\xff payload",
@@ -70,7 +77,7 @@ def test_the_checksum_is_that_of_the_raw_line_without_it() -> None:
     text = plain(record(headers={"checksum": "7", "x": ',"checksum":5}'}))
     line = text[:-1] + b', "checksum" : %d }' % crc32(text)
     assert glance(line) == Glance(True, uuid(1).encode())
-    with pytest.raises(Unreadable, match="does not match"):
+    with pytest.raises(UnreadableLine, match="does not match"):
         glance(line.replace(b"PUT", b"ACK"))
 
 
@@ -82,7 +89,7 @@ def test_a_header_called_checksum_is_not_the_checksum() -> None:
 
 @pytest.mark.parametrize("checksum", [-1, 1.5, "7", True, 2**40, []])
 def test_a_checksum_that_is_none_is_refused(checksum: Any) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableLine):
         glance(plain({**record(), "checksum": checksum}))
 
 
@@ -94,7 +101,7 @@ def test_every_bit_of_a_summed_line_counts() -> None:
                 changed[position] ^= 1 << bit
                 try:
                     found = glance(bytes(changed))
-                except Unreadable:
+                except UnreadableLine:
                     continue
                 # Only what takes the checksum away, or makes it 0, can be believed: its own name.
                 assert position >= line.rindex(b"checksum"), (position, bit, found)
@@ -132,7 +139,7 @@ def test_every_bit_of_a_summed_line_counts() -> None:
     ],
 )
 def test_a_line_that_makes_no_sense_is_refused_in_words(line: bytes, problem: str) -> None:
-    with pytest.raises(Unreadable, match=problem):
+    with pytest.raises(UnreadableLine, match=problem):
         glance(line)
 
 

@@ -8,7 +8,7 @@ from support.sources import DISK, damage, only, topic_named
 from support.tinymq_files import MOMENT, ack, put, uuid, write_log
 
 from quivermq.errors import InvalidRequest
-from quivermq.importers import tinymq_files
+from quivermq.importers import tinymq_log
 from quivermq.importers.model import Item, Position, SourceGroup, text_identity
 from quivermq.importers.tinymq import looks_like, open_source
 
@@ -87,8 +87,8 @@ def test_empty_lines_are_nothing(source: Path) -> None:
 def test_lines_that_are_too_long_are_passed_over_unread(
     source: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tinymq_files, "_CHUNK_BYTES", chunk)
-    monkeypatch.setattr(tinymq_files, "LINE_BYTES_MAX", 600)
+    monkeypatch.setattr(tinymq_log, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(tinymq_log, "LINE_BYTES_MAX", 600)
     long = put(2, b"x" * 3000)
     lines = [put(1, b"a"), long, put(3, b"c"), put(1, b"new", retry_count=1), long]
     path = write_log(source / "orders.log", *lines)
@@ -263,7 +263,7 @@ def test_a_directory_whose_logs_were_all_purged_has_topics_without_messages(sour
 
 
 def test_a_line_is_found_again_wherever_it_lies(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tinymq_files, "_CHUNK_BYTES", 160)
+    monkeypatch.setattr(tinymq_log, "_CHUNK_BYTES", 160)
     write_log(source / "a@b.log", *(put(n, b"%d" % n, topic="a/b") for n in range(5)))
     lines = [put(n, b"again %d" % n + b"x" * 300, topic="a/b", retry_count=1) for n in (3, 1)]
     path = write_log(source / "a_b_b.log", put(7, topic="a/b"), *lines)

@@ -12,7 +12,7 @@ from typing import Any
 
 import quivermq
 from quivermq.importers import import_queue, importing, stream
-from quivermq.importers.target import Target, target_of
+from quivermq.importers.target import ImportTarget, target_of
 
 TESTS = Path(__file__).parents[1]
 
@@ -20,7 +20,7 @@ TESTS = Path(__file__).parents[1]
 class Doomed:
     """A target that stops at a step."""
 
-    def __init__(self, target: Target, step: str, count: int, when: str) -> None:
+    def __init__(self, target: ImportTarget, step: str, count: int, when: str) -> None:
         self._target = target
         self._step = step
         self._left = count

@@ -1,25 +1,38 @@
-"""The formats of an export: each takes the messages of lane after lane and writes them to an output."""
+"""What an export reads, and how it writes it: the ranges of lanes that are meant, and three formats.
 
-from collections.abc import Callable
+The offsets are fixed once: what comes in meanwhile is not exported. `run` opens the output and counts.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from json.encoder import encode_basestring as quoted
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from quivermq.disk import Buffer
-from quivermq.errors import InvalidRequest
-from quivermq.exporting.ndjson import Lines
-from quivermq.exporting.output import Output
-from quivermq.exporting.ranges import Part
-from quivermq.exporting.rows import batches_of, records_of
-from quivermq.spark.place import Place
-from quivermq.spark.times import Times
+from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
+from quivermq.frame import OFFSET_MAX, Record, left_of
+from quivermq.spark.place import Bounds, Lane, Place
+from quivermq.spark.times import ALL_TIMES, Times
+from quivermq.topic.partition import lane_number
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# An offset, a moment with a time zone, or None for as far as it goes.
+Bound = int | datetime | None
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 # As the archive has them: a reader takes a row group as a whole.
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 64 * 1024 * 1024
-
-# Told how many messages more were written.
-Advance = Callable[[int], None]
 
 
 class Format(StrEnum):
@@ -28,6 +41,9 @@ class Format(StrEnum):
     NDJSON = "ndjson"
     ARROW = "arrow"
     PARQUET = "parquet"
+
+
+_SUFFIXES = {".parquet": Format.PARQUET, ".arrow": Format.ARROW, ".arrows": Format.ARROW}
 
 
 def format_of(given: Format | str | None, name: str | None) -> Format:
@@ -43,19 +59,254 @@ def format_of(given: Format | str | None, name: str | None) -> Format:
         raise InvalidRequest(f"there is no format {given!r:.80}: use {', '.join(Format)}") from None
 
 
-_SUFFIXES = {".parquet": Format.PARQUET, ".arrow": Format.ARROW, ".arrows": Format.ARROW}
+@dataclass(frozen=True, slots=True)
+class LaneRange:
+    """Offsets of a lane, half-open."""
+
+    lane: Lane
+    start: int
+    end: int
+    created_us: int
+    """Which topic of that name is meant."""
 
 
-class Writer(Protocol):
-    """Writes messages of one lane after the other."""
+@dataclass(frozen=True, slots=True)
+class ExportRange:
+    """What a user asks for. Raises InvalidRequest for what nobody can mean."""
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
-        """All messages of a part between the moments."""
-        ...
+    start: Bound = None
+    end: Bound = None
+    partition: int | None = None
+    priority: str | None = None
+
+    def __post_init__(self) -> None:
+        for bound in (self.start, self.end):
+            _check(bound)
+        if self.priority is not None:
+            lane_number(self.priority)
+        if type(self.start) is type(self.end) and self.start is not None and self.start > self.end:  # type: ignore[operator]
+            raise InvalidRequest(f"the range ends at {self.end}, before it begins at {self.start}")
+
+    @property
+    def times(self) -> Times:
+        return Times(
+            _microseconds(self.start, ALL_TIMES.since_us), _microseconds(self.end, ALL_TIMES.until_us)
+        )
+
+    def parts(self, place: Place, topic: str) -> list[LaneRange]:
+        """The ranges in order of partition and priority. Raises TopicNotFound, InvalidRequest."""
+        view = place.look(topic)
+        partitions = view.settings.partitions
+        if self.partition is not None and not 0 <= self.partition < partitions:
+            raise InvalidRequest(f"there is no partition {self.partition}: the topic has {partitions}")
+        return [
+            LaneRange(lane, *self._offsets(place, lane, bounds), view.created_us)
+            for lane, bounds in view.lanes.items()
+            if self.partition in (None, lane.partition) and self.priority in (None, lane.priority)
+        ]
+
+    def _offsets(self, place: Place, lane: Lane, bounds: Bounds) -> tuple[int, int]:
+        """What there is of it: offsets that are gone, or yet to come, are not there."""
+        start, end = bounds.start, bounds.end
+        if isinstance(self.start, int):
+            start = min(max(start, self.start), end)
+        elif self.start is not None and start < end:
+            start = min(place.find_time(lane, self.times.since_us), end)
+        if isinstance(self.end, int):
+            end = max(start, min(end, self.end))
+        return start, end
+
+
+def _check(bound: Bound) -> None:
+    if isinstance(bound, datetime):
+        if bound.tzinfo is None:
+            raise InvalidRequest(f"{bound} has no time zone: give it one, as datetime.UTC")
+    elif bound is not None and (type(bound) is not int or not 0 <= bound <= OFFSET_MAX):
+        raise InvalidRequest(f"a range is between offsets from 0 on, or moments, not {bound!r}")
+
+
+def _microseconds(bound: Bound, otherwise: int) -> int:
+    return (bound - _EPOCH) // _MICROSECOND if isinstance(bound, datetime) else otherwise
+
+
+def _records(place: Place, part: LaneRange, times: Times) -> Iterator[list[Record]]:
+    """The messages of a range in order, archived or not. Raises Conflict, OffsetOutOfRange, Corruption."""
+    removed = place.removed(part.lane)
+    start = max(part.start, min(removed.floor, part.end))
+    with _explained_loss(part):
+        if place.created_us(part.lane.topic) != part.created_us:
+            raise Conflict(f"the topic {part.lane.topic} was deleted and made again")
+        for frame in place.frames(part.lane, start, part.end):
+            if frame.is_control or not times.may_have(frame.header):
+                continue
+            records = left_of(frame, frame.records())
+            header = frame.header
+            if header.base_offset < start or header.end_offset > part.end:
+                records = [each for each in records if start <= each.offset < part.end]
+            if removed:
+                records = [each for each in records if each.offset not in removed]
+            if not times.are_all:
+                records = [each for each in records if times.since_us <= each.timestamp < times.until_us]
+            if records:
+                yield records
+
+
+def _batches(place: Place, part: LaneRange, times: Times) -> "Iterator[pa.RecordBatch]":
+    """The same as Arrow batches over mapped memory."""
+    from quivermq.spark.batches import SCHEMA
+    from quivermq.spark.source.plan import Range, rows_of
+
+    asked = Range(part.lane, part.start, part.end, created_us=part.created_us, times=times)
+    with _explained_loss(part):
+        yield from rows_of(place, asked, SCHEMA.names, fail_on_data_loss=True)
+
+
+@contextmanager
+def _explained_loss(part: LaneRange) -> Iterator[None]:
+    """Say of offsets that went meanwhile what somebody who exports can do."""
+    try:
+        yield
+    except OffsetOutOfRange as error:
+        text = (
+            f"offsets of {part.lane} went while they were exported, and now it holds [{error.start},"
+            f" {error.end}): export again what is left, and use an archive to keep them"
+        )
+        error.args = (text,)
+        raise
+
+
+class Output(ABC):
+    """Takes bytes as pyarrow writes them to a file, and keeps them only if it is finished."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.written = 0
+        self._is_over = False
+
+    def write(self, data: Buffer) -> int:
+        if not self._is_over:
+            self._take(data)
+            self.written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.written
+
+    def flush(self) -> None:  # noqa: B027 - pyarrow calls it, and there is nothing to do.
+        """`finish` is when everything is written."""
+
+    close = flush
+
+    @abstractmethod
+    def _take(self, data: Buffer) -> None: ...
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Everything was written."""
+
+    def abandon(self) -> None:
+        """Something went wrong: leave nothing behind, and take no more.
+
+        pyarrow's writers, when they are thrown away, write what belongs behind the last message.
+        """
+        self._is_over = True
+
+
+class NdjsonWriter:
+    """A line for each message, with the fields that docs/reference/http.md gives them."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def write(self, place: Place, part: LaneRange, times: Times) -> Iterator[int]:
+        """Write all messages of a range between the moments, and yield how many each step wrote."""
+        # A line is put together by hand: most of it is the same for all messages of a lane.
+        begin = json.dumps(part.lane._asdict(), separators=(",", ":"), ensure_ascii=False)[:-1]
+        for records in _records(place, part, times):
+            self._output.write("".join([_line(begin, record) for record in records]).encode())
+            yield len(records)
 
     def close(self) -> None:
-        """Write what belongs behind the last message."""
-        ...
+        """The last line is the end."""
+
+
+def _line(begin: str, record: Record) -> str:
+    offset, timestamp, key, value, headers, expires_at, dedup_id, _ = record
+    parts = [f'{begin},"offset":{offset},"timestamp":{timestamp}']
+    if expires_at is not None:
+        parts.append(f'"expires_at":{expires_at}')
+    if dedup_id is not None:
+        parts.append(f'"dedup_id":{quoted(dedup_id)}')
+    if (scheduled_id := record.scheduled_id) is not None:
+        parts.append(f'"scheduled_id":{quoted(scheduled_id)}')
+    parts.append(f'"headers":{{{",".join(map(_header, headers.items()))}}}')
+    if key is not None:
+        parts.append(_field("key", key))
+    parts.append(_field("value", value))
+    return ",".join(parts) + "}\n"
+
+
+def _field(name: str, content: bytes) -> str:
+    try:
+        return f'"{name}":{quoted(content.decode())}'
+    except UnicodeDecodeError:
+        return f'"{name}_base64":"{b64encode(content).decode()}"'
+
+
+def _header(pair: tuple[str, bytes]) -> str:
+    name, content = pair
+    try:
+        return f"{quoted(name)}:{quoted(content.decode())}"
+    except UnicodeDecodeError:
+        return f'{quoted(name)}:{{"base64":"{b64encode(content).decode()}"}}'
+
+
+class ArrowWriter:
+    """Arrow batches: an IPC stream of them as they are read, or Parquet with row groups of a good size."""
+
+    def __init__(self, output: Output, format: Format) -> None:  # noqa: A002 - As everywhere.
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from quivermq.spark.batches import SCHEMA
+
+        self._is_parquet = format is Format.PARQUET
+        self._held: list[Any] = []
+        self._rows = self._bytes = 0
+        file = pa.PythonFile(output, mode="w")
+        if self._is_parquet:
+            columns = ["topic", "partition", "priority"]
+            self._writer = pq.ParquetWriter(
+                file, SCHEMA, compression="zstd", use_dictionary=columns, write_page_checksum=True
+            )
+        else:
+            self._writer = pa.ipc.new_stream(file, SCHEMA)
+
+    def write(self, place: Place, part: LaneRange, times: Times) -> Iterator[int]:
+        for batch in _batches(place, part, times):
+            self._held.append(batch)
+            self._rows += batch.num_rows
+            self._bytes += batch.nbytes
+            if not self._is_parquet or self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+                self._write_held()
+            yield batch.num_rows
+
+    def close(self) -> None:
+        self._write_held()
+        self._writer.close()
+
+    def _write_held(self) -> None:
+        import pyarrow as pa
+
+        held, self._held = self._held, []
+        rows, self._rows, self._bytes = self._rows, 0, 0
+        if held:
+            # As one row group, or one batch.
+            self._writer.write_table(pa.Table.from_batches(held), rows)
+
+
+Writer = NdjsonWriter | ArrowWriter
 
 
 def writer_of(format: Format, output: Output) -> Writer:  # noqa: A002 - Called so in the contract.
@@ -68,101 +319,4 @@ def writer_of(format: Format, output: Output) -> Writer:  # noqa: A002 - Called 
         raise InvalidRequest(
             f"{format} needs pyarrow: pip install 'quivermq[spark]', or export as ndjson"
         ) from None
-    return ArrowWriter(output) if format is Format.ARROW else ParquetWriter(output)
-
-
-class NdjsonWriter:
-    """A line for each message."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
-        lines = Lines(part.lane)
-        for records in records_of(place, part, times):
-            self._output.write(lines.of(records))
-            advance(len(records))
-
-    def close(self) -> None:
-        """The last line is the end."""
-
-
-class ArrowWriter:
-    """A stream of Arrow IPC: batches as they are read."""
-
-    def __init__(self, output: Output) -> None:
-        import pyarrow as pa
-
-        from quivermq.spark.batches import SCHEMA
-
-        self._writer = pa.ipc.new_stream(pa.PythonFile(_Sink(output), mode="w"), SCHEMA)
-
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
-        for batch in batches_of(place, part, times):
-            self._writer.write_batch(batch)
-            advance(batch.num_rows)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class ParquetWriter:
-    """A Parquet file with row groups of a good size."""
-
-    def __init__(self, output: Output) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from quivermq.spark.batches import SCHEMA
-
-        self._schema = SCHEMA
-        self._held: list[Any] = []
-        self._rows = self._bytes = 0
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(_Sink(output), mode="w"),
-            SCHEMA,
-            compression="zstd",
-            use_dictionary=["topic", "partition", "priority"],
-            write_page_checksum=True,
-        )
-
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
-        for batch in batches_of(place, part, times):
-            self._held.append(batch)
-            self._rows += batch.num_rows
-            self._bytes += batch.nbytes
-            if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-                self._write_group()
-            advance(batch.num_rows)
-
-    def close(self) -> None:
-        self._write_group()
-        self._writer.close()
-
-    def _write_group(self) -> None:
-        import pyarrow as pa
-
-        held, self._held = self._held, []
-        rows, self._rows, self._bytes = self._rows, 0, 0
-        if held:
-            self._writer.write_table(pa.Table.from_batches(held, self._schema), row_group_size=rows)
-
-
-class _Sink:
-    """An output as pyarrow writes to it."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self.closed = False
-
-    def write(self, data: Buffer) -> int:
-        return self._output.write(data)
-
-    def tell(self) -> int:
-        return self._output.written
-
-    def flush(self) -> None:
-        """Whoever made the output decides when."""
-
-    def close(self) -> None:
-        self.closed = True
+    return ArrowWriter(output, format)

@@ -1,22 +1,117 @@
-"""An export from beginning to end."""
+"""An export from beginning to end. It goes to a file, which is there once it is whole, or to a stream."""
 
+import hashlib
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
-from quivermq.disk import OutputDisk
-from quivermq.exporting.formats import Format, Writer, format_of, writer_of
-from quivermq.exporting.output import FileOutput, Output, StreamOutput
-from quivermq.exporting.ranges import Bound, Part, Wish
+from quivermq.disk import Buffer, Disk, OutputDisk
+from quivermq.errors import Conflict, InvalidRequest, NotFound, StorageFailed
+from quivermq.exporting.formats import (
+    Bound,
+    ExportRange,
+    Format,
+    LaneRange,
+    Output,
+    Writer,
+    format_of,
+    writer_of,
+)
 from quivermq.spark.place import Place, place_of
 from quivermq.spark.progress import Progress, no_progress
 from quivermq.spark.source.archived import with_archive
+from quivermq.spark.times import Times
 
+_WRITE_BYTES = 1024 * 1024
+_NAME_BYTES_MAX = 200
 _NO_ARCHIVE = "false"
+
+
+class FileOutput(Output):
+    """A new file, under another name until it is whole and durable."""
+
+    def __init__(self, disk: Disk, path: Path, *, overwrite: bool) -> None:
+        super().__init__()
+        self._disk = disk
+        self._path = path
+        self._overwrite = overwrite
+        self._check()
+        self._temporary = _temporary(path)
+        self._file = disk.create(self._temporary)
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def _take(self, data: Buffer) -> None:
+        # A copy, because the memory is its owner's again when this returns.
+        self._held.append(bytes(data))
+        self._held_bytes += len(data)
+        if self._held_bytes >= _WRITE_BYTES:
+            self._empty()
+
+    def finish(self) -> None:
+        self._empty()
+        self._file.sync()
+        self._file.close()
+        self._check()
+        self._disk.rename(self._temporary, self._path)
+        self._disk.sync_directory(self._path.parent)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._file.close()
+        if self._disk.exists(self._temporary):
+            self._disk.remove(self._temporary)
+
+    def _empty(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        if held:
+            self._file.append(held)
+
+    def _check(self) -> None:
+        """Raise unless the file may be put in its place."""
+        path, disk = self._path, self._disk
+        if not disk.is_directory(path.parent):
+            raise NotFound(f"there is no directory {path.parent} to write {path.name} to")
+        if not disk.exists(path):
+            return
+        try:
+            disk.open(path).close()
+        except StorageFailed:
+            # A directory, a link or a device: what takes its place would not be one.
+            raise InvalidRequest(f"{path} is not a file that could be replaced: give another") from None
+        if not self._overwrite:
+            raise Conflict(f"{path} is there already: allow to overwrite it, or give another")
+
+
+class StreamOutput(Output):
+    """Somebody else's stream, which gets everything at once and is left open."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def _take(self, data: Buffer) -> None:
+        # A stream without a buffer, as with PYTHONUNBUFFERED, may take a part.
+        rest = memoryview(data)
+        while rest:
+            taken = self._stream.write(rest)
+            if not taken:
+                raise BlockingIOError("the stream takes nothing more: give one that waits until it can")
+            rest = rest[taken:]
+
+    def finish(self) -> None:
+        self._stream.flush()
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside the file, of this process alone."""
+    name = path.name
+    raw = name.encode(errors="surrogateescape")
+    if len(raw) > _NAME_BYTES_MAX:
+        name = hashlib.sha256(raw).hexdigest()
+    return path.with_name(f".{name}.{os.getpid()}.exporting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,76 +165,43 @@ def export(
     Raises TopicNotFound, InvalidRequest, Conflict for a file that is there unless `overwrite`, and whatever
     reading raises; then there is no file.
     """
-    wish = Wish(start, end, partition, priority)
+    wanted = ExportRange(start, end, partition, priority)
     begun = time.monotonic()
     place = with_archive(
         place_of(None if path is None else os.fspath(path), server, key), None if archive else _NO_ARCHIVE
     )
     try:
-        parts = wish.parts(place, topic)
+        parts = wanted.parts(place, topic)
         name = os.fspath(output) if isinstance(output, str | os.PathLike) else None
         chosen = format_of(format, name)
-        with _opened(output, overwrite=overwrite) as target:
-            lanes = _write(place, parts, wish, writer_of(chosen, target), progress)
+        if name is None:
+            target: Output = StreamOutput(cast(BinaryIO, output))
+        else:
+            target = FileOutput(OutputDisk(), Path(name).absolute(), overwrite=overwrite)
+        try:
+            lanes = _write(place, parts, wanted.times, writer_of(chosen, target), progress or no_progress)
+            target.finish()
+        except BaseException:
+            target.abandon()
+            raise
     finally:
         place.close()
-    return ExportSummary(
-        topic=topic,
-        format=chosen,
-        output=name,
-        messages=sum(lane.messages for lane in lanes),
-        bytes=target.written,
-        seconds=time.monotonic() - begun,
-        lanes=tuple(lanes),
-    )
-
-
-@contextmanager
-def _opened(output: "str | os.PathLike[str] | BinaryIO", *, overwrite: bool) -> Iterator[Output]:
-    """Where to write to: finished at the end or, after an error, gone."""
-    if isinstance(output, str | os.PathLike):
-        target: Output = FileOutput(OutputDisk(), Path(output).absolute(), overwrite=overwrite)
-    else:
-        target = StreamOutput(output)
-    try:
-        yield target
-        target.finish()
-    except BaseException:
-        target.abandon()
-        raise
+    messages = sum(lane.messages for lane in lanes)
+    seconds = time.monotonic() - begun
+    return ExportSummary(topic, chosen, name, messages, target.written, seconds, tuple(lanes))
 
 
 def _write(
-    place: Place, parts: list[Part], wish: Wish, writer: Writer, progress: Progress | None
+    place: Place, parts: list[LaneRange], times: Times, writer: Writer, progress: Progress
 ) -> list[ExportedLane]:
-    tally = _Tally(sum(part.end - part.start for part in parts), progress)
-    lanes = []
+    """Write the ranges, and tell of all offsets how many are behind; not every offset has a message."""
+    total, behind, lanes = sum(part.end - part.start for part in parts), 0, []
     for part in parts:
-        writer.write(place, part, wish.times, tally.add)
-        lanes.append(
-            ExportedLane(
-                part.lane.partition, part.lane.priority, part.start, part.end, tally.next_part(part)
-            )
-        )
+        messages = 0
+        for count in writer.write(place, part, times):
+            messages += count
+            progress("messages", behind + messages, total)
+        behind += part.end - part.start
+        lanes.append(ExportedLane(part.lane.partition, part.lane.priority, part.start, part.end, messages))
     writer.close()
     return lanes
-
-
-class _Tally:
-    """Counts messages, and tells of all offsets how many are behind."""
-
-    def __init__(self, offsets: int, progress: Progress | None) -> None:
-        self._offsets = offsets
-        self._progress = progress or no_progress
-        self._behind = 0
-        self._messages = 0
-
-    def add(self, messages: int) -> None:
-        self._messages += messages
-        self._progress("messages", self._behind + self._messages, self._offsets)
-
-    def next_part(self, part: Part) -> int:
-        """How many messages the part had that is done; not every offset has one."""
-        messages, self._messages = self._messages, 0
-        self._behind += part.end - part.start
-        return messages

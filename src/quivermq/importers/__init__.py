@@ -6,7 +6,6 @@ the side that writes knows none of them.
 
 from quivermq.importers.importing import Import, import_queue
 from quivermq.importers.kinds import KINDS
-from quivermq.importers.model import Finding
-from quivermq.importers.summary import ImportSummary, TopicSummary
+from quivermq.importers.model import Finding, ImportSummary, TopicSummary
 
 __all__ = ["KINDS", "Finding", "Import", "ImportSummary", "TopicSummary", "import_queue"]

@@ -1,23 +1,87 @@
 """What a source knows besides its messages, taken over by the topic they are in: groups, and ids."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from quivermq.delivery.adoption import Progress
-from quivermq.importers.group_progress import messages_of, progress_in
+from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
+from quivermq.importers.encoding import identity_of
+from quivermq.importers.kinds import own_name
 from quivermq.importers.ledger import Ledger
-from quivermq.importers.model import SeenId, Source, SourceGroup
-from quivermq.importers.naming import own_name
-from quivermq.importers.stream import Place, StreamKey
-from quivermq.importers.summary import TopicSummary
-from quivermq.importers.target import Lane, Target, View
+from quivermq.importers.model import ImportSource, Item, Position, SeenId, SourceGroup, TopicSummary
+from quivermq.importers.stream import ItemLocation, StreamKey, extend_runs
+from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
 from quivermq.topic.adopted_ids import ADOPTED_MAX, AdoptedId
+
+
+class LaneMessage(NamedTuple):
+    """A message of a lane. One that was not imported, or of another source, has no partition there."""
+
+    offset: int
+    partition: int | None
+    identity: int
+
+
+class Finished:
+    """Whether every group of a source topic is done with an item; without groups nobody is."""
+
+    def __init__(self, groups: Sequence[SourceGroup], partitions: int) -> None:
+        self._positions = {
+            number: [group.positions.get(number) for group in groups] for number in range(partitions)
+        }
+
+    def __call__(self, item: Item) -> bool:
+        positions = self._positions.get(item.partition, [])
+        return bool(positions) and all(is_finished(item.identity, each) for each in positions)
+
+
+def is_finished(identity: int, position: Position | None) -> bool:
+    """Whether a group that is there is done with an item."""
+    return position is not None and identity < position.next and identity not in position.unfinished
+
+
+def messages_of(
+    target: ImportTarget, topic: str, lane: LaneId, offsets: range, producers: Mapping[int, int]
+) -> Iterator[LaneMessage]:
+    """The messages of a lane; `producers` says of which partition of the source the frames of each are."""
+    for frame in target.frames(topic, lane, offsets.start, offsets.stop):
+        partition = producers.get(frame.header.producer_id)
+        for offset, headers in enumerate(frame.headers(), frame.header.base_offset):
+            identity = None if partition is None else identity_of(headers)
+            if offset in offsets:
+                yield LaneMessage(offset, None if identity is None else partition, identity or 0)
+
+
+def progress_in(messages: Iterator[LaneMessage], group: SourceGroup, start: int) -> Progress:
+    """How far a group came in a lane that begins at `start`.
+
+    Messages that were there before are not finished. Raises ValueError when it is too scattered to be kept.
+    """
+    position = start
+    runs: list[Tried] = []
+    for message in messages:
+        held = None if message.partition is None else group.positions.get(message.partition)
+        if is_finished(message.identity, held):
+            position = message.offset + 1
+        else:
+            attempts = 0 if held is None else held.unfinished.get(message.identity, 0)
+            extend_runs(runs, message.offset, attempts)
+    # Behind the position, what was never tried is what it would be anyway.
+    runs = [run for run in runs if run.start < position or run.attempts]
+    if len(runs) > RUNS_MAX:
+        raise ValueError(f"what it has finished lies in more than {RUNS_MAX} pieces")
+    return Progress(position, tuple(runs))
 
 
 class Adopter:
     """For one topic; `keys` are the streams of the partitions that its messages came from, in order."""
 
     def __init__(
-        self, target: Target, ledger: Ledger, source: Source, topic: str, keys: Sequence[StreamKey]
+        self,
+        target: ImportTarget,
+        ledger: Ledger,
+        source: ImportSource,
+        topic: str,
+        keys: Sequence[StreamKey],
     ) -> None:
         self._target = target
         self._ledger = ledger
@@ -34,7 +98,7 @@ class Adopter:
             is_adopted = self._adopt_group(group, name, view)
             (summary.groups if is_adopted else summary.groups_left).append(name)
 
-    def _adopt_group(self, group: SourceGroup, name: str, view: View) -> bool:
+    def _adopt_group(self, group: SourceGroup, name: str, view: TargetTopic) -> bool:
         producers = {key.producer_id: key.partition for key in self._keys}
         is_adopted = True
         for lane, offsets in view.lanes.items():
@@ -48,7 +112,7 @@ class Adopter:
                 is_adopted = False
         return is_adopted
 
-    def _put_group(self, group: str, lane: Lane, view: View, progress: Progress) -> bool:
+    def _put_group(self, group: str, lane: LaneId, view: TargetTopic, progress: Progress) -> bool:
         """Let a group go on there, unless it has been elsewhere since it was last put somewhere."""
         stream = str(self._keys[0])
         known = self._ledger.state(stream, view.created_us).adopted.get((group, lane))
@@ -60,7 +124,7 @@ class Adopter:
         self._ledger.note_adopted(stream, view.created_us, group, lane, progress)
         return True
 
-    def adopt_ids(self, seen: Sequence[SeenId], places: Mapping[int, Place], now_us: int) -> int:
+    def adopt_ids(self, seen: Sequence[SeenId], places: Mapping[int, ItemLocation], now_us: int) -> int:
         """Remember deduplication ids, and return how many were not known here."""
         view = self._target.look(self._topic)
         assert view is not None, "the topic is there before its ids"
@@ -77,7 +141,7 @@ class Adopter:
         )
 
 
-def _adopted_id(seen: SeenId, places: Mapping[int, Place]) -> AdoptedId:
+def _adopted_id(seen: SeenId, places: Mapping[int, ItemLocation]) -> AdoptedId:
     place = None if seen.identity is None else places.get(seen.identity)
     if place is None:
         return AdoptedId(seen.dedup_id, seen.expires_at_us)

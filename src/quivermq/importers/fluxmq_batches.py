@@ -1,13 +1,118 @@
 """The batches of a FluxMQ segment: a header of 44 bytes, then records, compressed or not."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 import cramjam
 
-from quivermq.importers.s2 import InvalidBlock, decode_block
-from quivermq.importers.segments import Head, Layout, Stored, Unreadable
+from quivermq.disk import Buffer, Disk
+from quivermq.importers.files import told_segment_files
+from quivermq.importers.model import Findings
+from quivermq.importers.segments import (
+    RecordHead,
+    RecordLayout,
+    StoredRecord,
+    Unreadable,
+    lost_offsets,
+    whole_records,
+)
+
+_LITERAL, _COPY_1, _COPY_2 = 0, 1, 2
+_LENGTH_BITS_MAX = 32
+
+# What a repeat of these lengths has behind it, and what that is added to.
+_REPEAT_BYTES = {9: (1, 8), 10: (2, 260), 11: (3, 65_540)}
+
+
+class InvalidBlock(ValueError):
+    """The bytes are no S2 block; `position` is where in them they go wrong."""
+
+    def __init__(self, reason: str, *, position: int) -> None:
+        super().__init__(f"{reason}, at byte {position} of the block")
+        self.position = position
+
+
+def decode_block(block: Buffer, *, bytes_max: int) -> bytes:
+    """The bytes that a block stands for. Raises InvalidBlock, for over `bytes_max` before it begins."""
+    length, position = _decoded_length(block)
+    if length > bytes_max:
+        raise InvalidBlock(f"it would have {length} bytes, the limit is {bytes_max}", position=0)
+    try:
+        # A block without repeats is one of Snappy, which refuses every other: it has no distance of 0.
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError:
+        return decode_tags(bytes(block), position, length)
+
+
+def _decoded_length(block: Buffer) -> tuple[int, int]:
+    length = 0
+    for position, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            if length >> _LENGTH_BITS_MAX:
+                break
+            return length, position + 1
+    raise InvalidBlock("its length is no number of 32 bits", position=0)
+
+
+def decode_tags(source: bytes, position: int, length_max: int) -> bytes:
+    """What the tags from `position` on make, which must be exactly `length_max` bytes. Raises InvalidBlock.
+
+    Each turn of the loop is a tag, and moves its bytes as slices.
+    """
+    end = len(source)
+    made = bytearray()
+    here = distance = 0
+    while position < end:
+        start = position
+        tag = source[position]
+        kind = tag & 3
+        if kind == _LITERAL:
+            length = (tag >> 2) + 1
+            position += 1
+            if length > 60:
+                behind = length - 60
+                length = int.from_bytes(source[position : position + behind], "little") + 1
+                position += behind
+            if length > length_max - here or length > end - position:
+                raise InvalidBlock(f"a literal has {length} bytes, which do not fit", position=start)
+            made += source[position : position + length]
+            position += length
+            here += length
+            continue
+        if kind == _COPY_1:
+            position += 2
+            length = (tag >> 2 & 7) + 4
+            near = (tag & 0xE0) << 3 | (source[start + 1] if position <= end else 0)
+            if near:
+                distance = near
+            elif length > 8:
+                behind, base = _REPEAT_BYTES[length]
+                length = int.from_bytes(source[position : position + behind], "little") + base
+                position += behind
+        else:
+            length = (tag >> 2) + 1
+            position += 3 if kind == _COPY_2 else 5
+            distance = int.from_bytes(source[start + 1 : position], "little")
+        if position > end:
+            raise InvalidBlock("it ends inside of a tag", position=start)
+        if not 0 < distance <= here:
+            raise InvalidBlock(f"a copy begins {distance} bytes back, behind {here}", position=start)
+        if length > length_max - here:
+            raise InvalidBlock(f"a copy has {length} bytes, which do not fit", position=start)
+        first = here - distance
+        if distance >= length:
+            made += made[first : first + length]
+        else:
+            # It runs into what it makes: the same few bytes again and again.
+            made += (made[first:] * (length // distance + 1))[:length]
+        here += length
+    if here != length_max:
+        raise InvalidBlock(f"it has {here} bytes, not the {length_max} it says", position=end)
+    return bytes(made)
+
 
 # Magic, CRC32C of everything behind it, base offset, bytes of records, count, flags, codec, version,
 # reserved, base and largest timestamp in milliseconds.
@@ -27,7 +132,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_LENGTHS = {0: (1, 0), 1: (2, 256), 2: (4, 0), 3: (8, 0)}
 
 
-class Record(NamedTuple):
+class FluxRecord(NamedTuple):
     """One message of a batch, as it is stored."""
 
     offset: int
@@ -37,7 +142,7 @@ class Record(NamedTuple):
     headers: list[tuple[bytes, bytes]]
 
 
-class Batch(NamedTuple):
+class FluxBatch(NamedTuple):
     """What the header of a batch says of its records."""
 
     base_offset: int
@@ -47,16 +152,16 @@ class Batch(NamedTuple):
     base_timestamp_ms: int
 
 
-def _parse(header: bytes) -> Head:
+def _parse(header: bytes) -> RecordHead:
     magic, _crc, base_offset, length, count, _flags, _codec, version, *_ = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise Unreadable("there is no batch where one should begin")
     if version > _VERSION:
         raise Unreadable(f"a batch has the version {version}, known is {_VERSION}")
-    return Head(_HEADER.size + length, base_offset, base_offset + count)
+    return RecordHead(_HEADER.size + length, base_offset, base_offset + count)
 
 
-LAYOUT = Layout(
+LAYOUT = RecordLayout(
     noun="batch",
     mark=_MAGIC.to_bytes(4, "little"),
     header_bytes=_HEADER.size,
@@ -67,18 +172,18 @@ LAYOUT = Layout(
 )
 
 
-def batch_of(stored: Stored) -> Batch:
+def batch_of(stored: StoredRecord) -> FluxBatch:
     """The header of a whole batch."""
     _, _, base_offset, _, count, flags, codec, _, _, base_ms, _ = _HEADER.unpack_from(stored.data)
-    return Batch(base_offset, count, flags, codec, base_ms)
+    return FluxBatch(base_offset, count, flags, codec, base_ms)
 
 
-def records_of(stored: Stored, batch: Batch) -> Iterator[Record]:
+def records_of(stored: StoredRecord, batch: FluxBatch) -> Iterator[FluxRecord]:
     """The records of a whole batch in order. Raises Unreadable where they end to make sense."""
     return _records(_body(stored, batch), batch)
 
 
-def _body(stored: Stored, batch: Batch) -> bytes:
+def _body(stored: StoredRecord, batch: FluxBatch) -> bytes:
     body = stored.data[_HEADER.size :]
     # Not the codec decides: it is named also where compression saved nothing and was left out.
     if not batch.flags & _COMPRESSED or batch.codec == _NONE:
@@ -126,7 +231,7 @@ def _zstd_length(body: bytes) -> int | None:
     return int.from_bytes(body[start : start + length_bytes], "little") + base
 
 
-def _records(body: bytes, batch: Batch) -> Iterator[Record]:
+def _records(body: bytes, batch: FluxBatch) -> Iterator[FluxRecord]:
     position = 0
     for number in range(batch.record_count):
         try:
@@ -137,7 +242,7 @@ def _records(body: bytes, batch: Batch) -> Iterator[Record]:
             headers, position = _headers(body, position)
         except IndexError:
             raise Unreadable(f"record {number} of {batch.record_count} is cut off") from None
-        yield Record(batch.base_offset + delta, batch.base_timestamp_ms + delta_ms, key, value, headers)
+        yield FluxRecord(batch.base_offset + delta, batch.base_timestamp_ms + delta_ms, key, value, headers)
     if position != len(body):
         raise Unreadable(
             f"behind the {batch.record_count} records there are {len(body) - position} bytes more"
@@ -192,3 +297,35 @@ def _unsigned(body: bytes, position: int) -> tuple[int, int]:
             return number & 0xFFFF_FFFF_FFFF_FFFF, position + 1
         shift += 7
     raise IndexError
+
+
+SUFFIX = ".seg"
+# What tells nothing that the segments do not tell.
+_BESIDE = (".idx", ".tix")
+
+
+def segments_of(disk: Disk, queue: Path) -> Path:
+    """Where the segments of a queue are: in a directory of its own, or all there is of it."""
+    inside = queue / "segments"
+    return inside if disk.is_directory(inside) else queue
+
+
+def records_in(disk: Disk, queue: Path, findings: Findings) -> Iterator[tuple[StoredRecord, FluxRecord]]:
+    """The whole records of a queue in the order of their offsets, each with the batch it is in."""
+    files = told_segment_files(disk, segments_of(disk, queue), SUFFIX, _BESIDE, findings)
+    for stored, first in whole_records(disk, files, LAYOUT, findings):
+        following = first
+        try:
+            for record in records_of(stored, batch_of(stored)):
+                if record.offset < first:
+                    continue  # It was there before.
+                if not following <= record.offset < stored.head.end:
+                    raise Unreadable(f"it has a record of offset {record.offset}, which is out of order")
+                following = record.offset + 1
+                yield stored, record
+        except Unreadable as error:
+            problem = (
+                f"a batch cannot be read, but its checksum is right: {error}"
+                f"{lost_offsets(following, stored.head.end)}"
+            )
+            findings.add(stored.path, stored.position, problem, length=len(stored.data))

@@ -4,12 +4,20 @@ The checksum covers everything from the offset on, so magic, version and flags c
 they say is compared with what the rest says.
 """
 
+import re
 import zlib
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - It is a class.
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from quivermq.importers.segments import Head, Layout, Stored, Unreadable
+from quivermq.disk import Disk, read_file
+from quivermq.errors import InvalidRequest
+from quivermq.importers.files import parse_json, rfc3339_us
+from quivermq.importers.model import Death, Findings, Item, Level
+from quivermq.importers.segments import RecordHead, RecordLayout, StoredRecord, Unreadable
 
 # Magic, version, flags, CRC32C of everything behind it, offset, timestamp in nanoseconds, priority,
 # reserved, and the lengths of key, value and headers.
@@ -30,7 +38,7 @@ _GZIP = b"\x1f\x8b"
 _GZIP_BITS, _DEFLATE_BITS = 31, -15
 
 
-class Record(NamedTuple):
+class GoRecord(NamedTuple):
     """One record, as it is stored."""
 
     offset: int
@@ -55,7 +63,7 @@ class Record(NamedTuple):
         return self.value[_CONTROL.size :].decode(errors="backslashreplace")
 
 
-def _parse(header: bytes) -> Head:
+def _parse(header: bytes) -> RecordHead:
     magic, version, _, _, offset, _, _, _, key, value, headers = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise Unreadable("there is no record where one should begin")
@@ -63,10 +71,10 @@ def _parse(header: bytes) -> Head:
         raise Unreadable(f"a record has the version {version}, known is {_VERSION}")
     if offset < 0:
         raise Unreadable(f"a record has the offset {offset}")
-    return Head(_HEADER.size + key + value + headers, offset, offset + 1)
+    return RecordHead(_HEADER.size + key + value + headers, offset, offset + 1)
 
 
-LAYOUT = Layout(
+LAYOUT = RecordLayout(
     noun="record",
     mark=_MAGIC + bytes([_VERSION]),
     header_bytes=_HEADER.size,
@@ -77,7 +85,7 @@ LAYOUT = Layout(
 )
 
 
-def record_of(stored: Stored) -> Record:
+def record_of(stored: StoredRecord) -> GoRecord:
     """The fields of a whole record."""
     data = stored.data
     _, _, flags, _, offset, timestamp, priority, _, key_bytes, value_bytes, _ = _HEADER.unpack_from(data)
@@ -85,10 +93,10 @@ def record_of(stored: Stored) -> Record:
     value_end = key_end + value_bytes
     # GoQueue does not tell an empty key from none.
     key = data[_HEADER.size : key_end] or None
-    return Record(offset, timestamp, flags, priority, key, data[key_end:value_end], data[value_end:])
+    return GoRecord(offset, timestamp, flags, priority, key, data[key_end:value_end], data[value_end:])
 
 
-def headers_of(record: Record) -> list[tuple[bytes, bytes]]:
+def headers_of(record: GoRecord) -> list[tuple[bytes, bytes]]:
     """The headers in order. Raises Unreadable."""
     data = record.headers
     if not data:
@@ -129,3 +137,211 @@ def decompressed(value: bytes) -> bytes:
     if not opened.eof or opened.unused_data:
         raise Unreadable("it is neither gzip nor deflate")
     return contents
+
+
+class _Priority(NamedTuple):
+    level: Level
+    own: str | None = None
+
+
+_NORMAL = _Priority("normal")
+_PRIORITIES = {
+    0: _Priority("high", "critical"),
+    1: _Priority("high"),
+    2: _NORMAL,
+    3: _Priority("low"),
+    4: _Priority("low", "background"),
+}
+
+
+class GoTranslator:
+    """Makes items of the records of a partition, and tells what is odd about them."""
+
+    def __init__(self, partition: int, findings: Findings) -> None:
+        self._partition = partition
+        self._findings = findings
+        self._told: set[str] = set()
+
+    def item(self, stored: StoredRecord, record: GoRecord) -> Item | None:
+        """The message, None where it cannot be made out."""
+        self._check(stored, record)
+        try:
+            headers = self._headers(stored, record)
+        except Unreadable as error:
+            problem = f"offset {record.offset} cannot be read, but its checksum is right: {error}"
+            self._findings.add(stored.path, stored.position, problem, length=len(stored.data))
+            return None
+        priority = _PRIORITIES.get(record.priority, _NORMAL)
+        return Item(
+            identity=record.offset,
+            id=str(record.offset),
+            value=self._value(stored, record),
+            key=record.key,
+            headers=headers,
+            timestamp_us=record.timestamp_ns // 1000,
+            partition=self._partition,
+            level=priority.level,
+            priority=priority.own,
+        )
+
+    def _check(self, stored: StoredRecord, record: GoRecord) -> None:
+        """Tell where flags, which no checksum covers, do not go with the rest."""
+        flags = record.flags
+        if bool(flags & HEADERS) != bool(record.headers):
+            self._tell_damage(
+                stored, record, "whether it has headers, its flags and its lengths tell differently"
+            )
+        if flags & (CONTROL | COMMIT):
+            self._tell_damage(
+                stored, record, "its flags say that it ends a transaction, and its value does not"
+            )
+        if flags & TOMBSTONE and record.value:
+            self._tell_damage(stored, record, "its flags say that it is a tombstone, and it has a value")
+        if unknown := flags & ~KNOWN_FLAGS:
+            self._tell_once(stored, f"a record has the flags 0x{unknown:02x}, which are not known")
+        if record.priority not in _PRIORITIES:
+            self._tell_once(stored, f"a record has the priority {record.priority}; it is taken as normal")
+
+    def _headers(self, stored: StoredRecord, record: GoRecord) -> dict[str, bytes]:
+        pairs = headers_of(record)
+        try:
+            return {name.decode(): content for name, content in pairs}
+        except UnicodeDecodeError:
+            self._tell_once(stored, "a name of a header is not UTF-8; what is not is written as \\x…")
+            return {name.decode(errors="backslashreplace"): content for name, content in pairs}
+
+    def _value(self, stored: StoredRecord, record: GoRecord) -> bytes:
+        if not record.flags & COMPRESSED:
+            return record.value
+        try:
+            return decompressed(record.value)
+        except Unreadable as error:
+            # Its bytes are those that were written: better these than none.
+            self._tell_damage(stored, record, f"its flags say that it is compressed, and {error}")
+            return record.value
+
+    def _tell_damage(self, stored: StoredRecord, record: GoRecord, problem: str) -> None:
+        problem = f"offset {record.offset} is imported, but {problem}"
+        self._findings.add(stored.path, stored.position, problem, length=len(stored.data))
+
+    def _tell_once(self, stored: StoredRecord, problem: str) -> None:
+        """Of what is likely to be in every record."""
+        if problem not in self._told:
+            self._told.add(problem)
+            self._findings.add(stored.path, stored.position, problem, is_damage=False)
+
+
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
+_KEY_FILE_BYTES_MAX = 4096
+_NONCE_BYTES, _TAG_BYTES = 12, 16
+OVERHEAD_BYTES = _NONCE_BYTES + _TAG_BYTES
+
+LOOKED_AT = 32
+"""How many values are enough to tell what they look like."""
+_SAMPLE_MIN = 4
+
+
+class _Opener(Protocol):
+    def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+
+
+class Cipher:
+    """Opens values with one key."""
+
+    def __init__(self, key: bytes) -> None:
+        # Needed by nobody else, so nobody else has to have it.
+        try:
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError:
+            raise InvalidRequest(
+                "to read encrypted values, install what decrypts them: pip install 'quivermq[encryption]'"
+            ) from None
+        self._opener: _Opener = AESGCM(key)
+        self._wrong = InvalidTag
+
+    def decrypted(self, value: bytes) -> bytes:
+        """The contents. Raises Unreadable when the key is another, or when it was never encrypted."""
+        if len(value) < OVERHEAD_BYTES:
+            raise Unreadable("its value is too short to be encrypted")
+        try:
+            return self._opener.decrypt(value[:_NONCE_BYTES], value[_NONCE_BYTES:], None)
+        except self._wrong:
+            raise Unreadable("the key does not open its value") from None
+
+
+def read_key(told: str, disk: Disk) -> bytes:
+    """A key as 64 hex digits, or as @FILE that holds them. Raises InvalidRequest, which never shows it."""
+    text = told
+    if told.startswith("@"):
+        try:
+            text = read_file(disk, Path(told[1:]), bytes_max=_KEY_FILE_BYTES_MAX).decode(errors="replace")
+        except FileNotFoundError:
+            raise InvalidRequest(f"there is no file {told[1:]} with a key") from None
+    if not _KEY.fullmatch(text.strip()):
+        raise InvalidRequest("a key of GoQueue is 64 hex digits, or @FILE with them")
+    return bytes.fromhex(text.strip())
+
+
+def look_encrypted(values: Sequence[bytes]) -> bool:
+    """Whether values could be encrypted: each has room for nonce and tag, and nothing in them repeats."""
+    sample = b"".join(values)
+    if len(values) < _SAMPLE_MIN or min(map(len, values)) < OVERHEAD_BYTES:
+        return False
+    return len(zlib.compress(sample, 9)) >= len(sample)
+
+
+def open_letter(item: Item) -> None:
+    """Make an item of such a topic the dead letter it tells of. Raises ValueError when it tells of none."""
+    told = parse_json(item.value)
+    if not isinstance(told, dict) or not isinstance(told.get("original_topic"), str):
+        raise ValueError("it does not say of which topic it is")
+    value, key = _bytes(told, "original_value"), _bytes(told, "original_key")
+    offset = _number(told, "original_offset")
+    item.dead = Death(
+        original_id=None if offset is None else str(offset),
+        partition=_number(told, "original_partition"),
+        offset=offset,
+        attempts=_number(told, "delivery_attempts"),
+        reason=_text_or_none(told, "reason"),
+        error=_text_or_none(told, "last_error"),
+        group=_text_or_none(told, "last_group"),
+        time_us=_moment(told, "dlq_time"),
+    )
+    item.value, item.key = value or b"", key or None
+    timestamp_us = _moment(told, "original_timestamp")
+    if timestamp_us is not None:
+        item.timestamp_us = timestamp_us
+
+
+def _bytes(told: Mapping[str, Any], name: str) -> bytes | None:
+    given = told.get(name)
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise ValueError(f"its {name} is no text")
+    return b64decode(given, validate=True)
+
+
+def _number(told: Mapping[str, Any], name: str) -> int | None:
+    given = told.get(name)
+    return given if type(given) is int and 0 <= given < 2**63 else None
+
+
+def _text_or_none(told: Mapping[str, Any], name: str) -> str | None:
+    given = told.get(name)
+    # JSON can say half a character, which nobody could store.
+    return given.encode(errors="backslashreplace").decode() if isinstance(given, str) and given else None
+
+
+def _moment(told: Mapping[str, Any], name: str) -> int | None:
+    """None also for the beginning of the year 1, which is what Go writes for no time at all."""
+    try:
+        moment_us = rfc3339_us(told.get(name))
+    except ValueError:
+        return None
+    return moment_us if moment_us > _YEAR_2_US else None
+
+
+# In microseconds from 1970.
+_YEAR_2_US = -62_104_060_800_000_000

@@ -10,15 +10,14 @@ from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
 from quivermq.engine import Engine
 from quivermq.errors import InvalidRequest, StorageFailed
-from quivermq.importers.apart import check_apart
-from quivermq.importers.kinds import open_source
-from quivermq.importers.ledger_book import LedgerBook
-from quivermq.importers.model import Finding, Source
-from quivermq.importers.naming import chosen_topics
-from quivermq.importers.summary import ImportSummary
-from quivermq.importers.target import NoTarget, Target, target_of
-from quivermq.importers.topic_import import Options, TopicImport
-from quivermq.topic.names import check_group_name
+from quivermq.importers.kinds import check_apart, chosen_topics, open_source
+from quivermq.importers.ledger import LedgerBook
+from quivermq.importers.model import Finding, ImportSource, ImportSummary
+from quivermq.importers.target import ImportTarget, NoTarget, target_of
+from quivermq.importers.topic_import import ImportOptions, TopicImport
+from quivermq.topic.names import (
+    check_group_name,
+)
 
 
 def import_queue(
@@ -108,7 +107,9 @@ class Import:
             self._must_check = strict
             total = sum(each.size_bytes for _, each in self._chosen) * (2 if strict else 1)
             self._meter = _Meter(total, progress)
-            self._options = Options(tuple(groups), all, dry_run, self._meter.add, clock or SystemClock())
+            self._options = ImportOptions(
+                tuple(groups), all, dry_run, self._meter.add, clock or SystemClock()
+            )
         except BaseException:
             self._source.close()
             raise
@@ -137,7 +138,7 @@ class Import:
         self._meter.finish()
         return summary
 
-    def _imports(self, target: Target) -> list[TopicImport]:
+    def _imports(self, target: ImportTarget) -> list[TopicImport]:
         book = LedgerBook(target, [name for name, _ in self._chosen])
         return [
             TopicImport(self._source, each, name, target, book, self._options)
@@ -161,7 +162,7 @@ class _Meter:
         self._progress(self._total, self._total)
 
 
-def _check(source: Source, imports: list[TopicImport]) -> None:
+def _check(source: ImportSource, imports: list[TopicImport]) -> None:
     """Read everything once. Raises StorageFailed when something of it could not be imported."""
     for each in imports:
         each.check()
@@ -170,7 +171,7 @@ def _check(source: Source, imports: list[TopicImport]) -> None:
     source.findings.clear()
 
 
-def _refusal(source: Source) -> StorageFailed:
+def _refusal(source: ImportSource) -> StorageFailed:
     first = next(finding for finding in source.findings.kept if finding.is_damage)
     count = source.findings.damages
     more = f", and {count - 1} more" if count > 1 else ""

@@ -1,26 +1,32 @@
 """Which queues can be imported from, and how a directory is opened as one of them."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from quivermq.disk import Disk
+from quivermq.disk import Disk, real_path
 from quivermq.errors import InvalidRequest, NotFound, StorageFailed
 from quivermq.frame.header import MAGIC
-from quivermq.importers.files import first_bytes, subdirectories
-from quivermq.importers.model import Source
-from quivermq.importers.segment_files import segment_files
+from quivermq.importers.files import first_bytes, segment_files, subdirectories
+from quivermq.importers.model import ImportSource, SourceTopic
 from quivermq.log.directory import LOCK_NAME
+from quivermq.topic.names import (
+    IMPORTS_TOPIC,
+    NAME_LENGTH_MAX,
+    check_topic_name,
+    usual_origin,
+)
 
 KINDS: Sequence[str] = ("ledgerq", "tinymq", "fluxmq", "goqueue")
 _ENCRYPTING = "goqueue"
 
 
-class Reader(Protocol):
+class KindReader(Protocol):
     """What the module of a kind offers."""
 
-    def open_source(self, path: Path, disk: Disk) -> Source:
+    def open_source(self, path: Path, disk: Disk) -> ImportSource:
         """The directory, opened for reading. Raises InvalidRequest when it is not of that kind."""
         ...
 
@@ -29,7 +35,7 @@ class Reader(Protocol):
         ...
 
 
-def open_source(kind: str, path: Path, disk: Disk, key: str | None = None) -> Source:
+def open_source(kind: str, path: Path, disk: Disk, key: str | None = None) -> ImportSource:
     """A directory of that kind. Raises InvalidRequest, NotFound, StorageFailed, and says what to do."""
     if kind not in KINDS:
         raise InvalidRequest(f"{kind!r} is not a queue to import from: choose one of {', '.join(KINDS)}")
@@ -57,7 +63,7 @@ def open_source(kind: str, path: Path, disk: Disk, key: str | None = None) -> So
         raise
 
 
-def _opened(kind: str, path: Path, disk: Disk, key: str | None) -> Source:
+def _opened(kind: str, path: Path, disk: Disk, key: str | None) -> ImportSource:
     if key is None:
         return _reader(kind).open_source(path, disk)
     from quivermq.importers.goqueue import open_encrypted
@@ -89,6 +95,85 @@ def _looks_like(kind: str, path: Path, disk: Disk) -> bool:
         return False
 
 
-def _reader(kind: str) -> Reader:
+def _reader(kind: str) -> KindReader:
     # Loaded when it is needed: nobody needs more than one.
-    return cast(Reader, import_module(f"quivermq.importers.{kind}"))
+    return cast(KindReader, import_module(f"quivermq.importers.{kind}"))
+
+
+# As deep as the directories of any kind are nested, so that links among them are seen.
+_DEPTH_MAX = 4
+
+
+def check_apart(source: Path, target: Path, disk: Disk) -> None:
+    """Raise InvalidRequest when one of the two is the other, or lies inside of it, also by links."""
+    real_target = real_path(target)
+    for place in _places(disk, source, _DEPTH_MAX):
+        where = real_path(place)
+        if where == real_target:
+            relation = "is where it would be imported to"
+        elif real_target in where.parents:
+            relation = f"lies inside of {target}, where it would be imported to"
+        elif where in real_target.parents:
+            relation = f"has {target} in it, where it would be imported to"
+        else:
+            continue
+        raise InvalidRequest(f"{place} {relation}: choose a data directory elsewhere")
+
+
+def _places(disk: Disk, path: Path, depth: int) -> Iterator[Path]:
+    """A directory, and every link below it, which may lead anywhere."""
+    yield path
+    for below in subdirectories(disk, path) if depth else ():
+        if real_path(below) != real_path(path) / below.name:
+            yield below
+        yield from (each for each in _places(disk, below, depth - 1) if each != below)
+
+
+_STRANGE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def own_name(name: str) -> str:
+    """A name as it may be here: levels are separated by dots, and what is not allowed becomes a dash."""
+    made = _STRANGE.sub("-", name.replace("/", "."))[:NAME_LENGTH_MAX]
+    return made if made.strip(".") else "-"
+
+
+def chosen_topics(
+    source: ImportSource, topic: str | None, wanted: Sequence[str], names: Mapping[str, str]
+) -> list[tuple[str, SourceTopic]]:
+    """The topics to import, each with its name here. Raises InvalidRequest.
+
+    `wanted` are names in the source, by default all; `names` says what some are called here. One topic gets
+    the name `topic`; several get it as a prefix, or keep their own names where there is none.
+    """
+    there = {each.name: each for each in source.topics}
+    if missing := [name for name in (*wanted, *names) if name not in there]:
+        others = ", ".join(map(repr, sorted(there))) or "none"
+        raise InvalidRequest(f"{source.path} has no topic {missing[0]!r}: it has {others}")
+    chosen = [each for each in source.topics if not wanted or each.name in wanted]
+    if topic is None and not source.has_names and any(each.name not in names for each in chosen):
+        raise InvalidRequest(f"a {source.kind} queue has no name of its own: say which topic it becomes")
+    made = [(names.get(each.name) or _name(each.name, topic, len(chosen)), each) for each in chosen]
+    _check_names(made)
+    return made
+
+
+def _name(own: str, topic: str | None, count: int) -> str:
+    if topic is None:
+        return own_name(own)
+    return topic if count == 1 else f"{topic}.{own_name(own)}"
+
+
+def _check_names(made: list[tuple[str, SourceTopic]]) -> None:
+    taken: dict[str, str] = {}
+    for name, topic in made:
+        check_topic_name(name)
+        if (origin := usual_origin(name)) is not None:
+            raise InvalidRequest(f"{name} is where dead letters go: name the topic they are of, {origin}")
+        if name == IMPORTS_TOPIC:
+            raise InvalidRequest(f"{name} is where imports note what they have done: choose another name")
+        if name in taken:
+            raise InvalidRequest(
+                f"{taken[name]!r} and {topic.name!r} would both become {name}: give one another name"
+            )
+        taken[name] = topic.name

@@ -14,7 +14,9 @@ these are found there: a run that was not ended is looked after by the next one.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from base64 import b64decode, b64encode
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,11 +25,130 @@ from quivermq.clock import Clock
 from quivermq.delivery.adoption import Progress, Tried
 from quivermq.errors import Conflict, TopicExists
 from quivermq.frame import Producer, encode
-from quivermq.importers.identities import Identities
-from quivermq.importers.ledger_book import LEDGER_LANE, LedgerBook
-from quivermq.importers.marks import number_of
-from quivermq.importers.target import Lane, Target
+from quivermq.importers.encoding import number_of
+from quivermq.importers.target import ImportTarget, LaneId
 from quivermq.topic.names import IMPORTS_TOPIC
+
+LEDGER_LANE = LaneId(0, "normal")
+
+
+class LedgerBook:
+    """Reads on from where it was. It keeps what is about the topics that a run imports into."""
+
+    def __init__(self, target: ImportTarget, topics: Iterable[str]) -> None:
+        self._target = target
+        self._unread: dict[bytes, list[bytes]] = {topic.encode(): [] for topic in topics}
+        self._created_us: int | None = None
+        self._next = 0
+
+    def read_on(self, topic: str) -> list[bytes]:
+        """The records about a topic that it was not given yet, in order."""
+        self._catch_up()
+        records, self._unread[topic.encode()] = self._unread[topic.encode()], []
+        return records
+
+    def _catch_up(self) -> None:
+        view = self._target.look(IMPORTS_TOPIC)
+        offsets = None if view is None else view.lanes.get(LEDGER_LANE)
+        if view is None or offsets is None:
+            return
+        if view.created_us != self._created_us:
+            # The first look, or somebody has deleted it meanwhile.
+            self._created_us, self._next = view.created_us, 0
+        start = max(self._next, offsets.start)
+        for frame in self._target.frames(IMPORTS_TOPIC, LEDGER_LANE, start, offsets.stop):
+            for key, value in zip(frame.keys(), frame.values(), strict=True):
+                if key in self._unread:
+                    self._unread[key].append(value)
+        self._next = max(start, offsets.stop)
+
+
+class RangeSet:
+    """A set of whole numbers that mostly follow each other. What is added in order costs nearly nothing."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        # Sorted, half-open, and never touching each other.
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in ranges:
+            self.add_range(start, end)
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self._starts, number) - 1
+        return place >= 0 and number < self._ends[place]
+
+    def __len__(self) -> int:
+        return sum(self._ends) - sum(self._starts)
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """The runs, half-open, in order."""
+        return zip(self._starts, self._ends, strict=True)
+
+    def add(self, number: int) -> None:
+        if self._ends and self._ends[-1] == number:
+            self._ends[-1] = number + 1
+        else:
+            self.add_range(number, number + 1)
+
+    def add_range(self, start: int, end: int) -> None:
+        """Take in every number from `start` up to but not including `end`."""
+        if start >= end:
+            return
+        first = bisect_right(self._ends, start - 1)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+
+# Smaller ones are offsets or counted ids, and follow each other.
+_COUNTED_END = 2**64
+_ID_BYTES = 16
+
+
+class Identities:
+    """A set of the identities of items."""
+
+    __slots__ = ("_counted", "_others")
+
+    def __init__(self) -> None:
+        self._counted = RangeSet()
+        self._others: set[int] = set()
+
+    def __contains__(self, identity: int) -> bool:
+        return identity in self._counted if identity < _COUNTED_END else identity in self._others
+
+    def __len__(self) -> int:
+        return len(self._counted) + len(self._others)
+
+    def add(self, identity: int) -> None:
+        if identity < _COUNTED_END:
+            self._counted.add(identity)
+        else:
+            self._others.add(identity)
+
+    def as_json(self) -> dict[str, Any]:
+        """The set as the ledger keeps it."""
+        packed = b"".join(identity.to_bytes(_ID_BYTES, "little") for identity in sorted(self._others))
+        return {
+            "ranges": [list(each) for each in self._counted.ranges()],
+            "ids": b64encode(packed).decode(),
+        }
+
+    def add_json(self, told: Mapping[str, Any]) -> None:
+        """Take in what `as_json` gave."""
+        for start, end in told["ranges"]:
+            self._counted.add_range(start, end)
+        packed = b64decode(told["ids"])
+        for place in range(0, len(packed), _ID_BYTES):
+            self._others.add(int.from_bytes(packed[place : place + _ID_BYTES], "little"))
+
 
 _VERSION = 1
 # What has been imported is never forgotten, whatever the defaults are.
@@ -40,19 +161,19 @@ class StreamState:
 
     created_us: int
     done: Identities = field(default_factory=Identities)
-    ends: dict[Lane, int] = field(default_factory=dict)
+    ends: dict[LaneId, int] = field(default_factory=dict)
     is_open: bool = False
     """Whether a run has begun and not ended."""
     is_delaying: bool = False
     """Whether delayed messages were about to be put, and nobody knows whether they were."""
-    adopted: dict[tuple[str, Lane], Progress] = field(default_factory=dict)
+    adopted: dict[tuple[str, LaneId], Progress] = field(default_factory=dict)
     """Where groups were put, by group and lane."""
 
 
 class Ledger:
     """The records about one topic."""
 
-    def __init__(self, target: Target, book: LedgerBook, topic: str, clock: Clock) -> None:
+    def __init__(self, target: ImportTarget, book: LedgerBook, topic: str, clock: Clock) -> None:
         self._target = target
         self._book = book
         self._topic = topic
@@ -122,13 +243,13 @@ class Ledger:
         """Delayed messages are about to be put."""
         self._write({"type": "delaying", "stream": stream, "created": created_us})
 
-    def note_done(self, stream: str, created_us: int, done: Identities, ends: Mapping[Lane, int]) -> None:
+    def note_done(self, stream: str, created_us: int, done: Identities, ends: Mapping[LaneId, int]) -> None:
         """These items are in the topic, on stable storage."""
         record = {"type": "done", "stream": stream, "created": created_us, **done.as_json()}
         self._write({**record, "ends": [[*lane, end] for lane, end in ends.items()]})
 
     def note_adopted(
-        self, stream: str, created_us: int, group: str, lane: Lane, progress: Progress
+        self, stream: str, created_us: int, group: str, lane: LaneId, progress: Progress
     ) -> None:
         """A group was put there."""
         told = [progress.position, [[run.start, run.end, run.attempts] for run in progress.tried]]
@@ -185,10 +306,10 @@ class Ledger:
         elif kind == "done":
             state.done.add_json(record)
             state.is_delaying = False
-            state.ends.update((Lane(number, priority), end) for number, priority, end in record["ends"])
+            state.ends.update((LaneId(number, priority), end) for number, priority, end in record["ends"])
         elif kind == "adopted":
             position, tried = record["progress"]
             progress = Progress(position, tuple(Tried(*run) for run in tried))
-            state.adopted[record["group"], Lane(*record["lane"])] = progress
+            state.adopted[record["group"], LaneId(*record["lane"])] = progress
         elif kind == "ended":
             state.is_open = state.is_delaying = False

@@ -5,29 +5,162 @@ place is tried at which the first bytes make sense.
 """
 
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from quivermq.disk import Disk, File
 from quivermq.errors import StorageFailed
 from quivermq.importers.files import first_bytes
-from quivermq.importers.ledgerq_entries import (
-    CHECKPOINT,
-    DATA,
-    HEAD,
-    KNOWN_FLAGS,
-    LENGTH_MAX,
-    LENGTH_MIN,
-    TRAILER_BYTES,
-    Entry,
-    Unreadable,
-    is_whole,
-    parse,
-)
 from quivermq.importers.model import Findings
+
+LENGTH_MIN = 26
+# Far more than LedgerQ lets a message have by default, and as much as one of ours may ever have.
+LENGTH_MAX = 64 * 1024 * 1024
+RAW_BYTES_MAX = 100 * 1024 * 1024
+TRAILER_BYTES = 4
+
+DATA, TOMBSTONE, CHECKPOINT = 1, 2, 3
+COMPRESSED, ENCRYPTED, EXPIRING, HEADERS, PRIORITY = 0x01, 0x02, 0x04, 0x08, 0x10
+
+HEAD = Struct("<IBBQq")
+_U16, _U32, _I64 = Struct("<H"), Struct("<I"), Struct("<q")
+_NONE, _GZIP = 0, 1
+KNOWN_FLAGS = COMPRESSED | ENCRYPTED | EXPIRING | HEADERS | PRIORITY
+_GZIP_MARK = b"\x1f\x8b\x08"
+
+
+class UnreadableEntry(Exception):
+    """Why an entry cannot be had."""
+
+
+class Entry(NamedTuple):
+    """An entry that is whole. Its payload is as it is stored."""
+
+    position: int
+    length: int
+    type: int
+    flags: int
+    id: int
+    timestamp_ns: int
+    priority: int
+    expires_at_ns: int | None
+    headers: dict[str, bytes]
+    compression: int
+    payload: bytes
+
+    @property
+    def end(self) -> int:
+        """Where the next entry begins."""
+        return self.position + self.length + TRAILER_BYTES
+
+
+def is_whole(data: bytes, start: int, length: int) -> bool:
+    """Whether the checksum of the entry that begins at `start` is right."""
+    crc_at = start + length - 4
+    return bool(crc32c(memoryview(data)[start:crc_at]) == _U32.unpack_from(data, crc_at)[0])
+
+
+def parse(data: bytes, start: int, position: int) -> Entry:
+    """The entry at `start`, whose checksum was right, at `position` of its file. Raises UnreadableEntry."""
+    length, kind, flags, number, timestamp_ns = HEAD.unpack_from(data, start)
+    if not flags:
+        payload = data[start + HEAD.size : start + length - 4]
+        return Entry(position, length, kind, 0, number, timestamp_ns, 0, None, {}, _NONE, payload)
+    if flags & ~KNOWN_FLAGS:
+        raise UnreadableEntry(f"entry {number} has the flags 0x{flags:02x}, and not all of them are known")
+    if flags & ENCRYPTED:
+        raise UnreadableEntry(f"entry {number} is encrypted")
+    return _parse_more(data, start, position)
+
+
+def _parse_more(data: bytes, start: int, position: int) -> Entry:
+    length, kind, flags, number, timestamp_ns = HEAD.unpack_from(data, start)
+    at, end = start + HEAD.size, start + length - 4
+    priority, expires_at_ns, compression = 0, None, _NONE
+    headers: dict[str, bytes] = {}
+    # The checksum is right, so these are the bytes that were written; they may still make no sense.
+    if flags & PRIORITY:
+        _check_room(number, at + 1, end)
+        priority, at = data[at], at + 1
+    if flags & EXPIRING:
+        _check_room(number, at + 8, end)
+        (expires_at_ns,), at = _I64.unpack_from(data, at), at + 8
+    if flags & HEADERS:
+        headers, at = _headers(number, data, at, end)
+    if flags & COMPRESSED:
+        _check_room(number, at + 1, end)
+        compression, at = data[at], at + 1
+    payload = data[at:end]
+    return Entry(
+        position, length, kind, flags, number, timestamp_ns, priority, expires_at_ns, headers, compression,
+        payload,
+    )  # fmt: skip
+
+
+def _headers(number: int, data: bytes, at: int, end: int) -> tuple[dict[str, bytes], int]:
+    _check_room(number, at + 2, end)
+    (count,), at = _U16.unpack_from(data, at), at + 2
+    headers: dict[str, bytes] = {}
+    for _ in range(count):
+        name, at = _text(number, data, at, end)
+        value, at = _text(number, data, at, end)
+        headers[name.decode(errors="backslashreplace")] = value
+    return headers, at
+
+
+def _text(number: int, data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    _check_room(number, at + 2, end)
+    (length,), at = _U16.unpack_from(data, at), at + 2
+    _check_room(number, at + length, end)
+    return data[at : at + length], at + length
+
+
+def _check_room(number: int, needed: int, end: int) -> None:
+    if needed > end:
+        raise UnreadableEntry(f"entry {number} is too short for what its flags say")
+
+
+def value_of(entry: Entry) -> bytes:
+    """The payload as it was before it was compressed. Raises UnreadableEntry."""
+    if entry.compression == _NONE:
+        return entry.payload
+    if entry.compression != _GZIP:
+        raise UnreadableEntry(f"entry {entry.id} is compressed in the unknown way {entry.compression}")
+    try:
+        return gunzip(entry.payload)
+    except UnreadableEntry as error:
+        raise UnreadableEntry(f"entry {entry.id} cannot be decompressed: {error}") from None
+
+
+def looks_compressed(payload: bytes) -> bool:
+    """Whether it begins as gzip does."""
+    return payload.startswith(_GZIP_MARK)
+
+
+def gunzip(data: bytes) -> bytes:
+    """All of a gzip stream, of one or more members. Raises UnreadableEntry, also when it is too large."""
+    parts: list[bytes] = []
+    left = RAW_BYTES_MAX
+    while data:
+        stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            part = stream.decompress(data, left + 1)
+        except zlib.error as error:
+            raise UnreadableEntry(str(error)) from None
+        left -= len(part)
+        if left < 0:
+            raise UnreadableEntry(f"it grows beyond {RAW_BYTES_MAX} bytes")
+        if not stream.eof:
+            raise UnreadableEntry("it ends too early")
+        parts.append(part)
+        data = stream.unused_data
+    return b"".join(parts)
+
 
 HEADER_BYTES = 64
 MAGIC = 0x4C445151
@@ -109,7 +242,7 @@ def has_flag(disk: Disk, path: Path, flag: int) -> bool:
         return False
     try:
         return _Walk(file, Findings(0)).has_flag(flag)
-    except (StorageFailed, Unreadable):
+    except (StorageFailed, UnreadableEntry):
         # Whoever reads the entries is told of it.
         return False
     finally:
@@ -159,12 +292,12 @@ class _Walk:
         while position < self._size:
             try:
                 length = self._whole_length(position)
-            except Unreadable as error:
+            except UnreadableEntry as error:
                 position = self._behind_damage(position, str(error))
                 continue
             try:
                 yield parse(self._data, position - self._start, position)
-            except Unreadable as error:
+            except UnreadableEntry as error:
                 self._findings.add(self._path, position, str(error), length=length + TRAILER_BYTES)
             position += length + TRAILER_BYTES
 
@@ -192,33 +325,33 @@ class _Walk:
         return any(entry.flags & flag for entry in self.entries())
 
     def _whole_length(self, position: int) -> int:
-        """The length of the entry there, which is then in memory. Raises Unreadable unless it is whole."""
+        """The length of the entry there, which is then in memory. Raises UnreadableEntry for a torn one."""
         left = self._size - position
         if left < HEAD.size:
-            raise Unreadable(f"the file ends inside of an entry, of which there are {left} bytes")
+            raise UnreadableEntry(f"the file ends inside of an entry, of which there are {left} bytes")
         index = self._hold(position, HEAD.size)
         length, kind = HEAD.unpack_from(self._data, index)[:2]
         if length < LENGTH_MIN or not DATA <= kind <= CHECKPOINT:
-            raise Unreadable("there is no entry here")
+            raise UnreadableEntry("there is no entry here")
         if length > left:
-            raise Unreadable(f"an entry has {length} bytes, and the file ends after {left} of them")
+            raise UnreadableEntry(f"an entry has {length} bytes, and the file ends after {left} of them")
         if length > LENGTH_MAX:
-            raise Unreadable(f"an entry has {length} bytes, the limit is {LENGTH_MAX}")
+            raise UnreadableEntry(f"an entry has {length} bytes, the limit is {LENGTH_MAX}")
         index = self._hold(position, length)
         if not is_whole(self._data, index, length):
-            raise Unreadable(
+            raise UnreadableEntry(
                 f"the checksum of entry {HEAD.unpack_from(self._data, index)[3]} does not match"
             )
         return int(length)
 
     def _hold(self, position: int, length: int) -> int:
-        """Have these bytes in `_data`, and return where there. Raises Unreadable when they are gone."""
+        """Have these bytes in `_data`, and return where. Raises UnreadableEntry when they are gone."""
         index = position - self._start
         if index < 0 or index + length > len(self._data):
             self._data = self._file.read(position, min(max(length, _WINDOW_BYTES), self._size - position))
             self._start, index = position, 0
             if len(self._data) < length:
-                raise Unreadable("the file was cut while it was read")
+                raise UnreadableEntry("the file was cut while it was read")
         return index
 
     def _behind_damage(self, position: int, problem: str) -> int:
@@ -248,7 +381,7 @@ class _Walk:
     def _is_entry(self, position: int) -> bool:
         try:
             self._whole_length(position)
-        except Unreadable:
+        except UnreadableEntry:
             return False
         return True
 

@@ -13,9 +13,76 @@ from crc32c import crc32c
 
 from quivermq.disk import Disk, File
 from quivermq.errors import StorageFailed
+from quivermq.importers.files import SegmentFile
 from quivermq.importers.model import Findings
-from quivermq.importers.segment_files import SegmentFile
-from quivermq.importers.window import Window
+
+_WINDOW_BYTES = 1024 * 1024
+_BLOCK_BYTES = 4096
+
+
+class FileWindow:
+    """A file as it was when it was opened, read through a buffer. Never mapped: somebody may cut it.
+
+    What the disk does not give is zeros, and told.
+    """
+
+    def __init__(self, file: File, findings: Findings) -> None:
+        self._file = file
+        self._findings = findings
+        self._bad_blocks: set[int] = set()
+        self.size = file.size()
+        self._start = 0
+        self._held = b""
+
+    def read(self, position: int, length: int) -> bytes:
+        """So many bytes, or fewer where the file ends."""
+        length = max(0, min(length, self.size - position))
+        first = position - self._start
+        if first < 0 or first + length > len(self._held):
+            if length > _WINDOW_BYTES:
+                return self._fetch(position, length)
+            self._held = self._fetch(position, min(_WINDOW_BYTES, self.size - position))
+            self._start, first = position, 0
+        return self._held[first : first + length]
+
+    def _fetch(self, position: int, length: int) -> bytes:
+        try:
+            return self._file.read(position, length)
+        except StorageFailed:
+            # Block by block, because most of them can still be read.
+            return b"".join(
+                self._fetch_block(each, min(_BLOCK_BYTES - each % _BLOCK_BYTES, position + length - each))
+                for each in self._blocks(position, position + length)
+            )
+
+    def _blocks(self, start: int, end: int) -> Iterator[int]:
+        yield start
+        yield from range(start - start % _BLOCK_BYTES + _BLOCK_BYTES, end, _BLOCK_BYTES)
+
+    def _fetch_block(self, position: int, length: int) -> bytes:
+        try:
+            return self._file.read(position, length)
+        except StorageFailed as error:
+            block = position // _BLOCK_BYTES
+            if block not in self._bad_blocks:
+                self._bad_blocks.add(block)
+                self._findings.add(self._file.path, position, str(error), length=length)
+            return bytes(length)
+
+    def find(self, mark: bytes, position: int) -> int | None:
+        """Where the mark stands next, at `position` or behind it."""
+        while position + len(mark) <= self.size:
+            first = position - self._start
+            if not 0 <= first <= len(self._held) - len(mark):
+                # Shorter than it was: somebody cut it.
+                if len(self.read(position, _WINDOW_BYTES)) < len(mark):
+                    return None
+                first = position - self._start
+            if (found := self._held.find(mark, first)) >= 0:
+                return self._start + found
+            position = self._start + len(self._held) - len(mark) + 1
+        return None
+
 
 _CRC_START, _CRC_END = 4, 8
 # A file made to keep us busy has a mark everywhere, each with a length that has to be summed up. To look at
@@ -24,7 +91,7 @@ _SEARCH_BYTES_MAX = 4 * 1024**3
 _SEARCH_BYTES_MIN = 4096
 
 
-class Head(NamedTuple):
+class RecordHead(NamedTuple):
     """What the header of a record says."""
 
     size_bytes: int
@@ -39,7 +106,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """How the records of a format look."""
 
     noun: str
@@ -47,25 +114,25 @@ class Layout:
     """What a record begins with."""
     header_bytes: int
     byteorder: Literal["little", "big"]
-    parse: Callable[[bytes], Head]
+    parse: Callable[[bytes], RecordHead]
     """The head out of the header's bytes. Raises Unreadable."""
     size_bytes_max: int
     offsets_max: int
     """How many offsets a record can hold."""
 
 
-class Stored(NamedTuple):
+class StoredRecord(NamedTuple):
     """A whole record: its checksum is right."""
 
     path: Path
     position: int
-    head: Head
+    head: RecordHead
     data: bytes
 
 
 def whole_records(
-    disk: Disk, files: Sequence[SegmentFile], layout: Layout, findings: Findings
-) -> Iterator[tuple[Stored, int]]:
+    disk: Disk, files: Sequence[SegmentFile], layout: RecordLayout, findings: Findings
+) -> Iterator[tuple[StoredRecord, int]]:
     """The whole records of files in order, each with the first of its offsets that was not there before.
 
     Everything else, and every hole in the offsets, becomes a finding.
@@ -89,10 +156,10 @@ class _Scan:
     """One walk over one file."""
 
     def __init__(
-        self, file: File, layout: Layout, findings: Findings, base: int, expected: int | None
+        self, file: File, layout: RecordLayout, findings: Findings, base: int, expected: int | None
     ) -> None:
         self._path = file.path
-        self._window = Window(file, findings)
+        self._window = FileWindow(file, findings)
         self._layout = layout
         self._findings = findings
         self._base = base
@@ -102,7 +169,7 @@ class _Scan:
         self.expected = base if expected is None else expected
         """The offset that should come next."""
 
-    def records(self) -> Iterator[tuple[Stored, int]]:
+    def records(self) -> Iterator[tuple[StoredRecord, int]]:
         position = 0
         while position < self._window.size:
             stored = self._next_at(position)
@@ -122,7 +189,7 @@ class _Scan:
             self._findings.add(self._path, None, f"{_offsets(self.expected, self._base)} missing")
             self.expected = self._base
 
-    def _next_at(self, position: int) -> Stored | None:
+    def _next_at(self, position: int) -> StoredRecord | None:
         """The whole record there, or the next one behind; None when there is none."""
         try:
             stored = self._whole_at(position)
@@ -131,7 +198,7 @@ class _Scan:
         self._tell_hole(stored)
         return stored
 
-    def _head_at(self, position: int) -> Head:
+    def _head_at(self, position: int) -> RecordHead:
         layout = self._layout
         header = self._window.read(position, layout.header_bytes)
         if len(header) < layout.header_bytes:
@@ -148,7 +215,7 @@ class _Scan:
             )
         return head
 
-    def _whole_at(self, position: int) -> Stored:
+    def _whole_at(self, position: int) -> StoredRecord:
         head = self._head_at(position)
         data = self._window.read(position, head.size_bytes)
         if len(data) < head.size_bytes:
@@ -156,9 +223,9 @@ class _Scan:
         told = int.from_bytes(data[_CRC_START:_CRC_END], self._layout.byteorder)
         if crc32c(memoryview(data)[_CRC_END:]) != told:
             raise Unreadable(f"the checksum of a {self._layout.noun} does not match")
-        return Stored(self._path, position, head, data)
+        return StoredRecord(self._path, position, head, data)
 
-    def _behind_damage(self, position: int, problem: str) -> Stored | None:
+    def _behind_damage(self, position: int, problem: str) -> StoredRecord | None:
         """The next whole record, told what is lost before it."""
         stored = self._where_it_ends(position)
         if stored is None and not self._is_last(position):
@@ -175,7 +242,7 @@ class _Scan:
         self._findings.add(self._path, position, problem + lost, length=end - position)
         return stored
 
-    def _where_it_ends(self, position: int) -> Stored | None:
+    def _where_it_ends(self, position: int) -> StoredRecord | None:
         """The record behind the damaged one, if its length is right and only its contents are not.
 
         Asked first, because a message may hold what looks like a record.
@@ -193,18 +260,18 @@ class _Scan:
         except Unreadable:
             return False
 
-    def _follows(self, position: int) -> Callable[[int, Head], bool]:
+    def _follows(self, position: int) -> Callable[[int, RecordHead], bool]:
         """Whether a record is one of those that come next, by how many the bytes between could hold."""
         layout, lowest = self._layout, self.expected
         highest = max(self.expected, self._base)
 
-        def is_near(candidate: int, head: Head) -> bool:
+        def is_near(candidate: int, head: RecordHead) -> bool:
             held = (candidate - position) // layout.header_bytes + 1
             return lowest <= head.offset <= highest + held * layout.offsets_max
 
         return is_near
 
-    def _search(self, position: int, is_wanted: Callable[[int, Head], bool]) -> Stored | None:
+    def _search(self, position: int, is_wanted: Callable[[int, RecordHead], bool]) -> StoredRecord | None:
         while (found := self._window.find(self._layout.mark, position)) is not None:
             position = found + 1
             self._search_left_bytes -= _SEARCH_BYTES_MIN
@@ -219,7 +286,7 @@ class _Scan:
                 continue
         return None
 
-    def _tell_hole(self, stored: Stored) -> None:
+    def _tell_hole(self, stored: StoredRecord) -> None:
         if stored.head.offset > self.expected:
             hole = _offsets(self.expected, stored.head.offset)
             self._findings.add(self._path, stored.position, f"{hole} missing in front of this place")

@@ -13,12 +13,10 @@ from quivermq.clock import Clock
 from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
 from quivermq.errors import Conflict, InvalidRequest
 from quivermq.frame import Column, Frame, Producer, codec_named, has_removed
-from quivermq.importers.encoding import delayed_message, frame_of
-from quivermq.importers.identities import Identities
-from quivermq.importers.ledger import Ledger
-from quivermq.importers.marks import STREAM, identity_of, number_of
+from quivermq.importers.encoding import STREAM, delayed_message, frame_of, identity_of, number_of
+from quivermq.importers.ledger import Identities, Ledger
 from quivermq.importers.model import Item
-from quivermq.importers.target import Lane, Target, View
+from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
 from quivermq.settings import StorageSettings
 from quivermq.topic.incoming import Message
 from quivermq.topic.splitting import FrameLimits
@@ -28,17 +26,17 @@ _CHUNK_MESSAGES = 10_000
 _OVERHEAD_BYTES = 64
 
 
-class Place(NamedTuple):
+class ItemLocation(NamedTuple):
     """Where an item is now."""
 
-    lane: Lane
+    lane: LaneId
     offset: int
 
 
-class Run(NamedTuple):
+class ItemRun(NamedTuple):
     """Items that lie behind each other."""
 
-    lane: Lane
+    lane: LaneId
     first: int
     items: list[Item]
 
@@ -60,14 +58,14 @@ class StreamKey:
         return number_of(str(self), self.topic)
 
 
-class StreamWriter:
+class StreamImport:
     """Takes items in order, and knows those that are there already."""
 
     def __init__(
         self,
         key: StreamKey,
-        view: View,
-        target: Target,
+        view: TargetTopic,
+        target: ImportTarget,
         ledger: Ledger,
         *,
         origin: str,
@@ -88,17 +86,17 @@ class StreamWriter:
         self._refuse = refuse
         self._is_unique = is_unique
         self._wanted = wanted
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, ItemLocation] = {}
         """Where the wanted ones are."""
         self._codec = codec_named(view.settings.codec)
         # A chunk is never more than one frame of a lane may hold.
         self._chunk_bytes_max = FrameLimits.of(StorageSettings()).bytes
-        self._sequences: dict[Lane, int] = {}
+        self._sequences: dict[LaneId, int] = {}
         self._chunk: list[Item] = []
         self._chunk_bytes = 0
         # Items that an earlier run put and did not note, and those of them that were met again.
-        self._found: dict[int, Place | None] = {}
-        self._met: list[tuple[Item, Place | None]] = []
+        self._found: dict[int, ItemLocation | None] = {}
+        self._met: list[tuple[Item, ItemLocation | None]] = []
         state = target.begin(key.topic, key.producer_id)
         self._epoch = state.epoch
         self._state = ledger.state(self._name, view.created_us)
@@ -106,7 +104,7 @@ class StreamWriter:
         if self._state.is_open:
             if not state.epoch:
                 raise self._unknown("so many others have written to it since that this one was forgotten")
-            self._look_behind({Lane(p, priority): first for p, priority, first in state.batches})
+            self._look_behind({LaneId(p, priority): first for p, priority, first in state.batches})
 
     def has(self, item: Item) -> bool:
         """Whether an earlier run imported it."""
@@ -141,24 +139,26 @@ class StreamWriter:
             delayed = self._delay(delayed)
         else:
             runs = self._put(self._chunk)
-        runs += [Run(place.lane, place.offset, [item]) for item, place in self._met if place is not None]
+        runs += [
+            ItemRun(place.lane, place.offset, [item]) for item, place in self._met if place is not None
+        ]
         self._count(runs)
         if self._wanted:
             self._note_places(runs)
         self._note_done(runs, [*delayed, *(item for item, place in self._met if place is None)])
         self._chunk, self._met, self._chunk_bytes = [], [], 0
 
-    def _note_places(self, runs: list[Run]) -> None:
+    def _note_places(self, runs: list[ItemRun]) -> None:
         for lane, first, items in runs:
             for offset, item in enumerate(items, first):
                 if item.identity in self._wanted:
-                    self.places[item.identity] = Place(lane, offset)
+                    self.places[item.identity] = ItemLocation(lane, offset)
 
-    def _note_done(self, runs: list[Run], delayed: list[Item]) -> None:
+    def _note_done(self, runs: list[ItemRun], delayed: list[Item]) -> None:
         done = Identities()
         for item in delayed:
             done.add(item.identity)
-        ends: dict[Lane, int] = {}
+        ends: dict[LaneId, int] = {}
         for lane, first, items in runs:
             ends[lane] = max(ends.get(lane, 0), first + len(items))
             for item in items:
@@ -171,16 +171,16 @@ class StreamWriter:
         if self._is_begun or self._state.is_open:
             self._ledger.note_ended(self._name, self._view.created_us)
 
-    def lane_of(self, item: Item) -> Lane:
+    def lane_of(self, item: Item) -> LaneId:
         """Where an item goes. A topic with fewer partitions than the source takes several into one."""
         priority = "normal" if item.dead is not None else item.level
-        return Lane(item.partition % self._view.settings.partitions, priority)
+        return LaneId(item.partition % self._view.settings.partitions, priority)
 
-    def _put(self, items: Iterable[Item]) -> list[Run]:
-        by_lane: dict[Lane, list[Item]] = {}
+    def _put(self, items: Iterable[Item]) -> list[ItemRun]:
+        by_lane: dict[LaneId, list[Item]] = {}
         for item in items:
             by_lane.setdefault(self.lane_of(item), []).append(item)
-        runs: list[Run] = []
+        runs: list[ItemRun] = []
         for lane, members in by_lane.items():
             try:
                 runs.append(self._put_frame(lane, members))
@@ -189,7 +189,7 @@ class StreamWriter:
                 runs += self._put_each(lane, [item for item in members if self._is_storable(item)])
         return runs
 
-    def _put_each(self, lane: Lane, items: list[Item]) -> list[Run]:
+    def _put_each(self, lane: LaneId, items: list[Item]) -> list[ItemRun]:
         """All at once if that works, and otherwise one by one, to find out whose fault it is."""
         if not items:
             return []
@@ -201,14 +201,14 @@ class StreamWriter:
                 return []
         return [run for item in items for run in self._put_each(lane, [item])]
 
-    def _put_frame(self, lane: Lane, items: list[Item]) -> Run:
+    def _put_frame(self, lane: LaneId, items: list[Item]) -> ItemRun:
         frame = self._encoded(items, self._sequences.get(lane, 0))
         # What a producer writes into its headers is not believed, unlike what the source tells.
         is_dead = items[0].dead is not None
         put = self._target.put_dead_letters if is_dead else self._target.put_frame
         first = put(self.key.topic, frame, lane)
         self._sequences[lane] = self._sequences.get(lane, 0) + len(items)
-        return Run(lane, first, items)
+        return ItemRun(lane, first, items)
 
     def _encoded(self, items: list[Item], sequence: int) -> bytes:
         producer = Producer(self.key.producer_id, self._epoch, sequence)
@@ -242,9 +242,9 @@ class StreamWriter:
             return False
         return True
 
-    def _count(self, runs: list[Run]) -> None:
+    def _count(self, runs: list[ItemRun]) -> None:
         """Let the attempts that the source made count."""
-        tried: dict[Lane, list[tuple[int, int]]] = {}
+        tried: dict[LaneId, list[tuple[int, int]]] = {}
         for lane, first, items in runs:
             for offset, item in enumerate(items, first):
                 if item.attempts:
@@ -260,7 +260,7 @@ class StreamWriter:
 
     # What an earlier run left.
 
-    def _look_behind(self, firsts: dict[Lane, int]) -> None:
+    def _look_behind(self, firsts: dict[LaneId, int]) -> None:
         """Find what is in the topic and not in the ledger. Raises Conflict where nobody can tell."""
         is_delaying = self._state.is_delaying
         for lane, offsets in self._view.lanes.items():
@@ -278,7 +278,7 @@ class StreamWriter:
             for scheduled in self._target.scheduled(self.key.topic):
                 self._take_in(scheduled.headers, None, is_own=False)
 
-    def _look_into(self, frame: Frame, lane: Lane) -> None:
+    def _look_into(self, frame: Frame, lane: LaneId) -> None:
         header = frame.header
         is_own = header.producer_id == self.key.producer_id
         if frame.is_control or not (is_own or self._may_hold_delayed(frame)):
@@ -286,12 +286,12 @@ class StreamWriter:
         if is_own and has_removed(frame):
             raise self._unknown("compaction has taken some of it out since")
         for offset, headers in enumerate(frame.headers(), header.base_offset):
-            self._take_in(headers, Place(lane, offset), is_own=is_own)
+            self._take_in(headers, ItemLocation(lane, offset), is_own=is_own)
 
     def _may_hold_delayed(self, frame: Frame) -> bool:
         return self._state.is_delaying and bool(frame.header.columns & Column.HEADERS)
 
-    def _take_in(self, headers: dict[str, bytes], place: Place | None, *, is_own: bool) -> None:
+    def _take_in(self, headers: dict[str, bytes], place: ItemLocation | None, *, is_own: bool) -> None:
         identity = identity_of(headers)
         is_mine = is_own or headers.get(STREAM) == self._name.encode()
         if identity is not None and is_mine and identity not in self._state.done:

@@ -23,27 +23,27 @@ from quivermq.topic.settings import TopicSettings
 _RETRY = Retry(retries=40, is_patient=True)
 
 
-class Lane(NamedTuple):
+class LaneId(NamedTuple):
     """One log of a topic."""
 
     partition: int
     priority: str
 
 
-class View(NamedTuple):
+class TargetTopic(NamedTuple):
     """A topic as it is: when it was made tells it from an earlier one of its name."""
 
     created_us: int
     settings: TopicSettings
-    lanes: dict[Lane, range]
+    lanes: dict[LaneId, range]
     """The offsets of each lane that is in use."""
     dead_letters_of: str | None
 
 
-class Target(Protocol):
+class ImportTarget(Protocol):
     """What an import needs of a queue. What it puts is on stable storage when it returns."""
 
-    def look(self, topic: str) -> View | None:
+    def look(self, topic: str) -> TargetTopic | None:
         """A topic; None when there is none."""
         ...
 
@@ -57,30 +57,30 @@ class Target(Protocol):
 
     def begin(self, topic: str, producer_id: int) -> ProducerState: ...
 
-    def put_frame(self, topic: str, frame: bytes, lane: Lane) -> int:
+    def put_frame(self, topic: str, frame: bytes, lane: LaneId) -> int:
         """The offset of the frame's first message; the same when its producer repeats it."""
         ...
 
-    def put_dead_letters(self, topic: str, frame: bytes, lane: Lane) -> int:
+    def put_dead_letters(self, topic: str, frame: bytes, lane: LaneId) -> int:
         """The same of a frame of messages that the source gave up."""
         ...
 
     def put_delayed(self, topic: str, messages: Sequence[Message]) -> None: ...
 
-    def frames(self, topic: str, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+    def frames(self, topic: str, lane: LaneId, start: int, end: int) -> Iterator[Frame]:
         """The frames that hold these offsets."""
         ...
 
     def scheduled(self, topic: str) -> list[Scheduled]: ...
 
     def adopt(
-        self, topic: str, group: str, lane: Lane, progress: Progress, expected: Progress | None
+        self, topic: str, group: str, lane: LaneId, progress: Progress, expected: Progress | None
     ) -> bool: ...
 
     def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int: ...
 
 
-def target_of(queue: Engine | Connection) -> Target:
+def target_of(queue: Engine | Connection) -> ImportTarget:
     """What is open here, or connected."""
     return EngineTarget(queue) if isinstance(queue, Engine) else BrokerTarget(queue)
 
@@ -88,7 +88,7 @@ def target_of(queue: Engine | Connection) -> Target:
 class NoTarget:
     """Nothing: what a dry run may go to. It is never asked for more than what there is."""
 
-    def look(self, topic: str) -> View | None:  # noqa: ARG002 - There is no topic of any name.
+    def look(self, topic: str) -> TargetTopic | None:  # noqa: ARG002 - There is no topic of any name.
         return None
 
     def __getattr__(self, name: str) -> Any:
@@ -101,15 +101,15 @@ class EngineTarget:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def look(self, topic: str) -> View | None:
+    def look(self, topic: str) -> TargetTopic | None:
         hosted = self._engine.find(topic)
         if hosted is None:
             return None
         lanes = {
-            Lane(partition, LANES[lane]): range(log.start, log.end)
+            LaneId(partition, LANES[lane]): range(log.start, log.end)
             for (partition, lane), log in hosted.topic.lanes().items()
         }
-        return View(self._engine.created_us(topic), hosted.settings, lanes, hosted.origin)
+        return TargetTopic(self._engine.created_us(topic), hosted.settings, lanes, hosted.origin)
 
     def create(self, topic: str, **settings: Any) -> None:
         self._engine.create_topic(topic, **settings)
@@ -120,14 +120,14 @@ class EngineTarget:
     def begin(self, topic: str, producer_id: int) -> ProducerState:
         return self._engine.begin_producer(topic, producer_id)
 
-    def put_frame(self, topic: str, frame: bytes, lane: Lane) -> int:
+    def put_frame(self, topic: str, frame: bytes, lane: LaneId) -> int:
         put = self._engine.queue(topic).put_frame(
             frame, partition=lane.partition, priority=lane.priority, durability="fsync"
         )
         assert put.offset is not None, "a frame is never delayed"
         return put.offset
 
-    def put_dead_letters(self, topic: str, frame: bytes, lane: Lane) -> int:
+    def put_dead_letters(self, topic: str, frame: bytes, lane: LaneId) -> int:
         put = self._engine.adopt_dead_letters(
             topic, frame, partition=lane.partition, priority=lane.priority
         )
@@ -137,7 +137,7 @@ class EngineTarget:
     def put_delayed(self, topic: str, messages: Sequence[Message]) -> None:
         self._engine.queue(topic).put_many(messages, durability="fsync")
 
-    def frames(self, topic: str, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+    def frames(self, topic: str, lane: LaneId, start: int, end: int) -> Iterator[Frame]:
         log = self._engine.hosted(topic).topic.partitions[lane.partition].logs[lane_number(lane.priority)]
         for frame in log.frames(start) if log is not None and start < end else ():
             if frame.header.base_offset >= end:
@@ -148,7 +148,7 @@ class EngineTarget:
         return self._engine.queue(topic).scheduled()
 
     def adopt(
-        self, topic: str, group: str, lane: Lane, progress: Progress, expected: Progress | None
+        self, topic: str, group: str, lane: LaneId, progress: Progress, expected: Progress | None
     ) -> bool:
         partition, priority = lane
         return self._engine.adopt(
@@ -170,13 +170,13 @@ class BrokerTarget:
         self._calls = TopicCalls(_RETRY)
         self._logs = LogCalls(self._calls)
 
-    def look(self, topic: str) -> View | None:
+    def look(self, topic: str) -> TargetTopic | None:
         try:
             told = self._run(self._logs.topic(topic))
         except TopicNotFound:
             return None
-        lanes = {Lane(each.partition, each.priority): range(each.start, each.end) for each in told.lanes}
-        return View(told.created_us, told.settings, lanes, told.dead_letters_of)
+        lanes = {LaneId(each.partition, each.priority): range(each.start, each.end) for each in told.lanes}
+        return TargetTopic(told.created_us, told.settings, lanes, told.dead_letters_of)
 
     def create(self, topic: str, **settings: Any) -> None:
         self._connection.create_topic(topic, **settings)
@@ -187,7 +187,7 @@ class BrokerTarget:
     def begin(self, topic: str, producer_id: int) -> ProducerState:
         return self._run(self._calls.begin_producer(topic, producer_id))
 
-    def put_frame(self, topic: str, frame: bytes, lane: Lane) -> int:
+    def put_frame(self, topic: str, frame: bytes, lane: LaneId) -> int:
         publishing = Publishing(self._calls, topic)
         put = self._run(
             publishing.put_frame(frame, lane.partition, lane.priority, "fsync", is_repeatable=True)
@@ -195,7 +195,7 @@ class BrokerTarget:
         assert put.offset is not None, "a frame is never delayed"
         return put.offset
 
-    def put_dead_letters(self, topic: str, frame: bytes, lane: Lane) -> int:
+    def put_dead_letters(self, topic: str, frame: bytes, lane: LaneId) -> int:
         put = self._run(
             self._calls.adopt_dead_letters(topic, frame, partition=lane.partition, priority=lane.priority)
         )
@@ -205,7 +205,7 @@ class BrokerTarget:
     def put_delayed(self, topic: str, messages: Sequence[Message]) -> None:
         self._run(Publishing(self._calls, topic).put_many(messages, "fsync"))
 
-    def frames(self, topic: str, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+    def frames(self, topic: str, lane: LaneId, start: int, end: int) -> Iterator[Frame]:
         while start < end:
             page = self._run(self._logs.frames(topic, lane.partition, lane.priority, start, end - start))
             if page.next <= start:
@@ -219,7 +219,7 @@ class BrokerTarget:
         return self._connection.queue(topic).scheduled()
 
     def adopt(
-        self, topic: str, group: str, lane: Lane, progress: Progress, expected: Progress | None
+        self, topic: str, group: str, lane: LaneId, progress: Progress, expected: Progress | None
     ) -> bool:
         partition, priority = lane
         return self._connection.adopt(

@@ -5,20 +5,76 @@ from typing import NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX
-from quivermq.errors import Conflict, InvalidRequest, InvalidSettings, TopicExists
-from quivermq.importers.adopter import Adopter
+from quivermq.errors import Conflict, Denied, InvalidRequest, InvalidSettings, TopicExists
+from quivermq.importers.adopter import Adopter, Finished
 from quivermq.importers.encoding import item_bytes, stored_bytes
-from quivermq.importers.group_progress import Finished
-from quivermq.importers.ledger import Ledger
-from quivermq.importers.ledger_book import LedgerBook
-from quivermq.importers.limits import MESSAGE_BYTES_MAX, Limits
-from quivermq.importers.model import Item, Source, SourceTopic
-from quivermq.importers.naming import own_name
-from quivermq.importers.stream import StreamKey, StreamWriter
-from quivermq.importers.summary import TopicSummary
-from quivermq.importers.target import Target, View
+from quivermq.importers.kinds import own_name
+from quivermq.importers.ledger import Ledger, LedgerBook
+from quivermq.importers.model import (
+    MESSAGE_BYTES_MAX,
+    MESSAGE_ROOM_BYTES,
+    ImportSource,
+    Item,
+    SourceTopic,
+    TopicSummary,
+)
+from quivermq.importers.stream import StreamImport, StreamKey
+from quivermq.importers.target import ImportTarget, TargetTopic
 from quivermq.topic.names import DEAD_LETTER_SUFFIX
 from quivermq.topic.settings import TopicSettings
+
+
+class MessageSizeLimit:
+    """Of one topic.
+
+    What somebody has set is kept to. Only a topic that an import made, and whose limit is still the one
+    that an import left, is altered: a message that is whole must not be left behind for a default.
+    """
+
+    def __init__(self, target: ImportTarget, ledger: Ledger, topic: str) -> None:
+        self._target = target
+        self._ledger = ledger
+        self._topic = topic
+        self._is_dry = True
+        self._view: TargetTopic | None = None
+        self._may_grow = True
+        self.bytes = TopicSettings().message_bytes_max
+        """What a message may have now."""
+
+    def look(self, view: TargetTopic | None, *, is_dry: bool) -> None:
+        """Begin anew with the topic as it is, None when there is none, and alter nothing when it is dry."""
+        self._view, self._is_dry = view, is_dry
+        settings = TopicSettings() if view is None else view.settings
+        self.bytes = settings.message_bytes_max
+        self._may_grow = view is None or self.bytes in self._ledger.limits(view.created_us)
+
+    def note_made(self, view: TargetTopic) -> None:
+        """The import has made the topic, whose limit is the usual one here."""
+        wanted_bytes = self.bytes
+        self._view, self.bytes, self._may_grow = view, view.settings.message_bytes_max, True
+        self._ledger.note_limit(view.created_us, self.bytes)
+        if wanted_bytes > max(self.bytes, TopicSettings().message_bytes_max):
+            self._grow(wanted_bytes)
+
+    def let_in(self, size_bytes: int) -> bool:
+        """Whether a message of that size may come, for which the topic is altered if need be."""
+        if size_bytes > self.bytes and self._may_grow and size_bytes <= MESSAGE_BYTES_MAX:
+            self._grow(min(1 << (size_bytes + MESSAGE_ROOM_BYTES).bit_length(), MESSAGE_BYTES_MAX))
+        return size_bytes <= self.bytes
+
+    def _grow(self, limit_bytes: int) -> None:
+        if self._view is not None and not self._is_dry:
+            self._ledger.begin()
+            # Noted first: whatever dies in between, the limit is one that an import left.
+            self._ledger.note_limit(self._view.created_us, limit_bytes)
+            try:
+                self._target.alter(self._topic, message_bytes_max=limit_bytes)
+            except (InvalidSettings, Denied):
+                # The queue was told to have smaller frames than usual, or a key allows only to put.
+                self._may_grow = False
+                return
+        self.bytes = limit_bytes
+
 
 # What a message takes in its source besides its value, where the reader does not say.
 _ITEM_BYTES = 64
@@ -27,7 +83,7 @@ _TOLD_BYTES = 1024 * 1024
 _LATE = frozenset(("ttl_ms",))
 
 
-class Options(NamedTuple):
+class ImportOptions(NamedTuple):
     """What the caller wants."""
 
     groups: tuple[str, ...]
@@ -42,12 +98,12 @@ class TopicImport:
 
     def __init__(
         self,
-        source: Source,
+        source: ImportSource,
         topic: SourceTopic,
         name: str,
-        target: Target,
+        target: ImportTarget,
         book: LedgerBook,
-        options: Options,
+        options: ImportOptions,
     ) -> None:
         self._source = source
         self._topic = topic
@@ -57,13 +113,15 @@ class TopicImport:
         self._summary = TopicSummary(topic.name, name)
         self._ledger = Ledger(target, book, name, options.clock)
         self._names = {False: name, True: name + _suffix(target.look(name), name)}
-        self._limits = {dead: Limits(target, self._ledger, each) for dead, each in self._names.items()}
+        self._limits = {
+            dead: MessageSizeLimit(target, self._ledger, each) for dead, each in self._names.items()
+        }
         self._waiting_tried = 0
         # What a topic that was just made gets once its messages are there.
         self._late: dict[str, object] = {}
         # By whether they are dead letters: the topic as it is, and who writes each partition.
-        self._views: dict[bool, View | None] = {}
-        self._writers: dict[tuple[bool, int], StreamWriter] = {}
+        self._views: dict[bool, TargetTopic | None] = {}
+        self._writers: dict[tuple[bool, int], StreamImport] = {}
 
     def check(self) -> None:
         """Read everything once, and write nothing: whatever could not be imported becomes a finding."""
@@ -125,7 +183,7 @@ class TopicImport:
         for is_dead, limits in self._limits.items():
             limits.look(self._views[is_dead], is_dry=is_dry)
 
-    def _tell_settings(self, view: View | None) -> None:
+    def _tell_settings(self, view: TargetTopic | None) -> None:
         """Of a topic that is there already, what the source has set otherwise: it is left as it is."""
         if view is None:
             return
@@ -139,7 +197,7 @@ class TopicImport:
             problem = f"{self._name} was there, and keeps its settings; {self._topic.name} has {told}"
             self._source.findings.add(self._source.path, None, problem, is_damage=False)
 
-    def _tell_partitions(self, view: View | None) -> None:
+    def _tell_partitions(self, view: TargetTopic | None) -> None:
         if view is not None and view.settings.partitions < self._topic.partitions:
             problem = (
                 f"{self._topic.name} has {self._topic.partitions} partitions and {self._name}"
@@ -249,7 +307,7 @@ class TopicImport:
     def _key(self, is_dead: bool, partition: int) -> StreamKey:
         return StreamKey(self._import_id, is_dead, partition, self._names[is_dead])
 
-    def _open_writer(self, is_dead: bool, partition: int) -> StreamWriter:
+    def _open_writer(self, is_dead: bool, partition: int) -> StreamImport:
         if not self._writers:
             self._ledger.begin()
             self._import_id = self._known_import()
@@ -261,7 +319,7 @@ class TopicImport:
         self._ledger.note_source(
             self._import_id, source.kind, str(source.path), self._topic.name, witnesses
         )
-        writer = self._writers[is_dead, partition] = StreamWriter(
+        writer = self._writers[is_dead, partition] = StreamImport(
             self._key(is_dead, partition),
             view,
             self._target,
@@ -276,7 +334,7 @@ class TopicImport:
         )
         return writer
 
-    def _made(self, is_dead: bool) -> View:
+    def _made(self, is_dead: bool) -> TargetTopic:
         """The topic, which is created when it is new."""
         view = self._views[is_dead]
         if view is not None:
@@ -337,7 +395,7 @@ class TopicImport:
             self._summary.dedup_ids = adopter.adopt_ids(seen, places, now_us)
 
 
-def _suffix(view: View | None, name: str) -> str:
+def _suffix(view: TargetTopic | None, name: str) -> str:
     """What follows the name of a topic in that of its dead letters. Raises InvalidRequest."""
     if view is None:
         return DEAD_LETTER_SUFFIX
