@@ -12,7 +12,7 @@ from quivermq.exporting.output import Output
 from quivermq.exporting.ranges import Part
 from quivermq.exporting.rows import batches_of, records_of
 from quivermq.spark.place import Place
-from quivermq.spark.times import Times
+from quivermq.spark.times import TimeRange
 
 # As the archive has them: a reader takes a row group as a whole.
 _GROUP_ROWS = 131_072
@@ -49,7 +49,7 @@ _SUFFIXES = {".parquet": Format.PARQUET, ".arrow": Format.ARROW, ".arrows": Form
 class Writer(Protocol):
     """Writes messages of one lane after the other."""
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
+    def write(self, place: Place, part: Part, times: TimeRange, advance: Advance) -> None:
         """All messages of a part between the moments."""
         ...
 
@@ -77,7 +77,7 @@ class NdjsonWriter:
     def __init__(self, output: Output) -> None:
         self._output = output
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
+    def write(self, place: Place, part: Part, times: TimeRange, advance: Advance) -> None:
         lines = Lines(part.lane)
         for records in records_of(place, part, times):
             self._output.write(lines.of(records))
@@ -97,7 +97,7 @@ class ArrowWriter:
 
         self._writer = pa.ipc.new_stream(pa.PythonFile(_Sink(output), mode="w"), SCHEMA)
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
+    def write(self, place: Place, part: Part, times: TimeRange, advance: Advance) -> None:
         for batch in batches_of(place, part, times):
             self._writer.write_batch(batch)
             advance(batch.num_rows)
@@ -126,7 +126,7 @@ class ParquetWriter:
             write_page_checksum=True,
         )
 
-    def write(self, place: Place, part: Part, times: Times, advance: Advance) -> None:
+    def write(self, place: Place, part: Part, times: TimeRange, advance: Advance) -> None:
         for batch in batches_of(place, part, times):
             self._held.append(batch)
             self._rows += batch.num_rows

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from quivermq.errors import InvalidRequest
 from quivermq.frame import OFFSET_MAX
-from quivermq.spark.place import Bounds, Lane, Place, TopicView
-from quivermq.spark.times import ALL_TIMES, Times
+from quivermq.spark.place import Lane, LaneBounds, Place, TopicView
+from quivermq.spark.times import ALL_TIMES, TimeRange
 from quivermq.topic.partition import lane_number
 
 # An offset, a moment with a time zone, or None for as far as it goes.
@@ -45,10 +45,10 @@ class Wish:
             raise InvalidRequest(f"the range ends at {self.end}, before it begins at {self.start}")
 
     @property
-    def times(self) -> Times:
+    def times(self) -> TimeRange:
         since = _microseconds(self.start) if isinstance(self.start, datetime) else ALL_TIMES.since_us
         until = _microseconds(self.end) if isinstance(self.end, datetime) else ALL_TIMES.until_us
-        return Times(since, until)
+        return TimeRange(since, until)
 
     def parts(self, place: Place, topic: str) -> list[Part]:
         """The ranges in order of partition and priority. Raises TopicNotFound, InvalidRequest."""
@@ -65,7 +65,7 @@ class Wish:
         if self.partition is not None and not 0 <= self.partition < partitions:
             raise InvalidRequest(f"there is no partition {self.partition}: the topic has {partitions}")
 
-    def _offsets(self, place: Place, lane: Lane, bounds: Bounds) -> tuple[int, int]:
+    def _offsets(self, place: Place, lane: Lane, bounds: LaneBounds) -> tuple[int, int]:
         """What there is of it: offsets that are gone, or yet to come, are not there."""
         start, end = bounds.start, bounds.end
         if isinstance(self.start, int):

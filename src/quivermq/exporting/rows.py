@@ -8,13 +8,13 @@ from quivermq.errors import Conflict, OffsetOutOfRange
 from quivermq.exporting.ranges import Part
 from quivermq.frame import Record, left_of
 from quivermq.spark.place import Place
-from quivermq.spark.times import Times
+from quivermq.spark.times import TimeRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def records_of(place: Place, part: Part, times: Times) -> Iterator[list[Record]]:
+def records_of(place: Place, part: Part, times: TimeRange) -> Iterator[list[Record]]:
     """The messages of a range in order, frame by frame. Raises Conflict, OffsetOutOfRange, Corruption."""
     removed = place.removed(part.lane)
     start = max(part.start, min(removed.floor, part.end))
@@ -36,7 +36,7 @@ def records_of(place: Place, part: Part, times: Times) -> Iterator[list[Record]]
                 yield records
 
 
-def batches_of(place: Place, part: Part, times: Times) -> "Iterator[pa.RecordBatch]":
+def batches_of(place: Place, part: Part, times: TimeRange) -> "Iterator[pa.RecordBatch]":
     """The same as Arrow batches. Needs pyarrow."""
     from quivermq.spark.batches import SCHEMA
     from quivermq.spark.source.plan import Range, rows_of

@@ -8,7 +8,7 @@ from quivermq.client.blocking.connection import Connection, connect
 from quivermq.client.core.logs import FramePage, LogCalls
 from quivermq.errors import OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
-from quivermq.spark.place import Bounds, Lane, TopicView
+from quivermq.spark.place import Lane, LaneBounds, TopicView
 from quivermq.topic.names import usual_origin
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.settings import TopicSettings
@@ -63,7 +63,7 @@ class BrokerPlace:
     def look(self, topic: str) -> TopicView:
         told = self.connection.shell.run(self._calls.topic(topic))
         lanes = {
-            Lane(topic, each.partition, each.priority): Bounds(
+            Lane(topic, each.partition, each.priority): LaneBounds(
                 each.start, each.sealed, each.end, each.bytes
             )
             for each in told.lanes
@@ -76,7 +76,7 @@ class BrokerPlace:
     def settings(self, topic: str) -> TopicSettings:
         return self.look(topic).settings
 
-    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self.look(topic).lanes
 
     def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:  # noqa: ARG002
@@ -139,7 +139,7 @@ class WholeBrokerPlace(BrokerPlace):
     def settings(self, topic: str) -> TopicSettings:
         return super().look(topic).settings
 
-    def _whole(self, lane: Lane, live: Bounds) -> Bounds:
+    def _whole(self, lane: Lane, live: LaneBounds) -> LaneBounds:
         if live.start == 0:
             return live
         try:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from quivermq.errors import InvalidRequest, QuiverError
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 
 if TYPE_CHECKING:
     from quivermq.spark.source.snapshot import Snapshot
@@ -30,7 +30,7 @@ class QuiverDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._parsed = Options.parse(options)
+        self._parsed = SourceOptions.parse(options)
         # Decided here where every use of a DataFrame is to read the same: this is what Spark carries from
         # its loading to each of them. A stream and a writer do not care.
         self._pinned = _pinned(self._parsed)
@@ -54,20 +54,20 @@ class QuiverDataSource(DataSource):
             from quivermq.spark.tables import table_reader
 
             return table_reader(options, schema)
-        from quivermq.spark.source.reading import BatchReader
+        from quivermq.spark.source.reading import QuiverBatchReader
 
         pinned = self._pinned if options == self._parsed else _pinned(options)
         if isinstance(pinned, QuiverError):
             raise pinned
-        return BatchReader(options, schema, pinned)
+        return QuiverBatchReader(options, schema, pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name.)
         options = _to_read(self._parsed, schema)
         if options.table != _MESSAGES:
             raise InvalidRequest(f"the table {options.table} is no stream: read it as a batch")
-        from quivermq.spark.source.streaming import StreamReader
+        from quivermq.spark.source.streaming import QuiverStreamReader
 
-        return StreamReader(options, schema)
+        return QuiverStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from quivermq.spark.sink import batch_writer
@@ -81,7 +81,7 @@ class QuiverDataSource(DataSource):
         return stream_writer(self._parsed, schema, overwrite)
 
 
-def _schema_of(options: Options) -> StructType:
+def _schema_of(options: SourceOptions) -> StructType:
     if options.table != _MESSAGES:
         from quivermq.spark.tables import table_schema
 
@@ -91,7 +91,7 @@ def _schema_of(options: Options) -> StructType:
     return message_schema(includes_headers=options.flag("includeHeaders", default=True))
 
 
-def _to_read(options: Options, schema: StructType) -> Options:
+def _to_read(options: SourceOptions, schema: StructType) -> SourceOptions:
     """What a reader goes by. Raises InvalidRequest for an option of a writer."""
     from quivermq.spark.source.table_options import recalled
 
@@ -101,7 +101,7 @@ def _to_read(options: Options, schema: StructType) -> Options:
     return options
 
 
-def _pinned(options: Options) -> "Snapshot | QuiverError | None":
+def _pinned(options: SourceOptions) -> "Snapshot | QuiverError | None":
     """What a batch always reads, or what keeps it from that; None where each use looks for itself."""
     if options.table != _MESSAGES or options.text("topic") is not None:
         return None

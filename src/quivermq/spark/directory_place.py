@@ -17,7 +17,7 @@ from quivermq.frame import Frame
 from quivermq.log.directory import check_exists
 from quivermq.log.follower import LogFollower
 from quivermq.settings import StorageSettings
-from quivermq.spark.place import NORMAL, NOTHING, Bounds, Lane, TopicView
+from quivermq.spark.place import NORMAL, NOTHING, Lane, LaneBounds, TopicView
 from quivermq.spark.state_logs import replayed
 from quivermq.topic.names import check_topic_name, usual_origin
 from quivermq.topic.offsets import OffsetSet
@@ -80,11 +80,11 @@ class DirectoryPlace:
     def settings(self, topic: str) -> TopicSettings:
         return self._stored(topic).settings
 
-    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self._lanes(topic, self._stored(topic))
 
-    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, Bounds]:
-        found: dict[Lane, Bounds] = {}
+    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneBounds]:
+        found: dict[Lane, LaneBounds] = {}
         for partition in range(stored.settings.partitions):
             used = set(self._disk.names(self._partition_path(topic, partition)))
             for priority in LANES:
@@ -177,9 +177,11 @@ def local_path(path: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def _bounds(follower: LogFollower) -> Bounds:
+def _bounds(follower: LogFollower) -> LaneBounds:
     segments = follower.segments
     if not segments:
         return NOTHING
     last = segments[-1]
-    return Bounds(segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments))
+    return LaneBounds(
+        segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments)
+    )

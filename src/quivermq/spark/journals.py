@@ -7,7 +7,7 @@ from quivermq.delivery.journal import Burial, Replay
 from quivermq.delivery.state import LaneState
 from quivermq.disk import SystemDisk
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Bounds, Lane
+from quivermq.spark.place import Lane, LaneBounds
 from quivermq.spark.state_logs import replayed
 from quivermq.topic.partition import LANES
 from quivermq.topic.transfer import find_transfer
@@ -25,7 +25,11 @@ def journal_path(place: DirectoryPlace, topic: str, group: str, partition: int) 
 
 
 def lane_states(
-    place: DirectoryPlace, topic: str, group: str, partition: int, bounds: Callable[[], dict[Lane, Bounds]]
+    place: DirectoryPlace,
+    topic: str,
+    group: str,
+    partition: int,
+    bounds: Callable[[], dict[Lane, LaneBounds]],
 ) -> list[LaneState]:
     """The lanes of a partition as a group sees them: what it would find if it were opened now.
 
@@ -56,6 +60,6 @@ def _has_arrived(place: DirectoryPlace, topic: str, burial: Burial) -> bool:
     if place.origins().get(name) != topic:
         return False
     grave = Lane(name, burial.target_partition, "normal")
-    if not place.lanes(grave.topic).get(grave, Bounds(0, 0, 0, 0)).end:
+    if not place.lanes(grave.topic).get(grave, LaneBounds(0, 0, 0, 0)).end:
         return False
     return find_transfer(place.follower(grave), burial.target_end, burial.transfer) is not None

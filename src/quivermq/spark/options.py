@@ -82,7 +82,7 @@ _NOWHERE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """What a user gave. Can be pickled; every method raises InvalidRequest that names the option."""
 
     given: Mapping[str, str]
@@ -90,7 +90,7 @@ class Options:
     """Whether Spark asks on behalf of a CREATE TABLE."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> "Options":
+    def parse(cls, given: Mapping[str, str]) -> "SourceOptions":
         """Options out of what Spark hands over. Raises InvalidRequest for a name that nobody knows."""
         options = {name.lower(): text for name, text in given.items()}
         makes_table = options.keys() >= _OF_TABLES

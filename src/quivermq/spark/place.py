@@ -26,7 +26,7 @@ class Lane(NamedTuple):
         return f"{self.topic}, partition {self.partition}, priority {self.priority}"
 
 
-class Bounds(NamedTuple):
+class LaneBounds(NamedTuple):
     """What a lane holds now, as half-open offsets. What lies below `sealed` does not change any more."""
 
     start: int
@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
     size_bytes: int
 
 
-NOTHING = Bounds(0, 0, 0, 0)
+NOTHING = LaneBounds(0, 0, 0, 0)
 
 
 class TopicView(NamedTuple):
@@ -43,7 +43,7 @@ class TopicView(NamedTuple):
 
     created_us: int
     settings: TopicSettings
-    lanes: dict[Lane, Bounds]
+    lanes: dict[Lane, LaneBounds]
 
 
 class Place(Protocol):
@@ -73,7 +73,7 @@ class Place(Protocol):
         """How a topic is set. Raises TopicNotFound."""
         ...
 
-    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         """The normal lane of each partition and the others in use, in order. Raises TopicNotFound."""
         ...
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 _EARLIEST_US, _LATEST_US = -(2**63), 2**63 - 1
 
 
-class Times(NamedTuple):
+class TimeRange(NamedTuple):
     """Moments in unix microseconds, half-open."""
 
     since_us: int = _EARLIEST_US
@@ -38,4 +38,4 @@ class Times(NamedTuple):
         return batch.filter(inside)
 
 
-ALL_TIMES = Times()
+ALL_TIMES = TimeRange()

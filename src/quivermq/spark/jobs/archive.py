@@ -21,10 +21,10 @@ from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, Corruption, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
 from quivermq.spark.failures import translated
-from quivermq.spark.jobs.archive_target import Target
+from quivermq.spark.jobs.archive_target import ArchiveTarget
 from quivermq.spark.jobs.archive_work import Copying, Merging, run
 from quivermq.spark.jobs.where import AnyPath, where_of
-from quivermq.spark.place import Bounds, Lane, Place
+from quivermq.spark.place import Lane, LaneBounds, Place
 from quivermq.spark.progress import Progress, watched
 from quivermq.spark.session import session
 from quivermq.spark.spread import cores_of, results_of
@@ -117,7 +117,7 @@ def archive(
     where = where_of(path, server, key)
     pace = Pace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
     with closing(where.place()) as place:
-        target = Target(where, place, None if to is None else os.fspath(to))
+        target = ArchiveTarget(where, place, None if to is None else os.fspath(to))
         present = place.origins()
         names = list(filter(topic_filter(topics, present), present))
         check_named(topics, present)
@@ -282,13 +282,13 @@ def _planned(place: Place, manifest: Manifest, pace: Pace) -> Iterator[_Planned]
         yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
 
 
-def _held(bounds: Bounds, synced_end: int) -> Held:
+def _held(bounds: LaneBounds, synced_end: int) -> Held:
     end = max(bounds.start, min(bounds.end, synced_end))
     size = bounds.size_bytes * (end - bounds.start) // max(1, bounds.end - bounds.start)
     return Held(bounds.start, end, size)
 
 
-def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: Bounds) -> None:
+def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: LaneBounds) -> None:
     """Raise Conflict where the log is not the one that was archived, or has lost its end since."""
 
     def frames(offset: int) -> Iterator[Frame]:

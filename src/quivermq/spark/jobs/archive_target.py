@@ -41,7 +41,7 @@ def may_be_archived(place: Place, topic: str) -> bool:
         return True
 
 
-class Target:
+class ArchiveTarget:
     """The archive of a queue: the one it has, or the one that it gets."""
 
     def __init__(self, where: Where, place: Place, to: str | None) -> None:

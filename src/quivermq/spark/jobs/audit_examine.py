@@ -16,7 +16,7 @@ from quivermq.settings import StorageSettings
 from quivermq.spark.jobs.audit_findings import AuditFinding
 from quivermq.spark.jobs.audit_look import Look
 from quivermq.spark.jobs.audit_repeats import Marks, hashed, marks_of
-from quivermq.spark.jobs.audit_sequences import Run
+from quivermq.spark.jobs.audit_sequences import SequenceRun
 from quivermq.spark.jobs.audit_tasks import LaneTask, SegmentTask
 from quivermq.spark.place import Lane, Place
 from quivermq.topic.partition import LANE_NUMBERS
@@ -44,7 +44,7 @@ class Examined:
     first_append_us: int | None = None
     last_append_us: int = 0
     findings: list[AuditFinding] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[SequenceRun] = field(default_factory=list)
 
     def take(self, look: Look) -> None:
         """Take in what a look at the frames has found."""

@@ -8,7 +8,7 @@ from quivermq.errors import InvalidFrame
 from quivermq.frame import Column, Frame, Header, arrow_batch
 from quivermq.spark.jobs.audit_findings import AuditFinding
 from quivermq.spark.jobs.audit_repeats import Marks, hashed, marks_of
-from quivermq.spark.jobs.audit_sequences import Run, Sequences
+from quivermq.spark.jobs.audit_sequences import SequenceRun, Sequences
 from quivermq.spark.place import Lane
 from quivermq.topic.partition import LANE_NUMBERS
 from quivermq.topic.transfer import TRANSFER_EPOCH
@@ -77,7 +77,7 @@ class Look:
         self._note("append_time", header, f"came in {seconds:.3f} s before the frame in front of it")
 
     def _note_batch(self, header: Header) -> None:
-        run = Run(
+        run = SequenceRun(
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
@@ -120,7 +120,7 @@ class Look:
         self._ids, self._times, self._offsets, self._id_count = [], [], [], 0
 
 
-def repeated(run: Run) -> str:
+def repeated(run: SequenceRun) -> str:
     """What to say of a batch that is there twice."""
     if run.epoch == TRANSFER_EPOCH:
         return f"the move {run.producer_id:x} between two topics has arrived a second time"

@@ -7,7 +7,7 @@ _ROUND = 2**32
 _HALF = 2**31
 
 
-class Run(NamedTuple):
+class SequenceRun(NamedTuple):
     """Batches of a producer that follow each other without a gap, from an offset on."""
 
     producer_id: int
@@ -22,10 +22,10 @@ class Sequences:
 
     def __init__(self) -> None:
         # By producer and epoch: where its last run began, how long it is, and where it lies.
-        self._last: dict[tuple[int, int], Run] = {}
-        self.runs: list[Run] = []
+        self._last: dict[tuple[int, int], SequenceRun] = {}
+        self.runs: list[SequenceRun] = []
 
-    def add(self, run: Run) -> bool:
+    def add(self, run: SequenceRun) -> bool:
         """Take in a batch, or a run of them. False when some of its sequences were there before."""
         key = run.producer_id, run.epoch
         last = self._last.get(key)
@@ -43,6 +43,6 @@ class Sequences:
         self._last[key] = run
         return True
 
-    def all_runs(self) -> list[Run]:
+    def all_runs(self) -> list[SequenceRun]:
         """Everything that was taken in, by offset."""
         return sorted([*self.runs, *self._last.values()], key=lambda run: run.base_offset)

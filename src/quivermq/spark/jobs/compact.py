@@ -12,7 +12,7 @@ from quivermq.disk import SystemDisk, remove_tree
 from quivermq.errors import Conflict, DirectoryLocked, InvalidRequest, NotFound
 from quivermq.spark.failures import translated
 from quivermq.spark.jobs.archive_target import may_be_archived
-from quivermq.spark.jobs.compact_plan import Part, chosen_topics, parts_of
+from quivermq.spark.jobs.compact_plan import SegmentPart, chosen_topics, parts_of
 from quivermq.spark.jobs.state import state_directory
 from quivermq.spark.jobs.where import AnyPath, Where, where_of
 from quivermq.spark.place import Place
@@ -156,7 +156,9 @@ class _Job:
         remove_tree(SystemDisk(), directory)
         return directory
 
-    def _outcomes(self, spark: "SparkSession", parts: list[Part], staging: Path | None) -> "DataFrame":
+    def _outcomes(
+        self, spark: "SparkSession", parts: list[SegmentPart], staging: Path | None
+    ) -> "DataFrame":
         """A row for each sealed segment that is still there: what became of it."""
         from quivermq.spark.jobs.compact_keys import PLACED, segments_of
         from quivermq.spark.jobs.compact_rewrite import OUTCOME, Work, rewriting
@@ -176,7 +178,7 @@ class _Job:
         placed = self._survivors(spark, parts).mapInArrow(segments_of(bounds), PLACED)
         return placed.groupBy("segment").applyInArrow(rewriting(work), OUTCOME)
 
-    def _survivors(self, spark: "SparkSession", parts: list[Part]) -> "DataFrame":
+    def _survivors(self, spark: "SparkSession", parts: list[SegmentPart]) -> "DataFrame":
         """(lane, offset, key) of the latest message of each key, but for old tombstones; and the stamps."""
         from pyspark.sql import functions as sql
 
@@ -203,7 +205,7 @@ class _Job:
             .select("lane", sql.col("latest.offset").alias("offset"), "key")
         )
 
-    def _applied(self, row: "Row", parts: list[Part], staging: Path) -> "Row":
+    def _applied(self, row: "Row", parts: list[SegmentPart], staging: Path) -> "Row":
         """On the driver: put what an executor has left into the directory."""
         from pyspark.sql import Row
 
@@ -220,7 +222,7 @@ class _Job:
         return row
 
 
-def _lane_numbers(parts: list[Part]) -> list[int]:
+def _lane_numbers(parts: list[SegmentPart]) -> list[int]:
     """For each part, the number of its lane: short, because every key carries it."""
     numbers = {lane: number for number, lane in enumerate(dict.fromkeys(part.lane for part in parts))}
     return [numbers[part.lane] for part in parts]

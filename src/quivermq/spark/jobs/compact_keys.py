@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame, Header, arrow_batch, stamp_of
 from quivermq.frame.rewriting import left_rows
-from quivermq.spark.jobs.compact_plan import Part
+from quivermq.spark.jobs.compact_plan import SegmentPart
 from quivermq.spark.place import Place
 from quivermq.topic.offsets import OffsetSet
 
@@ -33,7 +33,7 @@ _KEYS = pa.schema(
 
 
 def keys_of(
-    place: Place, parts: Sequence[Part], lanes: Sequence[int]
+    place: Place, parts: Sequence[SegmentPart], lanes: Sequence[int]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What makes keys of the numbers of parts: the last message of each key, and where the first lies.
 
@@ -52,7 +52,7 @@ def keys_of(
     return run
 
 
-def _keys_of_part(place: Place, part: Part, lane: int, number: int) -> Iterator[pa.RecordBatch]:
+def _keys_of_part(place: Place, part: SegmentPart, lane: int, number: int) -> Iterator[pa.RecordBatch]:
     removed = place.removed(part.lane)
     gathered: list[pa.RecordBatch] = []
     headers: list[Header] = []
@@ -85,7 +85,7 @@ def stamp(number: int, headers: Iterable[Header]) -> bytes:
     return f"{number}: {stamp_of(headers)}".encode()
 
 
-def _keyed(frame: Frame, part: Part, removed: OffsetSet) -> pa.RecordBatch | None:
+def _keyed(frame: Frame, part: SegmentPart, removed: OffsetSet) -> pa.RecordBatch | None:
     """The messages of a frame that have a key and are still there."""
     if frame.is_control:
         return None

@@ -14,7 +14,7 @@ from quivermq.topic.partition import LANE_NUMBERS
 _PAGE = 10_000
 
 
-class Part(NamedTuple):
+class SegmentPart(NamedTuple):
     """Offsets [start, end) of a lane that are read by one task: a segment, as a rule."""
 
     lane: Lane
@@ -59,7 +59,7 @@ def _check_wants_it(place: Place, topic: str) -> None:
         )
 
 
-def parts_of(place: Place, topic: str) -> list[Part]:
+def parts_of(place: Place, topic: str) -> list[SegmentPart]:
     """The segments of a topic, each lane's oldest first."""
     if isinstance(place, BrokerPlace):
         return [part for part in _told_parts(place, topic) if part.end > part.start]
@@ -69,14 +69,14 @@ def parts_of(place: Place, topic: str) -> list[Part]:
         if bounds.end > bounds.start:
             segments = place.follower(lane).segments
             found += [
-                Part(lane, each.base_offset, each.end_offset, each.end, each is not segments[-1])
+                SegmentPart(lane, each.base_offset, each.end_offset, each.end, each is not segments[-1])
                 for each in segments
                 if each.end_offset > each.base_offset
             ]
     return found
 
 
-def _told_parts(place: BrokerPlace, topic: str) -> Iterator[Part]:
+def _told_parts(place: BrokerPlace, topic: str) -> Iterator[SegmentPart]:
     connection, after = place.connection, None
     while True:
         query = {"limit": str(_PAGE), **({} if after is None else {"after": after})}
@@ -84,7 +84,7 @@ def _told_parts(place: BrokerPlace, topic: str) -> Iterator[Part]:
         segments = decoded(connection.shell.run(flow).body)["segments"]
         for each in segments:
             lane = Lane(topic, each["partition"], each["priority"])
-            yield Part(lane, each["base_offset"], each["end_offset"], each["bytes"], each["sealed"])
+            yield SegmentPart(lane, each["base_offset"], each["end_offset"], each["bytes"], each["sealed"])
         if len(segments) < _PAGE:
             return
         last = segments[-1]

@@ -15,7 +15,7 @@ from quivermq.frame.frame import RAW_BYTES_MAX
 from quivermq.frame.rewriting import left_mask, rewritten
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.jobs.compact_keys import stamp
-from quivermq.spark.jobs.compact_plan import Part
+from quivermq.spark.jobs.compact_plan import SegmentPart
 from quivermq.spark.place import Place
 
 # A broker takes 32 MiB at once, and a frame may have 16 MiB.
@@ -38,7 +38,7 @@ _OUTCOME = pa.schema(
 )
 
 
-class Piece(NamedTuple):
+class SegmentPiece(NamedTuple):
     """Frames for a place in a segment, and the stamp of those that are there now."""
 
     frames: bytes
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
 class Rewritten(NamedTuple):
     """What becomes of a segment."""
 
-    pieces: list[Piece]
+    pieces: list[SegmentPiece]
     messages_before: int
     messages_after: int
     bytes_before: int
@@ -89,7 +89,7 @@ def _messages(frame: Frame) -> int:
     return len(frame) if left is None else int(pc.sum(left).as_py() or 0)
 
 
-def _pieces(old: Sequence[Frame], new: Sequence[Frame]) -> Iterator[Piece]:
+def _pieces(old: Sequence[Frame], new: Sequence[Frame]) -> Iterator[SegmentPiece]:
     """What has to be sent: all from the first frame that changed to the last, in parts that can be sent."""
     same = _same(old, new)
     old, new = old[same:], new[same:]
@@ -116,16 +116,16 @@ def _same(old: Sequence[Frame], new: Sequence[Frame]) -> int:
     return count
 
 
-def _piece(old: Sequence[Frame], new: Sequence[Frame]) -> Piece:
+def _piece(old: Sequence[Frame], new: Sequence[Frame]) -> SegmentPiece:
     buffers = [buffer for frame in new for buffer in frame.buffers()]
-    return Piece(b"".join(buffers), stamp_of(frame.header for frame in old))
+    return SegmentPiece(b"".join(buffers), stamp_of(frame.header for frame in old))
 
 
 class Work(NamedTuple):
     """What every task needs to know."""
 
     place: Place
-    parts: Sequence[Part]
+    parts: Sequence[SegmentPart]
     min_dirty_ratio: float
     is_dry_run: bool
     staging: str | None
@@ -183,7 +183,7 @@ def _replaced(work: Work, number: int, done: Rewritten) -> tuple[str, Rewritten 
     return "replaced", done
 
 
-def _hand_over(work: Work, number: int, pieces: list[Piece]) -> None:
+def _hand_over(work: Work, number: int, pieces: list[SegmentPiece]) -> None:
     if work.staging is not None:
         stage(Path(work.staging), number, pieces)
         return
@@ -191,7 +191,7 @@ def _hand_over(work: Work, number: int, pieces: list[Piece]) -> None:
     apply(work.place.connection, work.parts[number], pieces)
 
 
-def apply(queue: Any, part: Part, pieces: list[Piece]) -> None:
+def apply(queue: Any, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
     """Replace what is there, at a broker or in the embedded queue. Raises Conflict, NotFound."""
     lane = part.lane
     for frames, expected in pieces:
@@ -200,7 +200,7 @@ def apply(queue: Any, part: Part, pieces: list[Piece]) -> None:
         )
 
 
-def stage(directory: Path, number: int, pieces: list[Piece]) -> None:
+def stage(directory: Path, number: int, pieces: list[SegmentPiece]) -> None:
     """Leave the pieces of a segment for the driver. A task that runs twice leaves the same."""
     disk = SystemDisk()
     for index, piece in enumerate(pieces):
@@ -215,13 +215,13 @@ def stage(directory: Path, number: int, pieces: list[Piece]) -> None:
         disk.rename(unfinished, path)
 
 
-def staged(directory: Path, number: int) -> Iterator[Piece]:
+def staged(directory: Path, number: int) -> Iterator[SegmentPiece]:
     """What `stage` has left of a segment, in order, one piece in memory at a time."""
     disk, prefix = SystemDisk(), f"{number}."
     names = [name for name in disk.names(directory) if name.startswith(prefix) and name.endswith(_STAGED)]
     for name in sorted(names, key=lambda name: int(name.split(".")[1])):
         file = disk.open(directory / name)
         try:
-            yield Piece(file.read(0, file.size()), name.split(".")[2])
+            yield SegmentPiece(file.read(0, file.size()), name.split(".")[2])
         finally:
             file.close()

@@ -15,14 +15,14 @@ _DEPTH_MAX = 32
 _ANYTHING = "string"
 
 
-class Columns(NamedTuple):
+class SchemaColumns(NamedTuple):
     """The columns of a schema as Spark's DDL, and those that have to be there."""
 
     ddl: str
     required: tuple[str, ...]
 
 
-def columns_of(schema: Mapping[str, Any]) -> Columns:
+def columns_of(schema: Mapping[str, Any]) -> SchemaColumns:
     """The columns of messages that are objects of this schema. Raises InvalidRequest."""
     resolved = _resolved(schema, schema)
     if _types(resolved) != {"object"}:
@@ -32,7 +32,7 @@ def columns_of(schema: Mapping[str, Any]) -> Columns:
         raise InvalidRequest("the schema has no properties: there would be no columns")
     fields = (f"{_name(name)} {_type(part, schema, 1)}" for name, part in properties.items())
     required = tuple(name for name in resolved.get("required", ()) if name in properties)
-    return Columns(", ".join(fields), required)
+    return SchemaColumns(", ".join(fields), required)
 
 
 def _type(schema: Any, root: Mapping[str, Any], depth: int) -> str:

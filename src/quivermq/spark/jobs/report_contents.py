@@ -10,8 +10,8 @@ import numpy as np
 from quivermq.spark.jobs.report_figures import (
     STEPS,
     DeadLetterFigures,
+    DeliveryFigures,
     Figures,
-    GroupFigures,
     MessageFigures,
     Moments,
     Numbers,
@@ -42,7 +42,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class TimeSeries:
     """Numbers by time: `edges` are seconds, and each row has one number less."""
 
     edges: Numbers
@@ -110,9 +110,9 @@ class ReportContents:
     reasons: list[ReasonLine]
     keys: list[KeyLine]
     sizes: Numbers
-    throughput: Timeline
-    latency: Timeline
-    failures: Timeline
+    throughput: TimeSeries
+    latency: TimeSeries
+    failures: TimeSeries
     has_journals: bool
     """Whether there were journals to look at; a broker hands none out."""
     are_keys_estimated: bool = False
@@ -152,7 +152,7 @@ def contents_of(
     """Put a report together."""
     all_of = list(figures)
     messages = [each for each in all_of if isinstance(each, MessageFigures)]
-    groups = [each for each in all_of if isinstance(each, GroupFigures)]
+    groups = [each for each in all_of if isinstance(each, DeliveryFigures)]
     letters = [each for each in all_of if isinstance(each, DeadLetterFigures)]
     by_topic = {topic: [each for each in messages if each.topic == topic] for topic in sorted(stored_bytes)}
     return ReportContents(
@@ -183,7 +183,7 @@ def _topic_line(topic: str, parts: list[MessageFigures], stored_bytes: int) -> T
     return TopicLine(topic, messages, size, stored_bytes, Quantiles.of(sizes, size_max), size_max)
 
 
-def _group_line(figures: GroupFigures) -> GroupLine:
+def _group_line(figures: DeliveryFigures) -> GroupLine:
     steps = np.zeros(STEPS, np.int64)
     if figures.latencies is not None:
         np.add.at(steps, figures.latencies.seconds % STEPS, figures.latencies.counts[0])
@@ -217,23 +217,23 @@ def _hot_keys(by_topic: dict[str, list[MessageFigures]]) -> list[KeyLine]:
     return sorted(lines, key=lambda line: (-line.count, line.topic, line.key))[:HOT_KEYS]
 
 
-def _throughput(by_topic: dict[str, list[MessageFigures]]) -> Timeline:
+def _throughput(by_topic: dict[str, list[MessageFigures]]) -> TimeSeries:
     moments = {
         topic: Moments.together([each.moments for each in parts], 2) for topic, parts in by_topic.items()
     }
     edges = edges_of(moments.values())
     counted = [found for found in moments.values() if len(found.seconds)]
     if not counted:
-        return Timeline(edges, {})
+        return TimeSeries(edges, {})
     # Of the first and the last step only a part is told of: over all of it, the rate would seem to drop.
     first = min(int(found.seconds[0]) for found in counted)
     end = max(int(found.seconds[-1]) + found.width_s for found in counted)
     widths_s = np.diff(np.clip(edges, first, end))
     rows = {topic: found.by(edges)[0] / widths_s for topic, found in moments.items() if len(found.seconds)}
-    return Timeline(edges, {topic: rates.tolist() for topic, rates in rows.items()})
+    return TimeSeries(edges, {topic: rates.tolist() for topic, rates in rows.items()})
 
 
-def _latency(groups: list[GroupFigures]) -> Timeline:
+def _latency(groups: list[DeliveryFigures]) -> TimeSeries:
     """Quantiles of all acks by when they came, in µs; not a number where none came."""
     packed = Moments.together([each.latencies for each in groups if each.latencies is not None], 1)
     acks = Moments(packed.seconds // STEPS, packed.counts)
@@ -248,15 +248,15 @@ def _latency(groups: list[GroupFigures]) -> Timeline:
         for name in rows:
             value = getattr(found, name)
             rows[name].append(float("nan") if value is None else value)
-    return Timeline(edges, rows)
+    return TimeSeries(edges, rows)
 
 
-def _failures(groups: list[GroupFigures], letters: list[DeadLetterFigures]) -> Timeline:
+def _failures(groups: list[DeliveryFigures], letters: list[DeadLetterFigures]) -> TimeSeries:
     """Failed deliveries, and dead letters, by when that was."""
     retries = Moments.together([each.retries for each in groups if each.retries is not None], 1)
     dead = Moments.together([moments for each in letters for moments in each.reasons.values()], 1)
     edges = edges_of([retries, dead])
     rows = {"failed deliveries": retries, "dead letters": dead}
-    return Timeline(
+    return TimeSeries(
         edges, {name: found.by(edges)[0].tolist() for name, found in rows.items() if len(edges)}
     )

@@ -125,7 +125,7 @@ class MessageFigures:
 
 
 @dataclass(slots=True)
-class GroupFigures:
+class DeliveryFigures:
     """A group in one topic."""
 
     topic: str
@@ -155,4 +155,4 @@ class Trouble:
     reason: str
 
 
-Figures = MessageFigures | GroupFigures | DeadLetterFigures | Trouble
+Figures = MessageFigures | DeliveryFigures | DeadLetterFigures | Trouble

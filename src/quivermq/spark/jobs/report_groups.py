@@ -16,9 +16,9 @@ from quivermq.frame import Frame
 from quivermq.log.follower import LogFollower
 from quivermq.settings import StorageSettings
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.jobs.report_figures import STEPS, GroupFigures, Moments, Numbers, Period, steps_of
+from quivermq.spark.jobs.report_figures import STEPS, DeliveryFigures, Moments, Numbers, Period, steps_of
 from quivermq.spark.journals import journal_path
-from quivermq.spark.place import Bounds, Lane, Place
+from quivermq.spark.place import Lane, LaneBounds, Place
 from quivermq.spark.tables.rows import state_of
 from quivermq.topic.partition import LANES
 from quivermq.topic.records import unpack
@@ -51,9 +51,9 @@ class Acks:
         return offsets[is_ack], times[is_ack]
 
 
-def count_group(place: Place, topic: str, group: str, period: Period) -> GroupFigures:
+def count_group(place: Place, topic: str, group: str, period: Period) -> DeliveryFigures:
     """A group as it is now and, where its journals can be read, what it did within a time."""
-    figures = GroupFigures(topic, group, list(state_of(place).group_rows(topic, group)))
+    figures = DeliveryFigures(topic, group, list(state_of(place).group_rows(topic, group)))
     if not isinstance(place, DirectoryPlace):
         return figures
     latencies, failures = list[Moments](), list[Moments]()
@@ -101,7 +101,7 @@ def _changes(path: Path) -> Iterator[tuple[int, bytes]]:
         return  # A snapshot took the rest away just now; what was read holds.
 
 
-def _latencies(place: Place, lane: Lane, bounds: Bounds, acks: Acks, period: Period) -> Moments:
+def _latencies(place: Place, lane: Lane, bounds: LaneBounds, acks: Acks, period: Period) -> Moments:
     """How long after they came in messages were acked: seconds and steps, packed into one number."""
     offsets, times_us = acks.offsets()
     is_there = (offsets >= bounds.start) & (offsets < bounds.end) & period.holds(times_us)

@@ -34,7 +34,7 @@ _KEYS_ONE_OF = 8
 _SIZE_COUNTED_MAX = 1024 * 1024
 
 
-class Scan:
+class MessageScan:
     """Takes frames of one lane and counts what is in them."""
 
     def __init__(self, topic: str, *, is_compacted: bool = False) -> None:
@@ -162,7 +162,7 @@ def count_messages(
     place: Place, task: LaneTask, period: Period, *, is_compacted: bool = False
 ) -> MessageFigures:
     """The figures of what came into a part of a lane within a time."""
-    scan = Scan(task.lane.topic, is_compacted=is_compacted)
+    scan = MessageScan(task.lane.topic, is_compacted=is_compacted)
     for frame in place.frames(task.lane, task.start, task.end):
         # One that begins before this part belongs to the part before.
         if frame.header.base_offset >= task.start and frame.header.append_time in period:

@@ -6,7 +6,7 @@ from html import escape
 import numpy as np
 
 from quivermq.spark.jobs import report_plots as plots
-from quivermq.spark.jobs.report_contents import ReportContents, Timeline, TopicLine
+from quivermq.spark.jobs.report_contents import ReportContents, TimeSeries, TopicLine
 from quivermq.spark.jobs.report_figures import STEPS_PER_DOUBLING, value_of_step
 from quivermq.spark.jobs.report_style import STYLE
 from quivermq.spark.jobs.report_texts import (
@@ -270,7 +270,7 @@ def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
     )
 
 
-def _time_table(line: Timeline, series: plots.Series, text: Callable[[float], str]) -> str:
+def _time_table(line: TimeSeries, series: plots.Series, text: Callable[[float], str]) -> str:
     columns: Iterable[Sequence[float]] = series.values()
     rows = [
         (second_text(edge), *(text(value) for value in values))

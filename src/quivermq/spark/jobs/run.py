@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from quivermq.errors import InvalidRequest, QuiverError
 from quivermq.spark.failures import in_users_code, one_line, our_error, translated
-from quivermq.spark.jobs.run_file import CONTINUOUS, ONCE, Pipeline, Sink, load_pipeline, malformed_sink
+from quivermq.spark.jobs.run_file import (
+    CONTINUOUS,
+    ONCE,
+    Pipeline,
+    PipelineSink,
+    load_pipeline,
+    malformed_sink,
+)
 from quivermq.spark.jobs.run_tables import in_file, make_tables, message_rows
 from quivermq.spark.jobs.state import held, state_directory
 from quivermq.spark.jobs.streaming import Standing, counting, wait_for
@@ -119,7 +126,7 @@ def place_of_pipeline(
 
 def _flows(
     pipeline: Pipeline, frames: Mapping[str, "DataFrame"], malformed: Mapping[str, "DataFrame"]
-) -> list[tuple[Sink, "DataFrame"]]:
+) -> list[tuple[PipelineSink, "DataFrame"]]:
     """Each sink with the rows that go to it; what could not be read has one of its own."""
     from pyspark.errors import PySparkException
 
@@ -131,12 +138,12 @@ def _flows(
         except PySparkException as error:
             raise in_file(pipeline, f"[[sink]] {number} {sink.name!r}", error) from error
     for topic, frame in malformed.items():
-        flows.append((Sink(table="", name=malformed_sink(topic), topic=topic), frame))
+        flows.append((PipelineSink(table="", name=malformed_sink(topic), topic=topic), frame))
     return flows
 
 
 def _start(
-    pipeline: Pipeline, where: Where, mode: str, flows: list[tuple[Sink, "DataFrame"]], root: Path
+    pipeline: Pipeline, where: Where, mode: str, flows: list[tuple[PipelineSink, "DataFrame"]], root: Path
 ) -> dict[str, "StreamingQuery"]:
     from pyspark.errors import PySparkException
 

@@ -12,7 +12,7 @@ from typing import Any
 from quivermq.disk import SystemDisk, read_file
 from quivermq.errors import InvalidRequest, NotFound
 from quivermq.spark.jobs.state import is_file_name
-from quivermq.spark.jobs.toml_record import Reading
+from quivermq.spark.jobs.toml_record import TomlReader
 from quivermq.topic.names import check_topic_name
 
 _FILE_BYTES_MAX = 1024 * 1024
@@ -27,7 +27,7 @@ _CHOICES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PipelineSource:
     """Topics that are a table of this name."""
 
     name: str
@@ -42,7 +42,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PipelineStep:
     """A table that is made of those before it, by SQL or by a function."""
 
     name: str
@@ -52,7 +52,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class PipelineSink:
     """Where the rows of a table go: a topic, or a directory of Parquet files."""
 
     table: str
@@ -76,9 +76,9 @@ class Pipeline:
     checkpoint: str | None = None
     data: str | None = None
     server: str | None = None
-    sources: tuple[Source, ...] = ()
-    steps: tuple[Step, ...] = ()
-    sinks: tuple[Sink, ...] = ()
+    sources: tuple[PipelineSource, ...] = ()
+    steps: tuple[PipelineStep, ...] = ()
+    sinks: tuple[PipelineSink, ...] = ()
 
     def beside(self, path: str) -> Path:
         """A path of the file, as seen from where the file is."""
@@ -98,11 +98,13 @@ def load_pipeline(file: Path) -> Pipeline:
 
 def pipeline_of(file: Path, document: Mapping[str, Any]) -> Pipeline:
     """The pipeline that a parsed file declares. Raises InvalidRequest."""
-    reading = Reading(file, _CHOICES)
+    reading = TomlReader(file, _CHOICES)
     reading.check_keys("the file", document, ("pipeline", "source", "step", "sink"))
     head = reading.table("pipeline", document.get("pipeline"))
-    sources = tuple(reading.record(Source, "source", *each) for each in reading.tables(document, "source"))
-    steps = tuple(reading.record(Step, "step", *each) for each in reading.tables(document, "step"))
+    sources = tuple(
+        reading.record(PipelineSource, "source", *each) for each in reading.tables(document, "source")
+    )
+    steps = tuple(reading.record(PipelineStep, "step", *each) for each in reading.tables(document, "step"))
     sinks = tuple(_sink(reading, *each) for each in reading.tables(document, "sink"))
     parts = {"file": file, "sources": sources, "steps": steps, "sinks": sinks}
     pipeline: Pipeline = reading.record(Pipeline, "pipeline", "[pipeline]", head, parts)
@@ -115,7 +117,7 @@ def malformed_sink(topic: str) -> str:
     return f"malformed-{topic}"
 
 
-def _sink(reading: Reading, where: str, given: Mapping[str, Any]) -> Sink:
+def _sink(reading: TomlReader, where: str, given: Mapping[str, Any]) -> PipelineSink:
     # `from` is a word of Python's, and the natural one in the file.
     if "table" in given:
         raise reading.error(where, "table", "is called `from`")
@@ -123,11 +125,13 @@ def _sink(reading: Reading, where: str, given: Mapping[str, Any]) -> Sink:
     if "from" not in given:
         raise reading.error(where, "from", "is missing: it names a source or a step")
     target = given.get("topic") or given.get("parquet")
-    sink: Sink = reading.record(Sink, "sink", where, {"name": str(target).replace("/", "_"), **renamed})
+    sink: PipelineSink = reading.record(
+        PipelineSink, "sink", where, {"name": str(target).replace("/", "_"), **renamed}
+    )
     return sink
 
 
-def _check(reading: Reading, pipeline: Pipeline) -> None:
+def _check(reading: TomlReader, pipeline: Pipeline) -> None:
     if not pipeline.sources:
         raise reading.error("[[source]]", None, "is missing: a pipeline reads from somewhere")
     if not pipeline.sinks:
@@ -153,7 +157,7 @@ def _check(reading: Reading, pipeline: Pipeline) -> None:
     _check_sinks(reading, pipeline.sinks, tables, taken)
 
 
-def _check_source(reading: Reading, where: str, source: Source) -> None:
+def _check_source(reading: TomlReader, where: str, source: PipelineSource) -> None:
     if not source.topics:
         raise reading.error(where, "topics", "is empty: name at least one")
     if (source.format == JSON) != (source.schema is not None):
@@ -167,13 +171,13 @@ def _check_source(reading: Reading, where: str, source: Source) -> None:
     _check_watermark(reading, where, source.watermark)
 
 
-def _check_watermark(reading: Reading, where: str, watermark: dict[str, str] | None) -> None:
+def _check_watermark(reading: TomlReader, where: str, watermark: dict[str, str] | None) -> None:
     if watermark is not None and watermark.keys() != {"column", "delay"}:
         raise reading.error(where, "watermark", 'is { column = "…", delay = "10 minutes" }')
 
 
 def _check_sinks(
-    reading: Reading, sinks: tuple[Sink, ...], tables: set[str], names_taken: set[str]
+    reading: TomlReader, sinks: tuple[PipelineSink, ...], tables: set[str], names_taken: set[str]
 ) -> None:
     names = set(names_taken)
     for number, sink in enumerate(sinks, 1):
@@ -196,12 +200,12 @@ def _check_sinks(
         names.add(sink.name)
 
 
-def _check_name(reading: Reading, where: str, name: str) -> None:
+def _check_name(reading: TomlReader, where: str, name: str) -> None:
     if not is_file_name(name):
         raise reading.error(where, "name", f"{name!r} is no name for a directory, and its state is in one")
 
 
-def _add(reading: Reading, where: str, name: str, tables: set[str]) -> None:
+def _add(reading: TomlReader, where: str, name: str, tables: set[str]) -> None:
     if not name.isidentifier():
         raise reading.error(
             where, "name", f"{name!r} is no name for a table: letters, digits and _ make one"

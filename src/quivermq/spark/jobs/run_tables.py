@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest, NotFound, QuiverError
 from quivermq.spark.failures import one_line, our_error, reworded
-from quivermq.spark.jobs.run_file import JSON, RAW, Pipeline, Sink, Source, Step
+from quivermq.spark.jobs.run_file import JSON, RAW, Pipeline, PipelineSink, PipelineSource, PipelineStep
 from quivermq.spark.jobs.state import fingerprint
 from quivermq.spark.jobs.typed import typed
 from quivermq.spark.jobs.where import Where
@@ -36,13 +36,13 @@ def make_tables(spark: "SparkSession", pipeline: Pipeline, where: Where) -> Tabl
     from pyspark.errors import PySparkException
 
     tables = Tables({}, {})
-    parts: list[tuple[str, Source | Step]] = [
+    parts: list[tuple[str, PipelineSource | PipelineStep]] = [
         *((f"[[source]] {number}", source) for number, source in enumerate(pipeline.sources, 1)),
         *((f"[[step]] {number}", step) for number, step in enumerate(pipeline.steps, 1)),
     ]
     for place, part in parts:
         try:
-            if isinstance(part, Source):
+            if isinstance(part, PipelineSource):
                 frame = _source(spark, pipeline, where, part, tables)
             else:
                 frame = _step(spark, pipeline, part, tables.frames)
@@ -72,7 +72,7 @@ def _in_function(error: Exception) -> InvalidRequest:
 
 
 def _source(
-    spark: "SparkSession", pipeline: Pipeline, where: Where, source: Source, tables: Tables
+    spark: "SparkSession", pipeline: Pipeline, where: Where, source: PipelineSource, tables: Tables
 ) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
@@ -100,7 +100,7 @@ def _source(
 
 
 def _step(
-    spark: "SparkSession", pipeline: Pipeline, step: Step, frames: Mapping[str, "DataFrame"]
+    spark: "SparkSession", pipeline: Pipeline, step: PipelineStep, frames: Mapping[str, "DataFrame"]
 ) -> "DataFrame":
     if step.sql is not None:
         return spark.sql(step.sql)
@@ -148,7 +148,7 @@ def load_module(file: Path) -> ModuleType:
     return module
 
 
-def message_rows(frame: "DataFrame", sink: Sink) -> "DataFrame":
+def message_rows(frame: "DataFrame", sink: PipelineSink) -> "DataFrame":
     """Rows as messages: as they are when there is a column value, otherwise as JSON of all columns."""
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from quivermq.errors import InvalidRequest
 
 
-class Reading:
+class TomlReader:
     """Takes tables of TOML to pieces, and knows how to say what is wrong with one."""
 
     def __init__(self, file: Path, choices: Mapping[tuple[str, str], tuple[str, ...]]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from quivermq.disk import SystemDisk, read_file
 from quivermq.errors import InvalidRequest, NotFound
 from quivermq.spark.failures import translated
-from quivermq.spark.jobs.json_schema import Columns, columns_of
+from quivermq.spark.jobs.json_schema import SchemaColumns, columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,12 +65,12 @@ def typed(
     )
 
 
-def schema_columns(schema: str | Mapping[str, Any] | Path) -> Columns:
+def schema_columns(schema: str | Mapping[str, Any] | Path) -> SchemaColumns:
     """The columns that a schema names. A text is DDL; one that ends with .json is the path of a file."""
     if isinstance(schema, Mapping):
         return columns_of(schema)
     if isinstance(schema, str) and not schema.endswith(".json"):
-        return Columns(schema, ())
+        return SchemaColumns(schema, ())
     try:
         document = json.loads(read_file(SystemDisk(), Path(schema), bytes_max=_SCHEMA_BYTES_MAX))
     except FileNotFoundError:

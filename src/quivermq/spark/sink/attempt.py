@@ -7,7 +7,7 @@ from typing import NamedTuple
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-class Part(NamedTuple):
+class TaskPart(NamedTuple):
     """The rows of one task, in one batch of one query, or in the only batch of a plain write."""
 
     write: str
@@ -28,15 +28,15 @@ def is_repeated() -> bool:
     return task is not None and task.attemptNumber() > 0
 
 
-def current_part(write: str | None) -> Part:
+def current_part(write: str | None) -> TaskPart:
     """The part of the task that runs here; `write` is None for a stream, whose query has an id itself."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
     assert task is not None, "only a task of Spark writes"
     if write is not None:
-        return Part(write, 0, task.partitionId())
+        return TaskPart(write, 0, task.partitionId())
     query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
     assert query is not None, "a stream has an id"
     assert batch is not None, "a stream numbers its batches"
-    return Part(query, int(batch), task.partitionId())
+    return TaskPart(query, int(batch), task.partitionId())

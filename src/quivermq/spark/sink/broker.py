@@ -18,14 +18,14 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import Conflict
 from quivermq.frame import Producer
 from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.sink.attempt import Part
+from quivermq.spark.sink.attempt import TaskPart
 from quivermq.spark.sink.encode import encode_rows
-from quivermq.spark.sink.gathering import Gathering, Target, by_lane, by_topic
+from quivermq.spark.sink.gathering import FrameTarget, RowGathering, by_lane, by_topic
 from quivermq.spark.sink.options import SinkOptions
 from quivermq.spark.sink.outbox import Outbox
-from quivermq.spark.sink.pace import Pace
+from quivermq.spark.sink.pace import RateLimit
 from quivermq.spark.sink.reading_back import check_compacted, check_remembered, read_back
-from quivermq.spark.sink.routing import ANYWHERE
+from quivermq.spark.sink.routing import ANY_PARTITION
 from quivermq.spark.sink.shape import rows_of
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _RETRY = Retry(retries=40, is_patient=True)
 
 
 def write_to_broker(
-    batches: Iterator[pa.RecordBatch], part: Part, options: SinkOptions, *, is_repeated: bool = False
+    batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions, *, is_repeated: bool = False
 ) -> int:
     """Write the rows of a task, and return how many messages that were.
 
@@ -43,7 +43,7 @@ def write_to_broker(
     """
     place = options.place
     assert isinstance(place, BrokerPlace)
-    pace = Pace(options.task_rate)
+    pace = RateLimit(options.task_rate)
     writers: dict[str, TopicWriter] = {}
     count = 0
     try:
@@ -71,10 +71,10 @@ class TopicWriter:
         self,
         place: BrokerPlace,
         topic: str,
-        part: Part,
+        part: TaskPart,
         options: SinkOptions,
         outbox: Outbox,
-        pace: Pace,
+        pace: RateLimit,
         *,
         is_repeated: bool = False,
     ) -> None:
@@ -83,7 +83,7 @@ class TopicWriter:
         self._durability = options.durability
         self._outbox = outbox
         self._pace = pace
-        self._gathering = Gathering(pace.frame_messages(options.batch_messages))
+        self._gathering = RowGathering(pace.frame_messages(options.batch_messages))
         self._connection: Connection = place.connection
         self._clock = self._connection.calls.clock
         self._publishing = Publishing(TopicCalls(_RETRY), topic)
@@ -93,7 +93,7 @@ class TopicWriter:
         settings = place.settings(topic)
         self._partitions = settings.partitions
         self._codec = options.compression(settings)
-        self._sequences: Counter[Target] = Counter()
+        self._sequences: Counter[FrameTarget] = Counter()
         # So that the tasks of a batch do not all begin with the same partition.
         self._turn = part.task
         self._written = read_back(place, topic, self._id, state.batches)
@@ -125,8 +125,8 @@ class TopicWriter:
                 self._topic,
             )
 
-    def _send(self, target: Target, rows: pa.RecordBatch) -> None:
-        if target.partition == ANYWHERE:
+    def _send(self, target: FrameTarget, rows: pa.RecordBatch) -> None:
+        if target.partition == ANY_PARTITION:
             target = target._replace(partition=self._turn % self._partitions)
             self._turn += 1
         producer = Producer(self._id, self._epoch, self._sequences[target])
@@ -135,7 +135,7 @@ class TopicWriter:
         self._pace.wait(len(rows))
         self._outbox.add(lambda: self._put(bytes(frame), target))
 
-    def _put(self, frame: bytes, target: Target) -> None:
+    def _put(self, frame: bytes, target: FrameTarget) -> None:
         """Send a frame until it is stored, always the same: a repeated one is recognised."""
         flow = self._publishing.put_frame(
             frame, target.partition, target.priority, self._durability, is_repeatable=True

@@ -21,7 +21,7 @@ from quivermq.errors import Conflict, DirectoryLocked, StorageFailed, Unavailabl
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import Durability
 from quivermq.spark.sink.abandoned import remove_abandoned
-from quivermq.spark.sink.pace import Pace
+from quivermq.spark.sink.pace import RateLimit
 from quivermq.spark.sink.staging import (
     StagedFile,
     StagedFrame,
@@ -76,7 +76,7 @@ def commit_batch(
     disk: Disk,
     open_queue: Opener = open_queue,
     durability: Durability | None = None,
-    pace: Pace | None = None,
+    pace: RateLimit | None = None,
     is_repeatable: bool = True,
     clock: Clock | None = None,
 ) -> None:
@@ -86,7 +86,7 @@ def commit_batch(
     writes from Spark are waited for. Raises Unavailable while somebody else has the directory open.
     """
     directory = directory_of(path, write)
-    applying = _Applying(disk, directory, batch, durability, pace or Pace(None))
+    applying = _Applying(disk, directory, batch, durability, pace or RateLimit(None))
     with turn(disk, path), open_queue(path) as queue:
         if not is_repeatable:
             applying.apply(queue, files)
@@ -141,7 +141,7 @@ class _Applying:
     """Brings the frames of one batch into their topics."""
 
     def __init__(
-        self, disk: Disk, directory: Path, batch: int, durability: Durability | None, pace: Pace
+        self, disk: Disk, directory: Path, batch: int, durability: Durability | None, pace: RateLimit
     ) -> None:
         self._disk = disk
         self._directory = directory

@@ -17,7 +17,7 @@ FRAME_BYTES = 4 * 1024 * 1024
 _GATHERED_BYTES_MAX = 64 * 1024 * 1024
 
 
-class Target(NamedTuple):
+class FrameTarget(NamedTuple):
     """A lane of a topic; the partition is ANYWHERE while it does not matter."""
 
     partition: int
@@ -38,14 +38,14 @@ def by_topic(rows: pa.RecordBatch, only: str | None) -> Iterator[tuple[str, pa.R
         yield encoded.dictionary[code].as_py(), part
 
 
-def by_lane(rows: pa.RecordBatch, partitions: int) -> Iterator[tuple[Target, pa.RecordBatch]]:
+def by_lane(rows: pa.RecordBatch, partitions: int) -> Iterator[tuple[FrameTarget, pa.RecordBatch]]:
     """The rows of one topic by where they go, in their order. Raises InvalidRequest."""
     # One more, for those that may go anywhere.
     codes = lanes_of(rows) * (partitions + 1) + partitions_of(rows, partitions) + 1
     names = [name for name in rows.schema.names if name not in ("partition", "priority")]
     for code, part in _sorted_parts(rows.select(names), codes):
         lane, partition = divmod(code, partitions + 1)
-        yield Target(partition - 1, LANES[lane]), part
+        yield FrameTarget(partition - 1, LANES[lane]), part
 
 
 def _sorted_parts(rows: pa.RecordBatch, codes: Numbers) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -62,16 +62,18 @@ def _sorted_parts(rows: pa.RecordBatch, codes: Numbers) -> Iterator[tuple[int, p
         yield int(codes[start]), taken.slice(start, end - start)
 
 
-class Gathering:
+class RowGathering:
     """What is gathered of one topic."""
 
     def __init__(self, frame_messages: int, frame_bytes: int = FRAME_BYTES) -> None:
         self._messages = frame_messages
         self._bytes = frame_bytes
-        self._parts: dict[Target, _Part] = {}
+        self._parts: dict[FrameTarget, _Part] = {}
         self._gathered_bytes = 0
 
-    def add(self, target: Target, rows: pa.RecordBatch) -> Iterator[tuple[Target, pa.RecordBatch]]:
+    def add(
+        self, target: FrameTarget, rows: pa.RecordBatch
+    ) -> Iterator[tuple[FrameTarget, pa.RecordBatch]]:
         """Take rows in, and hand out what is enough for a frame."""
         for piece in _pieces(rows, self._messages, self._bytes):
             part, size = self._parts.setdefault(target, _Part()), piece.nbytes
@@ -85,12 +87,12 @@ class Gathering:
         while self._gathered_bytes > _GATHERED_BYTES_MAX:
             yield from self._taken(max(self._parts, key=lambda one: self._parts[one].bytes))
 
-    def finish(self) -> Iterator[tuple[Target, pa.RecordBatch]]:
+    def finish(self) -> Iterator[tuple[FrameTarget, pa.RecordBatch]]:
         """Hand out what is left."""
         for target in list(self._parts):
             yield from self._taken(target)
 
-    def _taken(self, target: Target) -> Iterator[tuple[Target, pa.RecordBatch]]:
+    def _taken(self, target: FrameTarget) -> Iterator[tuple[FrameTarget, pa.RecordBatch]]:
         part = self._parts.pop(target)
         self._gathered_bytes -= part.bytes
         yield target, part.pieces[0] if len(part.pieces) == 1 else pa.concat_batches(part.pieces)

@@ -12,7 +12,7 @@ from quivermq.log.limits import check_durability
 from quivermq.settings import Durability
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.sink.gathering import FRAME_MESSAGES
 from quivermq.topic.names import check_topic_name
 from quivermq.topic.settings import TopicSettings
@@ -38,7 +38,7 @@ class SinkOptions:
     """When the driver made them, which is before any task of this run."""
 
     @classmethod
-    def of(cls, options: Options) -> "SinkOptions":
+    def of(cls, options: SourceOptions) -> "SinkOptions":
         """What was given. Raises InvalidRequest."""
         place, topic = options.place(), options.text("topic")
         assert isinstance(place, BrokerPlace | DirectoryPlace)

@@ -8,7 +8,7 @@ from quivermq.clock import Clock, SystemClock
 _FRAMES_PER_SECOND = 10
 
 
-class Pace:
+class RateLimit:
     """Used by one thread."""
 
     def __init__(self, messages_per_second: float | None, clock: Clock | None = None) -> None:

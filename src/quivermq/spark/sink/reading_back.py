@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame
 from quivermq.spark.place import Lane, Place
-from quivermq.spark.sink.written import Written
+from quivermq.spark.sink.written import WrittenRows
 from quivermq.topic.put import FirstFrame, ProducerState
 
 # Between the clocks of the driver and of the broker.
@@ -29,12 +29,12 @@ def check_remembered(state: ProducerState, begun_us: int, *, is_repeated: bool) 
         )
 
 
-def read_back(place: Place, topic: str, producer_id: int, firsts: list[FirstFrame]) -> Written:
+def read_back(place: Place, topic: str, producer_id: int, firsts: list[FirstFrame]) -> WrittenRows:
     """The messages that earlier attempts have written, all of which came before this one began.
 
     Raises NotFound where some of them may be gone.
     """
-    written = Written()
+    written = WrittenRows()
     if not firsts:
         return written
     _check_live(place, topic, firsts)
@@ -52,7 +52,7 @@ def read_back(place: Place, topic: str, producer_id: int, firsts: list[FirstFram
     return written
 
 
-def check_compacted(unknown: int, written: Written, topic: str) -> None:
+def check_compacted(unknown: int, written: WrittenRows, topic: str) -> None:
     """Raise Conflict when rows would be written that compaction may have taken out.
 
     `unknown` is how many rows were not found. If they are as many as were taken out, it is these, and

@@ -12,7 +12,7 @@ from quivermq.topic.partition import LANE_NUMBERS, lane_number
 from quivermq.topic.routing import murmur3
 
 # A row that may go to any partition.
-ANYWHERE = -1
+ANY_PARTITION = -1
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -23,14 +23,14 @@ _NORMAL = LANE_NUMBERS["normal"]
 
 
 def partitions_of(rows: pa.RecordBatch, partitions: int) -> Numbers:
-    """For each row the partition it asks for, or that of its key, or ANYWHERE. Raises InvalidRequest."""
+    """For each row the partition it asks for, or that of its key, or ANY_PARTITION. Raises InvalidRequest."""
     names = rows.schema.names
-    found = np.full(len(rows), ANYWHERE, np.int64)
+    found = np.full(len(rows), ANY_PARTITION, np.int64)
     if "key" in names:
         found = _by_key(rows.column("key"), partitions)
     if "partition" in names:
         asked = rows.column("partition")
-        given = pc.fill_null(asked, ANYWHERE).to_numpy()
+        given = pc.fill_null(asked, ANY_PARTITION).to_numpy()
         is_given = pc.is_valid(asked).to_numpy(zero_copy_only=False)
         wrong = is_given & ((given < 0) | (given >= partitions))
         if wrong.any():
@@ -54,12 +54,12 @@ def lanes_of(rows: pa.RecordBatch) -> Numbers:
 
 def _by_key(keys: pa.Array, partitions: int) -> Numbers:
     if keys.null_count == len(keys):
-        return np.full(len(keys), ANYWHERE, np.int64)
+        return np.full(len(keys), ANY_PARTITION, np.int64)
     if partitions == 1:
         return np.zeros(len(keys), np.int64)
     found = (murmur3_of(pc.fill_null(keys, b"")) % np.uint32(partitions)).astype(np.int64)
     if keys.null_count:
-        found[pc.is_null(keys).to_numpy(zero_copy_only=False)] = ANYWHERE
+        found[pc.is_null(keys).to_numpy(zero_copy_only=False)] = ANY_PARTITION
     return found
 
 

@@ -11,40 +11,40 @@ from pyspark.sql.datasource import (
 )
 
 from quivermq.disk import SystemDisk
-from quivermq.spark.sink.attempt import Part, current_part, is_repeated
+from quivermq.spark.sink.attempt import TaskPart, current_part, is_repeated
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.commit import commit_batch, discard_batch
 from quivermq.spark.sink.options import SinkOptions
-from quivermq.spark.sink.pace import Pace
+from quivermq.spark.sink.pace import RateLimit
 from quivermq.spark.sink.staging import StagedFile, stage
 
 
 @dataclass
-class Done(WriterCommitMessage):
+class TaskDone(WriterCommitMessage):
     """What a task did. On the driver nobody else knows which query it was."""
 
-    part: Part
+    part: TaskPart
     staged: StagedFile | None = None
 
 
-class Sink:
+class TopicSink:
     """What both kinds of writes have in common. `write_id` is None for a stream."""
 
     def __init__(self, options: SinkOptions, write_id: str | None) -> None:
         self._options = options
         self._write_id = write_id
 
-    def write_part(self, batches: Iterator[pa.RecordBatch]) -> Done:
+    def write_part(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
         """In an executor: write the rows of a task, or stage them where only one process may write."""
         part, options = current_part(self._write_id), self._options
         if options.directory is not None:
-            return Done(part, stage(batches, part, options, SystemDisk()))
+            return TaskDone(part, stage(batches, part, options, SystemDisk()))
         write_to_broker(batches, part, options, is_repeated=is_repeated())
-        return Done(part)
+        return TaskDone(part)
 
     def commit_parts(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         """On the driver: bring what was staged into the topics. A broker has everything already."""
-        done = [message for message in messages if isinstance(message, Done)]
+        done = [message for message in messages if isinstance(message, TaskDone)]
         if self._options.directory is not None and done:
             commit_batch(
                 self._options.directory,
@@ -53,13 +53,13 @@ class Sink:
                 [message.staged for message in done if message.staged is not None],
                 disk=SystemDisk(),
                 durability=self._options.durability,
-                pace=Pace(self._options.rate_limit),
+                pace=RateLimit(self._options.rate_limit),
                 is_repeatable=self._is_repeatable,
             )
 
     def abort_parts(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         """On the driver: take away what was staged for nothing."""
-        done = [message for message in messages if isinstance(message, Done)]
+        done = [message for message in messages if isinstance(message, TaskDone)]
         if (path := self._options.directory) is not None and done:
             write = done[0].part.write
             discard_batch(path, write, batch, disk=SystemDisk(), is_repeatable=self._is_repeatable)
@@ -70,10 +70,10 @@ class Sink:
         return self._write_id is None or self._options.write_id is not None
 
 
-class BatchWriter(DataSourceArrowWriter):
+class QuiverBatchWriter(DataSourceArrowWriter):
     """`df.write`."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: TopicSink) -> None:
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -86,10 +86,10 @@ class BatchWriter(DataSourceArrowWriter):
         self._sink.abort_parts(messages, 0)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class QuiverStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream`."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: TopicSink) -> None:
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -23,23 +23,23 @@ _DIGEST_BYTES = 16
 _Pairs = list[dict[str, Any]] | None
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """What a row may ask for; None where it takes what it gets."""
 
     partition: int | None
     timestamp: int | None
     expires_at: int | None
 
-    def takes(self, other: "Place") -> bool:
+    def takes(self, other: "RowPlace") -> bool:
         """Whether a message there is what the row wants."""
         return all(mine is None or mine == its for mine, its in zip(self, other, strict=True))
 
 
-class Written:
+class WrittenRows:
     """The messages of one producer in one topic."""
 
     def __init__(self) -> None:
-        self._places: defaultdict[bytes, list[Place]] = defaultdict(list)
+        self._places: defaultdict[bytes, list[RowPlace]] = defaultdict(list)
         self.count = 0
         self.removed = 0
         """How many more there were, which compaction has taken out: of these nothing is known."""
@@ -52,7 +52,7 @@ class Written:
         keys, values, headers = (batch.column(name).to_pylist() for name in ("key", "value", "headers"))
         moments = (batch.column(name).view(pa.int64()).to_pylist() for name in ("timestamp", "expires_at"))
         for key, value, pairs, timestamp, expires_at in zip(keys, values, headers, *moments, strict=True):
-            place = Place(partition, timestamp, expires_at)
+            place = RowPlace(partition, timestamp, expires_at)
             self._places[_digest(lane, key, value, pairs)].append(place)
         self.count += len(batch)
 
@@ -65,7 +65,7 @@ class Written:
         is_new = [not self._take(*row) for row in zip(_digests(rows), _wishes(rows), strict=True)]
         return rows if all(is_new) else rows.filter(pa.array(is_new))
 
-    def _take(self, digest: bytes, wish: Place) -> bool:
+    def _take(self, digest: bytes, wish: RowPlace) -> bool:
         places = self._places.get(digest, [])
         for index, place in enumerate(places):
             if wish.takes(place):
@@ -81,10 +81,10 @@ def _digests(rows: pa.RecordBatch) -> Iterable[bytes]:
     return map(_digest, np.asarray(lanes_of(rows)).tolist(), keys, values, headers)
 
 
-def _wishes(rows: pa.RecordBatch) -> Iterable[Place]:
+def _wishes(rows: pa.RecordBatch) -> Iterable[RowPlace]:
     count = len(rows)
     partitions = _list(rows, "partition", count)
-    return map(Place, partitions, _moments(rows, "timestamp"), _moments(rows, "expires_at"))
+    return map(RowPlace, partitions, _moments(rows, "timestamp"), _moments(rows, "expires_at"))
 
 
 def _list(rows: pa.RecordBatch, name: str, count: int) -> list[Any]:

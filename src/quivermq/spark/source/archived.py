@@ -14,7 +14,7 @@ from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame
 from quivermq.spark.broker_place import BrokerPlace, WholeBrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace, local_path
-from quivermq.spark.place import Bounds, Lane, Place, TopicView
+from quivermq.spark.place import Lane, LaneBounds, Place, TopicView
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.settings import TopicSettings
 
@@ -91,7 +91,7 @@ class ArchivedPlace:
     def settings(self, topic: str) -> TopicSettings:
         return self.live.settings(topic)
 
-    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self.look(topic).lanes
 
     def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
@@ -168,7 +168,7 @@ def _own(lane: Lane) -> LanePlace:
     return LanePlace(lane.partition, lane.priority)
 
 
-def _joined(archived: ArchivedLane, live: Bounds) -> Bounds:
+def _joined(archived: ArchivedLane, live: LaneBounds) -> LaneBounds:
     """What the lane holds with its archive. What is in both counts once."""
     if not archived.files or archived.start >= live.start:
         return live

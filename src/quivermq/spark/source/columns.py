@@ -48,13 +48,13 @@ def message_schema(*, includes_headers: bool = True) -> StructType:
 
 
 @dataclass(frozen=True)
-class Columns:
+class MessageColumns:
     """The columns that Spark wants, in its order: all, unless the user gave a schema with fewer."""
 
     schema: StructType
 
     @classmethod
-    def of(cls, schema: StructType) -> "Columns":
+    def of(cls, schema: StructType) -> "MessageColumns":
         """Raises InvalidRequest for a column that messages do not have, or have as another type."""
         for field in schema.fields:
             if field.name not in _TYPES:

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 
 from quivermq.clock import Clock
 from quivermq.errors import Conflict, QuiverError, TopicNotFound
-from quivermq.spark.options import Options
-from quivermq.spark.place import NOTHING, Bounds, Lane, Place, TopicView
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.place import NOTHING, Lane, LaneBounds, Place, TopicView
 from quivermq.spark.source import plan
 from quivermq.spark.source.identity import appended_us, replaced
 from quivermq.spark.source.loss import gone
-from quivermq.spark.source.patience import Patience
+from quivermq.spark.source.patience import BatchDelay
 from quivermq.spark.source.positions import Positions
 from quivermq.spark.source.stream_offsets import StreamOffsets, TopicOffsets, shared
-from quivermq.spark.source.subscription import Subscription
+from quivermq.spark.source.subscription import TopicSelection
 from quivermq.topic.names import NO_ORIGINS
 
 logger = logging.getLogger(__name__)
@@ -29,14 +29,14 @@ class Frontier:
     goes on there.
     """
 
-    def __init__(self, options: Options, place: Place, clock: Clock | None = None) -> None:
+    def __init__(self, options: SourceOptions, place: Place, clock: Clock | None = None) -> None:
         self._place = place
-        self._subscription = Subscription.of(options)
+        self._subscription = TopicSelection.of(options)
         self._starting = Positions.of(options, "starting", default="latest", unnamed="earliest")
         self._ending = Positions.of(options, "ending", default="latest", unnamed="latest")
         self._ending.refuse("earliest", "a stream that ends there has nothing to read")
         self._fails = options.flag("failOnDataLoss", default=True)
-        self._patience = Patience.of(options, clock)
+        self._patience = BatchDelay.of(options, clock)
         # Where the last look saw each lane end.
         self.latest: StreamOffsets | None = None
         # Where this run ends, once it is known that it does.
@@ -140,7 +140,7 @@ class Frontier:
             end = min(end, self._last[lane.topic].lanes[lane])
         return max(0, end - at)
 
-    def _end_of(self, lane: Lane, bounds: Bounds) -> int:
+    def _end_of(self, lane: Lane, bounds: LaneBounds) -> int:
         if lane not in self._limits:
             limit = self._ending.resolve(self._place, lane, bounds)
             if self._ending.is_word(lane) or limit >= bounds.end:
@@ -148,7 +148,7 @@ class Frontier:
             self._limits[lane] = limit
         return min(bounds.end, self._limits[lane])
 
-    def _first_of(self, lane: Lane, bounds: Bounds) -> int:
+    def _first_of(self, lane: Lane, bounds: LaneBounds) -> int:
         offset = self._starting.resolve(self._place, lane, bounds)
         if bounds.start <= offset <= bounds.end:
             return offset
@@ -188,7 +188,7 @@ class Frontier:
                 for lane in start[topic].lanes.keys() - view.lanes.keys():
                     self._tell_lost(lane, start[topic].lanes[lane], NOTHING)
 
-    def _tell_lost(self, lane: Lane, at: int, bounds: Bounds) -> None:
+    def _tell_lost(self, lane: Lane, at: int, bounds: LaneBounds) -> None:
         held = (bounds.start, bounds.end)
         if at < bounds.start:
             self._tell(gone(lane, at, bounds.start, held=held))

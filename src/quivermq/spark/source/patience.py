@@ -2,12 +2,12 @@
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.errors import InvalidRequest
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 
 _DELAY_US = 15 * 60 * 1_000_000
 
 
-class Patience:
+class BatchDelay:
     """Waits for `minOffsetsPerTrigger` offsets, but for no longer than `maxTriggerDelay`."""
 
     def __init__(self, rows_min: int | None, delay_us: int, clock: Clock) -> None:
@@ -17,7 +17,7 @@ class Patience:
         self._begun_us: int | None = None
 
     @classmethod
-    def of(cls, options: Options, clock: Clock | None = None) -> "Patience":
+    def of(cls, options: SourceOptions, clock: Clock | None = None) -> "BatchDelay":
         """What the options say. Raises InvalidRequest."""
         rows_min, rows_max = options.number("minOffsetsPerTrigger"), options.number("maxOffsetsPerTrigger")
         delay_us = options.duration_us("maxTriggerDelay")

@@ -14,7 +14,7 @@ from quivermq.spark.batches import record_batches
 from quivermq.spark.place import NOTHING, Lane, Place, TopicView
 from quivermq.spark.source.archived import ArchivedPlace
 from quivermq.spark.source.loss import Lenient, Strict
-from quivermq.spark.times import ALL_TIMES, Times
+from quivermq.spark.times import ALL_TIMES, TimeRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class Range(NamedTuple):
     size_bytes: int = 0
     created_us: int = 0
     """Which topic of that name is meant."""
-    times: Times = ALL_TIMES
+    times: TimeRange = ALL_TIMES
     """Which of the messages are meant, by their timestamps."""
     begins_by_word: bool = False
     """Whether it begins at the earliest there is, wherever that has moved to."""

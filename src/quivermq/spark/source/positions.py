@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from quivermq.errors import InvalidRequest
 from quivermq.frame import OFFSET_MAX
-from quivermq.spark.options import MS_MAX, Options
-from quivermq.spark.place import NORMAL, Bounds, Lane, Place
+from quivermq.spark.options import MS_MAX, SourceOptions
+from quivermq.spark.place import NORMAL, Lane, LaneBounds, Place
 from quivermq.topic.partition import LANES
 
 EARLIEST, LATEST = -2, -1
@@ -42,7 +42,7 @@ class Positions:
 
     @classmethod
     def of(
-        cls, options: Options, which: Literal["starting", "ending"], *, default: str, unnamed: str
+        cls, options: SourceOptions, which: Literal["starting", "ending"], *, default: str, unnamed: str
     ) -> "Positions":
         """What `…Offsets`, `…Timestamp` or `…OffsetsByTimestamp` say.
 
@@ -90,7 +90,7 @@ class Positions:
         """Whether the place is an offset that somebody named."""
         return self.moment_of(lane) is None and not self.is_word(lane)
 
-    def resolve(self, place: Place, lane: Lane, bounds: Bounds) -> int:
+    def resolve(self, place: Place, lane: Lane, bounds: LaneBounds) -> int:
         """The offset in a lane that holds what `bounds` say. One that was named may lie outside of them."""
         moment_us = self.moment_of(lane)
         if moment_us is not None:
@@ -107,7 +107,7 @@ class Positions:
         return {EARLIEST: bounds.start, LATEST: bounds.end}.get(offset, offset)
 
 
-def _fails_behind(options: Options) -> bool:
+def _fails_behind(options: SourceOptions) -> bool:
     name = "startingOffsetsByTimestampStrategy"
     word = options.text(name) or "latest"
     if word not in ("error", "latest"):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from quivermq.spark.options import Options
-from quivermq.spark.source.columns import Columns
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.source.columns import MessageColumns
 from quivermq.spark.source.plan import Range, rows_of, tasks_by_size
-from quivermq.spark.source.rest import Rest, rests_of
+from quivermq.spark.source.rest import LateShare, rests_of
 from quivermq.spark.source.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 class Task(InputPartition):
     """What one task reads, in this order, and where it looks for what came later."""
 
-    def __init__(self, ranges: list[Range], rest: Rest | None = None) -> None:
+    def __init__(self, ranges: list[Range], rest: LateShare | None = None) -> None:
         self.value = ranges
         self.rest = rest
 
 
-class BatchReader(DataSourceReader):
+class QuiverBatchReader(DataSourceReader):
     """Reads the ranges of a snapshot or, without one, all that there is whenever it is used."""
 
-    def __init__(self, options: Options, schema: StructType, pinned: Snapshot | None) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, pinned: Snapshot | None) -> None:
         self._options = options
         self._place = options.whole_place()
         self._fails = options.flag("failOnDataLoss", default=True)
         self._tasks_min = options.number("minPartitions")
-        self._columns = Columns.of(schema)
+        self._columns = MessageColumns.of(schema)
         self._pinned = pinned
 
     def partitions(self) -> list[InputPartition]:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quivermq.errors import Conflict, TopicNotFound
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane, Place, TopicView
 from quivermq.spark.source import plan
 from quivermq.spark.source.plan import Range
 from quivermq.spark.source.snapshot import Snapshot, bounds_of, range_of
-from quivermq.spark.source.subscription import Subscription
+from quivermq.spark.source.subscription import TopicSelection
 from quivermq.topic.names import NO_ORIGINS
 
 # Every share looks at every topic once.
@@ -23,7 +23,7 @@ SHARES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class LateShare:
     """A share of what lies behind a plan. Can be pickled."""
 
     ends: dict[Lane, int]
@@ -31,9 +31,9 @@ class Rest:
     share: int
     shares: int
 
-    def ranges(self, options: Options, place: Place) -> Iterator[Range]:
+    def ranges(self, options: SourceOptions, place: Place) -> Iterator[Range]:
         """What is there now and was not planned. Raises Conflict for a topic that was made again."""
-        subscription = Subscription.of(options)
+        subscription = TopicSelection.of(options)
         origins = place.origins() if subscription.is_open else NO_ORIGINS
         for topic in subscription.topics(origins or subscription.names, origins):
             try:
@@ -46,7 +46,7 @@ class Rest:
                 )
             yield from self._of_topic(options, place, view)
 
-    def _of_topic(self, options: Options, place: Place, view: TopicView) -> Iterator[Range]:
+    def _of_topic(self, options: SourceOptions, place: Place, view: TopicView) -> Iterator[Range]:
         starting, ending = bounds_of(options)
         fails = options.flag("failOnDataLoss", default=True)
         for lane, bounds in view.lanes.items():
@@ -60,9 +60,11 @@ class Rest:
                 yield part._replace(start=start, created_us=view.created_us)
 
 
-def rests_of(snapshot: Snapshot, tasks: int) -> list[Rest | None]:
+def rests_of(snapshot: Snapshot, tasks: int) -> list[LateShare | None]:
     """What each of so many tasks looks for behind a plan: nothing, for most of many."""
     ends = {each.lane: each.end for each in snapshot.parts}
     created = {each.lane.topic: each.created_us for each in snapshot.parts}
     shares = min(tasks, SHARES_MAX)
-    return [Rest(ends, created, number, shares) if number < shares else None for number in range(tasks)]
+    return [
+        LateShare(ends, created, number, shares) if number < shares else None for number in range(tasks)
+    ]

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
-from quivermq.spark.options import Options
-from quivermq.spark.place import NOTHING, Bounds, Lane, Place
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.place import NOTHING, Lane, LaneBounds, Place
 from quivermq.spark.source import plan
 from quivermq.spark.source.loss import gone
 from quivermq.spark.source.plan import Range
 from quivermq.spark.source.positions import Positions
-from quivermq.spark.source.subscription import Subscription
-from quivermq.spark.times import ALL_TIMES, Times
+from quivermq.spark.source.subscription import TopicSelection
+from quivermq.spark.times import ALL_TIMES, TimeRange
 
 # The ending offsets of whoever wants every use of a DataFrame to read the same.
 NOW = "now"
@@ -24,9 +24,9 @@ class Snapshot:
     parts: tuple[Range, ...]
 
     @classmethod
-    def take(cls, options: Options, place: Place) -> "Snapshot":
+    def take(cls, options: SourceOptions, place: Place) -> "Snapshot":
         """Look at every topic once. Raises InvalidRequest, TopicNotFound, and OffsetOutOfRange."""
-        subscription = Subscription.of(options)
+        subscription = TopicSelection.of(options)
         starting, ending = bounds_of(options)
         topics = subscription.topics(origins := place.origins(), origins)
         subscription.check_all(topics)
@@ -57,15 +57,15 @@ class Snapshot:
             yield _left(each, view.lanes.get(each.lane, NOTHING), fails=fails)
 
 
-def is_pinned(options: Options) -> bool:
+def is_pinned(options: SourceOptions) -> bool:
     """Whether a batch is to read what there was when it was loaded, however often it is used."""
     return (options.text("endingOffsets") or "").lower() == NOW
 
 
-def bounds_of(options: Options) -> tuple[Positions, Positions]:
+def bounds_of(options: SourceOptions) -> tuple[Positions, Positions]:
     """Where a batch begins and ends. Raises InvalidRequest."""
     starting = Positions.of(options, "starting", default="earliest", unnamed="earliest")
-    given = Options({**options.given, "endingoffsets": "latest"}) if is_pinned(options) else options
+    given = SourceOptions({**options.given, "endingoffsets": "latest"}) if is_pinned(options) else options
     ending = Positions.of(given, "ending", default="latest", unnamed="latest")
     starting.refuse("latest", "a batch that begins there has nothing to read")
     ending.refuse("earliest", "a batch that ends there has nothing to read")
@@ -79,7 +79,7 @@ def bounds_of(options: Options) -> tuple[Positions, Positions]:
 
 
 def range_of(
-    place: Place, lane: Lane, bounds: Bounds, starting: Positions, ending: Positions, fails: bool
+    place: Place, lane: Lane, bounds: LaneBounds, starting: Positions, ending: Positions, fails: bool
 ) -> Range:
     """What the options ask for of a lane that holds what `bounds` say."""
     since_us, until_us = starting.moment_of(lane), ending.moment_of(lane)
@@ -96,14 +96,14 @@ def range_of(
         if start < min(end, bounds.start):
             raise gone(lane, start, end, held=(bounds.start, bounds.end), what="are not all there")
     start, end = min(max(start, bounds.start), bounds.end), min(end, bounds.end)
-    times = Times(
+    times = TimeRange(
         ALL_TIMES.since_us if since_us is None else since_us,
         ALL_TIMES.until_us if until_us is None else until_us,
     )
     return Range(lane, start, max(start, end), times=times, begins_by_word=starting.is_word(lane))
 
 
-def _check_ends(lane: Lane, bounds: Bounds, asked: Mapping[str, int]) -> None:
+def _check_ends(lane: Lane, bounds: LaneBounds, asked: Mapping[str, int]) -> None:
     """Raise OffsetOutOfRange for an option with an offset that the log does not reach."""
     for option, offset in asked.items():
         if offset > bounds.end:
@@ -117,7 +117,7 @@ def _check_ends(lane: Lane, bounds: Bounds, asked: Mapping[str, int]) -> None:
             raise error
 
 
-def _left(each: Range, bounds: Bounds, *, fails: bool) -> Range:
+def _left(each: Range, bounds: LaneBounds, *, fails: bool) -> Range:
     """What of a range is still there."""
     start, end = each.start, each.end
     if start < bounds.start and start < end:
@@ -127,6 +127,6 @@ def _left(each: Range, bounds: Bounds, *, fails: bool) -> Range:
     return each._replace(start=start, end=max(start, end), size_bytes=_share_bytes(bounds, start, end))
 
 
-def _share_bytes(bounds: Bounds, start: int, end: int) -> int:
+def _share_bytes(bounds: LaneBounds, start: int, end: int) -> int:
     held = bounds.end - bounds.start
     return bounds.size_bytes * max(0, end - start) // held if held else 0

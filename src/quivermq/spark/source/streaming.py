@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from quivermq.errors import QuiverError
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.source.archived import live_of
-from quivermq.spark.source.columns import Columns
+from quivermq.spark.source.columns import MessageColumns
 from quivermq.spark.source.frontier import Frontier
 from quivermq.spark.source.plan import Range, rows_of, tasks_by_rows
 from quivermq.spark.source.reading import Task
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class QuiverStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as they grow. The checkpoint and `minPartitions` decide which task reads what."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._place = options.whole_place()
         self._fails = options.flag("failOnDataLoss", default=True)
         self._tasks_min = options.number("minPartitions")
         self._rows_max = options.number("maxOffsetsPerTrigger")
         self._group = options.text("group")
-        self._columns = Columns.of(schema)
+        self._columns = MessageColumns.of(schema)
         self._frontier = Frontier(options, self._place)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (These are Spark's names.)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from quivermq.errors import InvalidRequest, TopicNotFound
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane, TopicView
 from quivermq.topic.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSelection:
     """Names, patterns such as `events.*`, or an expression that has to match the whole name."""
 
     names: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Subscription:
     """Of the names, only these; all where nobody said which."""
 
     @classmethod
-    def of(cls, options: Options) -> "Subscription":
+    def of(cls, options: SourceOptions) -> "TopicSelection":
         """What the options ask for. Raises InvalidRequest unless it is one of the two ways to ask."""
         text, expression = options.text("subscribe"), options.text("subscribePattern")
         assigned = options.text("assign")
@@ -49,7 +49,7 @@ class Subscription:
         return cls(names, patterns)
 
     @classmethod
-    def _assigned(cls, text: str) -> "Subscription":
+    def _assigned(cls, text: str) -> "TopicSelection":
         """Partitions by topic, as Spark's Kafka source has them."""
         try:
             document = json.loads(text)

@@ -7,7 +7,7 @@ from contextlib import closing
 from pyspark.sql.types import StructType
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Place
 from quivermq.spark.tables.reader import TableReader
 from quivermq.spark.tables.schemas import arrow_schema, table_schema
@@ -27,7 +27,7 @@ _OF_MESSAGES = (
 )
 
 
-def table_reader(options: Options, schema: StructType) -> TableReader:
+def table_reader(options: SourceOptions, schema: StructType) -> TableReader:
     """What reads the table that the options name, as far as the schema asks for its columns.
 
     Raises InvalidRequest for a table or a column that there is not, and for an option of messages.
@@ -47,7 +47,7 @@ def table_reader(options: Options, schema: StructType) -> TableReader:
         return TableReader(options.table, place, _is_wanted(options, place), schema.names)
 
 
-def _is_wanted(options: Options, place: Place) -> Callable[[str], bool]:
+def _is_wanted(options: SourceOptions, place: Place) -> Callable[[str], bool]:
     pattern = options.text("subscribePattern")
     if pattern is None:
         return topic_filter(options.text("subscribe"), place.origins(), with_dead_letters=False)

@@ -10,7 +10,7 @@ from quivermq.errors import TopicNotFound
 from quivermq.log.contents import contents, count_frames
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.journals import groups_of, lane_states
-from quivermq.spark.place import Bounds, Lane
+from quivermq.spark.place import Lane, LaneBounds
 from quivermq.spark.tables.rows import DeliveryRow, GroupRow, SegmentRow, delivery_row
 from quivermq.topic.partition import LANES
 
@@ -69,16 +69,16 @@ class DirectoryState:
                     str(segment.path),
                 )
 
-    def _lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, Bounds, LaneState]]:
+    def _lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
         """Every lane that is in use, as it is and as the group sees it."""
         try:
             partitions = self._place.settings(topic).partitions
         except TopicNotFound:
             return  # Somebody has just deleted it.
         for partition in range(partitions):
-            held: dict[Lane, Bounds] = {}
+            held: dict[Lane, LaneBounds] = {}
 
-            def bounds(held: dict[Lane, Bounds] = held) -> dict[Lane, Bounds]:
+            def bounds(held: dict[Lane, LaneBounds] = held) -> dict[Lane, LaneBounds]:
                 held.update(self._place.lanes(topic))
                 return held
 

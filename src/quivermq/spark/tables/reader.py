@@ -17,7 +17,7 @@ from quivermq.spark.tables.schemas import arrow_schema
 _ROWS_MAX = 65_536
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """What one task reads: a topic, and of it a group or a lane."""
 
     topic: str
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 class TablePartition(InputPartition):
     """The same for Spark; without a part, all that the plan does not have."""
 
-    def __init__(self, part: Part | None) -> None:
+    def __init__(self, part: TablePart | None) -> None:
         super().__init__(part)
         self.part = part
 
@@ -65,7 +65,7 @@ class TableReader(DataSourceReader):
                 for batch in table_batches(self._table, self._place, part):
                     yield batch.select(self._columns)
 
-    def _later(self) -> Iterator[Part]:
+    def _later(self) -> Iterator[TablePart]:
         """What is there now and was not when the table was planned."""
         ends = {part.lane: part.end for part in self._parts if part.lane is not None}
         planned = set(self._parts)
@@ -75,7 +75,7 @@ class TableReader(DataSourceReader):
                 yield part._replace(start=start)
 
 
-def parts_of(table: str, place: Place, is_wanted: Callable[[str], bool]) -> Iterator[Part]:
+def parts_of(table: str, place: Place, is_wanted: Callable[[str], bool]) -> Iterator[TablePart]:
     """The tasks of a table."""
     topics = place.origins()
     if table == "dead_letters":
@@ -88,13 +88,13 @@ def parts_of(table: str, place: Place, is_wanted: Callable[[str], bool]) -> Iter
         for topic in wanted:
             for lane, bounds in _lanes(place, topic):
                 if bounds[0] < bounds[1]:
-                    yield Part(topic, lane=lane, start=bounds[0], end=bounds[1])
+                    yield TablePart(topic, lane=lane, start=bounds[0], end=bounds[1])
         return
     for topic in filter(is_wanted, topics):
         if table == "segments":
-            yield Part(topic)
+            yield TablePart(topic)
         else:
-            yield from (Part(topic, group) for group in state_of(place).groups(topic))
+            yield from (TablePart(topic, group) for group in state_of(place).groups(topic))
 
 
 def _lanes(place: Place, topic: str) -> list[tuple[Lane, tuple[int, int]]]:
@@ -104,7 +104,7 @@ def _lanes(place: Place, topic: str) -> list[tuple[Lane, tuple[int, int]]]:
         return []  # Somebody has just deleted it.
 
 
-def table_batches(table: str, place: Place, part: Part) -> Iterator[pa.RecordBatch]:
+def table_batches(table: str, place: Place, part: TablePart) -> Iterator[pa.RecordBatch]:
     """The rows of one task, with all columns of the table."""
     if part.lane is not None:
         yield from dead_letter_batches(place, part.lane, part.start, part.end)
@@ -119,7 +119,7 @@ def table_batches(table: str, place: Place, part: Part) -> Iterator[pa.RecordBat
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _rows(table: str, state: State, part: Part) -> Iterator[tuple[object, ...]]:
+def _rows(table: str, state: State, part: TablePart) -> Iterator[tuple[object, ...]]:
     if table == "segments":
         return state.segment_rows(part.topic)
     assert part.group is not None, "the other tables are read by group"

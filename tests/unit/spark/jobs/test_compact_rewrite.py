@@ -16,7 +16,7 @@ from quivermq.frame import encode
 from quivermq.spark.batches import record_batches
 from quivermq.spark.jobs import compact_rewrite
 from quivermq.spark.jobs.compact_keys import STAMP, keys_of, segments_of, stamp
-from quivermq.spark.jobs.compact_plan import Part, parts_of
+from quivermq.spark.jobs.compact_plan import SegmentPart, parts_of
 from quivermq.spark.jobs.compact_rewrite import Work, apply, rewrite, stage, staged
 from quivermq.spark.place import Lane, Place, place_of
 
@@ -40,7 +40,7 @@ def filled(path: Path, count: int = 120, **settings: Any) -> list[Message]:
     return messages
 
 
-def survivors_of(place: Place, parts: list[Part]) -> set[int]:
+def survivors_of(place: Place, parts: list[SegmentPart]) -> set[int]:
     """What Spark makes of the keys, in plain Python."""
     lanes = [0] * len(parts)
     numbers = pa.record_batch({"id": list(range(len(parts)))})

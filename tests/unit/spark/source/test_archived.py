@@ -19,7 +19,7 @@ from quivermq.spark.archived_batches import archived_batches
 from quivermq.spark.batches import SCHEMA, record_batches
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane
 from quivermq.spark.source.archived import ArchivedPlace, live_of, with_archive
 from quivermq.spark.source.plan import Range, rows_of
@@ -199,7 +199,7 @@ def test_a_broker_reads_its_archive_itself(data: Path) -> None:
         part = Range(LANE, 0, 60, 0, place.created_us("orders"))
         rows = table(rows_of(place, part, ["offset", "value"], fail_on_data_loss=True))
         assert rows == [{"offset": n, "value": b"%d" % n} for n in range(60)]
-        taken = Snapshot.take(Options.parse({"server": broker.url, "subscribe": "orders"}), place)
+        taken = Snapshot.take(SourceOptions.parse({"server": broker.url, "subscribe": "orders"}), place)
         assert [each[:3] for each in taken.parts] == [(LANE, 0, 60)]
         assert with_archive(live, "false").lanes("orders")[LANE].start == freed
         place.close()
