@@ -15,9 +15,8 @@ from support.queues import DATA, MODELS, Life, Model, life_to_judge
 
 import quivermq
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.sink.attempt import TaskPart
 from quivermq.spark.sink.commit import commit_batch, discard_batch
-from quivermq.spark.sink.options import SinkOptions
+from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.spark.sink.staging import STAGING, StagedFile, stage
 
 pytestmark = pytest.mark.fault("power", "engine")

@@ -12,7 +12,7 @@ from quivermq.exporting.output import Output
 from quivermq.exporting.ranges import Part
 from quivermq.exporting.rows import batches_of, records_of
 from quivermq.spark.place import Place
-from quivermq.spark.times import TimeRange
+from quivermq.spark.source.plan import TimeRange
 
 # As the archive has them: a reader takes a row group as a whole.
 _GROUP_ROWS = 131_072

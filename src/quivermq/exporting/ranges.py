@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from quivermq.errors import InvalidRequest
 from quivermq.frame import OFFSET_MAX
 from quivermq.spark.place import Lane, LaneBounds, Place, TopicView
-from quivermq.spark.times import ALL_TIMES, TimeRange
+from quivermq.spark.source.plan import ALL_TIMES, TimeRange
 from quivermq.topic.partition import lane_number
 
 # An offset, a moment with a time zone, or None for as far as it goes.

@@ -8,7 +8,7 @@ from quivermq.errors import Conflict, OffsetOutOfRange
 from quivermq.exporting.ranges import Part
 from quivermq.frame import Record, left_of
 from quivermq.spark.place import Place
-from quivermq.spark.times import TimeRange
+from quivermq.spark.source.plan import TimeRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

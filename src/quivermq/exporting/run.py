@@ -12,9 +12,9 @@ from quivermq.disk import OutputDisk
 from quivermq.exporting.formats import Format, Writer, format_of, writer_of
 from quivermq.exporting.output import FileOutput, Output, StreamOutput
 from quivermq.exporting.ranges import Bound, Part, Wish
+from quivermq.spark.archived_place import with_archive
+from quivermq.spark.execution import Progress, no_progress
 from quivermq.spark.place import Place, place_of
-from quivermq.spark.progress import Progress, no_progress
-from quivermq.spark.source.archived import with_archive
 
 _NO_ARCHIVE = "false"
 

@@ -1,12 +1,18 @@
 """A data directory, read beside whoever writes to it: mapped memory, no lock, no change."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from quivermq.disk import SystemDisk
+from quivermq.clock import Clock, SystemClock
+from quivermq.delivery.journal import Burial, Replay
+from quivermq.delivery.state import LaneState
+from quivermq.delivery.unfinished import unfinished
+from quivermq.disk import Disk, SystemDisk
 from quivermq.errors import (
+    InvalidFrame,
     InvalidRequest,
     InvalidSettings,
     OffsetOutOfRange,
@@ -14,17 +20,59 @@ from quivermq.errors import (
     TopicNotFound,
 )
 from quivermq.frame import Frame
+from quivermq.log.contents import contents, count_frames
 from quivermq.log.directory import check_exists
 from quivermq.log.follower import LogFollower
 from quivermq.settings import StorageSettings
-from quivermq.spark.place import NORMAL, NOTHING, Lane, LaneBounds, TopicView
-from quivermq.spark.state_logs import replayed
+from quivermq.spark.place import (
+    NORMAL,
+    NOTHING,
+    DeliveryRow,
+    GroupRow,
+    Lane,
+    LaneBounds,
+    SegmentRow,
+    TopicView,
+    delivery_row,
+)
 from quivermq.topic.names import check_topic_name, usual_origin
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.partition import LANE_NUMBERS, LANES
 from quivermq.topic.removals import Removed
 from quivermq.topic.settings import TopicSettings
+from quivermq.topic.state_log import replay
 from quivermq.topic.stored import StoredTopic, load_topic
+from quivermq.topic.transfer import find_transfer
+
+# A snapshot takes away the records before it: then they are read again, from it on.
+_REPLAYS_MAX = 10
+
+State = TypeVar("State")
+
+
+def replayed(
+    disk: Disk, path: Path, make: Callable[[], State], apply: Callable[[State, bytes], object]
+) -> State:
+    """What the records of a state log make of a new state; it stays new where there is no log.
+
+    Raises StorageFailed for records that cannot be understood.
+    """
+    for _ in range(_REPLAYS_MAX):
+        state = make()
+        if not disk.is_directory(path):
+            return state
+        try:
+            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
+                apply(state, record)
+        except OffsetOutOfRange:
+            continue
+        except (InvalidFrame, IndexError, ValueError) as error:
+            raise StorageFailed(
+                f"{path} has a record that this release does not understand: {error}", path=path
+            ) from error
+        return state
+    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)
+
 
 # Frames were checked against the limits of their time on the way in; a reader takes whatever got in.
 _FRAME_BYTES_MAX = 1024 * 1024 * 1024
@@ -185,3 +233,129 @@ def _bounds(follower: LogFollower) -> LaneBounds:
     return LaneBounds(
         segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments)
     )
+
+
+def groups_of(place: DirectoryPlace, topic: str) -> list[str]:
+    """The groups that have been in a topic, sorted."""
+    disk, root = SystemDisk(), place.path / "groups"
+    return [name for name in disk.names(root) if disk.is_directory(root / name / topic)]
+
+
+def journal_path(place: DirectoryPlace, topic: str, group: str, partition: int) -> Path:
+    """Where the journal of a group in a partition lies, whether there is one or not."""
+    return place.path / "groups" / group / topic / f"p{partition}"
+
+
+def lane_states(
+    place: DirectoryPlace,
+    topic: str,
+    group: str,
+    partition: int,
+    bounds: Callable[[], dict[Lane, LaneBounds]],
+) -> list[LaneState]:
+    """The lanes of a partition as a group sees them: what it would find if it were opened now.
+
+    `bounds` is asked once the journal was read, so that it tells of no message that the lanes lack, unless
+    a power loss took it. Raises StorageFailed and Corruption.
+    """
+    found = read_journal(journal_path(place, topic, group, partition))
+    lanes = bounds()
+    for priority, state in zip(LANES, found.lanes, strict=True):
+        held = lanes.get(Lane(topic, partition, priority))
+        end = 0 if held is None else held.end
+        if state.reaches_behind(end):
+            state.cut(end)
+    for burial in found.burials:
+        if _has_arrived(place, topic, burial):
+            found.lanes[burial.lane].finish(burial.offsets)
+    return found.lanes
+
+
+def read_journal(path: Path) -> Replay:
+    """What a journal brings about; nothing has happened where there is none. Raises StorageFailed."""
+    return replayed(SystemDisk(), path, lambda: Replay([LaneState() for _ in LANES]), Replay.apply_record)
+
+
+def _has_arrived(place: DirectoryPlace, topic: str, burial: Burial) -> bool:
+    """Whether messages on their way to the dead letters are there: then they are finished here."""
+    name = topic + place.settings(topic).dead_letter_suffix
+    if place.origins().get(name) != topic:
+        return False
+    grave = Lane(name, burial.target_partition, "normal")
+    if not place.lanes(grave.topic).get(grave, LaneBounds(0, 0, 0, 0)).end:
+        return False
+    return find_transfer(place.follower(grave), burial.target_end, burial.transfer) is not None
+
+
+class DirectoryState:
+    """Replays journals and looks at files. What a process only has in memory is not seen."""
+
+    def __init__(self, place: DirectoryPlace, clock: Clock | None = None) -> None:
+        self._place = place
+        self._clock = clock or SystemClock()
+
+    def groups(self, topic: str) -> list[str]:
+        return groups_of(self._place, topic)
+
+    def group_rows(self, topic: str, group: str) -> Iterator[GroupRow]:
+        for lane, bounds, state in self._lanes(topic, group):
+            found = unfinished(state, self._clock.now_us())
+            position = max(state.next, bounds.start)
+            states = Counter(each.state for each in found)
+            yield GroupRow(
+                *lane,
+                group,
+                state.floor if state.has_position else None,
+                position,
+                bounds.start,
+                bounds.end,
+                self._place.removed(lane).missing_between(position, bounds.end) + states["released"],
+                states["in_flight"],
+                states["retrying"],
+                states["waiting_for_key"],
+            )
+
+    def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
+        for lane, _, state in self._lanes(topic, group):
+            for each in unfinished(state, self._clock.now_us()):
+                yield delivery_row(lane, group, *each)
+
+    def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
+        for lane, bounds in self._place.lanes(topic).items():
+            segments = self._place.follower(lane).segments if bounds.end else ()
+            for segment in segments:
+                try:
+                    found, frames = contents(segment), count_frames(segment)
+                except FileNotFoundError:
+                    continue  # Retention was faster.
+                yield SegmentRow(
+                    *lane,
+                    found.base_offset,
+                    found.end_offset,
+                    found.size_bytes,
+                    frames,
+                    found.end_offset - found.base_offset,
+                    found.first_timestamp,
+                    found.last_timestamp,
+                    segment is not segments[-1],
+                    str(segment.path),
+                )
+
+    def _lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
+        """Every lane that is in use, as it is and as the group sees it."""
+        try:
+            partitions = self._place.settings(topic).partitions
+        except TopicNotFound:
+            return  # Somebody has just deleted it.
+        for partition in range(partitions):
+            held: dict[Lane, LaneBounds] = {}
+
+            def bounds(held: dict[Lane, LaneBounds] = held) -> dict[Lane, LaneBounds]:
+                held.update(self._place.lanes(topic))
+                return held
+
+            states = lane_states(self._place, topic, group, partition, bounds)
+            for priority, state in zip(LANES, states, strict=True):
+                lane = Lane(topic, partition, priority)
+                if lane in held and held[lane].end:
+                    yield lane, held[lane], state

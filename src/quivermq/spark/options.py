@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from quivermq.errors import InvalidRequest
+from quivermq.spark.archived_place import with_archive
 from quivermq.spark.place import Place, place_of
-from quivermq.spark.source.archived import with_archive
 
 _PLACE = ("path", "data", "server", "key", "archive")
 _READ = (

@@ -3,13 +3,19 @@
 A place is cheap and can be pickled: it is sent to every task, and opens what it needs where it arrives.
 """
 
+import os
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.settings import TopicSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 # A partition is listed from its first moment on, for its normal lane; the other lanes once they are used.
 NORMAL = "normal"
@@ -122,3 +128,166 @@ def place_of(path: str | None = None, server: str | None = None, key: str | None
     from quivermq.spark.directory_place import DirectoryPlace
 
     return DirectoryPlace(path)
+
+
+AnyPath = str | os.PathLike[str]
+
+
+def where_of(path: AnyPath | None, server: str | None, key: str | None) -> "Where":
+    """What a caller says of the place. Raises InvalidRequest unless it is exactly one."""
+    return Where(None if path is None else os.fspath(path), server, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A data directory, or a broker and a key for it. Exactly one of the two is there."""
+
+    path: str | None = None
+    server: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.server is None):
+            raise InvalidRequest(
+                "say where the queue is: path= for a data directory, or server= for a broker"
+            )
+
+    def __str__(self) -> str:
+        return str(self.path or self.server)
+
+    def options(self) -> dict[str, str]:
+        """As options of the data source."""
+        given = {"path": self.path, "server": self.server, "key": self.key}
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    def place(self) -> Place:
+        """For reading without Spark."""
+        return place_of(self.path, self.server, self.key)
+
+    def read(self, spark: "SparkSession", **options: str) -> "DataFrame":
+        """What the data source gives with these further options."""
+        return spark.read.format("quiver").options(**self.options(), **options).load()
+
+    def queue(self) -> Any:
+        """The queue itself, to be changed: embedded where nobody else has it open, or over the network.
+
+        Both have the same methods and are closed by `with`. Raises DirectoryLocked, Unreachable.
+        """
+        import quivermq
+
+        if self.path is not None:
+            return quivermq.open(self.path)
+        assert self.server is not None
+        return quivermq.connect(self.server, key=self.key)
+
+
+class GroupRow(NamedTuple):
+    """A group in one lane. `cursor` is the first offset that is not finished, None where it never was.
+
+    `position` is the next one that nobody of the group had; `lag` is how many there are from there on.
+    `state` and `members` are known to a broker only.
+    """
+
+    topic: str
+    partition: int
+    priority: str
+    group: str
+    cursor: int | None
+    position: int
+    start: int
+    end: int
+    lag: int
+    in_flight: int
+    retrying: int
+    waiting_for_key: int
+    state: str | None = None
+    members: int | None = None
+
+
+class DeliveryRow(NamedTuple):
+    """A message that a group was given and has not finished: with somebody until `deadline`, or `due`."""
+
+    topic: str
+    partition: int
+    priority: str
+    group: str
+    offset: int
+    attempt: int
+    state: str
+    deadline: int | None
+    due: int | None
+    holder: str | None
+    first_delivered_at: int | None
+    last_delivered_at: int | None
+
+
+class SegmentRow(NamedTuple):
+    """A file of a lane. How many frames it has, and where it lies, only its directory tells."""
+
+    topic: str
+    partition: int
+    priority: str
+    base_offset: int
+    end_offset: int
+    bytes: int
+    frames: int | None
+    messages: int
+    first_timestamp: int | None
+    last_timestamp: int | None
+    sealed: bool
+    path: str | None
+
+
+class State(Protocol):
+    """Where the rows come from. Every method raises StorageFailed or Unreachable."""
+
+    def groups(self, topic: str) -> list[str]:
+        """The groups that have been in a topic."""
+        ...
+
+    def group_rows(self, topic: str, group: str) -> Iterator[GroupRow]:
+        """A group in each lane that is in use."""
+        ...
+
+    def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
+        """What a group has not finished, lane by lane, by offset."""
+        ...
+
+    def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
+        """The segments of a topic, lane by lane."""
+        ...
+
+
+def delivery_row(
+    lane: tuple[str, int, str],
+    group: str,
+    offset: int,
+    attempt: int,
+    state: str,
+    time_us: int,
+    holder: str | None,
+    first_us: int | None,
+    last_us: int | None,
+) -> DeliveryRow:
+    """A row of deliveries: the time is the end of the lease, or when the message is due again."""
+    if state == "in_flight":
+        return DeliveryRow(*lane, group, offset, attempt, state, time_us, None, holder, first_us, last_us)
+    # Due at 0 is due at once: whoever waits for others of its key has no time of its own.
+    due = time_us or None
+    return DeliveryRow(*lane, group, offset, attempt, state, None, due, None, first_us, last_us)
+
+
+def state_of(place: Place) -> State:
+    """The state of what lies at a place."""
+    from quivermq.spark.broker_place import BrokerPlace
+    from quivermq.spark.directory_place import DirectoryPlace
+
+    if isinstance(place, DirectoryPlace):
+        from quivermq.spark.directory_place import DirectoryState
+
+        return DirectoryState(place)
+    if isinstance(place, BrokerPlace):
+        from quivermq.spark.broker_place import BrokerState
+
+        return BrokerState(place)
+    raise InvalidRequest(f"{place} keeps no state that could be a table")

@@ -1,5 +1,6 @@
 """Tiered storage: messages from the logs to Parquet files, each once. Tasks write the files themselves."""
 
+import logging
 import os
 import time
 import uuid
@@ -8,30 +9,177 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quivermq.archive import Archive, ArchivedFile, ArchivedLane, LanePlace, Manifest
+from quivermq.archive import (
+    Archive,
+    ArchivedFile,
+    ArchivedLane,
+    LanePlace,
+    Manifest,
+    load_pointer,
+    store_pointer,
+)
 from quivermq.archive.belonging import find_difference
 from quivermq.archive.commit import changing, commit, manifest_for
 from quivermq.archive.manifest import store_manifest
 from quivermq.archive.planning import Held, Pace, Piece, mergers, pieces, todo
-from quivermq.archive.writing import Job
+from quivermq.archive.pointer import DEFAULT_NAME
+from quivermq.archive.writing import Job, write_merged, write_piece
+from quivermq.client.core.wire import decoded
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
-from quivermq.errors import Conflict, Corruption, InvalidRequest, OffsetOutOfRange, TopicNotFound
+from quivermq.errors import (
+    Conflict,
+    Corruption,
+    Denied,
+    DirectoryLocked,
+    InvalidRequest,
+    NotFound,
+    OffsetOutOfRange,
+    StorageFailed,
+    TopicNotFound,
+)
 from quivermq.frame import Frame
-from quivermq.spark.failures import translated
-from quivermq.spark.jobs.archive_target import ArchiveTarget
-from quivermq.spark.jobs.archive_work import Copying, Merging, run
-from quivermq.spark.jobs.where import AnyPath, where_of
-from quivermq.spark.place import Lane, LaneBounds, Place
-from quivermq.spark.progress import Progress, watched
+from quivermq.spark.broker_place import BrokerPlace
+from quivermq.spark.directory_place import DirectoryPlace, local_path
+from quivermq.spark.execution import Progress, cores_of, results_of, translated, watched
+from quivermq.spark.place import AnyPath, Lane, LaneBounds, Place, Where, where_of
 from quivermq.spark.session import session
-from quivermq.spark.spread import cores_of, results_of
-from quivermq.spark.topic_filter import check_named, topic_filter
+from quivermq.spark.subscription import check_named, topic_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+logger = logging.getLogger(__name__)
+
+
+def archive_of(place: Place) -> Path | None:
+    """What a queue calls its archive; None when it has none. Raises Denied, StorageFailed."""
+    if isinstance(place, DirectoryPlace):
+        return load_pointer(SystemDisk(), place.path)
+    assert isinstance(place, BrokerPlace)
+    connection = place.connection
+    answer = connection.shell.run(connection.calls.ask("GET", "/v1/archive"))
+    told: Any = decoded(answer.body)["directory"]
+    return None if told is None else Path(told)
+
+
+def may_be_archived(place: Place, topic: str) -> bool:
+    """Whether an archive has something of a topic; True as well when nobody can tell."""
+    try:
+        directory = archive_of(place)
+        if directory is None:
+            return False
+        archive = Archive(directory)
+        archive.check()
+        return archive.topic(topic, place.created_us(topic)) is not None
+    except (NotFound, Denied, StorageFailed):
+        return True
+
+
+class ArchiveTarget:
+    """The archive of a queue: the one it has, or the one that it gets."""
+
+    def __init__(self, where: Where, place: Place, to: str | None) -> None:
+        self._where = where
+        self._place = place
+        self._known = self._look()
+        self.directory = self._chosen(to)
+
+    def _look(self) -> Path | None:
+        """What the queue calls its archive."""
+        try:
+            return archive_of(self._place)
+        except Denied:
+            return None  # The key may read messages, and that is all this needs.
+
+    def _chosen(self, to: str | None) -> Path:
+        chosen = None if to is None else local_path(to)
+        if chosen is not None:
+            if self._known is not None and self._known.absolute() != chosen:
+                # Two archives of one queue would each have a part, and nobody would look into both.
+                raise Conflict(
+                    f"the archive of this queue is {self._known}, not {chosen}: go on with that one,"
+                    " or let the queue forget it with use_archive(None)"
+                )
+            return chosen
+        if self._known is not None:
+            return self._known
+        if isinstance(self._place, DirectoryPlace):
+            return self._place.path / DEFAULT_NAME
+        raise InvalidRequest("the broker has no archive yet: say where to put it, with to= (--to)")
+
+    def tell(self) -> bool:
+        """Tell the queue where its archive is. False when it cannot read it, or may not be told."""
+        if self._known is not None:
+            return True
+        if isinstance(self._place, DirectoryPlace):
+            store_pointer(SystemDisk(), self._place.path, self.directory)
+            return True
+        assert isinstance(self._place, BrokerPlace)
+        try:
+            self._place.connection.use_archive(self.directory)
+        except (NotFound, Denied) as error:
+            logger.warning("%s does not serve what is archived: %s", self._place, error)
+            return False
+        return True
+
+    def free(self) -> Any:
+        """Let the queue remove what is archived and finished with. Raises DirectoryLocked."""
+        try:
+            queue = self._where.queue()
+        except DirectoryLocked as error:
+            raise DirectoryLocked.__new__(
+                DirectoryLocked,
+                f"{error}: everything is archived, but only whoever has the directory open can free it;"
+                " if that is a broker, archive with server= (--server)",
+            ) from None
+        with queue:
+            return queue.compact(archived=True)
+
+
+class Copying(NamedTuple):
+    """A range of a lane that becomes files."""
+
+    job: Job
+    place: Place
+    created_us: int
+    piece: Piece
+
+    def run(self) -> list[ArchivedFile]:
+        """Raises Conflict when the topic is another one by now, and what `Place.frames` raises."""
+        piece = self.piece
+        lane = Lane(piece.topic, *piece.lane)
+        with closing(self.place) as place:
+            if place.created_us(piece.topic) != self.created_us:
+                raise Conflict(f"the topic {piece.topic} was deleted and made again while it was archived")
+            frames = place.frames(lane, piece.start, piece.end)
+            return write_piece(SystemDisk(), self.job, piece, frames, place.removed(lane))
+
+
+class Merging(NamedTuple):
+    """Small files that become one."""
+
+    job: Job
+    topic: str
+    created_us: int
+    lane: LanePlace
+    files: list[ArchivedFile]
+
+    def run(self) -> list[ArchivedFile]:
+        disk = SystemDisk()
+        topic = Archive(self.job.archive, disk).topic(self.topic, self.created_us)
+        assert topic is not None, "whoever holds the archive has seen its manifest"
+        return [write_merged(disk, self.job, topic, self.lane, self.files)]
+
+
+def run(work: Copying | Merging) -> Iterator[list[ArchivedFile]]:
+    """In an executor: do it."""
+    yield work.run()
+
 
 AGE = 600.0
 FILE_BYTES = 128 * 1024 * 1024

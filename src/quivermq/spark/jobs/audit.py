@@ -13,20 +13,26 @@ from typing import TYPE_CHECKING, NamedTuple
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.failures import translated
-from quivermq.spark.jobs.audit_archive import ArchiveTask, archived, examine_archived
+from quivermq.spark.execution import Progress, cores_of, results_of, spread, translated, watched
 from quivermq.spark.jobs.audit_examine import (
+    SHARES,
+    ArchiveTask,
     Examined,
+    Repeat,
+    Sequences,
+    archived,
     dead_letter_marks,
+    dealt,
+    examine_archived,
     examine_lane,
     examine_segment,
     id_marks,
+    repeated,
+    repeats,
 )
-from quivermq.spark.jobs.audit_findings import SEVERITIES, AuditFinding
-from quivermq.spark.jobs.audit_look import repeated
-from quivermq.spark.jobs.audit_repeats import SHARES, Repeat, dealt, repeats
-from quivermq.spark.jobs.audit_sequences import Sequences
 from quivermq.spark.jobs.audit_tasks import (
+    SEVERITIES,
+    AuditFinding,
     LaneTask,
     SegmentTask,
     bundled,
@@ -34,12 +40,9 @@ from quivermq.spark.jobs.audit_tasks import (
     segment_tasks,
     topics_of,
 )
-from quivermq.spark.jobs.where import AnyPath, Where, where_of
-from quivermq.spark.place import Lane, Place
-from quivermq.spark.progress import Progress, watched
+from quivermq.spark.place import AnyPath, Lane, Place, Where, where_of
 from quivermq.spark.session import session
-from quivermq.spark.spread import cores_of, results_of, spread
-from quivermq.spark.topic_filter import check_named, topic_filter
+from quivermq.spark.subscription import check_named, topic_filter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,22 +5,105 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from quivermq.client.core.wire import decoded, path_of
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk, remove_tree
 from quivermq.errors import Conflict, DirectoryLocked, InvalidRequest, NotFound
-from quivermq.spark.failures import translated
-from quivermq.spark.jobs.archive_target import may_be_archived
-from quivermq.spark.jobs.compact_plan import SegmentPart, chosen_topics, parts_of
+from quivermq.spark.broker_place import BrokerPlace
+from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.spark.execution import Progress, no_progress, translated, watched
+from quivermq.spark.jobs.archive import may_be_archived
 from quivermq.spark.jobs.state import state_directory
-from quivermq.spark.jobs.where import AnyPath, Where, where_of
-from quivermq.spark.place import Place
-from quivermq.spark.progress import Progress, no_progress, watched
+from quivermq.spark.place import AnyPath, Lane, Place, Where, where_of
 from quivermq.spark.session import session
+from quivermq.topic.names import Pattern, is_pattern
+from quivermq.topic.partition import LANE_NUMBERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+
+
+_PAGE = 10_000
+
+
+class SegmentPart(NamedTuple):
+    """Offsets [start, end) of a lane that are read by one task: a segment, as a rule."""
+
+    lane: Lane
+    start: int
+    end: int
+    size_bytes: int
+    is_sealed: bool
+
+
+def chosen_topics(place: Place, topics: Iterable[str] | str | None) -> list[str]:
+    """The topics to compact: those of these names and patterns that want it; without any, all that do.
+
+    Raises InvalidRequest for a topic that was named and does not want it, and TopicNotFound.
+    """
+    known = place.origins()
+    if topics is None:
+        return [topic for topic, origin in known.items() if origin is None and _wants_it(place, topic)]
+    texts = [text.strip() for text in (topics.split(",") if isinstance(topics, str) else topics)]
+    if not texts:
+        raise InvalidRequest("topics has no name in it: leave it out for all topics with cleanup=compact")
+    named = {text for text in texts if not is_pattern(text)}
+    for topic in sorted(named):
+        _check_wants_it(place, topic)
+    patterns = [Pattern(text) for text in texts if is_pattern(text)]
+    own = [topic for topic, origin in known.items() if origin is None]
+    matching = {t for t in own if any(p.matches(t, None) for p in patterns) and _wants_it(place, t)}
+    return sorted(named | matching)
+
+
+def _wants_it(place: Place, topic: str) -> bool:
+    return place.settings(topic).cleanup == "compact"
+
+
+def _check_wants_it(place: Place, topic: str) -> None:
+    settings = place.settings(topic)
+    if place.origin(topic) is not None:
+        raise InvalidRequest(f"{topic} holds dead letters: each of them is kept, whatever its key")
+    if settings.cleanup != "compact":
+        raise InvalidRequest(
+            f"{topic} has cleanup=delete, so every message of a key is kept:"
+            f" `quiver topic alter {topic} --set cleanup=compact` lets only the latest stay"
+        )
+
+
+def parts_of(place: Place, topic: str) -> list[SegmentPart]:
+    """The segments of a topic, each lane's oldest first."""
+    if isinstance(place, BrokerPlace):
+        return [part for part in _told_parts(place, topic) if part.end > part.start]
+    assert isinstance(place, DirectoryPlace)
+    found = []
+    for lane, bounds in place.lanes(topic).items():
+        if bounds.end > bounds.start:
+            segments = place.follower(lane).segments
+            found += [
+                SegmentPart(lane, each.base_offset, each.end_offset, each.end, each is not segments[-1])
+                for each in segments
+                if each.end_offset > each.base_offset
+            ]
+    return found
+
+
+def _told_parts(place: BrokerPlace, topic: str) -> Iterator[SegmentPart]:
+    connection, after = place.connection, None
+    while True:
+        query = {"limit": str(_PAGE), **({} if after is None else {"after": after})}
+        flow = connection.calls.ask("GET", path_of("topics", topic, "segments"), query=query)
+        segments = decoded(connection.shell.run(flow).body)["segments"]
+        for each in segments:
+            lane = Lane(topic, each["partition"], each["priority"])
+            yield SegmentPart(lane, each["base_offset"], each["end_offset"], each["bytes"], each["sealed"])
+        if len(segments) < _PAGE:
+            return
+        last = segments[-1]
+        after = f"{last['partition']}-{LANE_NUMBERS[last['priority']]}-{last['base_offset']}"
+
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -160,8 +243,7 @@ class _Job:
         self, spark: "SparkSession", parts: list[SegmentPart], staging: Path | None
     ) -> "DataFrame":
         """A row for each sealed segment that is still there: what became of it."""
-        from quivermq.spark.jobs.compact_keys import PLACED, segments_of
-        from quivermq.spark.jobs.compact_rewrite import OUTCOME, Work, rewriting
+        from quivermq.spark.jobs.compact_work import OUTCOME, PLACED, Work, rewriting, segments_of
 
         bounds: dict[int, list[tuple[int, int, int]]] = {}
         for number, (part, lane) in enumerate(zip(parts, _lane_numbers(parts), strict=True)):
@@ -182,7 +264,7 @@ class _Job:
         """(lane, offset, key) of the latest message of each key, but for old tombstones; and the stamps."""
         from pyspark.sql import functions as sql
 
-        from quivermq.spark.jobs.compact_keys import KEYS, keys_of
+        from quivermq.spark.jobs.compact_work import KEYS, keys_of
 
         cutoff_us = SystemClock().now_us() - self.tombstone_age_ms * 1000
         latest = sql.max(sql.struct("offset", "is_tombstone", "append_us")).alias("latest")
@@ -209,7 +291,7 @@ class _Job:
         """On the driver: put what an executor has left into the directory."""
         from pyspark.sql import Row
 
-        from quivermq.spark.jobs.compact_rewrite import apply, staged
+        from quivermq.spark.jobs.compact_work import apply, staged
 
         if row.state != "replaced":
             return row

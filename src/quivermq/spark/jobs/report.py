@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.errors import InvalidRequest, OffsetOutOfRange, QuiverError, TopicNotFound
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.failures import translated
+from quivermq.spark.execution import Progress, cores_of, results_of, translated, watched
 from quivermq.spark.jobs.audit_tasks import LaneTask, bundled, lane_tasks
-from quivermq.spark.jobs.report_contents import ReportContents, contents_of
-from quivermq.spark.jobs.report_figures import Figures, Period, Trouble
-from quivermq.spark.jobs.report_groups import count_group
-from quivermq.spark.jobs.report_messages import count_dead_letters, count_messages
+from quivermq.spark.jobs.report_counting import count_dead_letters, count_group, count_messages
+from quivermq.spark.jobs.report_figures import Figures, Period, ReportContents, Trouble, contents_of
 from quivermq.spark.jobs.report_page import page
-from quivermq.spark.jobs.where import AnyPath, Where, where_of
-from quivermq.spark.place import Lane, Place
-from quivermq.spark.progress import Progress, watched
+from quivermq.spark.place import AnyPath, Lane, Place, Where, state_of, where_of
 from quivermq.spark.session import session
-from quivermq.spark.spread import cores_of, results_of
-from quivermq.spark.tables.rows import state_of
-from quivermq.spark.topic_filter import check_named, topic_filter
+from quivermq.spark.subscription import check_named, topic_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

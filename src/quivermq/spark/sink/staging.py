@@ -28,13 +28,16 @@ from quivermq.frame import Producer
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import Place
-from quivermq.spark.sink.attempt import TaskPart
-from quivermq.spark.sink.encode import encode_rows
-from quivermq.spark.sink.gathering import FrameTarget, RowGathering, by_lane, by_topic
-from quivermq.spark.sink.options import SinkOptions
-from quivermq.spark.sink.pace import RateLimit
-from quivermq.spark.sink.routing import ANY_PARTITION
-from quivermq.spark.sink.shape import rows_of
+from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart
+from quivermq.spark.sink.rows import (
+    ANY_PARTITION,
+    FrameTarget,
+    RowGathering,
+    by_lane,
+    by_topic,
+    encode_rows,
+    rows_of,
+)
 from quivermq.topic.draft import Draft
 from quivermq.topic.names import check_topic_name
 from quivermq.topic.settings import TopicSettings

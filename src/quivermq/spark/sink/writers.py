@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -9,14 +10,42 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from quivermq.disk import SystemDisk
-from quivermq.spark.sink.attempt import TaskPart, current_part, is_repeated
+from quivermq.errors import InvalidRequest
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.commit import commit_batch, discard_batch
-from quivermq.spark.sink.options import SinkOptions
-from quivermq.spark.sink.pace import RateLimit
+from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart, current_part, is_repeated
+from quivermq.spark.sink.rows import check_columns
 from quivermq.spark.sink.staging import StagedFile, stage
+
+_Messages = list[WriterCommitMessage | None]
+
+
+def batch_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> "QuiverBatchWriter":
+    """The writer of a plain write. Raises InvalidRequest for what cannot be written."""
+    parsed = _checked(options, schema, overwrite)
+    return QuiverBatchWriter(TopicSink(parsed, parsed.write_id or str(uuid4())))
+
+
+def stream_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> "QuiverStreamWriter":
+    """The writer of a stream. Raises InvalidRequest for what cannot be written."""
+    if options.text("writeId") is not None:
+        raise InvalidRequest("a stream has an id of its own: leave the option writeId out")
+    return QuiverStreamWriter(TopicSink(_checked(options, schema, overwrite), None))
+
+
+def _checked(options: SourceOptions, schema: StructType, overwrite: bool) -> SinkOptions:
+    parsed = SinkOptions.of(options)
+    if overwrite:
+        raise InvalidRequest(
+            "a log only grows: write with mode append; to begin anew, delete the topic first"
+        )
+    types = {field.name: field.dataType.simpleString() for field in schema}
+    check_columns(types, has_topic=parsed.topic is not None)
+    return parsed
 
 
 @dataclass
@@ -33,6 +62,8 @@ class TopicSink:
     def __init__(self, options: SinkOptions, write_id: str | None) -> None:
         self._options = options
         self._write_id = write_id
+        # Whether the next driver may come with the same id.
+        self._is_repeatable = write_id is None or options.write_id is not None
 
     def write_part(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
         """In an executor: write the rows of a task, or stage them where only one process may write."""
@@ -42,7 +73,7 @@ class TopicSink:
         write_to_broker(batches, part, options, is_repeated=is_repeated())
         return TaskDone(part)
 
-    def commit_parts(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
+    def commit_parts(self, messages: _Messages, batch: int) -> None:
         """On the driver: bring what was staged into the topics. A broker has everything already."""
         done = [message for message in messages if isinstance(message, TaskDone)]
         if self._options.directory is not None and done:
@@ -57,17 +88,12 @@ class TopicSink:
                 is_repeatable=self._is_repeatable,
             )
 
-    def abort_parts(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
+    def abort_parts(self, messages: _Messages, batch: int) -> None:
         """On the driver: take away what was staged for nothing."""
         done = [message for message in messages if isinstance(message, TaskDone)]
         if (path := self._options.directory) is not None and done:
             write = done[0].part.write
             discard_batch(path, write, batch, disk=SystemDisk(), is_repeatable=self._is_repeatable)
-
-    @property
-    def _is_repeatable(self) -> bool:
-        """Whether the next driver may come with the same id."""
-        return self._write_id is None or self._options.write_id is not None
 
 
 class QuiverBatchWriter(DataSourceArrowWriter):
@@ -79,10 +105,10 @@ class QuiverBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._sink.write_part(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: _Messages) -> None:
         self._sink.commit_parts(messages, 0)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: _Messages) -> None:
         self._sink.abort_parts(messages, 0)
 
 
@@ -95,8 +121,8 @@ class QuiverStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._sink.write_part(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: _Messages, batchId: int) -> None:  # noqa: N803
         self._sink.commit_parts(messages, batchId)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: _Messages, batchId: int) -> None:  # noqa: N803
         self._sink.abort_parts(messages, batchId)

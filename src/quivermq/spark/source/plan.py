@@ -9,17 +9,116 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from quivermq.errors import Conflict, TopicNotFound
+from quivermq.errors import Conflict, OffsetOutOfRange, TopicNotFound
+from quivermq.frame import Frame, Header
+from quivermq.spark.archived_place import ArchivedPlace
 from quivermq.spark.batches import record_batches
 from quivermq.spark.place import NOTHING, Lane, Place, TopicView
-from quivermq.spark.source.archived import ArchivedPlace
-from quivermq.spark.source.loss import Lenient, Strict
-from quivermq.spark.times import ALL_TIMES, TimeRange
+from quivermq.topic.offsets import OffsetSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+_EARLIEST_US, _LATEST_US = -(2**63), 2**63 - 1
+
+
+class TimeRange(NamedTuple):
+    """Moments in unix microseconds, half-open."""
+
+    since_us: int = _EARLIEST_US
+    until_us: int = _LATEST_US
+
+    @property
+    def are_all(self) -> bool:
+        return self == ALL_TIMES
+
+    def may_have(self, header: Header) -> bool:
+        """Whether a message of a frame can lie between the moments."""
+        return header.timestamp_max >= self.since_us and header.timestamp_min < self.until_us
+
+    def cut(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        """The rows of a batch, which has a column timestamp, that lie between the moments."""
+        if self.are_all:
+            return batch
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        stamps = batch.column("timestamp").view(pa.int64())
+        inside = pc.and_(
+            pc.greater_equal(stamps, pa.scalar(self.since_us)), pc.less(stamps, pa.scalar(self.until_us))
+        )
+        return batch.filter(inside)
+
+
+ALL_TIMES = TimeRange()
+
+
 logger = logging.getLogger(__name__)
+
+_ADVICE = (
+    "keep messages for longer (retention_ms, retention_bytes of the topic), read more often,"
+    " or set the option failOnDataLoss to false to go on with what is left"
+)
+
+
+def gone(
+    lane: Lane, start: int, end: int, *, held: tuple[int, int], what: str = "are gone"
+) -> OffsetOutOfRange:
+    """The error for offsets that were to be read and are not there."""
+    error = OffsetOutOfRange(start, start=held[0], end=held[1])
+    # With everything that its reader has to know; a traceback does not show fields.
+    error.args = (
+        f"offsets [{start}, {end}) of {lane} {what}: the log now holds [{held[0]}, {held[1]}); {_ADVICE}",
+    )
+    return error
+
+
+class Strict:
+    """A place in which a range that is not all there is an error that says what to do."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+        try:
+            yield from self._place.frames(lane, start, end)
+        except OffsetOutOfRange as error:
+            raise gone(lane, start, end, held=(error.start, error.end)) from None
+
+    def removed(self, lane: Lane) -> OffsetSet:
+        return self._place.removed(lane)
+
+
+class Lenient:
+    """A place in which what is gone is skipped, with a warning in the log of the executor."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+        while start < end:
+            try:
+                for frame in self._place.frames(lane, start, end):
+                    yield frame
+                    start = max(start, frame.header.end_offset)
+                return
+            except OffsetOutOfRange as error:
+                following = error.start if error.start > start else end
+                logger.warning(
+                    "%s",
+                    gone(
+                        lane, start, min(following, end), held=(error.start, error.end), what="are skipped"
+                    ),
+                )
+                start = following
+            except TopicNotFound as error:
+                logger.warning("offsets [%d, %d) of %s are skipped: %s", start, end, lane, error)
+                return
+
+    def removed(self, lane: Lane) -> OffsetSet:
+        return self._place.removed(lane)
+
 
 # About as much as a core reads in a second: many tasks for a large lane, and not too many.
 TASK_BYTES = 64 * 1024 * 1024

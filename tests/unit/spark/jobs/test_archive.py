@@ -18,9 +18,7 @@ from quivermq.errors import Conflict, TopicNotFound
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.jobs.archive import _planned, _Topic, archive
-from quivermq.spark.jobs.archive_target import may_be_archived
-from quivermq.spark.jobs.archive_work import Copying
+from quivermq.spark.jobs.archive import Copying, _planned, _Topic, archive, may_be_archived
 from quivermq.spark.place import Lane, Place
 
 # Nothing is synced unless somebody asks for it, or closes.

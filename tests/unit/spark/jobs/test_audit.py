@@ -12,14 +12,22 @@ from quivermq.frame import Frame, Producer, encode
 from quivermq.log import DataDirectory
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.audit import audit
-from quivermq.spark.jobs.audit_examine import dead_letter_marks, examine_segment, id_marks
-from quivermq.spark.jobs.audit_findings import AuditFinding
-from quivermq.spark.jobs.audit_look import Look
-from quivermq.spark.jobs.audit_repeats import Repeat, dealt, hashed, marks_of, repeats
-from quivermq.spark.jobs.audit_sequences import SequenceRun, Sequences
-from quivermq.spark.jobs.audit_tasks import bundled, place_of_log, segment_tasks, topics_of
+from quivermq.spark.jobs.audit_examine import (
+    Look,
+    Repeat,
+    SequenceRun,
+    Sequences,
+    dead_letter_marks,
+    dealt,
+    examine_segment,
+    hashed,
+    id_marks,
+    marks_of,
+    repeats,
+)
+from quivermq.spark.jobs.audit_tasks import AuditFinding, bundled, place_of_log, segment_tasks, topics_of
 from quivermq.spark.place import Lane
-from quivermq.spark.topic_filter import topic_filter
+from quivermq.spark.subscription import topic_filter
 
 LANE = Lane("orders", 0, "normal")
 NORMAL = "topics/orders/p0/normal"

@@ -14,10 +14,19 @@ from quivermq.archive.places import LanePlace
 from quivermq.archive.rows import Rows
 from quivermq.frame import encode
 from quivermq.spark.batches import record_batches
-from quivermq.spark.jobs import compact_rewrite
-from quivermq.spark.jobs.compact_keys import STAMP, keys_of, segments_of, stamp
-from quivermq.spark.jobs.compact_plan import SegmentPart, parts_of
-from quivermq.spark.jobs.compact_rewrite import Work, apply, rewrite, stage, staged
+from quivermq.spark.jobs import compact_work
+from quivermq.spark.jobs.compact import SegmentPart, parts_of
+from quivermq.spark.jobs.compact_work import (
+    STAMP,
+    Work,
+    apply,
+    keys_of,
+    rewrite,
+    segments_of,
+    stage,
+    staged,
+    stamp,
+)
 from quivermq.spark.place import Lane, Place, place_of
 
 OS = Settings(storage=StorageSettings(durability="os"))
@@ -91,7 +100,7 @@ def test_pieces_of_every_size_lead_to_the_same(
     tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = filled(tmp_path / "data")
-    monkeypatch.setattr(compact_rewrite, "_UPLOAD_BYTES", limit)
+    monkeypatch.setattr(compact_work, "_UPLOAD_BYTES", limit)
     place = place_of(str(tmp_path / "data"))
     parts = parts_of(place, "state")
     survivors = pa.array(sorted(survivors_of(place, parts)), pa.int64())
@@ -150,7 +159,7 @@ def test_a_broker_with_lower_limits_gets_frames_that_do_not_grow(tmp_path: Path)
             frames = list(place.frames(*parts[0][:3]))
             assert all(f.header.raw_bytes + 8 * 3000 > limit > f.header.raw_bytes for f in frames)
             stamps = [stamp(0, (frame.header for frame in frames))]
-            state, done = compact_rewrite._run(
+            state, done = compact_work._run(
                 Work(place, parts, 0.0, False, None), 0, pa.array(range(1, 6000), pa.int64()), stamps
             )
         finally:

@@ -16,21 +16,22 @@ from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import Codec, Frame, encode
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.report import MessageTask, _count, _planned, report
-from quivermq.spark.jobs.report_contents import ReportContents, contents_of, edges_of
+from quivermq.spark.jobs.report_counting import MessageScan, read_acks
 from quivermq.spark.jobs.report_figures import (
     STEPS,
     Figures,
     MessageFigures,
     Moments,
     Period,
+    ReportContents,
+    contents_of,
+    edges_of,
     quantile,
     steps_of,
     value_of_step,
 )
-from quivermq.spark.jobs.report_groups import read_acks
-from quivermq.spark.jobs.report_messages import MessageScan
 from quivermq.spark.jobs.report_page import page
-from quivermq.spark.jobs.report_texts import (
+from quivermq.spark.jobs.report_plots import (
     bytes_text,
     count_text,
     duration_text,

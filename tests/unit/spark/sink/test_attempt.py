@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from quivermq.spark.sink.attempt import TaskPart
+from quivermq.spark.sink.options import TaskPart
 from quivermq.topic.put import PRODUCER_ID_MAX
 
 

@@ -21,9 +21,8 @@ from quivermq.frame.rewriting import rewritten
 from quivermq.spark.batches import SCHEMA, record_batches
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.place import Lane
-from quivermq.spark.sink.attempt import TaskPart
 from quivermq.spark.sink.broker import write_to_broker
-from quivermq.spark.sink.options import SinkOptions
+from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.topic import producers
 
 PART = TaskPart("query", 3, 1)

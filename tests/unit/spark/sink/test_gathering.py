@@ -6,9 +6,8 @@ import pyarrow as pa
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.sink import gathering
-from quivermq.spark.sink.gathering import FrameTarget, RowGathering, by_lane, by_topic
-from quivermq.spark.sink.routing import ANY_PARTITION
+from quivermq.spark.sink import rows as sink_rows
+from quivermq.spark.sink.rows import ANY_PARTITION, FrameTarget, RowGathering, by_lane, by_topic
 from quivermq.topic.routing import Router
 
 LANE = FrameTarget(0, "normal")
@@ -83,7 +82,7 @@ def test_frames_have_a_limit_of_bytes() -> None:
 
 
 def test_many_lanes_take_no_more_memory_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "_GATHERED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(sink_rows, "_GATHERED_BYTES_MAX", 10_000)
     made = RowGathering(1000)
     out = [
         ready for n in range(100) for ready in made.add(FrameTarget(n, "normal"), values(bytes(1000), b"x"))

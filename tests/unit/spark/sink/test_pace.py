@@ -2,7 +2,7 @@
 
 from support.manual_clock import ManualClock
 
-from quivermq.spark.sink.pace import RateLimit
+from quivermq.spark.sink.options import RateLimit
 
 
 def test_without_a_rate_nothing_waits() -> None:

@@ -9,8 +9,8 @@ import quivermq
 from quivermq.frame import Producer, codec_named
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Lane, LaneBounds
-from quivermq.spark.sink.encode import encode_rows
-from quivermq.spark.sink.reading_back import read_back
+from quivermq.spark.sink.broker import read_back
+from quivermq.spark.sink.rows import encode_rows
 from quivermq.topic.put import FirstFrame
 
 MINE, OTHER = 7, 8

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.sink.routing import ANY_PARTITION, lanes_of, murmur3_of, partitions_of
+from quivermq.spark.sink.rows import ANY_PARTITION, lanes_of, murmur3_of, partitions_of
 from quivermq.topic.routing import Router, murmur3
 
 keys = st.lists(st.binary(max_size=70) | st.binary(min_size=250, max_size=300), max_size=12)

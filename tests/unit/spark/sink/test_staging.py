@@ -17,10 +17,8 @@ from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.frame import Frame
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.sink.abandoned import remove_abandoned
-from quivermq.spark.sink.attempt import TaskPart
-from quivermq.spark.sink.commit import commit_batch, open_queue
-from quivermq.spark.sink.options import SinkOptions
+from quivermq.spark.sink.commit import commit_batch, open_queue, remove_abandoned, turn
+from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.spark.sink.staging import (
     StagedFile,
     directory_of,
@@ -28,7 +26,6 @@ from quivermq.spark.sink.staging import (
     stage,
     unpacked_manifest,
 )
-from quivermq.spark.sink.turns import turn
 
 PART = TaskPart("query", 5, 1)
 DAY_US = 24 * 3600 * 1_000_000

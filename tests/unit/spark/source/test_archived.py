@@ -15,13 +15,12 @@ from quivermq.archive import Archive, LanePlace, store_pointer
 from quivermq.disk import SystemDisk
 from quivermq.errors import NotFound, OffsetOutOfRange
 from quivermq.settings import Settings, StorageSettings
-from quivermq.spark.archived_batches import archived_batches
-from quivermq.spark.batches import SCHEMA, record_batches
+from quivermq.spark.archived_place import ArchivedPlace, live_of, with_archive
+from quivermq.spark.batches import SCHEMA, archived_batches, record_batches
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane
-from quivermq.spark.source.archived import ArchivedPlace, live_of, with_archive
 from quivermq.spark.source.plan import Range, rows_of
 from quivermq.spark.source.snapshot import Snapshot
 from quivermq.topic.offsets import OffsetSet

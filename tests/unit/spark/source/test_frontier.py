@@ -14,8 +14,7 @@ from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNot
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane
-from quivermq.spark.source.frontier import Frontier
-from quivermq.spark.source.stream_offsets import StreamOffsets, begin_of, from_json, to_json
+from quivermq.spark.source.frontier import Frontier, StreamOffsets, begin_of, from_json, to_json
 
 LANE = Lane("orders", 0, "normal")
 

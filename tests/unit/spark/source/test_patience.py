@@ -3,7 +3,7 @@ from support.manual_clock import ManualClock
 
 from quivermq.errors import InvalidRequest
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.source.patience import BatchDelay
+from quivermq.spark.source.frontier import BatchDelay
 
 
 def patience(clock: ManualClock, **options: str) -> BatchDelay:

@@ -6,7 +6,7 @@ from quivermq.errors import InvalidRequest
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane, LaneBounds
-from quivermq.spark.source.positions import Positions
+from quivermq.spark.source.snapshot import Positions
 
 HELD = LaneBounds(10, 15, 20, 100)
 HIGH, NORMAL, LOW = (Lane("t", 0, priority) for priority in ("high", "normal", "low"))

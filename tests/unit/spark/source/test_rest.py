@@ -13,10 +13,8 @@ from quivermq.errors import Conflict, InvalidRequest
 from quivermq.exporting import export
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.source.columns import message_schema
-from quivermq.spark.source.reading import QuiverBatchReader
-from quivermq.spark.source.rest import SHARES_MAX, rests_of
-from quivermq.spark.source.snapshot import Snapshot, is_pinned
+from quivermq.spark.source.readers import QuiverBatchReader, message_schema
+from quivermq.spark.source.snapshot import SHARES_MAX, Snapshot, is_pinned, rests_of
 
 
 class View:

@@ -9,8 +9,8 @@ import quivermq
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import SourceOptions
+from quivermq.spark.source.plan import TimeRange
 from quivermq.spark.source.snapshot import Snapshot
-from quivermq.spark.times import TimeRange
 
 
 @pytest.fixture

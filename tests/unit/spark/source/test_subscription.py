@@ -5,7 +5,7 @@ import pytest
 from quivermq.errors import InvalidName, InvalidRequest, TopicNotFound
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane
-from quivermq.spark.source.subscription import TopicSelection
+from quivermq.spark.subscription import TopicSelection
 
 TOPICS = ["events.a", "events.a.b", "events.a.dlq", "orders", "orders.dlq"]
 

@@ -8,10 +8,9 @@ from pyspark.sql.types import StructType
 
 import quivermq
 from quivermq.errors import InvalidRequest
-from quivermq.spark.datasource import QuiverDataSource
+from quivermq.spark.datasource import QuiverDataSource, noted, recalled
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.source.columns import message_schema
-from quivermq.spark.source.table_options import noted, recalled
+from quivermq.spark.source.readers import message_schema
 
 GIVEN = {"data": "/a", "subscribe": "orders", "includeheaders": "false"}
 

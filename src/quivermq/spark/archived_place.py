@@ -21,6 +21,7 @@ from quivermq.topic.settings import TopicSettings
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 _NONE = ("false", "none")
 
 
@@ -152,7 +153,7 @@ class ArchivedPlace:
         self, lane: Lane, start: int, end: int, columns: Sequence[str]
     ) -> "Iterator[pa.RecordBatch]":
         """Archived messages, as `record_batches` gives live ones. All of the range has to be archived."""
-        from quivermq.spark.archived_batches import archived_batches
+        from quivermq.spark.batches import archived_batches
 
         archived = self.archived(lane.topic)
         assert archived is not None, "the range is archived"
