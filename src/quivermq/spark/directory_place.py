@@ -1,4 +1,8 @@
-"""A data directory, read beside whoever writes to it: mapped memory, no lock, no change."""
+"""A data directory, read beside whoever writes to it: mapped memory, no lock, no change.
+
+Messages come from the logs, the state of groups from their journals. What a process only has in memory is
+not seen.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from quivermq.clock import Clock, SystemClock
+from quivermq.archive import load_pointer, store_pointer
+from quivermq.clock import SystemClock
 from quivermq.delivery.journal import Burial, Replay
 from quivermq.delivery.state import LaneState
 from quivermq.delivery.unfinished import unfinished
@@ -31,9 +36,10 @@ from quivermq.spark.place import (
     GroupRow,
     Lane,
     LaneBounds,
+    Place,
+    SegmentPart,
     SegmentRow,
     TopicView,
-    delivery_row,
 )
 from quivermq.topic.names import check_topic_name, usual_origin
 from quivermq.topic.offsets import OffsetSet
@@ -46,37 +52,11 @@ from quivermq.topic.transfer import find_transfer
 
 # A snapshot takes away the records before it: then they are read again, from it on.
 _REPLAYS_MAX = 10
-
-State = TypeVar("State")
-
-
-def replayed(
-    disk: Disk, path: Path, make: Callable[[], State], apply: Callable[[State, bytes], object]
-) -> State:
-    """What the records of a state log make of a new state; it stays new where there is no log.
-
-    Raises StorageFailed for records that cannot be understood.
-    """
-    for _ in range(_REPLAYS_MAX):
-        state = make()
-        if not disk.is_directory(path):
-            return state
-        try:
-            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
-                apply(state, record)
-        except OffsetOutOfRange:
-            continue
-        except (InvalidFrame, IndexError, ValueError) as error:
-            raise StorageFailed(
-                f"{path} has a record that this release does not understand: {error}", path=path
-            ) from error
-        return state
-    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)
-
-
 # Frames were checked against the limits of their time on the way in; a reader takes whatever got in.
 _FRAME_BYTES_MAX = 1024 * 1024 * 1024
 _SETTINGS = StorageSettings(frame_bytes_max=_FRAME_BYTES_MAX, frame_raw_bytes_max=_FRAME_BYTES_MAX)
+
+State = TypeVar("State")
 
 
 class DirectoryPlace:
@@ -167,10 +147,134 @@ class DirectoryPlace:
 
     def removed(self, lane: Lane) -> OffsetSet:
         path = self._partition_path(lane.topic, lane.partition) / "removed"
-        return replayed(self._disk, path, Removed, Removed.apply).lanes[LANE_NUMBERS[lane.priority]]
+        return _replayed(self._disk, path, Removed, Removed.apply).lanes[LANE_NUMBERS[lane.priority]]
 
     def close(self) -> None:
         self._followers = {}
+
+    def archived_rows(self, _: Lane, start: int, *__: object) -> tuple[int, tuple[()]]:
+        return start, ()
+
+    def commit(self, group: str, offsets: Mapping[Lane, int]) -> bool:  # noqa: ARG002
+        return False
+
+    @property
+    def directory(self) -> Path:
+        return self.path
+
+    @property
+    def connection(self) -> None:
+        return None
+
+    def whole(self) -> Place:
+        from quivermq.spark.archived_place import ArchivedPlace
+
+        directory = self.archive_directory()
+        return self if directory is None else ArchivedPlace.checked(self, directory)
+
+    def archive_directory(self) -> Path | None:
+        return load_pointer(self._disk, self.path)
+
+    def use_archive(self, directory: Path) -> None:
+        store_pointer(self._disk, self.path, directory)
+
+    def first_since(self, lane: Lane, append_us: int) -> int:
+        start = 0
+        for segment in self.follower(lane).segments:
+            came_us = segment.first_append_time()
+            segment.forget_index()
+            if came_us is not None and came_us >= append_us:
+                break
+            start = segment.base_offset
+        return start
+
+    def segments(self, topic: str) -> list[SegmentPart]:
+        return [
+            SegmentPart(lane, each.base_offset, each.end_offset, each.end, each is not segments[-1])
+            for lane, bounds in self.lanes(topic).items()
+            if bounds.end > bounds.start
+            for segments in [self.follower(lane).segments]
+            for each in segments
+            if each.end_offset > each.base_offset
+        ]
+
+    def groups(self, topic: str) -> list[str]:
+        root = self.path / "groups"
+        return [name for name in self._disk.names(root) if self._disk.is_directory(root / name / topic)]
+
+    def group_rows(self, topic: str, group: str) -> Iterator[GroupRow]:
+        for lane, bounds, state in self._group_lanes(topic, group):
+            position = max(state.next, bounds.start)
+            states = Counter(each.state for each in unfinished(state, SystemClock().now_us()))
+            yield GroupRow(
+                *lane,
+                group,
+                state.floor if state.has_position else None,
+                position,
+                bounds.start,
+                bounds.end,
+                self.removed(lane).missing_between(position, bounds.end) + states["released"],
+                states["in_flight"],
+                states["retrying"],
+                states["waiting_for_key"],
+            )
+
+    def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
+        for lane, _, state in self._group_lanes(topic, group):
+            for each in unfinished(state, SystemClock().now_us()):
+                yield DeliveryRow.of(lane, group, *each)
+
+    def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
+        for lane, bounds in self.lanes(topic).items():
+            segments = self.follower(lane).segments if bounds.end else ()
+            for segment in segments:
+                try:
+                    found, frames = contents(segment), count_frames(segment)
+                except FileNotFoundError:
+                    continue  # Retention was faster.
+                yield SegmentRow(
+                    *lane,
+                    found.base_offset,
+                    found.end_offset,
+                    found.size_bytes,
+                    frames,
+                    found.end_offset - found.base_offset,
+                    found.first_timestamp,
+                    found.last_timestamp,
+                    segment is not segments[-1],
+                    str(segment.path),
+                )
+
+    def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
+        """Every lane that is in use, as it is and as a group would find it if it were opened now."""
+        try:
+            partitions = self.settings(topic).partitions
+        except TopicNotFound:
+            return  # Somebody has just deleted it.
+        for partition in range(partitions):
+            found = read_journal(journal_path(self.path, topic, group, partition))
+            # Looked at once the journal was read: it tells of no message that the lanes lack, unless a
+            # power loss took it.
+            held = self.lanes(topic)
+            lanes = [Lane(topic, partition, priority) for priority in LANES]
+            for lane, state in zip(lanes, found.lanes, strict=True):
+                end = held.get(lane, NOTHING).end
+                if state.reaches_behind(end):
+                    state.cut(end)
+            for burial in found.burials:
+                if self._has_arrived(topic, burial):
+                    found.lanes[burial.lane].finish(burial.offsets)
+            for lane, state in zip(lanes, found.lanes, strict=True):
+                if held.get(lane, NOTHING).end:
+                    yield lane, held[lane], state
+
+    def _has_arrived(self, topic: str, burial: Burial) -> bool:
+        """Whether messages on their way to the dead letters are there: then they are finished here."""
+        name = topic + self.settings(topic).dead_letter_suffix
+        target = Lane(name, burial.target_partition, NORMAL)
+        if self.origins().get(name) != topic or not self.lanes(name).get(target, NOTHING).end:
+            return False
+        return find_transfer(self.follower(target), burial.target_end, burial.transfer) is not None
 
     def follower(self, lane: Lane) -> LogFollower:
         """The log of a lane, up to date, for whoever needs to know its segments."""
@@ -235,127 +339,35 @@ def _bounds(follower: LogFollower) -> LaneBounds:
     )
 
 
-def groups_of(place: DirectoryPlace, topic: str) -> list[str]:
-    """The groups that have been in a topic, sorted."""
-    disk, root = SystemDisk(), place.path / "groups"
-    return [name for name in disk.names(root) if disk.is_directory(root / name / topic)]
-
-
-def journal_path(place: DirectoryPlace, topic: str, group: str, partition: int) -> Path:
+def journal_path(path: Path, topic: str, group: str, partition: int) -> Path:
     """Where the journal of a group in a partition lies, whether there is one or not."""
-    return place.path / "groups" / group / topic / f"p{partition}"
-
-
-def lane_states(
-    place: DirectoryPlace,
-    topic: str,
-    group: str,
-    partition: int,
-    bounds: Callable[[], dict[Lane, LaneBounds]],
-) -> list[LaneState]:
-    """The lanes of a partition as a group sees them: what it would find if it were opened now.
-
-    `bounds` is asked once the journal was read, so that it tells of no message that the lanes lack, unless
-    a power loss took it. Raises StorageFailed and Corruption.
-    """
-    found = read_journal(journal_path(place, topic, group, partition))
-    lanes = bounds()
-    for priority, state in zip(LANES, found.lanes, strict=True):
-        held = lanes.get(Lane(topic, partition, priority))
-        end = 0 if held is None else held.end
-        if state.reaches_behind(end):
-            state.cut(end)
-    for burial in found.burials:
-        if _has_arrived(place, topic, burial):
-            found.lanes[burial.lane].finish(burial.offsets)
-    return found.lanes
+    return path / "groups" / group / topic / f"p{partition}"
 
 
 def read_journal(path: Path) -> Replay:
     """What a journal brings about; nothing has happened where there is none. Raises StorageFailed."""
-    return replayed(SystemDisk(), path, lambda: Replay([LaneState() for _ in LANES]), Replay.apply_record)
+    return _replayed(SystemDisk(), path, lambda: Replay([LaneState() for _ in LANES]), Replay.apply_record)
 
 
-def _has_arrived(place: DirectoryPlace, topic: str, burial: Burial) -> bool:
-    """Whether messages on their way to the dead letters are there: then they are finished here."""
-    name = topic + place.settings(topic).dead_letter_suffix
-    if place.origins().get(name) != topic:
-        return False
-    grave = Lane(name, burial.target_partition, "normal")
-    if not place.lanes(grave.topic).get(grave, LaneBounds(0, 0, 0, 0)).end:
-        return False
-    return find_transfer(place.follower(grave), burial.target_end, burial.transfer) is not None
+def _replayed(
+    disk: Disk, path: Path, make: Callable[[], State], apply: Callable[[State, bytes], object]
+) -> State:
+    """What the records of a state log make of a new state; it stays new where there is no log.
 
-
-class DirectoryState:
-    """Replays journals and looks at files. What a process only has in memory is not seen."""
-
-    def __init__(self, place: DirectoryPlace, clock: Clock | None = None) -> None:
-        self._place = place
-        self._clock = clock or SystemClock()
-
-    def groups(self, topic: str) -> list[str]:
-        return groups_of(self._place, topic)
-
-    def group_rows(self, topic: str, group: str) -> Iterator[GroupRow]:
-        for lane, bounds, state in self._lanes(topic, group):
-            found = unfinished(state, self._clock.now_us())
-            position = max(state.next, bounds.start)
-            states = Counter(each.state for each in found)
-            yield GroupRow(
-                *lane,
-                group,
-                state.floor if state.has_position else None,
-                position,
-                bounds.start,
-                bounds.end,
-                self._place.removed(lane).missing_between(position, bounds.end) + states["released"],
-                states["in_flight"],
-                states["retrying"],
-                states["waiting_for_key"],
-            )
-
-    def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
-        for lane, _, state in self._lanes(topic, group):
-            for each in unfinished(state, self._clock.now_us()):
-                yield delivery_row(lane, group, *each)
-
-    def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
-        for lane, bounds in self._place.lanes(topic).items():
-            segments = self._place.follower(lane).segments if bounds.end else ()
-            for segment in segments:
-                try:
-                    found, frames = contents(segment), count_frames(segment)
-                except FileNotFoundError:
-                    continue  # Retention was faster.
-                yield SegmentRow(
-                    *lane,
-                    found.base_offset,
-                    found.end_offset,
-                    found.size_bytes,
-                    frames,
-                    found.end_offset - found.base_offset,
-                    found.first_timestamp,
-                    found.last_timestamp,
-                    segment is not segments[-1],
-                    str(segment.path),
-                )
-
-    def _lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
-        """Every lane that is in use, as it is and as the group sees it."""
+    Raises StorageFailed for records that cannot be understood.
+    """
+    for _ in range(_REPLAYS_MAX):
+        state = make()
+        if not disk.is_directory(path):
+            return state
         try:
-            partitions = self._place.settings(topic).partitions
-        except TopicNotFound:
-            return  # Somebody has just deleted it.
-        for partition in range(partitions):
-            held: dict[Lane, LaneBounds] = {}
-
-            def bounds(held: dict[Lane, LaneBounds] = held) -> dict[Lane, LaneBounds]:
-                held.update(self._place.lanes(topic))
-                return held
-
-            states = lane_states(self._place, topic, group, partition, bounds)
-            for priority, state in zip(LANES, states, strict=True):
-                lane = Lane(topic, partition, priority)
-                if lane in held and held[lane].end:
-                    yield lane, held[lane], state
+            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
+                apply(state, record)
+        except OffsetOutOfRange:
+            continue
+        except (InvalidFrame, IndexError, ValueError) as error:
+            raise StorageFailed(
+                f"{path} has a record that this release does not understand: {error}", path=path
+            ) from error
+        return state
+    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)

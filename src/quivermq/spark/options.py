@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 from quivermq.errors import InvalidRequest
 from quivermq.spark.archived_place import with_archive
-from quivermq.spark.place import Place, place_of
+from quivermq.spark.place import LivePlace, Place, place_of
 
 _PLACE = ("path", "data", "server", "key", "archive")
 _READ = (
@@ -157,7 +157,7 @@ class SourceOptions:
             )
         return int(match[1]) * _UNITS_US[match[2]]
 
-    def place(self) -> Place:
+    def place(self) -> LivePlace:
         """Where the queue is. Raises InvalidRequest unless exactly one place is given."""
         path, data, server = (self.text(name) for name in PLACE_NAMES)
         if path is not None and data is not None and path != data:

@@ -19,7 +19,7 @@ from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.spark.batches import SCHEMA as MESSAGES
 from quivermq.spark.batches import record_batches
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import Lane, Place, State, state_of
+from quivermq.spark.place import Lane, LivePlace, Place
 from quivermq.spark.subscription import topic_filter
 from quivermq.topic.partition import LANES
 
@@ -247,7 +247,7 @@ class TableReader(DataSourceReader):
     def __init__(
         self,
         table: str,
-        place: Place,
+        place: LivePlace,
         is_wanted: Callable[[str], bool],
         columns: Sequence[str] | None = None,
     ) -> None:
@@ -281,7 +281,7 @@ class TableReader(DataSourceReader):
                 yield part._replace(start=start)
 
 
-def parts_of(table: str, place: Place, is_wanted: Callable[[str], bool]) -> Iterator[TablePart]:
+def parts_of(table: str, place: LivePlace, is_wanted: Callable[[str], bool]) -> Iterator[TablePart]:
     """The tasks of a table."""
     topics = place.origins()
     if table == "dead_letters":
@@ -300,23 +300,23 @@ def parts_of(table: str, place: Place, is_wanted: Callable[[str], bool]) -> Iter
         if table == "segments":
             yield TablePart(topic)
         else:
-            yield from (TablePart(topic, group) for group in state_of(place).groups(topic))
+            yield from (TablePart(topic, group) for group in place.groups(topic))
 
 
-def _lanes(place: Place, topic: str) -> list[tuple[Lane, tuple[int, int]]]:
+def _lanes(place: LivePlace, topic: str) -> list[tuple[Lane, tuple[int, int]]]:
     try:
         return [(lane, (bounds.start, bounds.end)) for lane, bounds in place.lanes(topic).items()]
     except TopicNotFound:
         return []  # Somebody has just deleted it.
 
 
-def table_batches(table: str, place: Place, part: TablePart) -> Iterator[pa.RecordBatch]:
+def table_batches(table: str, place: LivePlace, part: TablePart) -> Iterator[pa.RecordBatch]:
     """The rows of one task, with all columns of the table."""
     if part.lane is not None:
         yield from dead_letter_batches(place, part.lane, part.start, part.end)
         return
     schema = arrow_schema(table)
-    rows = _rows(table, state_of(place), part)
+    rows = _rows(table, place, part)
     while chunk := list(islice(rows, _ROWS_MAX)):
         columns = [
             pa.array(column, field.type)
@@ -325,11 +325,11 @@ def table_batches(table: str, place: Place, part: TablePart) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _rows(table: str, state: State, part: TablePart) -> Iterator[tuple[object, ...]]:
+def _rows(table: str, place: LivePlace, part: TablePart) -> Iterator[tuple[object, ...]]:
     if table == "segments":
-        return state.segment_rows(part.topic)
+        return place.segment_rows(part.topic)
     assert part.group is not None, "the other tables are read by group"
-    rows = state.group_rows if table == "groups" else state.delivery_rows
+    rows = place.group_rows if table == "groups" else place.delivery_rows
     return rows(part.topic, part.group)
 
 
@@ -367,7 +367,7 @@ def table_reader(options: SourceOptions, schema: StructType) -> TableReader:
         return TableReader(options.table, place, _is_wanted(options, place), schema.names)
 
 
-def _is_wanted(options: SourceOptions, place: Place) -> Callable[[str], bool]:
+def _is_wanted(options: SourceOptions, place: LivePlace) -> Callable[[str], bool]:
     pattern = options.text("subscribePattern")
     if pattern is None:
         return topic_filter(options.text("subscribe"), place.origins(), with_dead_letters=False)

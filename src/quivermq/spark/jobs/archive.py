@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.archive import (
     Archive,
@@ -18,8 +18,6 @@ from quivermq.archive import (
     ArchivedLane,
     LanePlace,
     Manifest,
-    load_pointer,
-    store_pointer,
 )
 from quivermq.archive.belonging import find_difference
 from quivermq.archive.commit import changing, commit, manifest_for
@@ -27,14 +25,12 @@ from quivermq.archive.manifest import store_manifest
 from quivermq.archive.planning import Held, Pace, Piece, mergers, pieces, todo
 from quivermq.archive.pointer import DEFAULT_NAME
 from quivermq.archive.writing import Job, write_merged, write_piece
-from quivermq.client.core.wire import decoded
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.errors import (
     Conflict,
     Corruption,
     Denied,
-    DirectoryLocked,
     InvalidRequest,
     NotFound,
     OffsetOutOfRange,
@@ -42,10 +38,9 @@ from quivermq.errors import (
     TopicNotFound,
 )
 from quivermq.frame import Frame
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.directory_place import DirectoryPlace, local_path
+from quivermq.spark.directory_place import local_path
 from quivermq.spark.execution import Progress, cores_of, results_of, translated, watched
-from quivermq.spark.place import AnyPath, Lane, LaneBounds, Place, Where, where_of
+from quivermq.spark.place import AnyPath, Lane, LaneBounds, LivePlace, Place, where_of
 from quivermq.spark.session import session
 from quivermq.spark.subscription import check_named, topic_filter
 
@@ -55,139 +50,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
-def archive_of(place: Place) -> Path | None:
-    """What a queue calls its archive; None when it has none. Raises Denied, StorageFailed."""
-    if isinstance(place, DirectoryPlace):
-        return load_pointer(SystemDisk(), place.path)
-    assert isinstance(place, BrokerPlace)
-    connection = place.connection
-    answer = connection.shell.run(connection.calls.ask("GET", "/v1/archive"))
-    told: Any = decoded(answer.body)["directory"]
-    return None if told is None else Path(told)
-
-
-def may_be_archived(place: Place, topic: str) -> bool:
-    """Whether an archive has something of a topic; True as well when nobody can tell."""
-    try:
-        directory = archive_of(place)
-        if directory is None:
-            return False
-        archive = Archive(directory)
-        archive.check()
-        return archive.topic(topic, place.created_us(topic)) is not None
-    except (NotFound, Denied, StorageFailed):
-        return True
-
-
-class ArchiveTarget:
-    """The archive of a queue: the one it has, or the one that it gets."""
-
-    def __init__(self, where: Where, place: Place, to: str | None) -> None:
-        self._where = where
-        self._place = place
-        self._known = self._look()
-        self.directory = self._chosen(to)
-
-    def _look(self) -> Path | None:
-        """What the queue calls its archive."""
-        try:
-            return archive_of(self._place)
-        except Denied:
-            return None  # The key may read messages, and that is all this needs.
-
-    def _chosen(self, to: str | None) -> Path:
-        chosen = None if to is None else local_path(to)
-        if chosen is not None:
-            if self._known is not None and self._known.absolute() != chosen:
-                # Two archives of one queue would each have a part, and nobody would look into both.
-                raise Conflict(
-                    f"the archive of this queue is {self._known}, not {chosen}: go on with that one,"
-                    " or let the queue forget it with use_archive(None)"
-                )
-            return chosen
-        if self._known is not None:
-            return self._known
-        if isinstance(self._place, DirectoryPlace):
-            return self._place.path / DEFAULT_NAME
-        raise InvalidRequest("the broker has no archive yet: say where to put it, with to= (--to)")
-
-    def tell(self) -> bool:
-        """Tell the queue where its archive is. False when it cannot read it, or may not be told."""
-        if self._known is not None:
-            return True
-        if isinstance(self._place, DirectoryPlace):
-            store_pointer(SystemDisk(), self._place.path, self.directory)
-            return True
-        assert isinstance(self._place, BrokerPlace)
-        try:
-            self._place.connection.use_archive(self.directory)
-        except (NotFound, Denied) as error:
-            logger.warning("%s does not serve what is archived: %s", self._place, error)
-            return False
-        return True
-
-    def free(self) -> Any:
-        """Let the queue remove what is archived and finished with. Raises DirectoryLocked."""
-        try:
-            queue = self._where.queue()
-        except DirectoryLocked as error:
-            raise DirectoryLocked.__new__(
-                DirectoryLocked,
-                f"{error}: everything is archived, but only whoever has the directory open can free it;"
-                " if that is a broker, archive with server= (--server)",
-            ) from None
-        with queue:
-            return queue.compact(archived=True)
-
-
-class Copying(NamedTuple):
-    """A range of a lane that becomes files."""
-
-    job: Job
-    place: Place
-    created_us: int
-    piece: Piece
-
-    def run(self) -> list[ArchivedFile]:
-        """Raises Conflict when the topic is another one by now, and what `Place.frames` raises."""
-        piece = self.piece
-        lane = Lane(piece.topic, *piece.lane)
-        with closing(self.place) as place:
-            if place.created_us(piece.topic) != self.created_us:
-                raise Conflict(f"the topic {piece.topic} was deleted and made again while it was archived")
-            frames = place.frames(lane, piece.start, piece.end)
-            return write_piece(SystemDisk(), self.job, piece, frames, place.removed(lane))
-
-
-class Merging(NamedTuple):
-    """Small files that become one."""
-
-    job: Job
-    topic: str
-    created_us: int
-    lane: LanePlace
-    files: list[ArchivedFile]
-
-    def run(self) -> list[ArchivedFile]:
-        disk = SystemDisk()
-        topic = Archive(self.job.archive, disk).topic(self.topic, self.created_us)
-        assert topic is not None, "whoever holds the archive has seen its manifest"
-        return [write_merged(disk, self.job, topic, self.lane, self.files)]
-
-
-def run(work: Copying | Merging) -> Iterator[list[ArchivedFile]]:
-    """In an executor: do it."""
-    yield work.run()
-
-
 AGE = 600.0
 FILE_BYTES = 128 * 1024 * 1024
 
+_NOT_FREED = (
+    "everything is archived, but only whoever has the directory open can free it;"
+    " if that is a broker, archive with server= (--server)"
+)
 # So many files for each core are committed together: what is killed loses no more than that.
 _FILES_A_CORE = 4
 
-Work = Sequence[Copying | Merging]
+Work = Sequence["Copying | Merging"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,17 +138,17 @@ def archive(
     where = where_of(path, server, key)
     pace = Pace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
     with closing(where.place()) as place:
-        target = ArchiveTarget(where, place, None if to is None else os.fspath(to))
+        target = ArchiveTarget(place, to)
         present = place.origins()
         names = list(filter(topic_filter(topics, present), present))
         check_named(topics, present)
         store = Archive(target.directory)
         summary = ArchiveSummary(str(where), str(target.directory), dry_run)
         if dry_run:
-            told = [_unless_damaged(name, partial(_looked, place, store, name, pace)) for name in names]
-            return replace(summary, topics=tuple(told), seconds=time.monotonic() - started)
+            done = [_unless_damaged(name, partial(_looked, place, store, name, pace)) for name in names]
+            return replace(summary, topics=tuple(done), seconds=time.monotonic() - started)
         with changing(store, f"{pace.now_us}-{uuid.uuid4().hex[:8]}") as job:
-            is_served = target.tell()
+            is_served = target.announce()
             if free and not is_served:
                 raise Conflict(
                     f"{where} cannot read {target.directory}, or the key may not tell it to:"
@@ -283,10 +156,12 @@ def archive(
                 )
             workers = _Workers(spark, progress)
             works = [_Topic(place, store, job, name, pace, workers) for name in names]
-            told = [_unless_damaged(each.name, partial(each.run, rewrite=rewrite)) for each in works]
-    summary = replace(summary, topics=tuple(told), is_served=is_served)
+            done = [_unless_damaged(each.name, partial(each.run, rewrite=rewrite)) for each in works]
+    summary = replace(summary, topics=tuple(done), is_served=is_served)
     if free:
-        freed = target.free()
+        # Only whoever has the queue open may remove what is archived and finished with.
+        with where.queue(if_locked=_NOT_FREED) as queue:
+            freed = queue.compact(archived=True)
         summary = replace(summary, freed_segments=freed.segments, freed_bytes=freed.bytes)
     return replace(summary, seconds=time.monotonic() - started)
 
@@ -304,6 +179,58 @@ def _check(age: float, file_bytes: int) -> None:
         raise InvalidRequest(f"age is a number of seconds, 0 or more, not {age!r}")
     if file_bytes < 1:
         raise InvalidRequest(f"file_bytes is at least 1, not {file_bytes!r}")
+
+
+class ArchiveTarget:
+    """The archive of a queue: the one it has, or the one that it gets."""
+
+    def __init__(self, place: LivePlace, to: AnyPath | None) -> None:
+        self._place = place
+        try:
+            self._known = place.archive_directory()
+        except Denied:
+            self._known = None  # The key may read messages, and that is all this needs.
+        self.directory = self._chosen(to)
+
+    def _chosen(self, to: AnyPath | None) -> Path:
+        chosen = None if to is None else local_path(os.fspath(to))
+        if chosen is not None:
+            if self._known is not None and self._known.absolute() != chosen:
+                # Two archives of one queue would each have a part, and nobody would look into both.
+                raise Conflict(
+                    f"the archive of this queue is {self._known}, not {chosen}: go on with that one,"
+                    " or let the queue forget it with use_archive(None)"
+                )
+            return chosen
+        if self._known is not None:
+            return self._known
+        if self._place.directory is not None:
+            return self._place.directory / DEFAULT_NAME
+        raise InvalidRequest("the broker has no archive yet: say where to put it, with to= (--to)")
+
+    def announce(self) -> bool:
+        """Tell the queue where its archive is. False when it cannot read it, or may not be told."""
+        if self._known is not None:
+            return True
+        try:
+            self._place.use_archive(self.directory)
+        except (NotFound, Denied) as error:
+            logger.warning("%s does not serve what is archived: %s", self._place, error)
+            return False
+        return True
+
+
+def may_be_archived(place: LivePlace, topic: str) -> bool:
+    """Whether an archive has something of a topic; True as well when nobody can tell."""
+    try:
+        directory = place.archive_directory()
+        if directory is None:
+            return False
+        archive = Archive(directory)
+        archive.check()
+        return archive.topic(topic, place.created_us(topic)) is not None
+    except (NotFound, Denied, StorageFailed):
+        return True
 
 
 class _Workers:
@@ -332,7 +259,7 @@ class _Workers:
 class _Topic:
     """The archiving of one topic, while the archive is held."""
 
-    place: Place
+    place: LivePlace
     store: Archive
     job: Job
     name: str
@@ -408,7 +335,7 @@ class _Planned:
     size_bytes: int
 
 
-def _planned(place: Place, manifest: Manifest, pace: Pace) -> Iterator[_Planned]:
+def _planned(place: LivePlace, manifest: Manifest, pace: Pace) -> Iterator[_Planned]:
     """The work on each lane. Raises Conflict."""
     # Only what survives power loss: otherwise the log may go on with other messages at these offsets.
     archived_ends = {Lane(manifest.topic, *own): lane.end for own, lane in manifest.lanes.items()}
@@ -459,7 +386,7 @@ def _oldest_us(place: Place, lane: Lane, start: int) -> int:
     return 0 if frame is None else frame.header.append_time
 
 
-def _looked(place: Place, store: Archive, name: str, pace: Pace) -> ArchivedTopicSummary:
+def _looked(place: LivePlace, store: Archive, name: str, pace: Pace) -> ArchivedTopicSummary:
     """What would be done with a topic."""
     summary = ArchivedTopicSummary(name)
     try:
@@ -479,3 +406,43 @@ def _looked(place: Place, store: Archive, name: str, pace: Pace) -> ArchivedTopi
         lost=sum(planned.lost for planned in plan),
         waiting=sum(planned.waiting for planned in plan),
     )
+
+
+class Copying(NamedTuple):
+    """A range of a lane that becomes files."""
+
+    job: Job
+    place: Place
+    created_us: int
+    piece: Piece
+
+    def run(self) -> list[ArchivedFile]:
+        """Raises Conflict when the topic is another one by now, and what `Place.frames` raises."""
+        piece = self.piece
+        lane = Lane(piece.topic, *piece.lane)
+        with closing(self.place) as place:
+            if place.created_us(piece.topic) != self.created_us:
+                raise Conflict(f"the topic {piece.topic} was deleted and made again while it was archived")
+            frames = place.frames(lane, piece.start, piece.end)
+            return write_piece(SystemDisk(), self.job, piece, frames, place.removed(lane))
+
+
+class Merging(NamedTuple):
+    """Small files that become one."""
+
+    job: Job
+    topic: str
+    created_us: int
+    lane: LanePlace
+    files: list[ArchivedFile]
+
+    def run(self) -> list[ArchivedFile]:
+        disk = SystemDisk()
+        topic = Archive(self.job.archive, disk).topic(self.topic, self.created_us)
+        assert topic is not None, "whoever holds the archive has seen its manifest"
+        return [write_merged(disk, self.job, topic, self.lane, self.files)]
+
+
+def run(work: Copying | Merging) -> Iterator[list[ArchivedFile]]:
+    """In an executor: do it."""
+    yield work.run()

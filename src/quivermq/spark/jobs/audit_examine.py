@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quivermq.archive import Archive, LanePlace, load_pointer
+from quivermq.archive import Archive, LanePlace
 from quivermq.disk import SystemDisk
 from quivermq.errors import Corruption, InvalidFrame, OffsetOutOfRange, QuiverError, StorageFailed
 from quivermq.frame import Column, Frame, Header, arrow_batch
 from quivermq.log.survey import Survey, open_segment, survey
 from quivermq.segment import Damage, index_path, log_path
 from quivermq.settings import StorageSettings
-from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.audit_tasks import AuditFinding, LaneTask, SegmentTask
-from quivermq.spark.place import Lane, Place
+from quivermq.spark.place import Lane, LivePlace, Place
 from quivermq.topic.partition import LANE_NUMBERS, LANES
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
@@ -436,11 +435,11 @@ class Archived(NamedTuple):
     findings: list[AuditFinding]
 
 
-def archived(place: DirectoryPlace, topics: Iterable[str]) -> Archived:
+def archived(place: LivePlace, topics: Iterable[str]) -> Archived:
     """The files of the archive of a directory; none when nothing was archived."""
     tasks, findings = list[ArchiveTask](), list[AuditFinding]()
     try:
-        directory = load_pointer(SystemDisk(), place.path)
+        directory = place.archive_directory()
     except StorageFailed as error:
         return Archived([], [AuditFinding("archive", str(error.path), (0, None), str(error))])
     if directory is None:

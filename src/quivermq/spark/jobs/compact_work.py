@@ -13,9 +13,7 @@ from quivermq.errors import Conflict, InvalidFrame, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, Header, arrow_batch, stamp_of
 from quivermq.frame.frame import RAW_BYTES_MAX
 from quivermq.frame.rewriting import left_mask, left_rows, rewritten
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.jobs.compact import SegmentPart
-from quivermq.spark.place import Place
+from quivermq.spark.place import LivePlace, Place, SegmentPart
 from quivermq.topic.offsets import OffsetSet
 
 # So many messages are brought down to their keys at once.
@@ -272,7 +270,7 @@ def _piece(old: Sequence[Frame], new: Sequence[Frame]) -> SegmentPiece:
 class Work(NamedTuple):
     """What every task needs to know."""
 
-    place: Place
+    place: LivePlace
     parts: Sequence[SegmentPart]
     min_dirty_ratio: float
     is_dry_run: bool
@@ -335,7 +333,6 @@ def _hand_over(work: Work, number: int, pieces: list[SegmentPiece]) -> None:
     if work.staging is not None:
         stage(Path(work.staging), number, pieces)
         return
-    assert isinstance(work.place, BrokerPlace)
     apply(work.place.connection, work.parts[number], pieces)
 
 

@@ -20,7 +20,7 @@ from quivermq.frame import REMOVED, Column, Frame, arrow_batch
 from quivermq.frame.layout import layout
 from quivermq.log.follower import LogFollower
 from quivermq.settings import StorageSettings
-from quivermq.spark.directory_place import DirectoryPlace, journal_path
+from quivermq.spark.directory_place import journal_path
 from quivermq.spark.jobs.audit_tasks import LaneTask
 from quivermq.spark.jobs.report_figures import (
     STEPS,
@@ -32,7 +32,7 @@ from quivermq.spark.jobs.report_figures import (
     Period,
     steps_of,
 )
-from quivermq.spark.place import Lane, LaneBounds, Place, state_of
+from quivermq.spark.place import Lane, LaneBounds, LivePlace, Place
 from quivermq.spark.tables import dead_letter_batches
 from quivermq.topic.partition import LANES
 from quivermq.topic.records import unpack
@@ -65,14 +65,14 @@ class Acks:
         return offsets[is_ack], times[is_ack]
 
 
-def count_group(place: Place, topic: str, group: str, period: Period) -> DeliveryFigures:
+def count_group(place: LivePlace, topic: str, group: str, period: Period) -> DeliveryFigures:
     """A group as it is now and, where its journals can be read, what it did within a time."""
-    figures = DeliveryFigures(topic, group, list(state_of(place).group_rows(topic, group)))
-    if not isinstance(place, DirectoryPlace):
+    figures = DeliveryFigures(topic, group, list(place.group_rows(topic, group)))
+    if place.directory is None:
         return figures
     latencies, failures = list[Moments](), list[Moments]()
     for partition in range(place.settings(topic).partitions):
-        acks, failed = read_acks(journal_path(place, topic, group, partition), period)
+        acks, failed = read_acks(journal_path(place.directory, topic, group, partition), period)
         bounds = place.lanes(topic)
         failures.append(failed)
         for priority, found in zip(LANES, acks, strict=True):

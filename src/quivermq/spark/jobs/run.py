@@ -27,9 +27,9 @@ from quivermq.spark.jobs.run_file import (
     load_pipeline,
     malformed_sink,
 )
-from quivermq.spark.jobs.state import Standing, counting, fingerprint, held, state_directory, wait_for
+from quivermq.spark.jobs.state import Standing, counting, held, state_directory, wait_for
 from quivermq.spark.jobs.typed import typed
-from quivermq.spark.place import AnyPath, Where, where_of
+from quivermq.spark.place import AnyPath, Where, fingerprint, where_of
 from quivermq.spark.session import session
 
 if TYPE_CHECKING:

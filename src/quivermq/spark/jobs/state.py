@@ -1,8 +1,6 @@
 """Where a job keeps what it needs to go on after it was killed."""
 
-import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,17 +35,7 @@ def state_directory(where: Where, job: str, name: str) -> Path:
     """
     if not is_file_name(name):
         raise InvalidRequest(f"{name!r} is no name for a {job}: the directory of its state is called so")
-    if where.path is not None:
-        return Path(where.path).absolute() / "pipelines" / job / name
-    given = os.environ.get("XDG_STATE_HOME")
-    home = Path(given) if given else Path.home() / ".local" / "state"
-    return home / "quiver" / "pipelines" / fingerprint(where.server) / job / name
-
-
-def fingerprint(value: object) -> str:
-    """A short name for what a job was asked to do: the same question has the same name."""
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return where.state_root() / job / name
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from quivermq.client.blocking.connection import Connection
 from quivermq.client.core.publishing import Publishing
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
@@ -23,8 +22,7 @@ from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, Producer
 from quivermq.frame.arrow import arrow_batch
 from quivermq.frame.rewriting import left_rows
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.place import Lane, Place
+from quivermq.spark.place import Lane, LivePlace, Place
 from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart
 from quivermq.spark.sink.rows import (
     ANY_PARTITION,
@@ -273,7 +271,6 @@ def write_to_broker(
     `is_repeated` says that an earlier attempt is known of; there may also be one that nobody knows of.
     """
     place = options.place
-    assert isinstance(place, BrokerPlace)
     pace = RateLimit(options.task_rate)
     writers: dict[str, TopicWriter] = {}
     count = 0
@@ -300,7 +297,7 @@ class TopicWriter:
 
     def __init__(
         self,
-        place: BrokerPlace,
+        place: LivePlace,
         topic: str,
         part: TaskPart,
         options: SinkOptions,
@@ -315,7 +312,8 @@ class TopicWriter:
         self._outbox = outbox
         self._pace = pace
         self._gathering = RowGathering(pace.frame_messages(options.batch_messages))
-        self._connection: Connection = place.connection
+        assert place.connection is not None, "a task writes to a broker, or stages its rows"
+        self._connection = place.connection
         self._clock = self._connection.calls.clock
         self._publishing = Publishing(TopicCalls(_RETRY), topic)
         state = self._connection.shell.run(TopicCalls(_RETRY).begin_producer(topic, self._id))

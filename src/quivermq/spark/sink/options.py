@@ -13,9 +13,8 @@ from quivermq.frame import Codec, codec_named
 from quivermq.frame.codec import AnyCodec, compression_of
 from quivermq.log.limits import check_durability
 from quivermq.settings import Durability
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.options import SourceOptions
+from quivermq.spark.place import LivePlace
 from quivermq.spark.sink.rows import FRAME_MESSAGES
 from quivermq.topic.names import check_topic_name
 from quivermq.topic.settings import TopicSettings
@@ -28,7 +27,7 @@ _WRITE_ID_CHARACTERS_MAX = 200
 class SinkOptions:
     """Where to write, and how. Can be pickled."""
 
-    place: BrokerPlace | DirectoryPlace
+    place: LivePlace
     topic: str | None = None
     durability: Durability | None = None
     codec: Codec | None = None
@@ -44,7 +43,6 @@ class SinkOptions:
     def of(cls, options: SourceOptions) -> "SinkOptions":
         """What was given. Raises InvalidRequest."""
         place, topic = options.place(), options.text("topic")
-        assert isinstance(place, BrokerPlace | DirectoryPlace)
         if topic is not None:
             check_topic_name(topic)
         codec = options.text("compression")
@@ -62,7 +60,7 @@ class SinkOptions:
     @property
     def directory(self) -> Path | None:
         """The data directory to write to; None where it is a broker."""
-        return self.place.path if isinstance(self.place, DirectoryPlace) else None
+        return self.place.directory
 
     def compression(self, settings: TopicSettings) -> AnyCodec:
         """How frames for a topic of these settings are compressed."""

@@ -16,7 +16,6 @@ from quivermq.errors import (
 )
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import NOTHING, Lane, LaneBounds, Place, TopicView
-from quivermq.spark.source import plan
 from quivermq.spark.source.plan import gone
 from quivermq.spark.source.snapshot import Positions
 from quivermq.spark.subscription import TopicSelection
@@ -318,7 +317,7 @@ class Frontier:
         views: _Views = {}
         for topic in self._subscription.topics(origins or self._subscription.names, origins):
             try:
-                views[topic] = self._subscription.lanes_of(plan.held(self._place, topic))
+                views[topic] = self._subscription.lanes_of(self._place.look(topic))
             except TopicNotFound:
                 continue  # It is yet to come, or was deleted a moment ago.
         return views

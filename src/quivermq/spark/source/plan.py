@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.errors import Conflict, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame, Header
-from quivermq.spark.archived_place import ArchivedPlace
-from quivermq.spark.batches import record_batches
-from quivermq.spark.place import NOTHING, Lane, Place, TopicView
+from quivermq.spark.place import NOTHING, Lane, Place
 from quivermq.topic.offsets import OffsetSet
 
 if TYPE_CHECKING:
@@ -144,11 +142,6 @@ class Range(NamedTuple):
     """Whether it begins at the earliest there is, wherever that has moved to."""
 
 
-def held(place: Place, topic: str) -> TopicView:
-    """What there is to read of a topic. Raises TopicNotFound."""
-    return place.look(topic)
-
-
 def rows_of(
     place: Place, part: Range, columns: Sequence[str], *, fail_on_data_loss: bool
 ) -> Iterator["pa.RecordBatch"]:
@@ -176,16 +169,15 @@ def rows_of(
 def _batches(
     place: Place, part: Range, columns: Sequence[str], *, fail_on_data_loss: bool
 ) -> Iterator["pa.RecordBatch"]:
+    # Here, because whoever exports as text needs the ranges, and has no pyarrow.
+    from quivermq.spark.batches import record_batches
+
     guarded = Strict(place) if fail_on_data_loss else Lenient(place)
     start = part.start
     if part.begins_by_word:
-        start = max(start, min(held(place, part.lane.topic).lanes.get(part.lane, NOTHING).start, part.end))
-    if isinstance(place, ArchivedPlace):
-        begins = place.live.lanes(part.lane.topic)[part.lane].start
-        archived_end = place.archived_end(part.lane, start, min(part.end, max(start, begins)))
-        if start < archived_end:
-            yield from place.archived_rows(part.lane, start, archived_end, columns)
-            start = archived_end
+        start = max(start, min(place.lanes(part.lane.topic).get(part.lane, NOTHING).start, part.end))
+    start, archived = place.archived_rows(part.lane, start, part.end, columns)
+    yield from archived
     wanted = None if part.times.are_all else part.times.may_have
     yield from record_batches(guarded, part.lane, start, part.end, columns, wanted=wanted)
 

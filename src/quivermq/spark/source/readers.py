@@ -27,7 +27,6 @@ from pyspark.sql.types import (
 )
 
 from quivermq.errors import InvalidRequest, QuiverError
-from quivermq.spark.archived_place import live_of
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.source.frontier import Frontier, StreamOffsets, begin_of, from_json, to_json
 from quivermq.spark.source.plan import Range, rows_of, tasks_by_rows, tasks_by_size
@@ -183,22 +182,19 @@ class QuiverStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Show in a group how far the query has come, if that was asked for. Nothing depends on it."""
         if self._group is None:
             return
-        from quivermq.spark.broker_place import BrokerPlace
-
-        place = live_of(self._place)
-        if not isinstance(place, BrokerPlace):
-            logger.warning(
-                "the option `group` is for reading from a broker: the directory %s belongs to whoever has"
-                " it open, and group %s is not told how far this query has come", self._place, self._group,
-            )  # fmt: skip
-            self._group = None
-            return
         reached = self._frontier.subscribed(from_json(end))
-        positions = {lane: at for topic in reached.values() for lane, at in topic.lanes.items()}
+        offsets = {lane: at for topic in reached.values() for lane, at in topic.lanes.items()}
         try:
-            place.commit(self._group, positions)
+            if self._place.commit(self._group, offsets):
+                return
         except QuiverError as error:
             logger.warning("group %s is not told how far this query has come: %s", self._group, error)
+            return
+        logger.warning(
+            "the option `group` is for reading from a broker: the directory %s belongs to whoever has"
+            " it open, and group %s is not told how far this query has come", self._place, self._group,
+        )  # fmt: skip
+        self._group = None
 
     def stop(self) -> None:
         self._place.close()

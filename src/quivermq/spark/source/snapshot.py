@@ -11,7 +11,6 @@ from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNot
 from quivermq.frame import OFFSET_MAX
 from quivermq.spark.options import MS_MAX, SourceOptions
 from quivermq.spark.place import NORMAL, NOTHING, Lane, LaneBounds, Place, TopicView
-from quivermq.spark.source import plan
 from quivermq.spark.source.plan import ALL_TIMES, Range, TimeRange, gone
 from quivermq.spark.subscription import TopicSelection
 from quivermq.topic.names import NO_ORIGINS
@@ -182,7 +181,7 @@ class Snapshot:
         starting, ending = bounds_of(options)
         topics = subscription.topics(origins := place.origins(), origins)
         subscription.check_all(topics)
-        views = {topic: subscription.lanes_of(plan.held(place, topic)) for topic in topics}
+        views = {topic: subscription.lanes_of(place.look(topic)) for topic in topics}
         lanes = {lane: bounds for view in views.values() for lane, bounds in view.lanes.items()}
         subscription.check_partitions(lanes)
         starting.check_known(lanes)
@@ -199,7 +198,7 @@ class Snapshot:
     def ranges(self, place: Place, *, fails: bool) -> Iterator[Range]:
         """What is to be read now. Raises Conflict for a topic that is another one by now."""
         topics = dict.fromkeys(each.lane.topic for each in self.parts)
-        views = {topic: plan.held(place, topic) for topic in topics}
+        views = {topic: place.look(topic) for topic in topics}
         for each in self.parts:
             view = views[each.lane.topic]
             if view.created_us != each.created_us:
@@ -303,7 +302,7 @@ class LateShare:
         origins = place.origins() if subscription.is_open else NO_ORIGINS
         for topic in subscription.topics(origins or subscription.names, origins):
             try:
-                view = subscription.lanes_of(plan.held(place, topic))
+                view = subscription.lanes_of(place.look(topic))
             except TopicNotFound:
                 continue  # Whoever reads what was planned of it is told.
             if self.created_us.get(topic, view.created_us) != view.created_us:

@@ -19,7 +19,7 @@ from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.archive import Copying, _planned, _Topic, archive, may_be_archived
-from quivermq.spark.place import Lane, Place
+from quivermq.spark.place import Lane, LivePlace
 
 # Nothing is synced unless somebody asks for it, or closes.
 SETTINGS = Settings(
@@ -39,7 +39,7 @@ def put(mq: quivermq.Engine, count: int, durability: str | None = None) -> None:
         mq.queue("orders").put(b"%d" % number, durability=durability)  # type: ignore[arg-type]
 
 
-def ranges(place: Place, manifest: Manifest | None = None) -> list[tuple[int, int]]:
+def ranges(place: LivePlace, manifest: Manifest | None = None) -> list[tuple[int, int]]:
     manifest = manifest or Manifest("orders", place.created_us("orders"))
     return [
         (piece.start, piece.end) for plan in _planned(place, manifest, AT_ONCE) for piece in plan.pieces

@@ -15,7 +15,6 @@ from quivermq.archive.rows import Rows
 from quivermq.frame import encode
 from quivermq.spark.batches import record_batches
 from quivermq.spark.jobs import compact_work
-from quivermq.spark.jobs.compact import SegmentPart, parts_of
 from quivermq.spark.jobs.compact_work import (
     STAMP,
     Work,
@@ -27,7 +26,7 @@ from quivermq.spark.jobs.compact_work import (
     staged,
     stamp,
 )
-from quivermq.spark.place import Lane, Place, place_of
+from quivermq.spark.place import Lane, Place, SegmentPart, place_of
 
 OS = Settings(storage=StorageSettings(durability="os"))
 LANE = Lane("state", 0, "normal")
@@ -64,7 +63,7 @@ def survivors_of(place: Place, parts: list[SegmentPart]) -> set[int]:
 def test_the_latest_of_each_key(tmp_path: Path) -> None:
     messages = filled(tmp_path)
     place = place_of(str(tmp_path))
-    parts = parts_of(place, "state")
+    parts = place.segments("state")
     assert [part.is_sealed for part in parts] == [True] * (len(parts) - 1) + [False]
     last = {m.key: offset for offset, m in enumerate(messages) if m.key is not None}
     assert survivors_of(place, parts) == set(last.values())
@@ -102,7 +101,7 @@ def test_pieces_of_every_size_lead_to_the_same(
     messages = filled(tmp_path / "data")
     monkeypatch.setattr(compact_work, "_UPLOAD_BYTES", limit)
     place = place_of(str(tmp_path / "data"))
-    parts = parts_of(place, "state")
+    parts = place.segments("state")
     survivors = pa.array(sorted(survivors_of(place, parts)), pa.int64())
     counts = []
     with quivermq.open(tmp_path / "data", OS) as mq:
@@ -155,7 +154,7 @@ def test_a_broker_with_lower_limits_gets_frames_that_do_not_grow(tmp_path: Path)
         queue.put(b"last", key=b"last")
         place = place_of(server=broker.url)
         try:
-            parts = parts_of(place, "state")
+            parts = place.segments("state")
             frames = list(place.frames(*parts[0][:3]))
             assert all(f.header.raw_bytes + 8 * 3000 > limit > f.header.raw_bytes for f in frames)
             stamps = [stamp(0, (frame.header for frame in frames))]

@@ -15,7 +15,7 @@ from quivermq.archive import Archive, LanePlace, store_pointer
 from quivermq.disk import SystemDisk
 from quivermq.errors import NotFound, OffsetOutOfRange
 from quivermq.settings import Settings, StorageSettings
-from quivermq.spark.archived_place import ArchivedPlace, live_of, with_archive
+from quivermq.spark.archived_place import ArchivedPlace, with_archive
 from quivermq.spark.batches import SCHEMA, archived_batches, record_batches
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
@@ -168,8 +168,7 @@ def test_which_archive_is_meant(mq: Any, data: Path, tmp_path: Path) -> None:
     archive_queue(data, tmp_path / "away", "orders")
     named = with_archive(live, str(tmp_path / "away"))
     assert isinstance(named, ArchivedPlace)
-    assert live_of(named) is live
-    assert live_of(live) is live
+    assert named.live is live
     assert with_archive(live, "false") is live
     with pytest.raises(NotFound, match="is not an archive"):
         with_archive(live, str(tmp_path / "nowhere"))

@@ -11,14 +11,14 @@ from support.broker import Served, serving
 from quivermq.errors import InvalidRequest
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Place
+from quivermq.spark.place import LivePlace
 from quivermq.spark.tables import SCHEMAS, TableReader, arrow_schema, parts_of, table_batches
 
 # What only one of the two kinds of place knows.
 ONLY_ONE_KNOWS = {"state", "members", "frames", "path"}
 
 
-def rows(table: str, place: Place, topics: str | None = None) -> list[dict[str, Any]]:
+def rows(table: str, place: LivePlace, topics: str | None = None) -> list[dict[str, Any]]:
     found = []
     for part in parts_of(table, place, lambda topic: topics is None or topic in topics.split(",")):
         for batch in table_batches(table, place, part):
