@@ -15,9 +15,8 @@ from support.queues import DATA, MODELS, Life, Model, life_to_judge
 
 import quivermq
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.sink.attempt import Part
 from quivermq.spark.sink.commit import commit_batch, discard_batch
-from quivermq.spark.sink.options import SinkOptions
+from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.spark.sink.staging import STAGING, StagedFile, stage
 
 pytestmark = pytest.mark.fault("power", "engine")
@@ -42,7 +41,7 @@ def rows_of(batch: int, task: int, seed: int) -> pa.RecordBatch:
 
 
 def staged(disk: FaultyDisk, batch: int, seed: int = 0) -> list[StagedFile]:
-    parts = [Part(QUERY, batch, task) for task in range(TASKS)]
+    parts = [TaskPart(QUERY, batch, task) for task in range(TASKS)]
     return [stage(iter([rows_of(*part[1:], seed)]), part, OPTIONS, disk) for part in parts]
 
 
@@ -114,7 +113,7 @@ def test_the_first_manifest_counts() -> None:
     with pytest.raises(RuntimeError, match="died"):
         commit_batch(DATA, QUERY, 1, first, disk=disk, open_queue=_dying)
     other = pa.RecordBatch.from_pydict({"value": pa.array([b"other"], pa.binary())})
-    commit(disk, 1, [stage(iter([other]), Part(QUERY, 1, 0), OPTIONS, disk)])
+    commit(disk, 1, [stage(iter([other]), TaskPart(QUERY, 1, 0), OPTIONS, disk)])
     with life_to_judge(disk) as life:
         assert stored(life) == EVERYTHING
 
@@ -150,7 +149,7 @@ def test_more_frames_than_a_topic_remembers_may_be_applied_again() -> None:
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
     options = SinkOptions(DirectoryPlace(str(DATA)), topic="orders", batch_messages=1)
     for _ in range(2):
-        commit_twice = [stage(iter([rows]), Part(QUERY, 0, 0), options, disk)]
+        commit_twice = [stage(iter([rows]), TaskPart(QUERY, 0, 0), options, disk)]
         commit(disk, 0, commit_twice)
         disk.remove(DATA / STAGING / QUERY / "applied")
     with life_to_judge(disk) as life:
@@ -163,7 +162,7 @@ def test_a_crash_at_every_step_of_a_batch_with_more_producers_than_a_topic_remem
 ) -> None:
     monkeypatch.setattr("quivermq.topic.producers.PLACES_MAX", 8)
     monkeypatch.setattr("quivermq.spark.sink.commit.FRAMES_PER_NOTE", 2)
-    parts = [Part(QUERY, 0, task) for task in range(6)]
+    parts = [TaskPart(QUERY, 0, task) for task in range(6)]
 
     def many(disk: FaultyDisk) -> list[StagedFile]:
         return [stage(iter([rows_of(0, part.task, 0)[:2]]), part, OPTIONS, disk) for part in parts]
@@ -182,7 +181,7 @@ def test_a_crash_at_every_step_of_a_batch_with_more_producers_than_a_topic_remem
     assert judged > 50
 
 
-def values_of(part: Part) -> list[bytes]:
+def values_of(part: TaskPart) -> list[bytes]:
     return [value.as_py() for value in rows_of(0, part.task, 0)[:2].column("value")]
 
 

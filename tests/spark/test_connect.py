@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 import quivermq
 from quivermq.errors import Conflict
 from quivermq.spark import archive, audit, replay, report, run, session, sql
-from quivermq.spark.failures import translated
-from quivermq.spark.spread import cores_of, is_classic, results_of
+from quivermq.spark.execution import cores_of, is_classic, results_of, translated
 
 MESSAGES = 20
 

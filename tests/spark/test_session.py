@@ -11,7 +11,7 @@ from support.spark_classes import QUICK_START
 import quivermq
 from quivermq.errors import Conflict
 from quivermq.spark import session
-from quivermq.spark.progress import watched
+from quivermq.spark.execution import watched
 
 
 def test_a_running_session_is_taken(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 from support.broker import Served, serving
 
 import quivermq
-from quivermq.spark.failures import translated
+from quivermq.spark.execution import translated
 from quivermq.topic.routing import Router
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from quivermq.spark.java import HOME_VARIABLE, use_java
+from quivermq.spark.launcher import HOME_VARIABLE, use_java
 
 # A test is over before the better compiler has earned its time.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from quivermq.spark.java import use_java
+from quivermq.spark.launcher import use_java
 from support.spark_classes import quick_start
 
 _SPARK_HOME = Path(pyspark.__file__).parent

@@ -27,7 +27,7 @@ from quivermq.errors import Conflict, InvalidRequest
 
 if TYPE_CHECKING:
     from quivermq.exporting import ExportSummary
-    from quivermq.spark.progress import Progress
+    from quivermq.spark.execution import Progress
 
 _STDOUT = "-"
 _OFFSET = re.compile(r"[0-9]{1,19}")

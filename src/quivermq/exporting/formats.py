@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from quivermq.disk import Buffer
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX, Record, left_of
-from quivermq.spark.place import Bounds, Lane, Place
-from quivermq.spark.times import ALL_TIMES, Times
+from quivermq.spark.place import Lane, LaneBounds, Place
+from quivermq.spark.source.plan import ALL_TIMES, TimeRange
 from quivermq.topic.partition import lane_number
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class ExportRange:
             raise InvalidRequest(f"the range ends at {self.end}, before it begins at {self.start}")
 
     @property
-    def times(self) -> Times:
-        return Times(
+    def times(self) -> TimeRange:
+        return TimeRange(
             _microseconds(self.start, ALL_TIMES.since_us), _microseconds(self.end, ALL_TIMES.until_us)
         )
 
@@ -105,7 +105,7 @@ class ExportRange:
             if self.partition in (None, lane.partition) and self.priority in (None, lane.priority)
         ]
 
-    def _offsets(self, place: Place, lane: Lane, bounds: Bounds) -> tuple[int, int]:
+    def _offsets(self, place: Place, lane: Lane, bounds: LaneBounds) -> tuple[int, int]:
         """What there is of it: offsets that are gone, or yet to come, are not there."""
         start, end = bounds.start, bounds.end
         if isinstance(self.start, int):
@@ -129,7 +129,7 @@ def _microseconds(bound: Bound, otherwise: int) -> int:
     return (bound - _EPOCH) // _MICROSECOND if isinstance(bound, datetime) else otherwise
 
 
-def _records(place: Place, part: LaneRange, times: Times) -> Iterator[list[Record]]:
+def _records(place: Place, part: LaneRange, times: TimeRange) -> Iterator[list[Record]]:
     """The messages of a range in order, archived or not. Raises Conflict, OffsetOutOfRange, Corruption."""
     removed = place.removed(part.lane)
     start = max(part.start, min(removed.floor, part.end))
@@ -151,7 +151,7 @@ def _records(place: Place, part: LaneRange, times: Times) -> Iterator[list[Recor
                 yield records
 
 
-def _batches(place: Place, part: LaneRange, times: Times) -> "Iterator[pa.RecordBatch]":
+def _batches(place: Place, part: LaneRange, times: TimeRange) -> "Iterator[pa.RecordBatch]":
     """The same as Arrow batches over mapped memory."""
     from quivermq.spark.batches import SCHEMA
     from quivermq.spark.source.plan import Range, rows_of
@@ -219,7 +219,7 @@ class NdjsonWriter:
     def __init__(self, output: Output) -> None:
         self._output = output
 
-    def write(self, place: Place, part: LaneRange, times: Times) -> Iterator[int]:
+    def write(self, place: Place, part: LaneRange, times: TimeRange) -> Iterator[int]:
         """Write all messages of a range between the moments, and yield how many each step wrote."""
         # A line is put together by hand: most of it is the same for all messages of a lane.
         begin = json.dumps(part.lane._asdict(), separators=(",", ":"), ensure_ascii=False)[:-1]
@@ -283,7 +283,7 @@ class ArrowWriter:
         else:
             self._writer = pa.ipc.new_stream(file, SCHEMA)
 
-    def write(self, place: Place, part: LaneRange, times: Times) -> Iterator[int]:
+    def write(self, place: Place, part: LaneRange, times: TimeRange) -> Iterator[int]:
         for batch in _batches(place, part, times):
             self._held.append(batch)
             self._rows += batch.num_rows

@@ -19,10 +19,10 @@ from quivermq.exporting.formats import (
     format_of,
     writer_of,
 )
+from quivermq.spark.archived_place import with_archive
+from quivermq.spark.execution import Progress, no_progress
 from quivermq.spark.place import Place, place_of
-from quivermq.spark.progress import Progress, no_progress
-from quivermq.spark.source.archived import with_archive
-from quivermq.spark.times import Times
+from quivermq.spark.source.plan import TimeRange
 
 _WRITE_BYTES = 1024 * 1024
 _NAME_BYTES_MAX = 200
@@ -192,7 +192,7 @@ def export(
 
 
 def _write(
-    place: Place, parts: list[LaneRange], times: Times, writer: Writer, progress: Progress
+    place: Place, parts: list[LaneRange], times: TimeRange, writer: Writer, progress: Progress
 ) -> list[ExportedLane]:
     """Write the ranges, and tell of all offsets how many are behind; not every offset has a message."""
     total, behind, lanes = sum(part.end - part.start for part in parts), 0, []

@@ -6,16 +6,16 @@ Importing this imports neither Spark nor pyarrow; using one of the names does.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from quivermq.spark.progress import Progress
+from quivermq.spark.execution import Progress
+from quivermq.spark.launcher import ignore_broken_pipes
 
 # At once and not when somebody asks for it, because the module of the same name would hide it.
 from quivermq.spark.session import session
-from quivermq.spark.source.quiet import ignore_broken_pipes
 
 if TYPE_CHECKING:
     from quivermq.spark.jobs.archive import ArchiveSummary, archive
     from quivermq.spark.jobs.audit import AuditSummary, audit
-    from quivermq.spark.jobs.audit_findings import AuditFinding
+    from quivermq.spark.jobs.audit_tasks import AuditFinding
     from quivermq.spark.jobs.compact import CompactedTopic, CompactSummary, compact
     from quivermq.spark.jobs.redrive import RedriveSummary, redrive
     from quivermq.spark.jobs.replay import ReplaySummary, replay
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "ArchiveSummary": "quivermq.spark.jobs.archive",
     "archive": "quivermq.spark.jobs.archive",
-    "AuditFinding": "quivermq.spark.jobs.audit_findings",
+    "AuditFinding": "quivermq.spark.jobs.audit_tasks",
     "AuditSummary": "quivermq.spark.jobs.audit",
     "audit": "quivermq.spark.jobs.audit",
     "CompactSummary": "quivermq.spark.jobs.compact",

@@ -5,20 +5,77 @@ costs Spark as much as thousands of rows. The smallest are not even made a batch
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import chain, groupby, pairwise, repeat, starmap
+from operator import attrgetter, or_
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
+from quivermq.archive import ArchivedTopic, LanePlace
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Column, Frame, Header, removed_offsets
-from quivermq.frame.arrow import HEADERS, TIME, arrow_batch
+from quivermq.frame.arrow import HEADERS, TIME, absent, arrow_batch
+from quivermq.frame.arrow import SCHEMA as FRAME_SCHEMA
 from quivermq.frame.rewriting import left_mask
-from quivermq.spark.joining import SCHEMA as FRAME_SCHEMA
-from quivermq.spark.joining import joined
 from quivermq.spark.place import Lane
 from quivermq.topic.offsets import OffsetSet
+
+# What a frame tells of its messages, and when it came in, which is the same for all of them.
+FRAME_COLUMNS = FRAME_SCHEMA.append(pa.field("append_time", TIME, nullable=False))
+
+_STORED_AS = {
+    "value": Column.VALUE,
+    "key": Column.KEY,
+    "headers": Column.HEADERS,
+    "timestamp": Column.TIMESTAMP,
+    "expires_at": Column.EXPIRES_AT,
+    "dedup_id": Column.DEDUP_ID,
+    "origin_id": Column.ORIGIN_ID,
+}
+
+
+# Times that a frame's header tells for all of its messages.
+_OF_HEADERS = {"timestamp": "timestamp_min", "append_time": "append_time"}
+
+
+def joined(frames: Sequence[Frame], names: Sequence[str]) -> pa.RecordBatch:
+    """The messages of frames that follow each other, none of which is a control frame.
+
+    `names` are columns of a frame's schema. Raises InvalidFrame.
+    """
+    headers = [frame.header for frame in frames]
+    present = reduce(or_, (header.columns for header in headers))
+    stored = tuple(name for name in names if present & _STORED_AS.get(name, 0))
+    arrays: dict[str, pa.Array] = {}
+    if stored:
+        # A frame that lacks what another one has makes up for it; what nobody has is not even looked for.
+        whole = pa.concat_batches([arrow_batch(frame, stored) for frame in frames])
+        arrays = dict(zip(stored, whole.columns, strict=True))
+    columns = [arrays[name] if name in arrays else _shared(name, headers) for name in names]
+    return pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema([FRAME_COLUMNS.field(name) for name in names])
+    )
+
+
+def _shared(name: str, headers: Sequence[Header]) -> pa.Array:
+    """A column that is not stored, for the messages of all these frames."""
+    if name == "offset":
+        return _offsets(headers)
+    if name in _OF_HEADERS:
+        taken = attrgetter(_OF_HEADERS[name])
+        stamps = np.fromiter(map(taken, headers), np.int64, len(headers))
+        counts = np.fromiter((header.message_count for header in headers), np.int64, len(headers))
+        return pa.array(np.repeat(stamps, counts)).view(TIME)
+    return absent(name, sum(header.message_count for header in headers))
+
+
+def _offsets(headers: Sequence[Header]) -> pa.Array:
+    if all(header.end_offset == after.base_offset for header, after in pairwise(headers)):
+        return pa.arange(headers[0].base_offset, headers[-1].end_offset)
+    return pa.concat_arrays([pa.arange(header.base_offset, header.end_offset) for header in headers])
+
 
 ROWS_MAX = 65_536
 # So many bytes of messages are a batch, too, however few they are: rows are held in memory.
@@ -176,7 +233,7 @@ def _whole(frame: Frame, names: Sequence[str]) -> pa.RecordBatch:
     own = [name for name in names if name != _APPEND_TIME]
     came = pa.repeat(pa.scalar(frame.header.append_time, TIME), len(frame))
     arrays = dict(zip(own, arrow_batch(frame, own).columns, strict=True)) | {_APPEND_TIME: came}
-    schema = pa.schema([FRAME_SCHEMA.field(name) for name in names])
+    schema = pa.schema([FRAME_COLUMNS.field(name) for name in names])
     return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=schema)
 
 
@@ -266,7 +323,7 @@ def _small(frames: Iterator[Frame], names: Sequence[str], cut: _Cut) -> Iterator
 
 
 def _together(frames: list[Frame], names: Sequence[str], cut: _Cut) -> pa.RecordBatch:
-    schema = pa.schema([FRAME_SCHEMA.field(name) for name in names])
+    schema = pa.schema([FRAME_COLUMNS.field(name) for name in names])
     arrays = [
         pa.array(list(chain.from_iterable(map(_TAKE[field.name], frames))), field.type) for field in schema
     ]
@@ -325,3 +382,39 @@ def _repeated(value: str | int, rows: int) -> pa.Array:
 def _constant(value: str | int, rows: int = ROWS_MAX) -> pa.Array:
     kind = pa.string() if isinstance(value, str) else pa.int32()
     return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def archived_batches(
+    archived: ArchivedTopic, lane: Lane, start: int, end: int, columns: Sequence[str], removed: OffsetSet
+) -> Iterator[pa.RecordBatch]:
+    """The messages of [start, end) but for those that were removed since they were archived."""
+    schema = chosen(columns)
+    place = LanePlace(lane.partition, lane.priority)
+    # At least one column of the file's own, which says how many rows there are.
+    names = stored_names(schema.names, ("topic",)) or ["offset"]
+    for first, behind in _left(start, end, removed):
+        for batch in archived.batches(place, first, behind, names):
+            for position in range(0, batch.num_rows, ROWS_MAX):
+                yield _archived_completed(batch.slice(position, ROWS_MAX), lane.topic, schema)
+
+
+def _left(start: int, end: int, removed: OffsetSet) -> Iterator[tuple[int, int]]:
+    """What is left of a range, as ranges."""
+    start = max(start, min(removed.floor, end))
+    inside = [min(max(edge, start), end) for edge in removed.runs()]
+    for first, behind in list(pairwise([start, *inside, end]))[::2]:
+        if first < behind:
+            yield first, behind
+
+
+def _archived_completed(batch: pa.RecordBatch, topic: str, schema: pa.Schema) -> pa.RecordBatch:
+    if not schema.names:
+        return batch.select([])
+    arrays = [
+        pa.repeat(pa.scalar(topic, field.type), batch.num_rows)
+        if field.name == "topic"
+        # The same in other words: a list of the log calls its items otherwise than one of Parquet.
+        else batch.column(STORED_NAMES.get(field.name, field.name)).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,33 +1,52 @@
-"""A broker, read over HTTP: the frames of its logs as they are stored, and those of its archive."""
+"""A broker, asked over HTTP: for frames as its logs and its archive store them, and for its groups."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from quivermq.client.blocking.connection import Connection, connect
 from quivermq.client.core.logs import FramePage, LogCalls
-from quivermq.errors import OffsetOutOfRange, TopicNotFound
+from quivermq.client.core.wire import decoded, path_of
+from quivermq.errors import GroupNotFound, NotFound, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
-from quivermq.spark.place import Bounds, Lane, TopicView
+from quivermq.spark.place import (
+    DeliveryRow,
+    GroupRow,
+    Lane,
+    LaneBounds,
+    Place,
+    SegmentPart,
+    SegmentRow,
+    TopicView,
+)
 from quivermq.topic.names import usual_origin
 from quivermq.topic.offsets import OffsetSet
+from quivermq.topic.partition import LANE_NUMBERS
 from quivermq.topic.settings import TopicSettings
 
 # What a message takes where nothing is live by which to tell; only the number of tasks depends on it.
 _MESSAGE_BYTES = 256
+_PAGE = 10_000
+_LANE_FIGURES = ("position", "start", "end", "lag", "in_flight", "retrying", "waiting_for_key")
+_DELIVERY = ("offset", "attempt", "state", "time", "owner", "first_delivered_at", "last_delivered_at")
 
 
 class BrokerPlace:
-    """The topics that a broker serves, each as its live log. Any thread may ask."""
+    """The topics that a broker serves, each as its live log. Any thread may ask.
 
-    def __init__(self, server: str, key: str | None = None) -> None:
+    `with_archive` shows the broker's archive, too: lanes begin at the first offset that it can read.
+    """
+
+    def __init__(self, server: str, key: str | None = None, with_archive: bool = False) -> None:
         self.server = server
         self.key = key
+        self._with_archive = with_archive
         self._connection: Connection | None = None
 
     def __repr__(self) -> str:
         # Without the key: what is printed ends up in logs.
-        return f"{type(self).__name__}({self.server!r})"
+        return f"BrokerPlace({self.server!r})"
 
     def __str__(self) -> str:
         return self.server
@@ -39,7 +58,11 @@ class BrokerPlace:
         return hash(self.server)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.server, self.key)
+        return BrokerPlace, (self.server, self.key, self._with_archive)
+
+    @property
+    def directory(self) -> None:
+        return None
 
     @property
     def connection(self) -> Connection:
@@ -47,6 +70,11 @@ class BrokerPlace:
         if self._connection is None:
             self._connection = connect(self.server, key=self.key)
         return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def topics(self) -> list[str]:
         return self.connection.topics()
@@ -61,30 +89,53 @@ class BrokerPlace:
             return usual_origin(topic)
 
     def look(self, topic: str) -> TopicView:
-        told = self.connection.shell.run(self._calls.topic(topic))
+        view = self._look_live(topic)
+        if not self._with_archive:
+            return view
+        return view._replace(lanes={lane: self._whole(lane, live) for lane, live in view.lanes.items()})
+
+    def _look_live(self, topic: str) -> TopicView:
+        response = self.connection.shell.run(self._calls.topic(topic))
         lanes = {
-            Lane(topic, each.partition, each.priority): Bounds(
+            Lane(topic, each.partition, each.priority): LaneBounds(
                 each.start, each.sealed, each.end, each.bytes
             )
-            for each in told.lanes
+            for each in response.lanes
         }
-        return TopicView(told.created_us, told.settings, lanes)
+        return TopicView(response.created_us, response.settings, lanes)
+
+    def _whole(self, lane: Lane, live: LaneBounds) -> LaneBounds:
+        if live.start == 0:
+            return live
+        try:
+            # At the end, where an answer has no messages to carry.
+            start = self._page(lane, live.end, 1).start
+        except OffsetOutOfRange as error:
+            start = error.start  # The log lost its end or was made anew since it was looked at.
+        if start >= live.start:
+            return live
+        held = live.end - live.start
+        each_bytes = live.size_bytes / held if held else _MESSAGE_BYTES
+        return live._replace(start=start, size_bytes=round(each_bytes * (live.end - start)))
 
     def created_us(self, topic: str) -> int:
-        return self.look(topic).created_us
+        return self._look_live(topic).created_us  # Nobody who asks only for this has to wait for the lanes.
 
     def settings(self, topic: str) -> TopicSettings:
-        return self.look(topic).settings
+        return self._look_live(topic).settings
 
-    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self.look(topic).lanes
 
     def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:  # noqa: ARG002
-        told = self.connection.shell.run(self._calls.topic(topic))
-        return {Lane(topic, each.partition, each.priority): each.synced for each in told.lanes}
+        response = self.connection.shell.run(self._calls.topic(topic))
+        return {Lane(topic, each.partition, each.priority): each.synced for each in response.lanes}
 
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
         return self.connection.shell.run(self._calls.find_time(*lane, timestamp_us))
+
+    def first_since(self, lane: Lane, append_us: int) -> int:  # noqa: ARG002  (A broker does not tell.)
+        return 0
 
     def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
         if start >= end:
@@ -105,18 +156,77 @@ class BrokerPlace:
                         break
                     yield frame
 
+    def archived_rows(self, _: Lane, start: int, *__: object) -> tuple[int, tuple[()]]:
+        return start, ()
+
     def removed(self, lane: Lane) -> OffsetSet:  # noqa: ARG002  (A broker shows nothing of any lane.)
         return OffsetSet()
 
-    def commit(self, group: str, positions: Mapping[Lane, int]) -> None:
-        """Let a group, which must have no members, stand there. Raises Conflict, OffsetOutOfRange."""
-        offsets = [{**lane._asdict(), "offset": offset} for lane, offset in positions.items()]
-        self.connection.shell.run(self._calls.commit(group, offsets))
+    def commit(self, group: str, offsets: Mapping[Lane, int]) -> bool:
+        given = [{**lane._asdict(), "offset": offset} for lane, offset in offsets.items()]
+        self.connection.shell.run(self._calls.commit(group, given))
+        return True
 
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def whole(self) -> Place:
+        return BrokerPlace(self.server, self.key, with_archive=True)
+
+    def archive_directory(self) -> Path | None:
+        directory = self._ask("archive")["directory"]
+        return None if directory is None else Path(directory)
+
+    def use_archive(self, directory: Path) -> None:
+        self.connection.use_archive(directory)
+
+    def segments(self, topic: str) -> list[SegmentPart]:
+        return [
+            SegmentPart(
+                Lane(topic, each["partition"], each["priority"]),
+                each["base_offset"],
+                each["end_offset"],
+                each["bytes"],
+                each["sealed"],
+            )
+            for each in self._pages("segments", "base_offset", "topics", topic, "segments")
+            if each["end_offset"] > each["base_offset"]
+        ]
+
+    def groups(self, topic: str) -> list[str]:
+        return sorted(self._ask("topics", topic)["groups"])
+
+    def group_rows(self, topic: str, group: str) -> Iterator[GroupRow]:
+        try:
+            described = self._ask("topics", topic, "groups", group)
+            committed = self._ask("groups", group, "offsets", topic=topic)["offsets"]
+            state = self._ask("groups", group)["state"]
+        except GroupNotFound:
+            return  # Somebody has just deleted it.
+        cursors = {(each["partition"], each["priority"]): each["offset"] for each in committed}
+        for each in described["partitions"]:
+            if each["end"]:
+                lane = Lane(topic, each["partition"], each["priority"])
+                figures = [each[name] for name in _LANE_FIGURES]
+                members = len(described["members"])
+                yield GroupRow(*lane, group, cursors.get(lane[1:]), *figures)._replace(
+                    state=state, members=members
+                )
+
+    def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
+        try:
+            for each in self._pages("deliveries", "offset", "topics", topic, "groups", group, "deliveries"):
+                lane = Lane(topic, each["partition"], each["priority"])
+                yield DeliveryRow.of(lane, group, *(each[name] for name in _DELIVERY))
+        except NotFound:
+            return  # Somebody has just deleted it.
+
+    def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
+        try:
+            for each in self._pages("segments", "base_offset", "topics", topic, "segments"):
+                base, end = each["base_offset"], each["end_offset"]
+                place = topic, each["partition"], each["priority"], base, end, each["bytes"], None
+                times = each["first_timestamp"], each["last_timestamp"]
+                yield SegmentRow(*place, end - base, *times, each["sealed"], None)
+        except NotFound:
+            return  # Somebody has just deleted it.
 
     @property
     def _calls(self) -> LogCalls:
@@ -125,30 +235,18 @@ class BrokerPlace:
     def _page(self, lane: Lane, offset: int, limit: int) -> FramePage:
         return self.connection.shell.run(self._calls.frames(*lane, offset, limit))
 
+    def _pages(self, name: str, number: str, *parts: str) -> Iterator[Mapping[str, Any]]:
+        """Everything of a list, page by page. Raises NotFound."""
+        query = {"limit": str(_PAGE)}
+        while True:
+            page = self._ask(*parts, **query)[name]
+            yield from page
+            if len(page) < _PAGE:
+                return
+            last = page[-1]
+            query["after"] = f"{last['partition']}-{LANE_NUMBERS[last['priority']]}-{last[number]}"
 
-class WholeBrokerPlace(BrokerPlace):
-    """The same with the broker's archive: lanes begin at the first offset that the broker can read."""
-
-    def look(self, topic: str) -> TopicView:
-        view = super().look(topic)
-        return view._replace(lanes={lane: self._whole(lane, live) for lane, live in view.lanes.items()})
-
-    def created_us(self, topic: str) -> int:
-        return super().look(topic).created_us  # Nobody who asks only for this has to wait for the lanes.
-
-    def settings(self, topic: str) -> TopicSettings:
-        return super().look(topic).settings
-
-    def _whole(self, lane: Lane, live: Bounds) -> Bounds:
-        if live.start == 0:
-            return live
-        try:
-            # At the end, where an answer has no messages to carry.
-            start = self._page(lane, live.end, 1).start
-        except OffsetOutOfRange as error:
-            start = error.start  # The log lost its end or was made anew since it was looked at.
-        if start >= live.start:
-            return live
-        held = live.end - live.start
-        each_bytes = live.size_bytes / held if held else _MESSAGE_BYTES
-        return live._replace(start=start, size_bytes=round(each_bytes * (live.end - start)))
+    def _ask(self, *parts: str, **query: str) -> Mapping[str, Any]:
+        flow = self.connection.calls.ask("GET", path_of(*parts), query=query)
+        response: Mapping[str, Any] = decoded(self.connection.shell.run(flow).body)
+        return response

@@ -14,13 +14,15 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from quivermq.errors import InvalidRequest, QuiverError
-from quivermq.spark.options import Options
+from quivermq.spark.options import PLACE_NAMES, SourceOptions
+from quivermq.topic.names import is_pattern
 
 if TYPE_CHECKING:
     from quivermq.spark.source.snapshot import Snapshot
+
 
 _MESSAGES = "messages"
 
@@ -30,7 +32,7 @@ class QuiverDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._parsed = Options.parse(options)
+        self._parsed = SourceOptions.parse(options)
         # Decided here where every use of a DataFrame is to read the same: this is what Spark carries from
         # its loading to each of them. A stream and a writer do not care.
         self._pinned = _pinned(self._parsed)
@@ -43,7 +45,6 @@ class QuiverDataSource(DataSource):
         schema = _schema_of(self._parsed)
         if not self._parsed.makes_table:
             return schema
-        from quivermq.spark.source.table_options import noted
 
         self._parsed.place()  # Whoever makes a table that nobody can read is told so now.
         return noted(schema, self._parsed)
@@ -54,46 +55,44 @@ class QuiverDataSource(DataSource):
             from quivermq.spark.tables import table_reader
 
             return table_reader(options, schema)
-        from quivermq.spark.source.reading import BatchReader
+        from quivermq.spark.source.readers import QuiverBatchReader
 
         pinned = self._pinned if options == self._parsed else _pinned(options)
         if isinstance(pinned, QuiverError):
             raise pinned
-        return BatchReader(options, schema, pinned)
+        return QuiverBatchReader(options, schema, pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name.)
         options = _to_read(self._parsed, schema)
         if options.table != _MESSAGES:
             raise InvalidRequest(f"the table {options.table} is no stream: read it as a batch")
-        from quivermq.spark.source.streaming import StreamReader
+        from quivermq.spark.source.readers import QuiverStreamReader
 
-        return StreamReader(options, schema)
+        return QuiverStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from quivermq.spark.sink import batch_writer
-        from quivermq.spark.source.table_options import recalled, to_insert
+        from quivermq.spark.sink.writers import batch_writer
 
         return batch_writer(to_insert(recalled(schema, self._parsed)), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from quivermq.spark.sink import stream_writer
+        from quivermq.spark.sink.writers import stream_writer
 
         return stream_writer(self._parsed, schema, overwrite)
 
 
-def _schema_of(options: Options) -> StructType:
+def _schema_of(options: SourceOptions) -> StructType:
     if options.table != _MESSAGES:
         from quivermq.spark.tables import table_schema
 
         return table_schema(options.table)
-    from quivermq.spark.source.columns import message_schema
+    from quivermq.spark.source.readers import message_schema
 
     return message_schema(includes_headers=options.flag("includeHeaders", default=True))
 
 
-def _to_read(options: Options, schema: StructType) -> Options:
+def _to_read(options: SourceOptions, schema: StructType) -> SourceOptions:
     """What a reader goes by. Raises InvalidRequest for an option of a writer."""
-    from quivermq.spark.source.table_options import recalled
 
     options = recalled(schema, options)
     if options.text("topic") is not None:
@@ -101,7 +100,7 @@ def _to_read(options: Options, schema: StructType) -> Options:
     return options
 
 
-def _pinned(options: Options) -> "Snapshot | QuiverError | None":
+def _pinned(options: SourceOptions) -> "Snapshot | QuiverError | None":
     """What a batch always reads, or what keeps it from that; None where each use looks for itself."""
     if options.table != _MESSAGES or options.text("topic") is not None:
         return None
@@ -118,3 +117,38 @@ def _pinned(options: Options) -> "Snapshot | QuiverError | None":
             place.close()
     except QuiverError as error:
         return error
+
+
+_NOTE = "quiver.options"
+# A schema ends up in every file that is written with it.
+_SECRET = "key"
+
+
+def noted(schema: StructType, options: SourceOptions) -> StructType:
+    """The schema with the options, but for the broker's key."""
+    kept = {name: text for name, text in options.given.items() if name != _SECRET}
+    first, *others = schema.fields
+    return StructType([StructField(first.name, first.dataType, first.nullable, {_NOTE: kept}), *others])
+
+
+def recalled(schema: StructType, options: SourceOptions) -> SourceOptions:
+    """The options of whoever reads, and where they do not say where the queue is, those of the table.
+
+    A schema may have come from the table by other ways, so whoever names a place means that one alone.
+    """
+    if any(options.text(name) is not None for name in PLACE_NAMES):
+        return options
+    kept: dict[str, str] = next(
+        (field.metadata[_NOTE] for field in schema.fields if _NOTE in field.metadata), {}
+    )
+    return SourceOptions({**kept, **options.given})
+
+
+def to_insert(options: SourceOptions) -> SourceOptions:
+    """The options of a table for INSERT INTO: the one topic that it reads is the one that is written to."""
+    if options.table != "messages":
+        raise InvalidRequest(f"the table {options.table} is the queue's own state: nobody can write to it")
+    name = options.text("subscribe")
+    if name is None or options.text("topic") is not None or "," in name or is_pattern(name):
+        return options
+    return SourceOptions({**options.given, "topic": name})

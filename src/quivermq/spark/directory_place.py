@@ -1,12 +1,22 @@
-"""A data directory, read beside whoever writes to it: mapped memory, no lock, no change."""
+"""A data directory, read beside whoever writes to it: mapped memory, no lock, no change.
 
-from collections.abc import Iterator, Mapping
+Messages come from the logs, the state of groups from their journals. What a process only has in memory is
+not seen.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from quivermq.disk import SystemDisk
+from quivermq.archive import load_pointer, store_pointer
+from quivermq.clock import SystemClock
+from quivermq.delivery.journal import DeadLetterTransfer, Replay
+from quivermq.delivery.state import LaneState, unfinished
+from quivermq.disk import Disk, SystemDisk
 from quivermq.errors import (
+    InvalidFrame,
     InvalidRequest,
     InvalidSettings,
     OffsetOutOfRange,
@@ -16,19 +26,36 @@ from quivermq.errors import (
 from quivermq.frame import Frame
 from quivermq.log.directory import check_exists
 from quivermq.log.reader import LogFollower
+from quivermq.log.verify import contents, count_frames
 from quivermq.settings import StorageSettings
-from quivermq.spark.place import NORMAL, NOTHING, Bounds, Lane, TopicView
-from quivermq.spark.state_logs import replayed
+from quivermq.spark.place import (
+    NORMAL,
+    NOTHING,
+    DeliveryRow,
+    GroupRow,
+    Lane,
+    LaneBounds,
+    Place,
+    SegmentPart,
+    SegmentRow,
+    TopicView,
+)
 from quivermq.topic.names import check_topic_name, usual_origin
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.partition import LANE_NUMBERS, LANES
 from quivermq.topic.removals import Removed
 from quivermq.topic.settings import TopicSettings
+from quivermq.topic.state_log import replay
 from quivermq.topic.stored import StoredTopic, load_topic
+from quivermq.topic.transfer import find_transfer
 
+# A snapshot takes away the records before it: then they are read again, from it on.
+_REPLAYS_MAX = 10
 # Frames were checked against the limits of their time on the way in; a reader takes whatever got in.
 _FRAME_BYTES_MAX = 1024 * 1024 * 1024
 _SETTINGS = StorageSettings(frame_bytes_max=_FRAME_BYTES_MAX, frame_raw_bytes_max=_FRAME_BYTES_MAX)
+
+State = TypeVar("State")
 
 
 class DirectoryPlace:
@@ -80,11 +107,11 @@ class DirectoryPlace:
     def settings(self, topic: str) -> TopicSettings:
         return self._stored(topic).settings
 
-    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self._lanes(topic, self._stored(topic))
 
-    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, Bounds]:
-        found: dict[Lane, Bounds] = {}
+    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneBounds]:
+        found: dict[Lane, LaneBounds] = {}
         for partition in range(stored.settings.partitions):
             used = set(self._disk.names(self._partition_path(topic, partition)))
             for priority in LANES:
@@ -119,10 +146,134 @@ class DirectoryPlace:
 
     def removed(self, lane: Lane) -> OffsetSet:
         path = self._partition_path(lane.topic, lane.partition) / "removed"
-        return replayed(self._disk, path, Removed, Removed.apply).lanes[LANE_NUMBERS[lane.priority]]
+        return _replayed(self._disk, path, Removed, Removed.apply).lanes[LANE_NUMBERS[lane.priority]]
 
     def close(self) -> None:
         self._followers = {}
+
+    def archived_rows(self, _: Lane, start: int, *__: object) -> tuple[int, tuple[()]]:
+        return start, ()
+
+    def commit(self, group: str, offsets: Mapping[Lane, int]) -> bool:  # noqa: ARG002
+        return False
+
+    @property
+    def directory(self) -> Path:
+        return self.path
+
+    @property
+    def connection(self) -> None:
+        return None
+
+    def whole(self) -> Place:
+        from quivermq.spark.archived_place import ArchivedPlace
+
+        directory = self.archive_directory()
+        return self if directory is None else ArchivedPlace.checked(self, directory)
+
+    def archive_directory(self) -> Path | None:
+        return load_pointer(self._disk, self.path)
+
+    def use_archive(self, directory: Path) -> None:
+        store_pointer(self._disk, self.path, directory)
+
+    def first_since(self, lane: Lane, append_us: int) -> int:
+        start = 0
+        for segment in self.follower(lane).segments:
+            came_us = segment.first_append_time()
+            segment.forget_index()
+            if came_us is not None and came_us >= append_us:
+                break
+            start = segment.base_offset
+        return start
+
+    def segments(self, topic: str) -> list[SegmentPart]:
+        return [
+            SegmentPart(lane, each.base_offset, each.end_offset, each.end, each is not segments[-1])
+            for lane, bounds in self.lanes(topic).items()
+            if bounds.end > bounds.start
+            for segments in [self.follower(lane).segments]
+            for each in segments
+            if each.end_offset > each.base_offset
+        ]
+
+    def groups(self, topic: str) -> list[str]:
+        root = self.path / "groups"
+        return [name for name in self._disk.names(root) if self._disk.is_directory(root / name / topic)]
+
+    def group_rows(self, topic: str, group: str) -> Iterator[GroupRow]:
+        for lane, bounds, state in self._group_lanes(topic, group):
+            position = max(state.next, bounds.start)
+            states = Counter(each.state for each in unfinished(state, SystemClock().now_us()))
+            yield GroupRow(
+                *lane,
+                group,
+                state.floor if state.has_position else None,
+                position,
+                bounds.start,
+                bounds.end,
+                self.removed(lane).missing_between(position, bounds.end) + states["released"],
+                states["in_flight"],
+                states["retrying"],
+                states["waiting_for_key"],
+            )
+
+    def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
+        for lane, _, state in self._group_lanes(topic, group):
+            for each in unfinished(state, SystemClock().now_us()):
+                yield DeliveryRow.of(lane, group, *each)
+
+    def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
+        for lane, bounds in self.lanes(topic).items():
+            segments = self.follower(lane).segments if bounds.end else ()
+            for segment in segments:
+                try:
+                    found, frames = contents(segment), count_frames(segment)
+                except FileNotFoundError:
+                    continue  # Retention was faster.
+                yield SegmentRow(
+                    *lane,
+                    found.base_offset,
+                    found.end_offset,
+                    found.size_bytes,
+                    frames,
+                    found.end_offset - found.base_offset,
+                    found.first_timestamp,
+                    found.last_timestamp,
+                    segment is not segments[-1],
+                    str(segment.path),
+                )
+
+    def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
+        """Every lane that is in use, as it is and as a group would find it if it were opened now."""
+        try:
+            partitions = self.settings(topic).partitions
+        except TopicNotFound:
+            return  # Somebody has just deleted it.
+        for partition in range(partitions):
+            found = read_journal(journal_path(self.path, topic, group, partition))
+            # Looked at once the journal was read: it tells of no message that the lanes lack, unless a
+            # power loss took it.
+            held = self.lanes(topic)
+            lanes = [Lane(topic, partition, priority) for priority in LANES]
+            for lane, state in zip(lanes, found.lanes, strict=True):
+                end = held.get(lane, NOTHING).end
+                if state.reaches_behind(end):
+                    state.cut(end)
+            for burial in found.burials:
+                if self._has_arrived(topic, burial):
+                    found.lanes[burial.lane].finish(burial.offsets)
+            for lane, state in zip(lanes, found.lanes, strict=True):
+                if held.get(lane, NOTHING).end:
+                    yield lane, held[lane], state
+
+    def _has_arrived(self, topic: str, burial: DeadLetterTransfer) -> bool:
+        """Whether messages on their way to the dead letters are there: then they are finished here."""
+        name = topic + self.settings(topic).dead_letter_suffix
+        target = Lane(name, burial.target_partition, NORMAL)
+        if self.origins().get(name) != topic or not self.lanes(name).get(target, NOTHING).end:
+            return False
+        return find_transfer(self.follower(target), burial.target_end, burial.transfer) is not None
 
     def follower(self, lane: Lane) -> LogFollower:
         """The log of a lane, up to date, for whoever needs to know its segments."""
@@ -177,9 +328,45 @@ def local_path(path: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def _bounds(follower: LogFollower) -> Bounds:
+def _bounds(follower: LogFollower) -> LaneBounds:
     segments = follower.segments
     if not segments:
         return NOTHING
     last = segments[-1]
-    return Bounds(segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments))
+    return LaneBounds(
+        segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments)
+    )
+
+
+def journal_path(path: Path, topic: str, group: str, partition: int) -> Path:
+    """Where the journal of a group in a partition lies, whether there is one or not."""
+    return path / "groups" / group / topic / f"p{partition}"
+
+
+def read_journal(path: Path) -> Replay:
+    """What a journal brings about; nothing has happened where there is none. Raises StorageFailed."""
+    return _replayed(SystemDisk(), path, lambda: Replay([LaneState() for _ in LANES]), Replay.apply_record)
+
+
+def _replayed(
+    disk: Disk, path: Path, make: Callable[[], State], apply: Callable[[State, bytes], object]
+) -> State:
+    """What the records of a state log make of a new state; it stays new where there is no log.
+
+    Raises StorageFailed for records that cannot be understood.
+    """
+    for _ in range(_REPLAYS_MAX):
+        state = make()
+        if not disk.is_directory(path):
+            return state
+        try:
+            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
+                apply(state, record)
+        except OffsetOutOfRange:
+            continue
+        except (InvalidFrame, IndexError, ValueError) as error:
+            raise StorageFailed(
+                f"{path} has a record that this release does not understand: {error}", path=path
+            ) from error
+        return state
+    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)

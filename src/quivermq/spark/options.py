@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.place import Place, place_of
-from quivermq.spark.source.archived import with_archive
+from quivermq.spark.archived_place import with_archive
+from quivermq.spark.place import LivePlace, Place, place_of
 
 _PLACE = ("path", "data", "server", "key", "archive")
 _READ = (
@@ -82,7 +82,7 @@ _NOWHERE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """What a user gave. Can be pickled; every method raises InvalidRequest that names the option."""
 
     given: Mapping[str, str]
@@ -90,7 +90,7 @@ class Options:
     """Whether Spark asks on behalf of a CREATE TABLE."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> "Options":
+    def parse(cls, given: Mapping[str, str]) -> "SourceOptions":
         """Options out of what Spark hands over. Raises InvalidRequest for a name that nobody knows."""
         options = {name.lower(): text for name, text in given.items()}
         makes_table = options.keys() >= _OF_TABLES
@@ -157,7 +157,7 @@ class Options:
             )
         return int(match[1]) * _UNITS_US[match[2]]
 
-    def place(self) -> Place:
+    def place(self) -> LivePlace:
         """Where the queue is. Raises InvalidRequest unless exactly one place is given."""
         path, data, server = (self.text(name) for name in PLACE_NAMES)
         if path is not None and data is not None and path != data:

@@ -12,22 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quivermq.errors import Conflict, NotFound
-from quivermq.spark.gateway import ended_when_interrupted
-from quivermq.spark.java import use_java
-from quivermq.spark.launcher import cache_directory, cached_program
-from quivermq.spark.shipping import (
+from quivermq.spark.execution import is_classic
+from quivermq.spark.launcher import (
     PATH_VARIABLE,
     PYTHON_VARIABLE,
+    cache_directory,
+    cached_program,
     check_python,
+    ended_when_interrupted,
     is_on_this_machine,
     package_archive,
     ship,
+    use_java,
     with_archive_in_path,
 )
-from quivermq.spark.spread import is_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 MASTER_VARIABLE = "QUIVER_SPARK_MASTER"
 _PYTHON_SETTING = "spark.pyspark.python"

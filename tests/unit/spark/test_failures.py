@@ -9,7 +9,7 @@ from pyspark.errors import (
 )
 
 from quivermq.errors import Corruption, InvalidRequest, NotFound, OffsetOutOfRange
-from quivermq.spark.failures import error_in, in_users_code, one_line, translated
+from quivermq.spark.execution import error_in, in_users_code, one_line, translated
 
 TRACEBACK = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):

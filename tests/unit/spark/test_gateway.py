@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark import java_gateway as imported
 
-from quivermq.spark.gateway import end, ended_when_interrupted
+from quivermq.spark.launcher import end, ended_when_interrupted
 
 java_gateway: Any = imported
 STARTED = "import signal; print(flush=True); signal.pause()"
@@ -59,7 +59,7 @@ def test_what_is_not_interrupted_goes_on() -> None:
 
 
 def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quivermq.spark.gateway._SECONDS", 0.01)
+    monkeypatch.setattr("quivermq.spark.launcher._SECONDS", 0.01)
     process = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
     with process:
         assert process.stdout is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from quivermq.errors import NotFound
-from quivermq.spark import java
+from quivermq.spark import launcher
 
 
 def program(path: Path, script: str) -> Path:
@@ -30,15 +30,15 @@ def fake_java(home: Path, version: str, status: int = 0) -> Path:
     ],
 )
 def test_the_version_is_read(told: str, version: int) -> None:
-    assert java.java_version(told) == version
+    assert launcher.java_version(told) == version
 
 
 @pytest.mark.parametrize(
     ("version", "status", "usable"), [("17.0.1", 0, True), ("11.0.2", 0, False), ("17.0.1", 1, False)]
 )
 def test_a_java_is_tried(tmp_path: Path, version: str, status: int, usable: bool) -> None:
-    assert java.is_usable(str(fake_java(tmp_path, version, status))) is usable
-    assert not java.is_usable(str(tmp_path / "nothing"))
+    assert launcher.is_usable(str(fake_java(tmp_path, version, status))) is usable
+    assert not launcher.is_usable(str(tmp_path / "nothing"))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_java_home_comes_first(no_java: None, tmp_path: Path, monkeypatch: pytes
     # sh is not in the PATH of this test, and the fakes name it in full.
     fake_java(tmp_path / "mine", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "mine"))
-    java.use_java()
+    launcher.use_java()
     assert os.environ["JAVA_HOME"] == str(tmp_path / "mine")
 
 
@@ -63,7 +63,7 @@ def test_the_path_comes_second_and_a_java_home_that_is_too_old_is_forgotten(
     fake_java(tmp_path / "other", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", str(tmp_path / "other" / "bin"))
-    java.use_java()
+    launcher.use_java()
     assert "JAVA_HOME" not in os.environ
 
 
@@ -71,19 +71,19 @@ def test_the_packaged_java_comes_last_and_stands_behind_a_script(
     no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "")
-    java.use_java()
+    launcher.use_java()
     home = Path(os.environ["JAVA_HOME"])
     assert home.is_relative_to(tmp_path / "cache" / "quiver")
-    assert java.is_usable(str(home / "bin" / "java"))
+    assert launcher.is_usable(str(home / "bin" / "java"))
     # A process that inherits the variable is content with it.
-    java.use_java()
+    launcher.use_java()
     assert os.environ["JAVA_HOME"] == str(home)
 
 
 def test_no_java_at_all_is_told(no_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "find_spec", lambda _: None)
+    monkeypatch.setattr(launcher, "find_spec", lambda _: None)
     with pytest.raises(NotFound, match=r"Java 17 or later.*pip install 'quivermq\[spark\]'"):
-        java.use_java()
+        launcher.use_java()
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,6 @@ def test_the_script_drops_the_module_and_nothing_else(
 ) -> None:
     behind = program(tmp_path / "it's here" / "java", 'for a do printf "%s\\n" "$a"; done')
     script = tmp_path / "script"
-    script.write_text(java.java_script(behind))
+    script.write_text(launcher.java_script(behind))
     told = subprocess.run(["/bin/sh", script, *given], capture_output=True, text=True, check=True)
     assert told.stdout.split("\n")[:-1] == passed

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.jobs.json_schema import columns_of
+from quivermq.spark.jobs.typed import columns_of
 
 
 def column(schema: dict[str, Any], **rest: Any) -> str:

@@ -1,4 +1,4 @@
-"""Options: known by name, checked, and refused by name."""
+"""SourceOptions: known by name, checked, and refused by name."""
 
 import pickle
 import time
@@ -8,11 +8,11 @@ import pytest
 from quivermq.errors import InvalidRequest
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 
 
 def test_names_are_taken_in_any_case_and_sparks_own_are_let_through() -> None:
-    options = Options.parse({"Subscribe": " orders ", "checkpointlocation": "x", "__source": "y"})
+    options = SourceOptions.parse({"Subscribe": " orders ", "checkpointlocation": "x", "__source": "y"})
     assert options.text("subscribe") == "orders"
     assert options.text("startingOffsets") is None
     assert pickle.loads(pickle.dumps(options)) == options
@@ -20,13 +20,15 @@ def test_names_are_taken_in_any_case_and_sparks_own_are_let_through() -> None:
 
 def test_an_unknown_option_is_named() -> None:
     with pytest.raises(InvalidRequest, match=r"`ofset`: there are path, data"):
-        Options.parse({"ofset": "1"})
+        SourceOptions.parse({"ofset": "1"})
     with pytest.raises(InvalidRequest, match="did you mean `maxOffsetsPerTrigger`"):
-        Options.parse({"maxoffsetpertrigger": "1"})
+        SourceOptions.parse({"maxoffsetpertrigger": "1"})
 
 
 def test_flags_and_numbers() -> None:
-    options = Options.parse({"failondataloss": "FALSE", "minpartitions": "7", "includeheaders": "yes"})
+    options = SourceOptions.parse(
+        {"failondataloss": "FALSE", "minpartitions": "7", "includeheaders": "yes"}
+    )
     assert options.flag("failOnDataLoss", default=True) is False
     assert options.number("minPartitions") == 7
     assert options.number("maxOffsetsPerTrigger") is None
@@ -34,7 +36,7 @@ def test_flags_and_numbers() -> None:
         options.flag("includeHeaders", default=True)
     for wrong in ("0", "-1", "many", "1.5", "9" * 19, "9" * 5000, "²", "٣"):
         with pytest.raises(InvalidRequest, match="minPartitions"):
-            Options.parse({"minpartitions": wrong}).number("minPartitions")
+            SourceOptions.parse({"minpartitions": wrong}).number("minPartitions")
 
 
 @pytest.mark.parametrize(
@@ -48,20 +50,20 @@ def test_flags_and_numbers() -> None:
     ],
 )
 def test_moments(text: str, moment_us: int) -> None:
-    assert Options.parse({"startingtimestamp": text}).moment_us("startingTimestamp") == moment_us
+    assert SourceOptions.parse({"startingtimestamp": text}).moment_us("startingTimestamp") == moment_us
 
 
 @pytest.mark.parametrize("text", ["yesterday", "1767225600000000", "9" * 5000, "٣"])
 def test_moments_that_are_none(text: str) -> None:
     with pytest.raises(InvalidRequest, match="startingTimestamp"):
-        Options.parse({"startingtimestamp": text}).moment_us("startingTimestamp")
+        SourceOptions.parse({"startingtimestamp": text}).moment_us("startingTimestamp")
 
 
 def test_a_moment_without_a_zone_is_in_utc_wherever_this_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "XYZ-9")
     time.tzset()
     try:
-        moment_us = Options.parse({"startingtimestamp": "1970-01-02"}).moment_us("startingTimestamp")
+        moment_us = SourceOptions.parse({"startingtimestamp": "1970-01-02"}).moment_us("startingTimestamp")
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -70,28 +72,28 @@ def test_a_moment_without_a_zone_is_in_utc_wherever_this_runs(monkeypatch: pytes
 
 def test_whoever_says_no_place_is_told_of_tables_that_spark_forgets() -> None:
     with pytest.raises(InvalidRequest, match="use CREATE TEMPORARY VIEW"):
-        Options.parse({"subscribe": "orders"}).place()
+        SourceOptions.parse({"subscribe": "orders"}).place()
 
 
 def test_the_place() -> None:
-    assert Options.parse({"data": "/a"}).place() == DirectoryPlace("/a")
-    assert Options.parse({"path": "/a", "data": "/a"}).place() == DirectoryPlace("/a")
-    server = Options.parse({"server": "http://h:1", "key": "k"}).place()
+    assert SourceOptions.parse({"data": "/a"}).place() == DirectoryPlace("/a")
+    assert SourceOptions.parse({"path": "/a", "data": "/a"}).place() == DirectoryPlace("/a")
+    server = SourceOptions.parse({"server": "http://h:1", "key": "k"}).place()
     assert server == BrokerPlace("http://h:1", "k")
     with pytest.raises(InvalidRequest, match="another name"):
-        Options.parse({"path": "/a", "data": "/b"}).place()
+        SourceOptions.parse({"path": "/a", "data": "/b"}).place()
     with pytest.raises(InvalidRequest, match="`server` for a broker, not both"):
-        Options.parse({"path": "/a", "server": "http://h:1"}).place()
+        SourceOptions.parse({"path": "/a", "server": "http://h:1"}).place()
     with pytest.raises(InvalidRequest, match="say where the queue is"):
-        Options.parse({"subscribe": "orders"}).place()
+        SourceOptions.parse({"subscribe": "orders"}).place()
 
 
 def test_what_spark_says_of_a_table_is_no_option() -> None:
     told = {"provider": "quiver", "owner": "o", "comment": "c", "location": "file:/a", "path": "file:/a"}
     told |= {"subscribe": "orders", "option.subscribe": "orders", "my.own": "property"}
-    options = Options.parse(told)
-    assert options == Options({"path": "file:/a", "subscribe": "orders"}, makes_table=True)
+    options = SourceOptions.parse(told)
+    assert options == SourceOptions({"path": "file:/a", "subscribe": "orders"}, makes_table=True)
     with pytest.raises(InvalidRequest, match="did you mean `subscribe`"):
-        Options.parse(told | {"subscrib": "x", "option.subscrib": "x"})
+        SourceOptions.parse(told | {"subscrib": "x", "option.subscrib": "x"})
     with pytest.raises(InvalidRequest, match="no option `provider`"):
-        Options.parse({"provider": "quiver"})
+        SourceOptions.parse({"provider": "quiver"})

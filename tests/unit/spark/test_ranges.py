@@ -8,8 +8,8 @@ from support.broker import serving
 import quivermq
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.settings import Settings, StorageSettings
-from quivermq.spark.jobs.ranges import Bound, find_ranges, named_topics
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.replay import Bound, find_ranges, named_topics
+from quivermq.spark.place import Where
 
 NOBODY = None
 

@@ -10,7 +10,7 @@ from support.bare_python import bare_python
 
 import quivermq
 from quivermq.errors import NotFound
-from quivermq.spark.shipping import check_python, is_on_this_machine, package_archive
+from quivermq.spark.launcher import check_python, is_on_this_machine, package_archive
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.jobs.sql_names import check_is_query, named_tables, quoted, with_quotes
+from quivermq.spark.jobs.sql import check_is_query, named_tables, quoted, with_quotes
 
 TOPICS = ["orders", "orders.dlq", "events-eu", "Events", "events", "2024"]
 

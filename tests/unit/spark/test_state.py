@@ -4,8 +4,8 @@ import pytest
 
 from quivermq.errors import DirectoryLocked, InvalidRequest
 from quivermq.spark.jobs.replay import replay_statement
-from quivermq.spark.jobs.state import fingerprint, held, remember, remembered, state_directory
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.jobs.state import held, remember, remembered, state_directory
+from quivermq.spark.place import Where, fingerprint
 
 
 def test_state_lies_beside_the_data_or_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from quivermq.spark.jobs.streaming import Standing, lag_of, wait_for
+from quivermq.spark.jobs.state import Standing, lag_of, wait_for
 
 
 def told(batch: int, rows: int, read: int = 0, latest: int = 0) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 import pytest
 
 from quivermq.errors import InvalidRequest, TopicNotFound
-from quivermq.spark.topic_filter import check_named, topic_filter
+from quivermq.spark.subscription import check_named, topic_filter
 
 TOPICS = ["orders", "events.eu", "gone.dlq"]
 

@@ -13,7 +13,7 @@ from quivermq.errors import Corruption
 
 if TYPE_CHECKING:
     from quivermq.spark.jobs.audit import AuditSummary
-    from quivermq.spark.jobs.audit_findings import AuditFinding
+    from quivermq.spark.jobs.audit_tasks import AuditFinding
 
 
 def command(

@@ -81,8 +81,8 @@ def spark_job(
         check_broker(where["server"], where["key"])
 
     from quivermq.spark import session
-    from quivermq.spark.failures import translated
-    from quivermq.spark.gateway import end_running
+    from quivermq.spark.execution import translated
+    from quivermq.spark.launcher import end_running
 
     try:
         with (
@@ -112,7 +112,7 @@ def _on_one_line() -> Iterator[None]:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    from quivermq.spark.failures import one_line
+    from quivermq.spark.execution import one_line
 
     try:
         yield

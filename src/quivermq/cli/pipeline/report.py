@@ -56,6 +56,6 @@ def command(
 
 
 def _check_file(file: Path) -> None:
-    from quivermq.spark.jobs.one_file import check_parent
+    from quivermq.spark.jobs.sql import check_parent
 
     check_parent(file)

@@ -18,7 +18,7 @@ from quivermq.cli.place import DATA_VARIABLE, SERVER_VARIABLE, DataOption, Serve
 from quivermq.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from quivermq.spark.jobs.streaming import Standing
+    from quivermq.spark.jobs.state import Standing
 
 
 def command(

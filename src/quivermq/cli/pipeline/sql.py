@@ -44,8 +44,8 @@ def command(
     """
     with spark_job(data, server, master, check=lambda: _check(statement, to)) as job:
         from quivermq.spark import sql
-        from quivermq.spark.jobs.one_file import check_names, write_file
-        from quivermq.spark.progress import watched
+        from quivermq.spark.execution import watched
+        from quivermq.spark.jobs.sql import check_names, write_file
 
         frame = sql(statement, **job.where, spark=job.spark, binary=binary)
         if limit is not None:
@@ -68,8 +68,7 @@ def command(
 
 
 def _check(statement: str, to: Path | None) -> None:
-    from quivermq.spark.jobs.one_file import check_parent, file_format
-    from quivermq.spark.jobs.sql_names import check_is_query
+    from quivermq.spark.jobs.sql import check_is_query, check_parent, file_format
 
     check_is_query(statement)
     if to is not None:

@@ -1,5 +1,6 @@
 """Tiered storage: messages from the logs to Parquet files, each once. Tasks write the files themselves."""
 
+import logging
 import os
 import time
 import uuid
@@ -8,9 +9,16 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from quivermq.archive import Archive, ArchivedFile, ArchivedLane, LanePlace, Manifest
+from quivermq.archive import (
+    Archive,
+    ArchivedFile,
+    ArchivedLane,
+    LanePlace,
+    Manifest,
+)
 from quivermq.archive.archiving import (
     ArchivePace,
     ArchiveRange,
@@ -23,31 +31,44 @@ from quivermq.archive.archiving import (
     todo,
 )
 from quivermq.archive.manifest import ArchiveRun, store_manifest
-from quivermq.archive.reading import find_difference
+from quivermq.archive.reading import DEFAULT_NAME, find_difference
+from quivermq.archive.writing import write_merged, write_piece
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
-from quivermq.errors import Conflict, Corruption, InvalidRequest, OffsetOutOfRange, TopicNotFound
+from quivermq.errors import (
+    Conflict,
+    Corruption,
+    Denied,
+    InvalidRequest,
+    NotFound,
+    OffsetOutOfRange,
+    StorageFailed,
+    TopicNotFound,
+)
 from quivermq.frame import Frame
-from quivermq.spark.failures import translated
-from quivermq.spark.jobs.archive_target import Target
-from quivermq.spark.jobs.archive_work import Copying, Merging, run
-from quivermq.spark.jobs.where import AnyPath, where_of
-from quivermq.spark.place import Bounds, Lane, Place
-from quivermq.spark.progress import Progress, watched
+from quivermq.spark.directory_place import local_path
+from quivermq.spark.execution import Progress, cores_of, results_of, translated, watched
+from quivermq.spark.place import AnyPath, Lane, LaneBounds, LivePlace, Place, where_of
 from quivermq.spark.session import session
-from quivermq.spark.spread import cores_of, results_of
-from quivermq.spark.topic_filter import check_named, topic_filter
+from quivermq.spark.subscription import check_named, topic_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+logger = logging.getLogger(__name__)
+
 AGE = 600.0
 FILE_BYTES = 128 * 1024 * 1024
 
+_NOT_FREED = (
+    "everything is archived, but only whoever has the directory open can free it;"
+    " if that is a broker, archive with server= (--server)"
+)
 # So many files for each core are committed together: what is killed loses no more than that.
 _FILES_A_CORE = 4
 
-Work = Sequence[Copying | Merging]
+Work = Sequence["Copying | Merging"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +146,17 @@ def archive(
     where = where_of(path, server, key)
     pace = ArchivePace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
     with closing(where.place()) as place:
-        target = Target(where, place, None if to is None else os.fspath(to))
+        target = ArchiveTarget(place, to)
         present = place.origins()
         names = list(filter(topic_filter(topics, present), present))
         check_named(topics, present)
         store = Archive(target.directory)
         summary = ArchiveSummary(str(where), str(target.directory), dry_run)
         if dry_run:
-            told = [_unless_damaged(name, partial(_looked, place, store, name, pace)) for name in names]
-            return replace(summary, topics=tuple(told), seconds=time.monotonic() - started)
+            done = [_unless_damaged(name, partial(_looked, place, store, name, pace)) for name in names]
+            return replace(summary, topics=tuple(done), seconds=time.monotonic() - started)
         with changing(store, f"{pace.now_us}-{uuid.uuid4().hex[:8]}") as job:
-            is_served = target.tell()
+            is_served = target.announce()
             if free and not is_served:
                 raise Conflict(
                     f"{where} cannot read {target.directory}, or the key may not tell it to:"
@@ -143,10 +164,12 @@ def archive(
                 )
             workers = _Workers(spark, progress)
             works = [_Topic(place, store, job, name, pace, workers) for name in names]
-            told = [_unless_damaged(each.name, partial(each.run, rewrite=rewrite)) for each in works]
-    summary = replace(summary, topics=tuple(told), is_served=is_served)
+            done = [_unless_damaged(each.name, partial(each.run, rewrite=rewrite)) for each in works]
+    summary = replace(summary, topics=tuple(done), is_served=is_served)
     if free:
-        freed = target.free()
+        # Only whoever has the queue open may remove what is archived and finished with.
+        with where.queue(if_locked=_NOT_FREED) as queue:
+            freed = queue.compact(archived=True)
         summary = replace(summary, freed_segments=freed.segments, freed_bytes=freed.bytes)
     return replace(summary, seconds=time.monotonic() - started)
 
@@ -164,6 +187,58 @@ def _check(age: float, file_bytes: int) -> None:
         raise InvalidRequest(f"age is a number of seconds, 0 or more, not {age!r}")
     if file_bytes < 1:
         raise InvalidRequest(f"file_bytes is at least 1, not {file_bytes!r}")
+
+
+class ArchiveTarget:
+    """The archive of a queue: the one it has, or the one that it gets."""
+
+    def __init__(self, place: LivePlace, to: AnyPath | None) -> None:
+        self._place = place
+        try:
+            self._known = place.archive_directory()
+        except Denied:
+            self._known = None  # The key may read messages, and that is all this needs.
+        self.directory = self._chosen(to)
+
+    def _chosen(self, to: AnyPath | None) -> Path:
+        chosen = None if to is None else local_path(os.fspath(to))
+        if chosen is not None:
+            if self._known is not None and self._known.absolute() != chosen:
+                # Two archives of one queue would each have a part, and nobody would look into both.
+                raise Conflict(
+                    f"the archive of this queue is {self._known}, not {chosen}: go on with that one,"
+                    " or let the queue forget it with use_archive(None)"
+                )
+            return chosen
+        if self._known is not None:
+            return self._known
+        if self._place.directory is not None:
+            return self._place.directory / DEFAULT_NAME
+        raise InvalidRequest("the broker has no archive yet: say where to put it, with to= (--to)")
+
+    def announce(self) -> bool:
+        """Tell the queue where its archive is. False when it cannot read it, or may not be told."""
+        if self._known is not None:
+            return True
+        try:
+            self._place.use_archive(self.directory)
+        except (NotFound, Denied) as error:
+            logger.warning("%s does not serve what is archived: %s", self._place, error)
+            return False
+        return True
+
+
+def may_be_archived(place: LivePlace, topic: str) -> bool:
+    """Whether an archive has something of a topic; True as well when nobody can tell."""
+    try:
+        directory = place.archive_directory()
+        if directory is None:
+            return False
+        archive = Archive(directory)
+        archive.check()
+        return archive.topic(topic, place.created_us(topic)) is not None
+    except (NotFound, Denied, StorageFailed):
+        return True
 
 
 class _Workers:
@@ -192,7 +267,7 @@ class _Workers:
 class _Topic:
     """The archiving of one topic, while the archive is held."""
 
-    place: Place
+    place: LivePlace
     store: Archive
     job: ArchiveRun
     name: str
@@ -268,7 +343,7 @@ class _Planned:
     size_bytes: int
 
 
-def _planned(place: Place, manifest: Manifest, pace: ArchivePace) -> Iterator[_Planned]:
+def _planned(place: LivePlace, manifest: Manifest, pace: ArchivePace) -> Iterator[_Planned]:
     """The work on each lane. Raises Conflict."""
     # Only what survives power loss: otherwise the log may go on with other messages at these offsets.
     archived_ends = {Lane(manifest.topic, *own): lane.end for own, lane in manifest.lanes.items()}
@@ -290,13 +365,13 @@ def _planned(place: Place, manifest: Manifest, pace: ArchivePace) -> Iterator[_P
         yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
 
 
-def _held(bounds: Bounds, synced_end: int) -> LiveLane:
+def _held(bounds: LaneBounds, synced_end: int) -> LiveLane:
     end = max(bounds.start, min(bounds.end, synced_end))
     size = bounds.size_bytes * (end - bounds.start) // max(1, bounds.end - bounds.start)
     return LiveLane(bounds.start, end, size)
 
 
-def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: Bounds) -> None:
+def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: LaneBounds) -> None:
     """Raise Conflict where the log is not the one that was archived, or has lost its end since."""
 
     def frames(offset: int) -> Iterator[Frame]:
@@ -319,7 +394,7 @@ def _oldest_us(place: Place, lane: Lane, start: int) -> int:
     return 0 if frame is None else frame.header.append_time
 
 
-def _looked(place: Place, store: Archive, name: str, pace: ArchivePace) -> ArchivedTopicSummary:
+def _looked(place: LivePlace, store: Archive, name: str, pace: ArchivePace) -> ArchivedTopicSummary:
     """What would be done with a topic."""
     summary = ArchivedTopicSummary(name)
     try:
@@ -339,3 +414,43 @@ def _looked(place: Place, store: Archive, name: str, pace: ArchivePace) -> Archi
         lost=sum(planned.lost for planned in plan),
         waiting=sum(planned.waiting for planned in plan),
     )
+
+
+class Copying(NamedTuple):
+    """A range of a lane that becomes files."""
+
+    job: ArchiveRun
+    place: Place
+    created_us: int
+    piece: ArchiveRange
+
+    def run(self) -> list[ArchivedFile]:
+        """Raises Conflict when the topic is another one by now, and what `Place.frames` raises."""
+        piece = self.piece
+        lane = Lane(piece.topic, *piece.lane)
+        with closing(self.place) as place:
+            if place.created_us(piece.topic) != self.created_us:
+                raise Conflict(f"the topic {piece.topic} was deleted and made again while it was archived")
+            frames = place.frames(lane, piece.start, piece.end)
+            return write_piece(SystemDisk(), self.job, piece, frames, place.removed(lane))
+
+
+class Merging(NamedTuple):
+    """Small files that become one."""
+
+    job: ArchiveRun
+    topic: str
+    created_us: int
+    lane: LanePlace
+    files: list[ArchivedFile]
+
+    def run(self) -> list[ArchivedFile]:
+        disk = SystemDisk()
+        topic = Archive(self.job.archive, disk).topic(self.topic, self.created_us)
+        assert topic is not None, "whoever holds the archive has seen its manifest"
+        return [write_merged(disk, self.job, topic, self.lane, self.files)]
+
+
+def run(work: Copying | Merging) -> Iterator[list[ArchivedFile]]:
+    """In an executor: do it."""
+    yield work.run()

@@ -12,21 +12,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
-from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.failures import translated
-from quivermq.spark.jobs.audit_archive import ArchiveTask, archived, examine_archived
+from quivermq.spark.execution import Progress, cores_of, results_of, spread, translated, watched
 from quivermq.spark.jobs.audit_examine import (
+    SHARES,
+    ArchiveTask,
     Examined,
+    Repeat,
+    Sequences,
+    archived,
     dead_letter_marks,
+    dealt,
+    examine_archived,
     examine_lane,
     examine_segment,
     id_marks,
+    repeated,
+    repeats,
 )
-from quivermq.spark.jobs.audit_findings import SEVERITIES, AuditFinding
-from quivermq.spark.jobs.audit_look import repeated
-from quivermq.spark.jobs.audit_repeats import SHARES, Repeat, dealt, repeats
-from quivermq.spark.jobs.audit_sequences import Sequences
 from quivermq.spark.jobs.audit_tasks import (
+    SEVERITIES,
+    AuditFinding,
     LaneTask,
     SegmentTask,
     bundled,
@@ -34,12 +39,9 @@ from quivermq.spark.jobs.audit_tasks import (
     segment_tasks,
     topics_of,
 )
-from quivermq.spark.jobs.where import AnyPath, Where, where_of
-from quivermq.spark.place import Lane, Place
-from quivermq.spark.progress import Progress, watched
+from quivermq.spark.place import AnyPath, Lane, LivePlace, Place, Where, where_of
 from quivermq.spark.session import session
-from quivermq.spark.spread import cores_of, results_of, spread
-from quivermq.spark.topic_filter import check_named, topic_filter
+from quivermq.spark.subscription import check_named, topic_filter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,22 +152,22 @@ def audit(
     )
 
 
-def _store(place: Place, is_wanted: Callable[[str], bool], origins: Mapping[str, str | None]) -> _Store:
-    if isinstance(place, DirectoryPlace):
-        found = topics_of(place.path)
+def _store(place: LivePlace, is_wanted: Callable[[str], bool], origins: Mapping[str, str | None]) -> _Store:
+    if place.directory is not None:
+        found = topics_of(place.directory)
         windows = {name: window for name, window in found.windows_us.items() if is_wanted(name)}
         files = archived(place, windows)
-        tasks: list[Task] = [*segment_tasks(place.path, is_wanted), *files.tasks]
+        tasks: list[Task] = [*segment_tasks(place.directory, is_wanted), *files.tasks]
         return _Store(place, tasks, windows, [*found.findings, *files.findings], origins)
     topics = [topic for topic in origins if is_wanted(topic)]
     windows = {topic: place.settings(topic).dedup_window_ms * 1000 for topic in topics}
     return _Store(place, [*lane_tasks(place, topics)], windows, [], origins)
 
 
-def _present(place: Place) -> dict[str, str | None]:
+def _present(place: LivePlace) -> dict[str, str | None]:
     """The topics that may be named, also those that nobody can open any more, with their origins."""
-    if isinstance(place, DirectoryPlace):
-        return {name: place.origin(name) for name in SystemDisk().names(place.path / "topics")}
+    if place.directory is not None:
+        return {name: place.origin(name) for name in SystemDisk().names(place.directory / "topics")}
     return place.origins()
 
 

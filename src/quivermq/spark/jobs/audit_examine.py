@@ -1,25 +1,246 @@
 """The part of an audit that runs in executors: one task, all that it finds, and marks for the next step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from quivermq.archive import Archive, LanePlace
 from quivermq.disk import SystemDisk
 from quivermq.errors import Corruption, InvalidFrame, OffsetOutOfRange, QuiverError, StorageFailed
+from quivermq.frame import Column, Frame, Header, arrow_batch
 from quivermq.log.verify import SegmentCheck, check_segment, open_segment
 from quivermq.segment import Damage, index_path, log_path
 from quivermq.settings import StorageSettings
-from quivermq.spark.jobs.audit_findings import AuditFinding
-from quivermq.spark.jobs.audit_look import Look
-from quivermq.spark.jobs.audit_repeats import Marks, hashed, marks_of
-from quivermq.spark.jobs.audit_sequences import Run
-from quivermq.spark.jobs.audit_tasks import LaneTask, SegmentTask
-from quivermq.spark.place import Lane, Place
-from quivermq.topic.partition import LANE_NUMBERS
+from quivermq.spark.jobs.audit_tasks import AuditFinding, LaneTask, SegmentTask
+from quivermq.spark.place import Lane, LivePlace, Place
+from quivermq.topic.partition import LANE_NUMBERS, LANES
+from quivermq.topic.transfer import TRANSFER_EPOCH
+
+MARK = np.dtype(
+    [("hash", "<u8"), ("time_us", "<i8"), ("offset", "<i8"), ("partition", "<i4"), ("lane", "<i4")]
+)
+SHARES = 16
+
+Marks = npt.NDArray[np.void]
+
+
+class Repeat(NamedTuple):
+    """Two places with the same mark, the earlier one first."""
+
+    first: tuple[int, str, int]
+    second: tuple[int, str, int]
+
+
+def marks_of(
+    hashes: npt.NDArray[np.uint64], times_us: object, offsets: object, partition: int, lane: int
+) -> Marks:
+    """Marks of messages of one lane."""
+    marks = np.zeros(len(hashes), MARK)
+    marks["hash"], marks["time_us"], marks["offset"] = hashes, times_us, offsets
+    marks["partition"], marks["lane"] = partition, lane
+    return marks
+
+
+def hashed(values: Sequence[object]) -> npt.NDArray[np.uint64]:
+    """64 bits of each value, the same in every process."""
+    from pandas.util import hash_array
+
+    array = np.empty(len(values), object)
+    array[:] = values
+    hashes: npt.NDArray[np.uint64] = hash_array(array, categorize=False)
+    return hashes
+
+
+def dealt(marks: Marks) -> Iterator[tuple[int, bytes]]:
+    """Marks by the share that their hash belongs to."""
+    share = (marks["hash"] % SHARES).astype(np.intp)
+    for number in np.unique(share):
+        yield int(number), marks[share == number].tobytes()
+
+
+def repeats(blobs: Iterable[bytes], window_us: int | None) -> list[Repeat]:
+    """Which marks are there twice, no further apart than the window; None is for ever."""
+    marks = np.frombuffer(b"".join(blobs), MARK)
+    marks = marks[np.lexsort((marks["offset"], marks["time_us"], marks["hash"]))]
+    is_same = marks["hash"][1:] == marks["hash"][:-1]
+    if window_us is not None:
+        is_same &= marks["time_us"][1:] - marks["time_us"][:-1] < window_us
+    at = np.flatnonzero(is_same)
+    return [Repeat(_place(marks[i]), _place(marks[i + 1])) for i in at]
+
+
+def _place(mark: np.void) -> tuple[int, str, int]:
+    return int(mark["partition"]), LANES[mark["lane"]], int(mark["offset"])
+
+
+# Sequences are counted in 32 bits; what is less than half a round behind is a repetition, not a leap.
+_ROUND = 2**32
+_HALF = 2**31
+
+
+class SequenceRun(NamedTuple):
+    """Batches of a producer that follow each other without a gap, from an offset on."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    messages: int
+    base_offset: int
+
+
+class Sequences:
+    """Takes batches in the order of their offsets and tells which were there before."""
+
+    def __init__(self) -> None:
+        # By producer and epoch: where its last run began, how long it is, and where it lies.
+        self._last: dict[tuple[int, int], SequenceRun] = {}
+        self.runs: list[SequenceRun] = []
+
+    def add(self, run: SequenceRun) -> bool:
+        """Take in a batch, or a run of them. False when some of its sequences were there before."""
+        key = run.producer_id, run.epoch
+        last = self._last.get(key)
+        if last is None:
+            self._last[key] = run
+            return True
+        ahead = (run.sequence - last.sequence - last.messages) % _ROUND
+        if ahead == 0:
+            self._last[key] = last._replace(messages=last.messages + run.messages)
+            return True
+        if ahead >= _HALF:
+            return False
+        # Something is missing in between, which a power loss or a repair may have taken.
+        self.runs.append(last)
+        self._last[key] = run
+        return True
+
+    def all_runs(self) -> list[SequenceRun]:
+        """Everything that was taken in, by offset."""
+        return sorted([*self.runs, *self._last.values()], key=lambda run: run.base_offset)
+
+
+# Of a frame with fewer messages, ids are cheaper to take one by one than to make a column of.
+_ROWS_FEW = 32
+# So many ids are hashed at once.
+_IDS_MAX = 65_536
+# A lane that somebody has scrambled has no more to say after so many.
+_FINDINGS_MAX = 100
+
+
+class Look:
+    """Looks at the frames of a lane, one after the other: at their headers, and at ids if it is told to."""
+
+    def __init__(self, lane: Lane, where: str, *, takes_ids: bool = False) -> None:
+        self.lane = lane
+        self.findings: list[AuditFinding] = []
+        self.sequences = Sequences()
+        self.first_append_us: int | None = None
+        self.last_append_us = 0
+        self.late_frames = 0
+        """How many frames hold a timestamp that is older than one of an earlier frame."""
+        self.messages_with_ids = 0
+        """How many messages are in frames that have deduplication ids."""
+        self._where = where
+        self._takes_ids = takes_ids
+        self._timestamp_max = -(2**63)
+        self._ids: list[Any] = []
+        self._id_count = 0
+        self._times: list[Any] = []
+        self._offsets: list[Any] = []
+        self._marks: list[Marks] = []
+
+    def __call__(self, frame: Frame) -> None:
+        header = frame.header
+        append_us = header.append_time
+        if self.first_append_us is None:
+            self.first_append_us = append_us
+        elif append_us < self.last_append_us:
+            self._note_time(header)
+        self.last_append_us = append_us
+        if header.timestamp_min < self._timestamp_max:
+            self.late_frames += 1
+        if header.timestamp_max > self._timestamp_max:
+            self._timestamp_max = header.timestamp_max
+        if header.producer_id:
+            self._note_batch(header)
+        if header.columns & Column.DEDUP_ID:
+            self.messages_with_ids += header.message_count
+            if self._takes_ids:
+                self._take_ids(frame)
+
+    def marks(self) -> Marks:
+        """The marks of all deduplication ids, if it took them."""
+        self._hash_ids()
+        return np.concatenate(self._marks) if self._marks else marks_of(hashed([]), [], [], 0, 0)
+
+    def _note(self, kind: str, header: Header, reason: str) -> None:
+        if len(self.findings) < _FINDINGS_MAX:
+            offsets = (header.base_offset, header.end_offset)
+            self.findings.append(AuditFinding(kind, self._where, offsets, reason))
+
+    def _note_time(self, header: Header) -> None:
+        seconds = (self.last_append_us - header.append_time) / 1e6
+        self._note("append_time", header, f"came in {seconds:.3f} s before the frame in front of it")
+
+    def _note_batch(self, header: Header) -> None:
+        run = SequenceRun(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.message_count,
+            header.base_offset,
+        )
+        if not self.sequences.add(run):
+            self._note("sequence", header, repeated(run))
+
+    def _take_ids(self, frame: Frame) -> None:
+        header = frame.header
+        try:
+            if header.message_count >= _ROWS_FEW:
+                ids = arrow_batch(frame, ("dedup_id",)).column(0).to_numpy(zero_copy_only=False)
+            else:
+                ids = np.array([*frame.dedup_ids()], object)
+        except InvalidFrame as error:
+            self._note("damage", header, error.reason)
+            return
+        is_there = ids != None  # noqa: E711  (Element by element, which `is not` does not do.)
+        times = np.full(len(ids), header.append_time)
+        if header.producer_epoch == TRANSFER_EPOCH:
+            # A delayed message was seen when it was put, long before it came here.
+            times = np.minimum(times, np.fromiter(frame.timestamps(), np.int64, len(ids)))
+        self._id_count += len(ids)
+        self._ids.append(ids[is_there])
+        self._times.append(times[is_there])
+        self._offsets.append(np.arange(header.base_offset, header.end_offset)[is_there])
+        if self._id_count >= _IDS_MAX:
+            self._hash_ids()
+
+    def _hash_ids(self) -> None:
+        if not self._ids:
+            return
+        place = self.lane.partition, LANE_NUMBERS[self.lane.priority]
+        hashes = hashed(np.concatenate(self._ids).tolist())
+        self._marks.append(
+            marks_of(hashes, np.concatenate(self._times), np.concatenate(self._offsets), *place)
+        )
+        self._ids, self._times, self._offsets, self._id_count = [], [], [], 0
+
+
+def repeated(run: SequenceRun) -> str:
+    """What to say of a batch that is there twice."""
+    if run.epoch == TRANSFER_EPOCH:
+        return f"the move {run.producer_id:x} between two topics has arrived a second time"
+    end = (run.sequence + run.messages) % 2**32
+    return (
+        f"sequences [{run.sequence}, {end}) of producer {run.producer_id}, epoch {run.epoch}, came before"
+    )
+
 
 # Frames were checked against the limits of their time on the way in; an audit takes whatever got in.
 _BYTES_MAX = 1024 * 1024 * 1024
@@ -44,7 +265,7 @@ class Examined:
     first_append_us: int | None = None
     last_append_us: int = 0
     findings: list[AuditFinding] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[SequenceRun] = field(default_factory=list)
 
     def take(self, look: Look) -> None:
         """Take in what a look at the frames has found."""
@@ -98,7 +319,7 @@ def _survey(task: SegmentTask, where: str, deep: bool) -> tuple[SegmentCheck, Lo
 
 
 def _journal_findings(path: Path) -> Iterator[AuditFinding]:
-    from quivermq.spark.journals import read_journal
+    from quivermq.spark.directory_place import read_journal
 
     try:
         read_journal(path)
@@ -168,7 +389,7 @@ def dead_letter_marks(place: Place, lane: Lane, start: int, end: int) -> Marks:
     """Marks of where dead letters came from, as far as they can be read: what cannot was told before."""
     from pandas.util import hash_pandas_object
 
-    from quivermq.spark.tables.dead_letters import dead_letter_batches
+    from quivermq.spark.tables import dead_letter_batches
 
     columns = [
         "origin_topic",
@@ -188,3 +409,80 @@ def dead_letter_marks(place: Place, lane: Lane, start: int, end: int) -> Marks:
             number = LANE_NUMBERS[lane.priority]
             found.append(marks_of(hashes, 0, frame["offset"].to_numpy(), lane.partition, number))
     return np.concatenate(found)
+
+
+# With the values, so that every part of a file whose sum would not be right is read.
+_COLUMNS = ("offset", "key", "value", "headers", "timestamp")
+
+
+class ArchiveTask(NamedTuple):
+    """One file of an archive: its messages, of offsets [start, end)."""
+
+    archive: str
+    lane: Lane
+    created_us: int
+    name: str
+    start: int
+    end: int
+    rows: int
+    size_bytes: int
+
+
+class Archived(NamedTuple):
+    """What there is to look at in an archive, and what can be told at once."""
+
+    tasks: list[ArchiveTask]
+    findings: list[AuditFinding]
+
+
+def archived(place: LivePlace, topics: Iterable[str]) -> Archived:
+    """The files of the archive of a directory; none when nothing was archived."""
+    tasks, findings = list[ArchiveTask](), list[AuditFinding]()
+    try:
+        directory = place.archive_directory()
+    except StorageFailed as error:
+        return Archived([], [AuditFinding("archive", str(error.path), (0, None), str(error))])
+    if directory is None:
+        return Archived([], [])
+    for topic in topics:
+        try:
+            created_us = place.created_us(topic)
+            found = Archive(directory).topic(topic, created_us)
+        except QuiverError as error:
+            findings.append(AuditFinding("archive", str(directory), (0, None), str(error)))
+            continue
+        for (partition, priority), lane in found.manifest.lanes.items() if found is not None else ():
+            own = Lane(topic, partition, priority)
+            tasks += [
+                ArchiveTask(str(directory), own, created_us, f.name, f.start, f.end, f.rows, f.bytes)
+                for f in lane.files
+            ]
+            reason = "was lost before anybody archived it"
+            findings += [AuditFinding("gap", f"the archive of {own}", gap, reason) for gap in lane.gaps]
+    return Archived(tasks, findings)
+
+
+def examine_archived(task: ArchiveTask) -> Iterator[AuditFinding]:
+    """In an executor: read a file and compare it with what the manifest says."""
+    path = Path(task.archive) / task.name
+    rows, last = 0, task.start - 1
+    reason = None
+    try:
+        topic = Archive(Path(task.archive)).topic(task.lane.topic, task.created_us)
+        if topic is None:
+            return  # Somebody has just made the topic anew.
+        place = LanePlace(task.lane.partition, task.lane.priority)
+        for batch in topic.batches(place, task.start, task.end, _COLUMNS):
+            offsets = batch.column("offset").to_numpy()
+            rows += len(offsets)
+            if len(offsets) and (
+                offsets[0] <= last or np.any(np.diff(offsets) <= 0) or offsets[-1] >= task.end
+            ):
+                reason = "has offsets that do not run upwards inside of its range"
+            last = int(offsets[-1]) if len(offsets) else last
+    except QuiverError as error:
+        reason = str(error)
+    if reason is None and rows != task.rows:
+        reason = f"has {rows} messages, the manifest says {task.rows}"
+    if reason is not None:
+        yield AuditFinding("archive", str(path), (task.start, task.end), reason)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk, remove_tree
-from quivermq.errors import Conflict, DirectoryLocked, InvalidRequest, NotFound
-from quivermq.spark.failures import translated
-from quivermq.spark.jobs.archive_target import may_be_archived
-from quivermq.spark.jobs.compact_plan import Part, chosen_topics, parts_of
+from quivermq.errors import Conflict, InvalidRequest, NotFound
+from quivermq.spark.execution import Progress, no_progress, translated, watched
+from quivermq.spark.jobs.archive import may_be_archived
 from quivermq.spark.jobs.state import state_directory
-from quivermq.spark.jobs.where import AnyPath, Where, where_of
-from quivermq.spark.place import Place
-from quivermq.spark.progress import Progress, no_progress, watched
+from quivermq.spark.place import AnyPath, LivePlace, Place, SegmentPart, Where, where_of
 from quivermq.spark.session import session
+from quivermq.topic.names import Pattern, is_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -97,23 +95,15 @@ def _check(tombstone_age_ms: int, min_dirty_ratio: float) -> None:
 
 
 @contextmanager
-def _queue(where: Where, place: Place, dry_run: bool) -> Iterator[Any]:
+def _queue(where: Where, place: LivePlace, dry_run: bool) -> Iterator[Any]:
     """Who replaces segments on the driver: the embedded queue, for a directory; None for a broker."""
-    if where.path is None or dry_run:
+    if place.directory is None or dry_run:
         yield None
         return
     # Before it is opened, which would make a directory that is not there.
     place.topics()
-    try:
-        queue = where.queue()
-    except DirectoryLocked as error:
-        # The same error with a text that says what to do about it.
-        locked = DirectoryLocked.__new__(
-            DirectoryLocked,
-            f"{error}: compact through the broker that has it open, with server= (--server), or stop it",
-        )
-        raise locked from None
-    with queue:
+    advice = "compact through the broker that has it open, with server= (--server), or stop it"
+    with where.queue(if_locked=advice) as queue:
         yield queue
 
 
@@ -122,7 +112,7 @@ class _Job:
     """The compaction of one topic."""
 
     where: Where
-    place: Place
+    place: LivePlace
     topic: str
     queue: Any
     tombstone_age_ms: int
@@ -131,7 +121,7 @@ class _Job:
     progress: Progress | None
 
     def run(self, spark: "SparkSession | None") -> CompactedTopic:
-        parts = parts_of(self.place, self.topic)
+        parts = self.place.segments(self.topic)
         if not any(part.is_sealed for part in parts):
             return CompactedTopic(self.topic)
         spark = spark or session()
@@ -156,10 +146,11 @@ class _Job:
         remove_tree(SystemDisk(), directory)
         return directory
 
-    def _outcomes(self, spark: "SparkSession", parts: list[Part], staging: Path | None) -> "DataFrame":
+    def _outcomes(
+        self, spark: "SparkSession", parts: list[SegmentPart], staging: Path | None
+    ) -> "DataFrame":
         """A row for each sealed segment that is still there: what became of it."""
-        from quivermq.spark.jobs.compact_keys import PLACED, segments_of
-        from quivermq.spark.jobs.compact_rewrite import OUTCOME, Work, rewriting
+        from quivermq.spark.jobs.compact_work import OUTCOME, PLACED, Work, rewriting, segments_of
 
         bounds: dict[int, list[tuple[int, int, int]]] = {}
         for number, (part, lane) in enumerate(zip(parts, _lane_numbers(parts), strict=True)):
@@ -176,11 +167,11 @@ class _Job:
         placed = self._survivors(spark, parts).mapInArrow(segments_of(bounds), PLACED)
         return placed.groupBy("segment").applyInArrow(rewriting(work), OUTCOME)
 
-    def _survivors(self, spark: "SparkSession", parts: list[Part]) -> "DataFrame":
+    def _survivors(self, spark: "SparkSession", parts: list[SegmentPart]) -> "DataFrame":
         """(lane, offset, key) of the latest message of each key, but for old tombstones; and the stamps."""
         from pyspark.sql import functions as sql
 
-        from quivermq.spark.jobs.compact_keys import KEYS, keys_of
+        from quivermq.spark.jobs.compact_work import KEYS, keys_of
 
         cutoff_us = SystemClock().now_us() - self.tombstone_age_ms * 1000
         latest = sql.max(sql.struct("offset", "is_tombstone", "append_us")).alias("latest")
@@ -203,11 +194,11 @@ class _Job:
             .select("lane", sql.col("latest.offset").alias("offset"), "key")
         )
 
-    def _applied(self, row: "Row", parts: list[Part], staging: Path) -> "Row":
+    def _applied(self, row: "Row", parts: list[SegmentPart], staging: Path) -> "Row":
         """On the driver: put what an executor has left into the directory."""
         from pyspark.sql import Row
 
-        from quivermq.spark.jobs.compact_rewrite import apply, staged
+        from quivermq.spark.jobs.compact_work import apply, staged
 
         if row.state != "replaced":
             return row
@@ -220,7 +211,7 @@ class _Job:
         return row
 
 
-def _lane_numbers(parts: list[Part]) -> list[int]:
+def _lane_numbers(parts: list[SegmentPart]) -> list[int]:
     """For each part, the number of its lane: short, because every key carries it."""
     numbers = {lane: number for number, lane in enumerate(dict.fromkeys(part.lane for part in parts))}
     return [numbers[part.lane] for part in parts]
@@ -244,3 +235,38 @@ def _told(topic: str, rows: "list[Row]") -> CompactedTopic:
         bytes_before=size,
         bytes_after=size - gone_bytes,
     )
+
+
+def chosen_topics(place: Place, topics: Iterable[str] | str | None) -> list[str]:
+    """The topics to compact: those of these names and patterns that want it; without any, all that do.
+
+    Raises InvalidRequest for a topic that was named and does not want it, and TopicNotFound.
+    """
+    known = place.origins()
+    if topics is None:
+        return [topic for topic, origin in known.items() if origin is None and _wants_it(place, topic)]
+    texts = [text.strip() for text in (topics.split(",") if isinstance(topics, str) else topics)]
+    if not texts:
+        raise InvalidRequest("topics has no name in it: leave it out for all topics with cleanup=compact")
+    named = {text for text in texts if not is_pattern(text)}
+    for topic in sorted(named):
+        _check_wants_it(place, topic)
+    patterns = [Pattern(text) for text in texts if is_pattern(text)]
+    own = [topic for topic, origin in known.items() if origin is None]
+    matching = {t for t in own if any(p.matches(t, None) for p in patterns) and _wants_it(place, t)}
+    return sorted(named | matching)
+
+
+def _wants_it(place: Place, topic: str) -> bool:
+    return place.settings(topic).cleanup == "compact"
+
+
+def _check_wants_it(place: Place, topic: str) -> None:
+    settings = place.settings(topic)
+    if place.origin(topic) is not None:
+        raise InvalidRequest(f"{topic} holds dead letters: each of them is kept, whatever its key")
+    if settings.cleanup != "compact":
+        raise InvalidRequest(
+            f"{topic} has cleanup=delete, so every message of a key is kept:"
+            f" `quiver topic alter {topic} --set cleanup=compact` lets only the latest stay"
+        )

@@ -10,21 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.errors import InvalidRequest, OffsetOutOfRange, QuiverError, TopicNotFound
-from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.failures import translated
+from quivermq.spark.execution import Progress, cores_of, results_of, translated, watched
 from quivermq.spark.jobs.audit_tasks import LaneTask, bundled, lane_tasks
-from quivermq.spark.jobs.report_contents import ReportContents, contents_of
-from quivermq.spark.jobs.report_figures import Figures, Period, Trouble
-from quivermq.spark.jobs.report_groups import count_group
-from quivermq.spark.jobs.report_messages import count_dead_letters, count_messages
+from quivermq.spark.jobs.report_counting import count_dead_letters, count_group, count_messages
+from quivermq.spark.jobs.report_figures import Figures, Period, ReportContents, Trouble, contents_of
 from quivermq.spark.jobs.report_page import page
-from quivermq.spark.jobs.where import AnyPath, Where, where_of
-from quivermq.spark.place import Lane, Place
-from quivermq.spark.progress import Progress, watched
+from quivermq.spark.place import AnyPath, LivePlace, Where, where_of
 from quivermq.spark.session import session
-from quivermq.spark.spread import cores_of, results_of
-from quivermq.spark.tables.rows import state_of
-from quivermq.spark.topic_filter import check_named, topic_filter
+from quivermq.spark.subscription import check_named, topic_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +111,7 @@ def report(
             since=since,
             until=until,
             stored_bytes=stored_bytes,
-            has_journals=isinstance(place, DirectoryPlace),
+            has_journals=place.directory is not None,
         )
     _write(Path(to), page(contents))
     summary = _summary(where, to, contents, groups)
@@ -147,17 +140,19 @@ def _us(moment: datetime | None, otherwise: int) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
-def _planned(place: Place, topics: list[str], period: Period) -> tuple[list[Task], dict[str, int]]:
+def _planned(place: LivePlace, topics: list[str], period: Period) -> tuple[list[Task], dict[str, int]]:
     """What there is to count, and how many bytes each topic takes on disk."""
     tasks, stored_bytes = list[Task](), dict[str, int]()
     for topic in topics:
         try:
             settings, lanes = place.settings(topic), place.lanes(topic)
-            groups = state_of(place).groups(topic)
+            groups = place.groups(topic)
         except TopicNotFound:
             continue  # Somebody has just deleted it.
         stored_bytes[topic] = sum(bounds.size_bytes for bounds in lanes.values())
-        starts = {lane: _start(place, lane, period) for lane, bounds in lanes.items() if bounds.end}
+        # Whole segments that came in before are not looked at.
+        used = [lane for lane, bounds in lanes.items() if bounds.end and period.since_us]
+        starts = {lane: place.first_since(lane, period.since_us) for lane in used}
         for part in lane_tasks(place, [topic]):
             begun = part._replace(start=max(part.start, starts.get(part.lane, 0)))
             if begun.start < begun.end:
@@ -166,29 +161,15 @@ def _planned(place: Place, topics: list[str], period: Period) -> tuple[list[Task
     return tasks, stored_bytes
 
 
-def _start(place: Place, lane: Lane, period: Period) -> int:
-    """Where a lane begins to be of interest: whole segments that came in before are not looked at."""
-    if not period.since_us or not isinstance(place, DirectoryPlace):
-        return 0
-    start = 0
-    for segment in place.follower(lane).segments:
-        came_us = segment.first_append_time()
-        segment.forget_index()
-        if came_us is not None and came_us >= period.since_us:
-            break
-        start = segment.base_offset
-    return start
-
-
 def _counted(
-    spark: "SparkSession", place: Place, tasks: list[Task], period: Period, progress: Progress | None
+    spark: "SparkSession", place: LivePlace, tasks: list[Task], period: Period, progress: Progress | None
 ) -> list[Figures]:
     bundles = bundled(tasks, lambda task: task.size_bytes, cores_of(spark))
     with watched(spark, progress, "counting"):
         return results_of(spark, bundles, partial(_count, place, period))
 
 
-def _count(place: Place, period: Period, tasks: list[Task]) -> Iterator[Figures]:
+def _count(place: LivePlace, period: Period, tasks: list[Task]) -> Iterator[Figures]:
     """In an executor: the figures of each task, or what kept it from having any."""
     with closing(place):
         for task in tasks:
@@ -200,7 +181,7 @@ def _count(place: Place, period: Period, tasks: list[Task]) -> Iterator[Figures]
                 yield Trouble(_place_of(task), str(error))
 
 
-def _figures(place: Place, period: Period, task: Task) -> Iterator[Figures]:
+def _figures(place: LivePlace, period: Period, task: Task) -> Iterator[Figures]:
     if isinstance(task, GroupTask):
         yield count_group(place, task.topic, task.group, period)
         return

@@ -5,15 +5,98 @@ Everything that can be said about it without Spark is said here, naming the file
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from quivermq.disk import SystemDisk, read_file
 from quivermq.errors import InvalidRequest, NotFound
 from quivermq.spark.jobs.state import is_file_name
-from quivermq.spark.jobs.toml_record import Reading
 from quivermq.topic.names import check_topic_name
+
+
+class TomlReader:
+    """Takes tables of TOML to pieces, and knows how to say what is wrong with one."""
+
+    def __init__(self, file: Path, choices: Mapping[tuple[str, str], tuple[str, ...]]) -> None:
+        self._file = file
+        self._choices = choices
+
+    def error(self, where: str, key: str | None, reason: str) -> InvalidRequest:
+        """What is wrong with a key of a table."""
+        place = where if key is None else f"{where}: {key}"
+        return InvalidRequest(f"{self._file}: {place} {reason}")
+
+    def table(self, name: str, given: Any) -> Mapping[str, Any]:
+        """A table that has to be there."""
+        if not isinstance(given, Mapping):
+            raise self.error(f"[{name}]", None, "is missing" if given is None else "is no table")
+        return given
+
+    def tables(self, document: Mapping[str, Any], name: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """The tables of an array, each with how to call it."""
+        given = document.get(name, [])
+        if not isinstance(given, list):
+            raise self.error(f"[{name}]", None, f"is written [[{name}]], because there may be many")
+        return [(f"[[{name}]] {number}", self.table(name, each)) for number, each in enumerate(given, 1)]
+
+    def check_keys(self, where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+        """Raise InvalidRequest for a key that nobody knows, with the one that may be meant."""
+        for key in given.keys() - set(known):
+            close = get_close_matches(key, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise self.error(where, key, f"is not known: {hint}")
+
+    def record(
+        self,
+        kind: type,
+        table: str,
+        where: str,
+        given: Mapping[str, Any],
+        parts: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """A table as a dataclass, each key of the type of its field. `parts` are no keys of the table."""
+        parts = parts or {}
+        named = [each for each in fields(kind) if each.name not in parts]
+        known = ["from" if each.name == "table" else each.name for each in named]
+        self.check_keys(where, {name: 0 for name in given if name != "table"}, tuple(known))
+        for each in named:
+            if each.name not in given:
+                if each.default is MISSING and each.default_factory is MISSING:
+                    raise self.error(where, each.name, "is missing")
+                continue
+            self._check_type(where, table, each.name, each.type, given[each.name])
+        return kind(**given, **parts)
+
+    def _check_type(self, where: str, table: str, key: str, kind: Any, value: object) -> None:
+        kinds = [each for each in get_args(kind) if each is not type(None)] if _is_union(kind) else [kind]
+        if not any(_fits(each, value) for each in kinds):
+            wanted = " or ".join(_WORDS[get_origin(each) or each] for each in kinds)
+            raise self.error(where, key, f"is {wanted}, not {value!r:.80}")
+        choices = self._choices.get((table, key))
+        if choices is not None and value not in choices:
+            raise self.error(where, key, f"is one of {', '.join(choices)}, not {value!r:.80}")
+
+
+_WORDS = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of texts"}
+
+
+def _is_union(kind: Any) -> bool:
+    return isinstance(kind, UnionType)
+
+
+def _fits(kind: Any, value: object) -> bool:
+    match get_origin(kind) or kind:
+        case builtin if builtin is list:
+            return isinstance(value, list) and all(isinstance(item, str) for item in value)
+        case builtin if builtin is dict:
+            return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+        case builtin if builtin is int:
+            return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
 
 _FILE_BYTES_MAX = 1024 * 1024
 
@@ -27,7 +110,7 @@ _CHOICES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PipelineSource:
     """Topics that are a table of this name."""
 
     name: str
@@ -42,7 +125,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PipelineStep:
     """A table that is made of those before it, by SQL or by a function."""
 
     name: str
@@ -52,7 +135,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class PipelineSink:
     """Where the rows of a table go: a topic, or a directory of Parquet files."""
 
     table: str
@@ -76,9 +159,9 @@ class Pipeline:
     checkpoint: str | None = None
     data: str | None = None
     server: str | None = None
-    sources: tuple[Source, ...] = ()
-    steps: tuple[Step, ...] = ()
-    sinks: tuple[Sink, ...] = ()
+    sources: tuple[PipelineSource, ...] = ()
+    steps: tuple[PipelineStep, ...] = ()
+    sinks: tuple[PipelineSink, ...] = ()
 
     def beside(self, path: str) -> Path:
         """A path of the file, as seen from where the file is."""
@@ -98,11 +181,13 @@ def load_pipeline(file: Path) -> Pipeline:
 
 def pipeline_of(file: Path, document: Mapping[str, Any]) -> Pipeline:
     """The pipeline that a parsed file declares. Raises InvalidRequest."""
-    reading = Reading(file, _CHOICES)
+    reading = TomlReader(file, _CHOICES)
     reading.check_keys("the file", document, ("pipeline", "source", "step", "sink"))
     head = reading.table("pipeline", document.get("pipeline"))
-    sources = tuple(reading.record(Source, "source", *each) for each in reading.tables(document, "source"))
-    steps = tuple(reading.record(Step, "step", *each) for each in reading.tables(document, "step"))
+    sources = tuple(
+        reading.record(PipelineSource, "source", *each) for each in reading.tables(document, "source")
+    )
+    steps = tuple(reading.record(PipelineStep, "step", *each) for each in reading.tables(document, "step"))
     sinks = tuple(_sink(reading, *each) for each in reading.tables(document, "sink"))
     parts = {"file": file, "sources": sources, "steps": steps, "sinks": sinks}
     pipeline: Pipeline = reading.record(Pipeline, "pipeline", "[pipeline]", head, parts)
@@ -115,7 +200,7 @@ def malformed_sink(topic: str) -> str:
     return f"malformed-{topic}"
 
 
-def _sink(reading: Reading, where: str, given: Mapping[str, Any]) -> Sink:
+def _sink(reading: TomlReader, where: str, given: Mapping[str, Any]) -> PipelineSink:
     # `from` is a word of Python's, and the natural one in the file.
     if "table" in given:
         raise reading.error(where, "table", "is called `from`")
@@ -123,11 +208,13 @@ def _sink(reading: Reading, where: str, given: Mapping[str, Any]) -> Sink:
     if "from" not in given:
         raise reading.error(where, "from", "is missing: it names a source or a step")
     target = given.get("topic") or given.get("parquet")
-    sink: Sink = reading.record(Sink, "sink", where, {"name": str(target).replace("/", "_"), **renamed})
+    sink: PipelineSink = reading.record(
+        PipelineSink, "sink", where, {"name": str(target).replace("/", "_"), **renamed}
+    )
     return sink
 
 
-def _check(reading: Reading, pipeline: Pipeline) -> None:
+def _check(reading: TomlReader, pipeline: Pipeline) -> None:
     if not pipeline.sources:
         raise reading.error("[[source]]", None, "is missing: a pipeline reads from somewhere")
     if not pipeline.sinks:
@@ -153,7 +240,7 @@ def _check(reading: Reading, pipeline: Pipeline) -> None:
     _check_sinks(reading, pipeline.sinks, tables, taken)
 
 
-def _check_source(reading: Reading, where: str, source: Source) -> None:
+def _check_source(reading: TomlReader, where: str, source: PipelineSource) -> None:
     if not source.topics:
         raise reading.error(where, "topics", "is empty: name at least one")
     if (source.format == JSON) != (source.schema is not None):
@@ -167,13 +254,13 @@ def _check_source(reading: Reading, where: str, source: Source) -> None:
     _check_watermark(reading, where, source.watermark)
 
 
-def _check_watermark(reading: Reading, where: str, watermark: dict[str, str] | None) -> None:
+def _check_watermark(reading: TomlReader, where: str, watermark: dict[str, str] | None) -> None:
     if watermark is not None and watermark.keys() != {"column", "delay"}:
         raise reading.error(where, "watermark", 'is { column = "…", delay = "10 minutes" }')
 
 
 def _check_sinks(
-    reading: Reading, sinks: tuple[Sink, ...], tables: set[str], names_taken: set[str]
+    reading: TomlReader, sinks: tuple[PipelineSink, ...], tables: set[str], names_taken: set[str]
 ) -> None:
     names = set(names_taken)
     for number, sink in enumerate(sinks, 1):
@@ -196,12 +283,12 @@ def _check_sinks(
         names.add(sink.name)
 
 
-def _check_name(reading: Reading, where: str, name: str) -> None:
+def _check_name(reading: TomlReader, where: str, name: str) -> None:
     if not is_file_name(name):
         raise reading.error(where, "name", f"{name!r} is no name for a directory, and its state is in one")
 
 
-def _add(reading: Reading, where: str, name: str, tables: set[str]) -> None:
+def _add(reading: TomlReader, where: str, name: str, tables: set[str]) -> None:
     if not name.isidentifier():
         raise reading.error(
             where, "name", f"{name!r} is no name for a table: letters, digits and _ make one"

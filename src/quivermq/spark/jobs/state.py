@@ -1,16 +1,21 @@
 """Where a job keeps what it needs to go on after it was killed."""
 
-import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quivermq.disk import SystemDisk, read_file, replace_file
 from quivermq.errors import InvalidRequest
-from quivermq.spark.jobs.where import Where
+from quivermq.spark.place import Where
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
 
 _FILE_BYTES_MAX = 64 * 1024 * 1024
 _NAME_BYTES_MAX = 200
@@ -30,17 +35,7 @@ def state_directory(where: Where, job: str, name: str) -> Path:
     """
     if not is_file_name(name):
         raise InvalidRequest(f"{name!r} is no name for a {job}: the directory of its state is called so")
-    if where.path is not None:
-        return Path(where.path).absolute() / "pipelines" / job / name
-    given = os.environ.get("XDG_STATE_HOME")
-    home = Path(given) if given else Path.home() / ".local" / "state"
-    return home / "quiver" / "pipelines" / fingerprint(where.server) / job / name
-
-
-def fingerprint(value: object) -> str:
-    """A short name for what a job was asked to do: the same question has the same name."""
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return where.state_root() / job / name
 
 
 @contextmanager
@@ -69,3 +64,107 @@ def remembered(file: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return document
+
+
+_PAUSE_SECONDS = 0.25
+_OBSERVATION, _OBSERVED_ROWS = "quiver_written", "rows"
+
+
+@dataclass(slots=True)
+class Standing:
+    """How far a query is. `lag` is how many messages it knows of and has not read; None when unknown."""
+
+    rows: int = 0
+    """How many it has read."""
+    written: int = 0
+    """How many came out at its end, of those queries that count them with `counting`."""
+    rows_per_second: float = 0.0
+    lag: int | None = None
+    batch: int = -1
+
+    def learn(self, told: Mapping[str, Any]) -> None:
+        """Take in the progress of one batch. A batch that is told again counts once."""
+        if told["batchId"] > self.batch:
+            self.rows += _read(told)
+            self.written += _observed(told)
+        self.batch = max(self.batch, told["batchId"])
+        self.rows_per_second = told.get("processedRowsPerSecond") or 0.0
+        lags = [lag_of(source) for source in told.get("sources", ())]
+        self.lag = None if None in lags else sum(filter(None, lags))
+
+
+def counting(frame: "DataFrame") -> "DataFrame":
+    """The same rows, of which the progress of a query tells how many there were."""
+    from pyspark.sql.functions import count, lit
+
+    return frame.observe(_OBSERVATION, count(lit(1)).alias(_OBSERVED_ROWS))
+
+
+def _read(told: Mapping[str, Any]) -> int:
+    rows = told.get("numInputRows")
+    # Over Spark Connect only the sources tell.
+    return sum(source["numInputRows"] for source in told["sources"]) if rows is None else int(rows)
+
+
+def _observed(told: Mapping[str, Any]) -> int:
+    metrics = (told.get("observedMetrics") or {}).get(_OBSERVATION)
+    if metrics is None:
+        return 0
+    # Over Spark Connect, the row comes as its schema and its values, of which it has one.
+    rows = metrics["values"][0] if "values" in metrics else metrics[_OBSERVED_ROWS]
+    return int(rows or 0)
+
+
+def lag_of(source: Mapping[str, Any]) -> int | None:
+    """How many messages lie between what a source has read and the last one there is; None when unknown."""
+    latest, read = _sum(source.get("latestOffset")), _sum(source.get("endOffset"))
+    return None if latest is None or read is None else max(0, latest - read)
+
+
+def _sum(told: Any) -> int | None:
+    """The sum of all offsets that the source quiver tells of."""
+    try:
+        offsets = json.loads(told) if isinstance(told, str) else told
+        lanes = (lane for topic in offsets.values() for lane in topic["partitions"].values())
+        return sum(sum(each.values()) for each in lanes)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # There is none before the first batch, and another source may tell anything.
+        return None
+
+
+Told = Callable[[Mapping[str, Standing]], None]
+
+
+def wait_for(
+    queries: Mapping[str, "StreamingQuery"], told: Told | None = None, stop: threading.Event | None = None
+) -> dict[str, Standing]:
+    """Wait until all queries are at their end, or until `stop`; tell from time to time how far they are.
+
+    Raises what the first of them failed with. Afterwards none of them runs any more, whatever happened.
+    """
+    standings = {name: Standing() for name in queries}
+    pause = stop or threading.Event()
+    try:
+        while any(query.isActive for query in queries.values()):
+            _look(queries, standings)
+            if told is not None:
+                told(standings)
+            if pause.wait(_PAUSE_SECONDS):
+                break
+    finally:
+        for query in queries.values():
+            query.stop()
+    _look(queries, standings)
+    if told is not None:
+        told(standings)
+    return standings
+
+
+def _look(queries: Mapping[str, "StreamingQuery"], standings: Mapping[str, Standing]) -> None:
+    for name, query in queries.items():
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+        for progress in query.recentProgress:
+            if progress["batchId"] >= standings[name].batch:
+                standings[name].learn(progress)

@@ -6,27 +6,256 @@ one has written, and leaves it out. So the outcome is the same as that of one at
 """
 
 import logging
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from quivermq.client.blocking.connection import Connection
 from quivermq.client.core.publishing import Publishing
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
-from quivermq.errors import Conflict
-from quivermq.frame import Producer
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.sink.attempt import Part
-from quivermq.spark.sink.encode import encode_rows
-from quivermq.spark.sink.gathering import Gathering, Target, by_lane, by_topic
-from quivermq.spark.sink.options import SinkOptions
-from quivermq.spark.sink.outbox import Outbox
-from quivermq.spark.sink.pace import Pace
-from quivermq.spark.sink.reading_back import check_compacted, check_remembered, read_back
-from quivermq.spark.sink.routing import ANYWHERE
-from quivermq.spark.sink.shape import rows_of
+from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
+from quivermq.frame import Frame, Producer
+from quivermq.frame.arrow import arrow_batch
+from quivermq.frame.rewriting import left_rows
+from quivermq.spark.place import Lane, LivePlace, Place
+from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart
+from quivermq.spark.sink.rows import (
+    ANY_PARTITION,
+    FrameTarget,
+    RowGathering,
+    by_lane,
+    by_topic,
+    encode_rows,
+    lanes_of,
+    rows_of,
+)
+from quivermq.topic.partition import lane_number
+from quivermq.topic.put import FirstFrame, ProducerState
+
+# One is under way, one is ready: more would only take memory.
+_PENDING_MAX = 2
+
+
+class Outbox:
+    """One thread that does what it is given, one after the other. Used in a `with` statement."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="quiver-sink")
+        self._pending: deque[Future[None]] = deque()
+        self._has_failed = False
+
+    def add(self, act: Callable[[], object]) -> None:
+        """Have something done, unless something before it goes wrong. Raises what did."""
+        while len(self._pending) >= _PENDING_MAX:
+            self._pending.popleft().result()
+        self._pending.append(self._thread.submit(self._do, act))
+
+    def finish(self) -> None:
+        """Return once everything is done. Raises what went wrong."""
+        while self._pending:
+            self._pending.popleft().result()
+
+    def _do(self, act: Callable[[], object]) -> None:
+        if self._has_failed:
+            return
+        try:
+            act()
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    def __enter__(self) -> "Outbox":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # After an error what waits is not done any more; what is under way comes to its end.
+        self._thread.shutdown(cancel_futures=True)
+
+
+_READ = ("key", "value", "headers", "timestamp", "expires_at")
+_DIGEST_BYTES = 16
+_Pairs = list[dict[str, Any]] | None
+
+
+class RowPlace(NamedTuple):
+    """What a row may ask for; None where it takes what it gets."""
+
+    partition: int | None
+    timestamp: int | None
+    expires_at: int | None
+
+    def takes(self, other: "RowPlace") -> bool:
+        """Whether a message there is what the row wants."""
+        return all(mine is None or mine == its for mine, its in zip(self, other, strict=True))
+
+
+class WrittenRows:
+    """The messages of one producer in one topic."""
+
+    def __init__(self) -> None:
+        self._places: defaultdict[bytes, list[RowPlace]] = defaultdict(list)
+        self.count = 0
+        self.removed = 0
+        """How many more there were, which compaction has taken out: of these nothing is known."""
+
+    def add(self, frame: Frame, partition: int, priority: str) -> None:
+        """Take in the messages of a frame."""
+        batch = left_rows(arrow_batch(frame, _READ))
+        self.removed += len(frame) - len(batch)
+        lane = lane_number(priority)
+        keys, values, headers = (batch.column(name).to_pylist() for name in ("key", "value", "headers"))
+        moments = (batch.column(name).view(pa.int64()).to_pylist() for name in ("timestamp", "expires_at"))
+        for key, value, pairs, timestamp, expires_at in zip(keys, values, headers, *moments, strict=True):
+            place = RowPlace(partition, timestamp, expires_at)
+            self._places[_digest(lane, key, value, pairs)].append(place)
+        self.count += len(batch)
+
+    def subtract(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not here; each message stands for one row, and is gone then.
+
+        A row that does not care where it goes may take the message of one that does and is the same
+        otherwise: that one is then written, and the outcome is what both wanted.
+        """
+        is_new = [not self._take(*row) for row in zip(_digests(rows), _wishes(rows), strict=True)]
+        return rows if all(is_new) else rows.filter(pa.array(is_new))
+
+    def _take(self, digest: bytes, wish: RowPlace) -> bool:
+        places = self._places.get(digest, [])
+        for index, place in enumerate(places):
+            if wish.takes(place):
+                del places[index]
+                self.count -= 1
+                return True
+        return False
+
+
+def _digests(rows: pa.RecordBatch) -> Iterable[bytes]:
+    count = len(rows)
+    keys, values, headers = (_list(rows, name, count) for name in ("key", "value", "headers"))
+    return map(_digest, np.asarray(lanes_of(rows)).tolist(), keys, values, headers)
+
+
+def _wishes(rows: pa.RecordBatch) -> Iterable[RowPlace]:
+    count = len(rows)
+    partitions = _list(rows, "partition", count)
+    return map(RowPlace, partitions, _moments(rows, "timestamp"), _moments(rows, "expires_at"))
+
+
+def _list(rows: pa.RecordBatch, name: str, count: int) -> list[Any]:
+    return rows.column(name).to_pylist() if name in rows.schema.names else [None] * count
+
+
+def _moments(rows: pa.RecordBatch, name: str) -> list[int | None]:
+    if name not in rows.schema.names:
+        return [None] * len(rows)
+    found: list[int | None] = rows.column(name).view(pa.int64()).to_pylist()
+    return found
+
+
+def _digest(lane: int, key: bytes | None, value: bytes, headers: _Pairs) -> bytes:
+    """Of everything by which two messages of a topic differ but for times and partitions."""
+    pairs = [part for pair in headers or () for part in (pair["key"].encode(), pair["value"])]
+    parts = [value, *([] if key is None else [key]), *pairs]
+    # The lengths come first, so that no two lists of parts read alike.
+    lengths = f"{lane} {key is not None} {' '.join(str(len(part)) for part in parts)}\n"
+    hashed = blake2b(lengths.encode(), digest_size=_DIGEST_BYTES)
+    for part in parts:
+        hashed.update(part)
+    return hashed.digest()
+
+
+# Between the clocks of the driver and of the broker.
+_SKEW_US = 10 * 60 * 1_000_000
+
+WAY_OUT = (
+    "so nobody can tell which rows of this batch are in the topic. To go on, look there, then start the"
+    " query with a new checkpoint (a plain write with another writeId) and give it only what is missing"
+)
+
+
+def check_remembered(state: ProducerState, begun_us: int, *, is_repeated: bool) -> None:
+    """Raise NotFound when the topic may have forgotten what this attempt is to go on with.
+
+    `begun_us` is when the first attempt was begun, or before that.
+    """
+    if is_repeated and state.epoch == 0 and state.known_since_us > begun_us - _SKEW_US:
+        raise NotFound(
+            "an earlier attempt of this task may have written something, and so many producers came since"
+            f" that the topic has forgotten it, {WAY_OUT}. Write in fewer tasks, as with .coalesce(…)"
+        )
+
+
+def read_back(place: Place, topic: str, producer_id: int, firsts: list[FirstFrame]) -> WrittenRows:
+    """The messages that earlier attempts have written, all of which came before this one began.
+
+    Raises NotFound where some of them may be gone.
+    """
+    written = WrittenRows()
+    if not firsts:
+        return written
+    _check_live(place, topic, firsts)
+    lanes = place.lanes(topic)
+    for partition, priority, first in firsts:
+        lane = Lane(topic, partition, priority)
+        try:
+            for frame in _whole(place, lane, first, lanes[lane].end):
+                if frame.header.producer_id == producer_id:
+                    written.add(frame, partition, priority)
+        except OffsetOutOfRange as error:
+            raise _gone(lane, first) from error
+    # If retention came in between, some of it was read from the archive, and looked as if of nobody.
+    _check_live(place, topic, firsts)
+    return written
+
+
+def check_compacted(unknown: int, written: WrittenRows, topic: str) -> None:
+    """Raise Conflict when rows would be written that compaction may have taken out.
+
+    `unknown` is how many rows were not found. If they are as many as were taken out, it is these, and
+    nothing is missing. If not, some may be old values of their keys, which must not become the latest.
+    """
+    if unknown != written.removed:
+        raise Conflict(
+            f"compaction has taken {written.removed} messages out of what an earlier attempt of this batch"
+            f" wrote to {topic}, and {unknown} rows are not found, {WAY_OUT}. Compact a topic while no"
+            " query that writes to it stands still in the middle of a batch"
+        )
+
+
+def _check_live(place: Place, topic: str, firsts: list[FirstFrame]) -> None:
+    """Raise NotFound unless everything is in the live log: an archive does not tell who sent it."""
+    lanes = place.lanes(topic)
+    for partition, priority, first in firsts:
+        lane = Lane(topic, partition, priority)
+        if first < lanes[lane].start:
+            raise _gone(lane, first)
+
+
+def _whole(place: Place, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+    """The frames of a range. Raises NotFound where an offset is in none: a dead letter that went back."""
+    for frame in place.frames(lane, start, end):
+        if frame.header.base_offset > start:
+            break
+        yield frame
+        start = frame.header.end_offset
+    if start < end:
+        raise NotFound(
+            f"an earlier attempt of this batch wrote to {lane}, and messages were taken out there, at"
+            f" offset {start}, {WAY_OUT}"
+        )
+
+
+def _gone(lane: Lane, first: int) -> NotFound:
+    return NotFound(
+        f"an earlier attempt of this batch wrote to {lane}, from offset {first} on, and retention has"
+        f" removed some of it, {WAY_OUT}. Let the topic keep messages for longer than a query stands still"
+    )
+
 
 logger = logging.getLogger(__name__)
 
@@ -35,15 +264,14 @@ _RETRY = Retry(retries=40, is_patient=True)
 
 
 def write_to_broker(
-    batches: Iterator[pa.RecordBatch], part: Part, options: SinkOptions, *, is_repeated: bool = False
+    batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions, *, is_repeated: bool = False
 ) -> int:
     """Write the rows of a task, and return how many messages that were.
 
     `is_repeated` says that an earlier attempt is known of; there may also be one that nobody knows of.
     """
     place = options.place
-    assert isinstance(place, BrokerPlace)
-    pace = Pace(options.task_rate)
+    pace = RateLimit(options.task_rate)
     writers: dict[str, TopicWriter] = {}
     count = 0
     try:
@@ -69,12 +297,12 @@ class TopicWriter:
 
     def __init__(
         self,
-        place: BrokerPlace,
+        place: LivePlace,
         topic: str,
-        part: Part,
+        part: TaskPart,
         options: SinkOptions,
         outbox: Outbox,
-        pace: Pace,
+        pace: RateLimit,
         *,
         is_repeated: bool = False,
     ) -> None:
@@ -83,8 +311,9 @@ class TopicWriter:
         self._durability = options.durability
         self._outbox = outbox
         self._pace = pace
-        self._gathering = Gathering(pace.frame_messages(options.batch_messages))
-        self._connection: Connection = place.connection
+        self._gathering = RowGathering(pace.frame_messages(options.batch_messages))
+        assert place.connection is not None, "a task writes to a broker, or stages its rows"
+        self._connection = place.connection
         self._clock = self._connection.calls.clock
         self._publishing = Publishing(TopicCalls(_RETRY), topic)
         state = self._connection.shell.run(TopicCalls(_RETRY).begin_producer(topic, self._id))
@@ -93,7 +322,7 @@ class TopicWriter:
         settings = place.settings(topic)
         self._partitions = settings.partitions
         self._codec = options.compression(settings)
-        self._sequences: Counter[Target] = Counter()
+        self._sequences: Counter[FrameTarget] = Counter()
         # So that the tasks of a batch do not all begin with the same partition.
         self._turn = part.task
         self._written = read_back(place, topic, self._id, state.batches)
@@ -125,8 +354,8 @@ class TopicWriter:
                 self._topic,
             )
 
-    def _send(self, target: Target, rows: pa.RecordBatch) -> None:
-        if target.partition == ANYWHERE:
+    def _send(self, target: FrameTarget, rows: pa.RecordBatch) -> None:
+        if target.partition == ANY_PARTITION:
             target = target._replace(partition=self._turn % self._partitions)
             self._turn += 1
         producer = Producer(self._id, self._epoch, self._sequences[target])
@@ -135,7 +364,7 @@ class TopicWriter:
         self._pace.wait(len(rows))
         self._outbox.add(lambda: self._put(bytes(frame), target))
 
-    def _put(self, frame: bytes, target: Target) -> None:
+    def _put(self, frame: bytes, target: FrameTarget) -> None:
         """Send a frame until it is stored, always the same: a repeated one is recognised."""
         flow = self._publishing.put_frame(
             frame, target.partition, target.priority, self._durability, is_repeatable=True

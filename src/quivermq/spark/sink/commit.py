@@ -9,32 +9,104 @@ applied in parts, and how far it came is noted after each.
 import json
 import logging
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, read_file, remove_tree, replace_file
 from quivermq.errors import Conflict, DirectoryLocked, StorageFailed, Unavailable
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import Durability
-from quivermq.spark.sink.abandoned import remove_abandoned
-from quivermq.spark.sink.pace import Pace
+from quivermq.spark.sink.options import RateLimit
 from quivermq.spark.sink.staging import (
+    STAGING,
     StagedFile,
     StagedFrame,
     directory_of,
     packed_manifest,
     unpacked_manifest,
 )
-from quivermq.spark.sink.turns import patiently, turn
 
 if TYPE_CHECKING:
     import quivermq
 
+
 logger = logging.getLogger(__name__)
+
+# Longer than any batch takes from its first file to its commit.
+_KEPT_S = 7 * 24 * 3600
+_STAGED = re.compile(r"[0-9]+-([0-9]+)-[0-9a-f]+\.frames", re.ASCII)
+
+
+def remove_abandoned(disk: Disk, path: Path, now_us: int) -> None:
+    """Take away old files without a manifest. Whoever calls has the lock of the queue.
+
+    No batch misses them: one that is executed again stages files of its own.
+    """
+    oldest_s = now_us // 1_000_000 - _KEPT_S
+    for write in disk.names(path / STAGING):
+        directory = path / STAGING / write
+        names = disk.names(directory)
+        batches = [name for name in names if name.isdigit() and f"{name}.json" not in names]
+        old = [batch for batch in batches if _is_old(disk, directory / batch, oldest_s)]
+        for batch in old:
+            logger.info("%s was staged by a write that never came to its end", directory / batch)
+            remove_tree(disk, directory / batch)
+        if old and not disk.names(directory):
+            remove_tree(disk, directory)
+
+
+def _is_old(disk: Disk, directory: Path, oldest_s: int) -> bool:
+    """Whether all files in it were begun long ago. An empty one may be of a task that begins just now."""
+    found = [_STAGED.fullmatch(name) for name in disk.names(directory)]
+    return bool(found) and all(match is not None and int(match[1]) < oldest_s for match in found)
+
+
+LOCK = "spark.lock"
+# As long as a large batch takes: the lock of whoever dies is free at once.
+_TURN_WAIT_S = 1800.0
+_PAUSE_S = 0.02
+
+T = TypeVar("T")
+
+
+def patiently(take: Callable[[], T], wait_s: float, clock: Clock | None = None) -> T:
+    """What `take` returns as soon as nobody else has the lock. Raises DirectoryLocked after `wait_s`."""
+    clock = clock or SystemClock()
+    deadline = clock.monotonic() + wait_s
+    while True:
+        try:
+            return take()
+        except DirectoryLocked:
+            if clock.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+@contextmanager
+def turn(disk: Disk, path: Path, *, wait_s: float = _TURN_WAIT_S) -> Iterator[None]:
+    """Commit to a data directory while no other write from Spark does. Raises Unavailable.
+
+    The directory's own lock cannot tell a sink of the same pipeline, which is done in a moment, from a
+    program that keeps the directory open.
+    """
+    disk.make_directory(path)
+    try:
+        lock = patiently(lambda: disk.lock(path / LOCK), wait_s)
+    except DirectoryLocked as error:
+        raise Unavailable(
+            f"another write from Spark, in process {error.pid}, has been committing to {path} for"
+            f" {wait_s:.0f} s: look what it waits for, and start this one again"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
 
 _APPLIED = "applied"
 _MANIFEST = ".json"
@@ -76,7 +148,7 @@ def commit_batch(
     disk: Disk,
     open_queue: Opener = open_queue,
     durability: Durability | None = None,
-    pace: Pace | None = None,
+    pace: RateLimit | None = None,
     is_repeatable: bool = True,
     clock: Clock | None = None,
 ) -> None:
@@ -86,7 +158,7 @@ def commit_batch(
     writes from Spark are waited for. Raises Unavailable while somebody else has the directory open.
     """
     directory = directory_of(path, write)
-    applying = _Applying(disk, directory, batch, durability, pace or Pace(None))
+    applying = _Applying(disk, directory, batch, durability, pace or RateLimit(None))
     with turn(disk, path), open_queue(path) as queue:
         if not is_repeatable:
             applying.apply(queue, files)
@@ -141,7 +213,7 @@ class _Applying:
     """Brings the frames of one batch into their topics."""
 
     def __init__(
-        self, disk: Disk, directory: Path, batch: int, durability: Durability | None, pace: Pace
+        self, disk: Disk, directory: Path, batch: int, durability: Durability | None, pace: RateLimit
     ) -> None:
         self._disk = disk
         self._directory = directory

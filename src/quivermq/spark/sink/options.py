@@ -1,19 +1,21 @@
 """The options of a write, checked."""
 
+import json
+import time
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
-from quivermq.clock import SystemClock
+from quivermq.clock import Clock, SystemClock
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Codec, codec_named
 from quivermq.frame.codec import AnyCodec, compression_of
 from quivermq.log.entries import check_durability
 from quivermq.settings import Durability
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.options import Options
-from quivermq.spark.sink.gathering import FRAME_MESSAGES
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.place import LivePlace
+from quivermq.spark.sink.rows import FRAME_MESSAGES
 from quivermq.topic.names import check_topic_name
 from quivermq.topic.settings import TopicSettings
 
@@ -25,7 +27,7 @@ _WRITE_ID_CHARACTERS_MAX = 200
 class SinkOptions:
     """Where to write, and how. Can be pickled."""
 
-    place: BrokerPlace | DirectoryPlace
+    place: LivePlace
     topic: str | None = None
     durability: Durability | None = None
     codec: Codec | None = None
@@ -38,10 +40,9 @@ class SinkOptions:
     """When the driver made them, which is before any task of this run."""
 
     @classmethod
-    def of(cls, options: Options) -> "SinkOptions":
+    def of(cls, options: SourceOptions) -> "SinkOptions":
         """What was given. Raises InvalidRequest."""
         place, topic = options.place(), options.text("topic")
-        assert isinstance(place, BrokerPlace | DirectoryPlace)
         if topic is not None:
             check_topic_name(topic)
         codec = options.text("compression")
@@ -59,7 +60,7 @@ class SinkOptions:
     @property
     def directory(self) -> Path | None:
         """The data directory to write to; None where it is a broker."""
-        return self.place.path if isinstance(self.place, DirectoryPlace) else None
+        return self.place.directory
 
     def compression(self, settings: TopicSettings) -> AnyCodec:
         """How frames for a topic of these settings are compressed."""
@@ -92,3 +93,74 @@ def _write_id(given: str | None) -> str | None:
     if given is not None and len(given) > _WRITE_ID_CHARACTERS_MAX:
         raise InvalidRequest(f"the option `writeId` has at most {_WRITE_ID_CHARACTERS_MAX} characters")
     return given
+
+
+# A frame is sent at once: with this share of a second in it, the rate is even enough.
+_FRAMES_PER_SECOND = 10
+
+
+class RateLimit:
+    """Used by one thread."""
+
+    def __init__(self, messages_per_second: float | None, clock: Clock | None = None) -> None:
+        self._rate = messages_per_second
+        self._clock = SystemClock() if clock is None else clock
+        self._due_at = self._clock.monotonic()
+
+    def frame_messages(self, usual: int) -> int:
+        """How many messages a frame should have."""
+        if self._rate is None:
+            return usual
+        return max(1, min(usual, int(self._rate / _FRAMES_PER_SECOND)))
+
+    def wait_s(self, messages: int) -> float:
+        """How long to wait before so many are sent. What was not used of the past is lost."""
+        if self._rate is None:
+            return 0.0
+        now = self._clock.monotonic()
+        start = max(now, self._due_at)
+        self._due_at = start + messages / self._rate
+        return start - now
+
+    def wait(self, messages: int) -> None:
+        """Wait that long."""
+        if (seconds := self.wait_s(messages)) > 0:
+            time.sleep(seconds)
+
+
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+class TaskPart(NamedTuple):
+    """The rows of one task, in one batch of one query, or in the only batch of a plain write."""
+
+    write: str
+    batch: int
+    task: int
+
+    def producer_id(self, topic: str, number: int = 0) -> int:
+        """What the frames of this part are known by in a topic."""
+        told = json.dumps([*self, topic, number])
+        return int.from_bytes(blake2b(told.encode(), digest_size=8).digest(), "little") or 1
+
+
+def is_repeated() -> bool:
+    """Whether Spark has begun the task that runs here before, in this run."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return task is not None and task.attemptNumber() > 0
+
+
+def current_part(write: str | None) -> TaskPart:
+    """The part of the task that runs here; `write` is None for a stream, whose query has an id itself."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    assert task is not None, "only a task of Spark writes"
+    if write is not None:
+        return TaskPart(write, 0, task.partitionId())
+    query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
+    assert query is not None, "a stream has an id"
+    assert batch is not None, "a stream numbers its batches"
+    return TaskPart(query, int(batch), task.partitionId())

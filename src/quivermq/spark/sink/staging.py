@@ -28,13 +28,16 @@ from quivermq.frame import Producer
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import Place
-from quivermq.spark.sink.attempt import Part
-from quivermq.spark.sink.encode import encode_rows
-from quivermq.spark.sink.gathering import Gathering, Target, by_lane, by_topic
-from quivermq.spark.sink.options import SinkOptions
-from quivermq.spark.sink.pace import Pace
-from quivermq.spark.sink.routing import ANYWHERE
-from quivermq.spark.sink.shape import rows_of
+from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart
+from quivermq.spark.sink.rows import (
+    ANY_PARTITION,
+    FrameTarget,
+    RowGathering,
+    by_lane,
+    by_topic,
+    encode_rows,
+    rows_of,
+)
 from quivermq.topic.draft import Draft
 from quivermq.topic.names import check_topic_name
 from quivermq.topic.settings import TopicSettings
@@ -72,7 +75,7 @@ def directory_of(path: Path, write: str) -> Path:
 
 def stage(
     batches: Iterator[pa.RecordBatch],
-    part: Part,
+    part: TaskPart,
     options: SinkOptions,
     disk: Disk,
 ) -> StagedFile:
@@ -99,7 +102,7 @@ _To = tuple[str, int, str]
 
 
 def _frames(
-    batches: Iterator[pa.RecordBatch], part: Part, options: SinkOptions
+    batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions
 ) -> Iterator[tuple[_To, bytes, int]]:
     topics: dict[str, _Topic] = {}
     for batch in batches:
@@ -123,7 +126,7 @@ def _settings(place: Place, topic: str) -> TopicSettings:
 class _Topic:
     """The rows of a task that go to one topic, becoming frames."""
 
-    def __init__(self, name: str, part: Part, options: SinkOptions) -> None:
+    def __init__(self, name: str, part: TaskPart, options: SinkOptions) -> None:
         settings = _settings(options.place, name)
         self._name = name
         self._part = part
@@ -133,9 +136,9 @@ class _Topic:
         limits = settings.storage(StorageSettings())
         self._draft = Draft(settings, limits, SteadyClock(self._clock))
         usual = min(options.batch_messages, limits.frame_messages_max)
-        self._gathering = Gathering(Pace(options.rate_limit).frame_messages(usual))
-        self._counts: Counter[Target] = Counter()
-        self._sequences: Counter[tuple[Target, int]] = Counter()
+        self._gathering = RowGathering(RateLimit(options.rate_limit).frame_messages(usual))
+        self._counts: Counter[FrameTarget] = Counter()
+        self._sequences: Counter[tuple[FrameTarget, int]] = Counter()
         self._turn = part.task
 
     def add(self, rows: pa.RecordBatch) -> Iterator[tuple[_To, bytes, int]]:
@@ -147,8 +150,8 @@ class _Topic:
         for ready in self._gathering.finish():
             yield self._encoded(*ready)
 
-    def _encoded(self, target: Target, rows: pa.RecordBatch) -> tuple[_To, bytes, int]:
-        if target.partition == ANYWHERE:
+    def _encoded(self, target: FrameTarget, rows: pa.RecordBatch) -> tuple[_To, bytes, int]:
+        if target.partition == ANY_PARTITION:
             target = target._replace(partition=self._turn % self._partitions)
             self._turn += 1
         number = self._counts[target] // _FRAMES_PER_PRODUCER

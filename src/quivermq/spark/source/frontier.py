@@ -2,19 +2,176 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from quivermq.clock import Clock
-from quivermq.errors import Conflict, QuiverError, TopicNotFound
-from quivermq.spark.options import Options
-from quivermq.spark.place import NOTHING, Bounds, Lane, Place, TopicView
-from quivermq.spark.source import plan
-from quivermq.spark.source.identity import appended_us, replaced
-from quivermq.spark.source.loss import gone
-from quivermq.spark.source.patience import Patience
-from quivermq.spark.source.positions import Positions
-from quivermq.spark.source.stream_offsets import StreamOffsets, TopicOffsets, shared
-from quivermq.spark.source.subscription import Subscription
+from quivermq.clock import Clock, SystemClock
+from quivermq.errors import (
+    Conflict,
+    Corruption,
+    InvalidRequest,
+    OffsetOutOfRange,
+    QuiverError,
+    TopicNotFound,
+)
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.place import NOTHING, Lane, LaneBounds, Place, TopicView
+from quivermq.spark.source.plan import gone
+from quivermq.spark.source.snapshot import Positions
+from quivermq.spark.subscription import TopicSelection
 from quivermq.topic.names import NO_ORIGINS
+from quivermq.topic.partition import LANE_NUMBERS
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """The next offset of each lane of one topic."""
+
+    created_us: int
+    lanes: dict[Lane, int] = field(default_factory=dict)
+    begins: dict[Lane, int] = field(default_factory=dict)
+    appended_us: dict[Lane, int] = field(default_factory=dict)
+
+    def is_unread(self, lane: Lane) -> bool:
+        """Whether nothing was read yet of a lane that is there."""
+        return lane in self.begins and self.begins[lane] == self.lanes.get(lane)
+
+
+StreamOffsets = dict[str, TopicOffsets]
+
+
+def to_json(offsets: StreamOffsets) -> dict[str, Any]:
+    """What Spark keeps."""
+    return {topic: _topic_json(offsets[topic]) for topic in sorted(offsets)}
+
+
+def _topic_json(offsets: TopicOffsets) -> dict[str, Any]:
+    told = {"created_us": offsets.created_us, "partitions": _by_partition(offsets.lanes)}
+    more = {"begins": offsets.begins, "appended_us": offsets.appended_us}
+    return told | {name: _by_partition(lanes) for name, lanes in more.items() if lanes}
+
+
+def _by_partition(lanes: Mapping[Lane, int]) -> dict[str, dict[str, int]]:
+    partitions: dict[str, dict[str, int]] = {}
+    for lane in sorted(lanes, key=lambda lane: (lane.partition, LANE_NUMBERS[lane.priority])):
+        partitions.setdefault(str(lane.partition), {})[lane.priority] = lanes[lane]
+    return partitions
+
+
+def from_json(document: Mapping[str, Any]) -> StreamOffsets:
+    """What Spark kept. Raises InvalidRequest for what this source has not written."""
+    try:
+        return {
+            topic: TopicOffsets(
+                told["created_us"],
+                _lanes(topic, told["partitions"]),
+                _lanes(topic, told.get("begins", {})),
+                _lanes(topic, told.get("appended_us", {})),
+            )
+            for topic, told in document.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InvalidRequest(
+            "the checkpoint is not one of the source quiver, or of a later release:"
+            " use a new checkpointLocation"
+        ) from None
+
+
+def _lanes(topic: str, partitions: Mapping[str, Mapping[str, int]]) -> dict[Lane, int]:
+    return {
+        Lane(topic, int(partition), priority): int(offset)
+        for partition, lanes in partitions.items()
+        for priority, offset in lanes.items()
+    }
+
+
+def begin_of(start: StreamOffsets, topic: str, end: TopicOffsets, lane: Lane) -> int:
+    """Where a batch that ends at `end` begins in a lane: decided by what the checkpoint holds alone."""
+    begun = start.get(topic)
+    if begun is None or begun.created_us != end.created_us or lane not in begun.lanes:
+        return end.begins.get(lane, 0)
+    # Of a lane of which nothing was read the start may be a fresh answer to an old question.
+    return end.begins.get(lane, begun.lanes[lane]) if begun.is_unread(lane) else begun.lanes[lane]
+
+
+def shared(lags: Mapping[Lane, int], rows_max: int) -> dict[Lane, int]:
+    """How much of its lag each lane may read: in proportion, and together `rows_max`."""
+    total = sum(lags.values())
+    if total <= rows_max:
+        return dict(lags)
+    shares = {lane: lag * rows_max // total for lane, lag in lags.items()}
+    left = rows_max - sum(shares.values())
+    # What rounding left over goes to those that would wait the longest for their turn.
+    for lane in sorted(lags, key=lambda lane: (shares[lane], lags[lane], lane)):
+        if left and shares[lane] < lags[lane]:
+            shares[lane] += 1
+            left -= 1
+    return shares
+
+
+_DELAY_US = 15 * 60 * 1_000_000
+
+
+class BatchDelay:
+    """Waits for `minOffsetsPerTrigger` offsets, but for no longer than `maxTriggerDelay`."""
+
+    def __init__(self, rows_min: int | None, delay_us: int, clock: Clock) -> None:
+        self._rows_min = rows_min
+        self._delay_us = delay_us
+        self._clock = clock
+        self._begun_us: int | None = None
+
+    @classmethod
+    def of(cls, options: SourceOptions, clock: Clock | None = None) -> "BatchDelay":
+        """What the options say. Raises InvalidRequest."""
+        rows_min, rows_max = options.number("minOffsetsPerTrigger"), options.number("maxOffsetsPerTrigger")
+        delay_us = options.duration_us("maxTriggerDelay")
+        if rows_min is not None and rows_max is not None and rows_min > rows_max:
+            raise InvalidRequest("`minOffsetsPerTrigger` is more than `maxOffsetsPerTrigger`")
+        if delay_us is not None and rows_min is None:
+            raise InvalidRequest("`maxTriggerDelay` is for `minOffsetsPerTrigger`: give that, too")
+        return cls(rows_min, _DELAY_US if delay_us is None else delay_us, clock or SystemClock())
+
+    def waits(self, rows: int) -> bool:
+        """Whether so many are too few to begin with now."""
+        if self._rows_min is None:
+            return False
+        now_us = self._clock.now_us()
+        is_time = self._begun_us is None or now_us - self._begun_us >= self._delay_us
+        if rows < self._rows_min and not is_time:
+            return True
+        self._begun_us = now_us
+        return False
+
+
+def appended_us(place: Place, lane: Lane, offset: int) -> int | None:
+    """When the message before an offset came into its log; None where that cannot be told.
+
+    A frame may be divided, lose messages or be archived, and keeps this time.
+    """
+    last = offset - 1
+    if last < 0:
+        return None
+    try:
+        frame = next(iter(place.frames(lane, last, offset)), None)
+    except (OffsetOutOfRange, Corruption, TopicNotFound):
+        return None  # Whoever reads there is told; here nothing is to be read.
+    # A repair or a compaction may have left nothing there, and a broker shows nothing of what was removed.
+    if frame is None or frame.is_control:
+        return None
+    header = frame.header
+    return header.append_time if header.base_offset <= last < header.end_offset else None
+
+
+def replaced(lane: Lane, offset: int, came_us: int, found_us: int) -> Conflict:
+    """The error of a log that has other messages than those which were read."""
+    return Conflict(
+        f"{lane}: the message before offset {offset} was read as one that came in at {came_us} µs, and now"
+        f" there is one that came in at {found_us} µs: the log lost its end and grew again, and new"
+        " messages below that offset were not read; start with a new checkpoint, or set the option"
+        " failOnDataLoss to false to go on without them"
+    )
+
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +186,14 @@ class Frontier:
     goes on there.
     """
 
-    def __init__(self, options: Options, place: Place, clock: Clock | None = None) -> None:
+    def __init__(self, options: SourceOptions, place: Place, clock: Clock | None = None) -> None:
         self._place = place
-        self._subscription = Subscription.of(options)
+        self._subscription = TopicSelection.of(options)
         self._starting = Positions.of(options, "starting", default="latest", unnamed="earliest")
         self._ending = Positions.of(options, "ending", default="latest", unnamed="latest")
         self._ending.refuse("earliest", "a stream that ends there has nothing to read")
         self._fails = options.flag("failOnDataLoss", default=True)
-        self._patience = Patience.of(options, clock)
+        self._patience = BatchDelay.of(options, clock)
         # Where the last look saw each lane end.
         self.latest: StreamOffsets | None = None
         # Where this run ends, once it is known that it does.
@@ -140,7 +297,7 @@ class Frontier:
             end = min(end, self._last[lane.topic].lanes[lane])
         return max(0, end - at)
 
-    def _end_of(self, lane: Lane, bounds: Bounds) -> int:
+    def _end_of(self, lane: Lane, bounds: LaneBounds) -> int:
         if lane not in self._limits:
             limit = self._ending.resolve(self._place, lane, bounds)
             if self._ending.is_word(lane) or limit >= bounds.end:
@@ -148,7 +305,7 @@ class Frontier:
             self._limits[lane] = limit
         return min(bounds.end, self._limits[lane])
 
-    def _first_of(self, lane: Lane, bounds: Bounds) -> int:
+    def _first_of(self, lane: Lane, bounds: LaneBounds) -> int:
         offset = self._starting.resolve(self._place, lane, bounds)
         if bounds.start <= offset <= bounds.end:
             return offset
@@ -160,7 +317,7 @@ class Frontier:
         views: _Views = {}
         for topic in self._subscription.topics(origins or self._subscription.names, origins):
             try:
-                views[topic] = self._subscription.lanes_of(plan.held(self._place, topic))
+                views[topic] = self._subscription.lanes_of(self._place.look(topic))
             except TopicNotFound:
                 continue  # It is yet to come, or was deleted a moment ago.
         return views
@@ -188,7 +345,7 @@ class Frontier:
                 for lane in start[topic].lanes.keys() - view.lanes.keys():
                     self._tell_lost(lane, start[topic].lanes[lane], NOTHING)
 
-    def _tell_lost(self, lane: Lane, at: int, bounds: Bounds) -> None:
+    def _tell_lost(self, lane: Lane, at: int, bounds: LaneBounds) -> None:
         held = (bounds.start, bounds.end)
         if at < bounds.start:
             self._tell(gone(lane, at, bounds.start, held=held))

@@ -17,10 +17,8 @@ from quivermq.errors import Conflict, TopicNotFound
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.jobs.archive import _planned, _Topic, archive
-from quivermq.spark.jobs.archive_target import may_be_archived
-from quivermq.spark.jobs.archive_work import Copying
-from quivermq.spark.place import Lane, Place
+from quivermq.spark.jobs.archive import Copying, _planned, _Topic, archive, may_be_archived
+from quivermq.spark.place import Lane, LivePlace
 
 # Nothing is synced unless somebody asks for it, or closes.
 SETTINGS = Settings(
@@ -40,7 +38,7 @@ def put(mq: quivermq.Engine, count: int, durability: str | None = None) -> None:
         mq.queue("orders").put(b"%d" % number, durability=durability)  # type: ignore[arg-type]
 
 
-def ranges(place: Place, manifest: Manifest | None = None) -> list[tuple[int, int]]:
+def ranges(place: LivePlace, manifest: Manifest | None = None) -> list[tuple[int, int]]:
     manifest = manifest or Manifest("orders", place.created_us("orders"))
     return [
         (piece.start, piece.end) for plan in _planned(place, manifest, AT_ONCE) for piece in plan.pieces

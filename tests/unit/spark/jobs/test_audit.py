@@ -12,14 +12,22 @@ from quivermq.frame import Frame, Producer, encode
 from quivermq.log import DataDirectory
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.audit import audit
-from quivermq.spark.jobs.audit_examine import dead_letter_marks, examine_segment, id_marks
-from quivermq.spark.jobs.audit_findings import AuditFinding
-from quivermq.spark.jobs.audit_look import Look
-from quivermq.spark.jobs.audit_repeats import Repeat, dealt, hashed, marks_of, repeats
-from quivermq.spark.jobs.audit_sequences import Run, Sequences
-from quivermq.spark.jobs.audit_tasks import bundled, place_of_log, segment_tasks, topics_of
+from quivermq.spark.jobs.audit_examine import (
+    Look,
+    Repeat,
+    SequenceRun,
+    Sequences,
+    dead_letter_marks,
+    dealt,
+    examine_segment,
+    hashed,
+    id_marks,
+    marks_of,
+    repeats,
+)
+from quivermq.spark.jobs.audit_tasks import AuditFinding, bundled, place_of_log, segment_tasks, topics_of
 from quivermq.spark.place import Lane
-from quivermq.spark.topic_filter import topic_filter
+from quivermq.spark.subscription import topic_filter
 
 LANE = Lane("orders", 0, "normal")
 NORMAL = "topics/orders/p0/normal"
@@ -36,12 +44,12 @@ def a_frame(
 
 def test_a_sequence_may_be_there_once() -> None:
     sequences = Sequences()
-    assert sequences.add(Run(7, 0, 0, 10, 0))
-    assert sequences.add(Run(7, 0, 10, 5, 10))
-    assert sequences.add(Run(8, 0, 10, 5, 15))
-    assert not sequences.add(Run(7, 0, 10, 5, 20))
-    assert sequences.add(Run(7, 1, 0, 5, 25))
-    assert sequences.add(Run(7, 0, 20, 5, 30))
+    assert sequences.add(SequenceRun(7, 0, 0, 10, 0))
+    assert sequences.add(SequenceRun(7, 0, 10, 5, 10))
+    assert sequences.add(SequenceRun(8, 0, 10, 5, 15))
+    assert not sequences.add(SequenceRun(7, 0, 10, 5, 20))
+    assert sequences.add(SequenceRun(7, 1, 0, 5, 25))
+    assert sequences.add(SequenceRun(7, 0, 20, 5, 30))
     assert [(run.producer_id, run.epoch, run.sequence, run.messages) for run in sequences.all_runs()] == [
         (7, 0, 0, 15),
         (8, 0, 10, 5),
@@ -52,9 +60,9 @@ def test_a_sequence_may_be_there_once() -> None:
 
 def test_sequences_begin_anew_after_32_bits() -> None:
     sequences = Sequences()
-    assert sequences.add(Run(7, 0, 2**32 - 3, 5, 0))
-    assert sequences.add(Run(7, 0, 2, 5, 5))
-    assert not sequences.add(Run(7, 0, 2**32 - 1, 2, 10))
+    assert sequences.add(SequenceRun(7, 0, 2**32 - 3, 5, 0))
+    assert sequences.add(SequenceRun(7, 0, 2, 5, 5))
+    assert not sequences.add(SequenceRun(7, 0, 2**32 - 1, 2, 10))
 
 
 def test_frames_that_came_in_before_the_one_in_front_are_noted() -> None:

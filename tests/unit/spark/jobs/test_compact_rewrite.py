@@ -14,11 +14,19 @@ from quivermq.archive.manifest import LanePlace
 from quivermq.archive.writing import Rows
 from quivermq.frame import encode
 from quivermq.spark.batches import record_batches
-from quivermq.spark.jobs import compact_rewrite
-from quivermq.spark.jobs.compact_keys import STAMP, keys_of, segments_of, stamp
-from quivermq.spark.jobs.compact_plan import Part, parts_of
-from quivermq.spark.jobs.compact_rewrite import Work, apply, rewrite, stage, staged
-from quivermq.spark.place import Lane, Place, place_of
+from quivermq.spark.jobs import compact_work
+from quivermq.spark.jobs.compact_work import (
+    STAMP,
+    Work,
+    apply,
+    keys_of,
+    rewrite,
+    segments_of,
+    stage,
+    staged,
+    stamp,
+)
+from quivermq.spark.place import Lane, Place, SegmentPart, place_of
 
 OS = Settings(storage=StorageSettings(durability="os"))
 LANE = Lane("state", 0, "normal")
@@ -40,7 +48,7 @@ def filled(path: Path, count: int = 120, **settings: Any) -> list[Message]:
     return messages
 
 
-def survivors_of(place: Place, parts: list[Part]) -> set[int]:
+def survivors_of(place: Place, parts: list[SegmentPart]) -> set[int]:
     """What Spark makes of the keys, in plain Python."""
     lanes = [0] * len(parts)
     numbers = pa.record_batch({"id": list(range(len(parts)))})
@@ -55,7 +63,7 @@ def survivors_of(place: Place, parts: list[Part]) -> set[int]:
 def test_the_latest_of_each_key(tmp_path: Path) -> None:
     messages = filled(tmp_path)
     place = place_of(str(tmp_path))
-    parts = parts_of(place, "state")
+    parts = place.segments("state")
     assert [part.is_sealed for part in parts] == [True] * (len(parts) - 1) + [False]
     last = {m.key: offset for offset, m in enumerate(messages) if m.key is not None}
     assert survivors_of(place, parts) == set(last.values())
@@ -91,9 +99,9 @@ def test_pieces_of_every_size_lead_to_the_same(
     tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = filled(tmp_path / "data")
-    monkeypatch.setattr(compact_rewrite, "_UPLOAD_BYTES", limit)
+    monkeypatch.setattr(compact_work, "_UPLOAD_BYTES", limit)
     place = place_of(str(tmp_path / "data"))
-    parts = parts_of(place, "state")
+    parts = place.segments("state")
     survivors = pa.array(sorted(survivors_of(place, parts)), pa.int64())
     counts = []
     with quivermq.open(tmp_path / "data", OS) as mq:
@@ -146,11 +154,11 @@ def test_a_broker_with_lower_limits_gets_frames_that_do_not_grow(tmp_path: Path)
         queue.put(b"last", key=b"last")
         place = place_of(server=broker.url)
         try:
-            parts = parts_of(place, "state")
+            parts = place.segments("state")
             frames = list(place.frames(*parts[0][:3]))
             assert all(f.header.raw_bytes + 8 * 3000 > limit > f.header.raw_bytes for f in frames)
             stamps = [stamp(0, (frame.header for frame in frames))]
-            state, done = compact_rewrite._run(
+            state, done = compact_work._run(
                 Work(place, parts, 0.0, False, None), 0, pa.array(range(1, 6000), pa.int64()), stamps
             )
         finally:

@@ -16,21 +16,22 @@ from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import Codec, Frame, encode
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.report import MessageTask, _count, _planned, report
-from quivermq.spark.jobs.report_contents import ReportContents, contents_of, edges_of
+from quivermq.spark.jobs.report_counting import MessageScan, read_acks
 from quivermq.spark.jobs.report_figures import (
     STEPS,
     Figures,
     MessageFigures,
     Moments,
     Period,
+    ReportContents,
+    contents_of,
+    edges_of,
     quantile,
     steps_of,
     value_of_step,
 )
-from quivermq.spark.jobs.report_groups import read_acks
-from quivermq.spark.jobs.report_messages import Scan
 from quivermq.spark.jobs.report_page import page
-from quivermq.spark.jobs.report_texts import (
+from quivermq.spark.jobs.report_plots import (
     bytes_text,
     count_text,
     duration_text,
@@ -123,7 +124,7 @@ def test_an_axis_has_steps_that_people_count_in() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_scan_counts_messages_sizes_and_keys(codec: Codec) -> None:
-    scan = Scan("orders")
+    scan = MessageScan("orders")
     for number in range(4):
         values = [b"x" * size for size in (10, 100, 1000)]
         keys = [b"hot", b"hot", None if number else b"cold"]
@@ -139,7 +140,7 @@ def test_a_scan_counts_messages_sizes_and_keys(codec: Codec) -> None:
 
 
 def test_many_keys_are_told_from_a_part_of_the_frames() -> None:
-    scan = Scan("orders")
+    scan = MessageScan("orders")
     keys = [b"hot"] * 500 + [b"%d" % number for number in range(500)]
     frame = encode([b"x"] * 1000, timestamp=START_US, keys=keys)
     for number in range(400):
@@ -154,7 +155,7 @@ def test_many_keys_are_told_from_a_part_of_the_frames() -> None:
 def test_what_compaction_took_out_does_not_count() -> None:
     from quivermq.frame import REMOVED
 
-    scan = Scan("orders", is_compacted=True)
+    scan = MessageScan("orders", is_compacted=True)
     frame = encode([b"", b"xy"], timestamp=START_US, keys=[None, b"k"], expires_at=[REMOVED, None])
     scan(frame.stamped(0, START_US))
     found = scan.figures()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from quivermq.disk import SystemDisk
-from quivermq.spark.sink.abandoned import remove_abandoned
+from quivermq.spark.sink.commit import remove_abandoned
 
 NOW_S = 1_900_000_000
 OLD, YOUNG = f"0-{NOW_S - 8 * 24 * 3600}-0a.frames", f"1-{NOW_S - 6 * 24 * 3600}-0b.frames"

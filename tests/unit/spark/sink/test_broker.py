@@ -21,12 +21,11 @@ from quivermq.frame.rewriting import rewritten
 from quivermq.spark.batches import SCHEMA, record_batches
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.place import Lane
-from quivermq.spark.sink.attempt import Part
 from quivermq.spark.sink.broker import write_to_broker
-from quivermq.spark.sink.options import SinkOptions
+from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.topic import producers
 
-PART = Part("query", 3, 1)
+PART = TaskPart("query", 3, 1)
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def batch(values: list[bytes], **columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), **columns})
 
 
-def write(broker: Served, *batches: pa.RecordBatch, part: Part = PART, **rest: Any) -> int:
+def write(broker: Served, *batches: pa.RecordBatch, part: TaskPart = PART, **rest: Any) -> int:
     return write_to_broker(iter(batches), part, options(broker, **rest))
 
 
@@ -95,7 +94,7 @@ def test_everything_arrives_where_its_key_says(broker: Served) -> None:
 def test_rows_without_a_key_are_spread(broker: Served) -> None:
     broker.engine.create_topic("out", partitions=3)
     for task in range(3):
-        write(broker, batch([b"x"] * 7), part=Part("query", 0, task))
+        write(broker, batch([b"x"] * 7), part=TaskPart("query", 0, task))
     assert Counter(message.partition for message in stored(broker)) == {0: 7, 1: 7, 2: 7}
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quivermq.frame import Codec, Frame, Producer, encode
 from quivermq.frame.arrow import HEADERS, TIME
-from quivermq.spark.sink.encode import encode_rows
+from quivermq.spark.sink.rows import encode_rows
 
 NOW_US = 1_700_000_000_000_000
 PRODUCER = Producer(2**64 - 1, 3, 17)

@@ -6,19 +6,18 @@ import pyarrow as pa
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.sink import gathering
-from quivermq.spark.sink.gathering import Gathering, Target, by_lane, by_topic
-from quivermq.spark.sink.routing import ANYWHERE
+from quivermq.spark.sink import rows as sink_rows
+from quivermq.spark.sink.rows import ANY_PARTITION, FrameTarget, RowGathering, by_lane, by_topic
 from quivermq.topic.routing import Router
 
-LANE = Target(0, "normal")
+LANE = FrameTarget(0, "normal")
 
 
 def values(*contents: bytes, **columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"value": pa.array(contents, pa.binary()), **columns})
 
 
-def sizes(made: list[tuple[Target, pa.RecordBatch]]) -> list[int]:
+def sizes(made: list[tuple[FrameTarget, pa.RecordBatch]]) -> list[int]:
     return [len(rows) for _, rows in made]
 
 
@@ -48,10 +47,10 @@ def test_rows_are_sorted_by_lane_and_keep_their_order() -> None:
         key=pa.array(keys, pa.binary()),
         priority=pa.array(priorities, pa.string()),
     )
-    expected: defaultdict[Target, list[bytes]] = defaultdict(list)
+    expected: defaultdict[FrameTarget, list[bytes]] = defaultdict(list)
     for n, (key, priority) in enumerate(zip(keys, priorities, strict=True)):
-        partition = ANYWHERE if key is None else Router(5).partition_of(key)
-        expected[Target(partition, priority or "normal")].append(b"%d" % n)
+        partition = ANY_PARTITION if key is None else Router(5).partition_of(key)
+        expected[FrameTarget(partition, priority or "normal")].append(b"%d" % n)
     found = {target: part.column("value").to_pylist() for target, part in by_lane(rows, 5)}
     assert found == expected
     assert all(part.schema.names == ["value", "key"] for _, part in by_lane(rows, 5))
@@ -60,12 +59,12 @@ def test_rows_are_sorted_by_lane_and_keep_their_order() -> None:
 def test_rows_of_one_lane_are_not_copied() -> None:
     rows = values(b"1", b"2")
     [(target, part)] = by_lane(rows, 2)
-    assert target == Target(ANYWHERE, "normal")
+    assert target == FrameTarget(ANY_PARTITION, "normal")
     assert part.column("value").buffers()[2].address == rows.column("value").buffers()[2].address
 
 
 def test_frames_are_filled_and_never_too_full() -> None:
-    made = Gathering(10)
+    made = RowGathering(10)
     assert sizes(list(made.add(LANE, values(*[b"x"] * 7)))) == []
     assert sizes(list(made.add(LANE, values(*[b"x"] * 7)))) == [7]
     assert sizes(list(made.add(LANE, values(*[b"x"] * 3)))) == [10]
@@ -75,7 +74,7 @@ def test_frames_are_filled_and_never_too_full() -> None:
 
 
 def test_frames_have_a_limit_of_bytes() -> None:
-    made = Gathering(1000, frame_bytes=2000)
+    made = RowGathering(1000, frame_bytes=2000)
     out = [*made.add(LANE, values(*[bytes(900)] * 5)), *made.finish()]
     assert sum(sizes(out)) == 5
     assert all(len(rows) == 1 or rows.nbytes <= 2000 for _, rows in out)
@@ -83,9 +82,11 @@ def test_frames_have_a_limit_of_bytes() -> None:
 
 
 def test_many_lanes_take_no_more_memory_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "_GATHERED_BYTES_MAX", 10_000)
-    made = Gathering(1000)
-    out = [ready for n in range(100) for ready in made.add(Target(n, "normal"), values(bytes(1000), b"x"))]
+    monkeypatch.setattr(sink_rows, "_GATHERED_BYTES_MAX", 10_000)
+    made = RowGathering(1000)
+    out = [
+        ready for n in range(100) for ready in made.add(FrameTarget(n, "normal"), values(bytes(1000), b"x"))
+    ]
     assert 85 <= len(out) < 100
     assert len(out) + len(list(made.finish())) == 100
 

@@ -7,12 +7,12 @@ import pytest
 
 from quivermq.errors import InvalidName, InvalidRequest
 from quivermq.frame import Codec
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.sink.options import SinkOptions
 
 
 def parsed(**given: Any) -> SinkOptions:
-    return SinkOptions.of(Options.parse({"server": "http://127.0.0.1:1", **given}))
+    return SinkOptions.of(SourceOptions.parse({"server": "http://127.0.0.1:1", **given}))
 
 
 def test_the_defaults_and_everything() -> None:
@@ -29,7 +29,7 @@ def test_the_defaults_and_everything() -> None:
 
 
 def test_a_directory_is_a_path() -> None:
-    directory = SinkOptions.of(Options.parse({"path": "/some/where"})).directory
+    directory = SinkOptions.of(SourceOptions.parse({"path": "/some/where"})).directory
     assert str(directory) == "/some/where"
 
 

@@ -8,9 +8,9 @@ import pytest
 import quivermq
 from quivermq.frame import Producer, codec_named
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Bounds, Lane
-from quivermq.spark.sink.encode import encode_rows
-from quivermq.spark.sink.reading_back import read_back
+from quivermq.spark.place import Lane, LaneBounds
+from quivermq.spark.sink.broker import read_back
+from quivermq.spark.sink.rows import encode_rows
 from quivermq.topic.put import FirstFrame
 
 MINE, OTHER = 7, 8
@@ -42,7 +42,7 @@ class Overtaken(DirectoryPlace):
         super().__init__(path)
         self._looks = looks
 
-    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         self._looks -= 1
         found = super().lanes(topic)
         return found if self._looks >= 0 else {lane: each._replace(start=1) for lane, each in found.items()}

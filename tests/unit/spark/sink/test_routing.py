@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.sink.routing import ANYWHERE, lanes_of, murmur3_of, partitions_of
+from quivermq.spark.sink.rows import ANY_PARTITION, lanes_of, murmur3_of, partitions_of
 from quivermq.topic.routing import Router, murmur3
 
 keys = st.lists(st.binary(max_size=70) | st.binary(min_size=250, max_size=300), max_size=12)
@@ -32,7 +32,7 @@ def test_a_key_decides_on_the_partition(partitions: int) -> None:
     router = Router(partitions)
     given_keys: list[bytes | None] = [b"", b"a", None, b"key", b"\xff" * 300]
     found = partitions_of(batch(key=given_keys), partitions).tolist()
-    assert found == [ANYWHERE if key is None else router.partition_of(key) for key in given_keys]
+    assert found == [ANY_PARTITION if key is None else router.partition_of(key) for key in given_keys]
 
 
 @pytest.mark.parametrize("given_keys", [[b"a", None, b"b", None], [None, None]])
@@ -43,7 +43,7 @@ def test_the_only_partition_takes_all(given_keys: list[bytes | None]) -> None:
 
 def test_a_partition_that_is_given_comes_before_the_key() -> None:
     found = partitions_of(batch(key=[b"a", b"a", None, None], partition=[2, None, 1, None]), 3)
-    assert found.tolist() == [2, Router(3).partition_of(b"a"), 1, ANYWHERE]
+    assert found.tolist() == [2, Router(3).partition_of(b"a"), 1, ANY_PARTITION]
 
 
 @pytest.mark.parametrize("number", [-1, 3, 2**40])

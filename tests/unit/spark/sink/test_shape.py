@@ -5,7 +5,7 @@ import pytest
 
 from quivermq.errors import InvalidRequest
 from quivermq.frame.arrow import HEADERS, TIME
-from quivermq.spark.sink.shape import check_columns, rows_of
+from quivermq.spark.sink.rows import check_columns, rows_of
 
 PAIRS = "array<struct<key:string,value:binary>>"
 WHOLE = {

@@ -17,10 +17,8 @@ from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.frame import Frame
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.sink.abandoned import remove_abandoned
-from quivermq.spark.sink.attempt import Part
-from quivermq.spark.sink.commit import commit_batch, open_queue
-from quivermq.spark.sink.options import SinkOptions
+from quivermq.spark.sink.commit import commit_batch, open_queue, remove_abandoned, turn
+from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.spark.sink.staging import (
     StagedFile,
     directory_of,
@@ -28,9 +26,8 @@ from quivermq.spark.sink.staging import (
     stage,
     unpacked_manifest,
 )
-from quivermq.spark.sink.turns import turn
 
-PART = Part("query", 5, 1)
+PART = TaskPart("query", 5, 1)
 DAY_US = 24 * 3600 * 1_000_000
 
 
@@ -103,7 +100,7 @@ def test_a_directory_that_is_open_is_told_with_its_process(tmp_path: Path) -> No
 
 def test_writes_to_one_directory_wait_for_each_other(tmp_path: Path) -> None:
     """As the sinks of one pipeline do, each from a process of its own."""
-    file, other = staged(tmp_path, [b"x"]), Part("other", 0, 0)
+    file, other = staged(tmp_path, [b"x"]), TaskPart("other", 0, 0)
     rows = pa.RecordBatch.from_pydict({"value": pa.array([b"y"], pa.binary())})
     options = SinkOptions(DirectoryPlace(str(tmp_path)), topic="out")
     file_of_other = stage(iter([rows]), other, options, SystemDisk())
@@ -148,7 +145,7 @@ def test_who_never_gets_its_turn_is_told(tmp_path: Path) -> None:
 def test_what_killed_writes_have_staged_goes_after_some_days(tmp_path: Path) -> None:
     staged(tmp_path, [b"x"])
     assert (tmp_path / "spark" / "query" / "5").is_dir()
-    mine = Part("mine", 0, 0)
+    mine = TaskPart("mine", 0, 0)
     rows = pa.RecordBatch.from_pydict({"value": pa.array([b"y"], pa.binary())})
     options = SinkOptions(DirectoryPlace(str(tmp_path)), topic="out")
     clock = ManualClock(SystemClock().now_us())

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from quivermq.frame import Codec, Frame, Producer
 from quivermq.frame.arrow import HEADERS, TIME
-from quivermq.spark.sink.encode import encode_rows
-from quivermq.spark.sink.written import Written
+from quivermq.spark.sink.broker import WrittenRows
+from quivermq.spark.sink.rows import encode_rows
 
 NOW_US = 1_700_000_000_000_000
 TYPES = {
@@ -33,8 +33,8 @@ def stored(batch: pa.RecordBatch) -> Frame:
     return Frame.parse(bytes(made.stamped(100, NOW_US)))
 
 
-def written(batch: pa.RecordBatch, partition: int = 0, priority: str = "normal") -> Written:
-    found = Written()
+def written(batch: pa.RecordBatch, partition: int = 0, priority: str = "normal") -> WrittenRows:
+    found = WrittenRows()
     found.add(stored(batch), partition, priority)
     return found
 

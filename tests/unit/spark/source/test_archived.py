@@ -15,13 +15,12 @@ from quivermq.archive import Archive, LanePlace, store_pointer
 from quivermq.disk import SystemDisk
 from quivermq.errors import NotFound, OffsetOutOfRange
 from quivermq.settings import Settings, StorageSettings
-from quivermq.spark.archived_batches import archived_batches
-from quivermq.spark.batches import SCHEMA, record_batches
+from quivermq.spark.archived_place import ArchivedPlace, with_archive
+from quivermq.spark.batches import SCHEMA, archived_batches, record_batches
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane
-from quivermq.spark.source.archived import ArchivedPlace, live_of, with_archive
 from quivermq.spark.source.plan import Range, rows_of
 from quivermq.spark.source.snapshot import Snapshot
 from quivermq.topic.offsets import OffsetSet
@@ -169,8 +168,7 @@ def test_which_archive_is_meant(mq: Any, data: Path, tmp_path: Path) -> None:
     archive_queue(data, tmp_path / "away", "orders")
     named = with_archive(live, str(tmp_path / "away"))
     assert isinstance(named, ArchivedPlace)
-    assert live_of(named) is live
-    assert live_of(live) is live
+    assert named.live is live
     assert with_archive(live, "false") is live
     with pytest.raises(NotFound, match="is not an archive"):
         with_archive(live, str(tmp_path / "nowhere"))
@@ -199,7 +197,7 @@ def test_a_broker_reads_its_archive_itself(data: Path) -> None:
         part = Range(LANE, 0, 60, 0, place.created_us("orders"))
         rows = table(rows_of(place, part, ["offset", "value"], fail_on_data_loss=True))
         assert rows == [{"offset": n, "value": b"%d" % n} for n in range(60)]
-        taken = Snapshot.take(Options.parse({"server": broker.url, "subscribe": "orders"}), place)
+        taken = Snapshot.take(SourceOptions.parse({"server": broker.url, "subscribe": "orders"}), place)
         assert [each[:3] for each in taken.parts] == [(LANE, 0, 60)]
         assert with_archive(live, "false").lanes("orders")[LANE].start == freed
         place.close()

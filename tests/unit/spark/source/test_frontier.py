@@ -12,10 +12,9 @@ import quivermq
 from quivermq.engine import Engine
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane
-from quivermq.spark.source.frontier import Frontier
-from quivermq.spark.source.stream_offsets import StreamOffsets, begin_of, from_json, to_json
+from quivermq.spark.source.frontier import Frontier, StreamOffsets, begin_of, from_json, to_json
 
 LANE = Lane("orders", 0, "normal")
 
@@ -33,7 +32,7 @@ def path(tmp_path: Path) -> str:
 
 def frontier(path: str, **options: str) -> Frontier:
     given = {"subscribe": "orders", "startingoffsets": "earliest"} | options
-    return Frontier(Options.parse(given), DirectoryPlace(path))
+    return Frontier(SourceOptions.parse(given), DirectoryPlace(path))
 
 
 def put(engine: Engine, count: int, topic: str = "orders", **options: str) -> None:

@@ -11,7 +11,7 @@ from quivermq.frame.compaction import compacted_run
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Lane
-from quivermq.spark.source.identity import appended_us
+from quivermq.spark.source.frontier import appended_us
 
 LANE = Lane("orders", 0, "normal")
 

@@ -12,7 +12,7 @@ from quivermq.errors import OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Lane
-from quivermq.spark.source.loss import Lenient, Strict
+from quivermq.spark.source.plan import Lenient, Strict
 
 LANE = Lane("orders", 0, "normal")
 

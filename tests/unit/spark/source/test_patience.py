@@ -2,12 +2,12 @@ import pytest
 from support.manual_clock import ManualClock
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.options import Options
-from quivermq.spark.source.patience import Patience
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.source.frontier import BatchDelay
 
 
-def patience(clock: ManualClock, **options: str) -> Patience:
-    return Patience.of(Options.parse(options), clock)
+def patience(clock: ManualClock, **options: str) -> BatchDelay:
+    return BatchDelay.of(SourceOptions.parse(options), clock)
 
 
 def test_a_batch_waits_until_it_is_worth_it_or_too_late() -> None:

@@ -4,18 +4,18 @@ import pytest
 
 from quivermq.errors import InvalidRequest
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.options import Options
-from quivermq.spark.place import Bounds, Lane
-from quivermq.spark.source.positions import Positions
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.place import Lane, LaneBounds
+from quivermq.spark.source.snapshot import Positions
 
-HELD = Bounds(10, 15, 20, 100)
+HELD = LaneBounds(10, 15, 20, 100)
 HIGH, NORMAL, LOW = (Lane("t", 0, priority) for priority in ("high", "normal", "low"))
 OTHER = Lane("t", 1, "normal")
 
 
 def starting(text: str | None = None, **options: str) -> Positions:
     given = options if text is None else {"startingoffsets": text, **options}
-    return Positions.of(Options.parse(given), "starting", default="earliest", unnamed="earliest")
+    return Positions.of(SourceOptions.parse(given), "starting", default="earliest", unnamed="earliest")
 
 
 def resolved(positions: Positions, lane: Lane) -> int:
@@ -90,14 +90,14 @@ def test_a_time_is_found_in_what_was_seen() -> None:
 
 
 def test_only_a_start_fails_behind_the_last_message() -> None:
-    options = Options.parse({"endingtimestamp": "5", "startingoffsetsbytimestampstrategy": "error"})
+    options = SourceOptions.parse({"endingtimestamp": "5", "startingoffsetsbytimestampstrategy": "error"})
     ending = Positions.of(options, "ending", default="latest", unnamed="latest")
     assert ending.resolve(Growing("/nowhere"), NORMAL, HELD) == HELD.end
     late = starting(startingtimestamp="5", startingoffsetsbytimestampstrategy="error")
     with pytest.raises(InvalidRequest, match="as young as the option `startingTimestamp`"):
         late.resolve(Growing("/nowhere"), NORMAL, HELD)
     # Where there is no message at all, none is too old.
-    assert late.resolve(Growing("/nowhere"), NORMAL, Bounds(10, 10, 10, 0)) == 10
+    assert late.resolve(Growing("/nowhere"), NORMAL, LaneBounds(10, 10, 10, 0)) == 10
 
 
 def test_an_offset_or_a_time() -> None:

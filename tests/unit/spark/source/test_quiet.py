@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from quivermq.spark.source.quiet import ignore_broken_pipes
+from quivermq.spark.launcher import ignore_broken_pipes
 
 
 def printed(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
@@ -43,7 +43,7 @@ for error in BrokenPipeError("pipe"), ValueError("other"):
 """
 
 
-@pytest.mark.parametrize("module", ["quivermq.spark.sink.writers", "quivermq.spark.jobs.archive_work"])
+@pytest.mark.parametrize("module", ["quivermq.spark.sink.writers", "quivermq.spark.jobs.archive"])
 def test_whatever_a_worker_runs_makes_it_quiet(module: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", _WORKER.format(module=module)], capture_output=True, text=True, check=True

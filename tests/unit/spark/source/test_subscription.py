@@ -3,15 +3,15 @@
 import pytest
 
 from quivermq.errors import InvalidName, InvalidRequest, TopicNotFound
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane
-from quivermq.spark.source.subscription import Subscription
+from quivermq.spark.subscription import TopicSelection
 
 TOPICS = ["events.a", "events.a.b", "events.a.dlq", "orders", "orders.dlq"]
 
 
-def of(**options: str) -> Subscription:
-    return Subscription.of(Options.parse(options))
+def of(**options: str) -> TopicSelection:
+    return TopicSelection.of(SourceOptions.parse(options))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from pyspark.sql.types import StructType
 
 import quivermq
 from quivermq.errors import InvalidRequest
-from quivermq.spark.datasource import QuiverDataSource
-from quivermq.spark.options import Options
-from quivermq.spark.source.columns import message_schema
-from quivermq.spark.source.table_options import noted, recalled
+from quivermq.spark.datasource import QuiverDataSource, noted, recalled
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.source.readers import message_schema
 
 GIVEN = {"data": "/a", "subscribe": "orders", "includeheaders": "false"}
 
@@ -30,20 +29,20 @@ def stored(schema: StructType) -> StructType:
 
 
 def test_options_are_kept_in_the_schema() -> None:
-    schema = stored(noted(message_schema(), Options(GIVEN)))
+    schema = stored(noted(message_schema(), SourceOptions(GIVEN)))
     assert schema.names == message_schema().names
-    assert recalled(schema, Options({})) == Options(GIVEN)
-    more = recalled(schema, Options({"subscribe": "other", "key": "k"}))
-    assert more == Options({**GIVEN, "subscribe": "other", "key": "k"})
+    assert recalled(schema, SourceOptions({})) == SourceOptions(GIVEN)
+    more = recalled(schema, SourceOptions({"subscribe": "other", "key": "k"}))
+    assert more == SourceOptions({**GIVEN, "subscribe": "other", "key": "k"})
     # Whoever says where the queue is does not mean the table.
-    elsewhere = Options({"path": "/b", "subscribe": "orders"})
+    elsewhere = SourceOptions({"path": "/b", "subscribe": "orders"})
     assert recalled(schema, elsewhere) == elsewhere
-    assert recalled(message_schema(), Options({})) == Options({})
+    assert recalled(message_schema(), SourceOptions({})) == SourceOptions({})
 
 
 def test_a_key_is_not_kept() -> None:
     given = {"server": "http://h:1", "key": "secret"}
-    assert "secret" not in noted(message_schema(), Options(given)).json()
+    assert "secret" not in noted(message_schema(), SourceOptions(given)).json()
 
 
 def test_a_table_is_made_and_read(tmp_path: Path) -> None:

@@ -11,15 +11,14 @@ from support.broker import Served, serving
 from quivermq.errors import InvalidRequest
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Place
-from quivermq.spark.tables.reader import TableReader, parts_of, table_batches
-from quivermq.spark.tables.schemas import SCHEMAS, arrow_schema
+from quivermq.spark.place import LivePlace
+from quivermq.spark.tables import SCHEMAS, TableReader, arrow_schema, parts_of, table_batches
 
 # What only one of the two kinds of place knows.
 ONLY_ONE_KNOWS = {"state", "members", "frames", "path"}
 
 
-def rows(table: str, place: Place, topics: str | None = None) -> list[dict[str, Any]]:
+def rows(table: str, place: LivePlace, topics: str | None = None) -> list[dict[str, Any]]:
     found = []
     for part in parts_of(table, place, lambda topic: topics is None or topic in topics.split(",")):
         for batch in table_batches(table, place, part):
@@ -128,7 +127,7 @@ def test_a_lease_that_is_over_is_not_in_flight(served: Served, directory: Direct
 def test_more_deliveries_than_a_page_has(
     served: Served, directory: DirectoryPlace, broker: BrokerPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quivermq.spark.tables.broker_state._PAGE", 7)
+    monkeypatch.setattr("quivermq.spark.broker_place._PAGE", 7)
     orders = served.engine.queue("orders", "billing")
     orders.put_many([b"x"] * 50)
     orders.get_many(50)

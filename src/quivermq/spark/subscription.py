@@ -2,18 +2,18 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from quivermq.errors import InvalidRequest, TopicNotFound
-from quivermq.spark.options import Options
+from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane, TopicView
 from quivermq.topic.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSelection:
     """Names, patterns such as `events.*`, or an expression that has to match the whole name."""
 
     names: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Subscription:
     """Of the names, only these; all where nobody said which."""
 
     @classmethod
-    def of(cls, options: Options) -> "Subscription":
+    def of(cls, options: SourceOptions) -> "TopicSelection":
         """What the options ask for. Raises InvalidRequest unless it is one of the two ways to ask."""
         text, expression = options.text("subscribe"), options.text("subscribePattern")
         assigned = options.text("assign")
@@ -49,7 +49,7 @@ class Subscription:
         return cls(names, patterns)
 
     @classmethod
-    def _assigned(cls, text: str) -> "Subscription":
+    def _assigned(cls, text: str) -> "TopicSelection":
         """Partitions by topic, as Spark's Kafka source has them."""
         try:
             document = json.loads(text)
@@ -132,3 +132,44 @@ def _matches(expression: str, name: str, origin: str | None) -> bool:
     if origin is not None and name.removeprefix(origin).lstrip("._-") not in expression:
         return False
     return re.fullmatch(expression, name) is not None
+
+
+def topic_filter(
+    topics: Iterable[str] | str | None,
+    origins: Mapping[str, str | None] = NO_ORIGINS,
+    *,
+    with_dead_letters: bool = True,
+) -> Callable[[str], bool]:
+    """Whether a topic was asked for, by name or pattern, or its dead letters with it. None asks for all.
+
+    `origins` tells of topics whose dead letters they have, if any; of others, the name does.
+    """
+    if topics is None:
+        return lambda _: True
+    texts = _texts(topics)
+    if not texts:
+        raise InvalidRequest("topics has no name in it: leave it out for all topics")
+    patterns = [Pattern(text) for text in texts]
+
+    def is_wanted(topic: str) -> bool:
+        origin = origin_in(origins, topic)
+        if any(pattern.matches(topic, origin) for pattern in patterns):
+            return True
+        is_with = with_dead_letters and origin is not None
+        return is_with and any(pattern.matches(origin or "", None) for pattern in patterns)
+
+    return is_wanted
+
+
+def check_named(topics: Iterable[str] | str | None, present: Iterable[str]) -> None:
+    """Raise TopicNotFound for a name that is no topic. A pattern may stand for none."""
+    # Dead letters may have survived the topic they come from.
+    origins = present if isinstance(present, Mapping) else NO_ORIGINS
+    known = {name for topic in present for name in (topic, origin_in(origins, topic))}
+    for text in [] if topics is None else _texts(topics):
+        if not is_pattern(text) and text not in known:
+            raise TopicNotFound(f"there is no topic {text}: `quiver topic list` shows those there are")
+
+
+def _texts(topics: Iterable[str] | str) -> list[str]:
+    return [text.strip() for text in (topics.split(",") if isinstance(topics, str) else topics)]

@@ -4,17 +4,15 @@ In bulk, archived rows are read as Parquet, by the parts of files that have the 
 only where retention was faster than a reader.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quivermq.archive import Archive, ArchivedLane, ArchivedTopic, LanePlace, load_pointer
-from quivermq.disk import SystemDisk
+from quivermq.archive import Archive, ArchivedLane, ArchivedTopic, LanePlace
 from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame
-from quivermq.spark.broker_place import BrokerPlace, WholeBrokerPlace
-from quivermq.spark.directory_place import DirectoryPlace, local_path
-from quivermq.spark.place import Bounds, Lane, Place, TopicView
+from quivermq.spark.directory_place import local_path
+from quivermq.spark.place import Lane, LaneBounds, LivePlace, Place, TopicView
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.settings import TopicSettings
 
@@ -24,26 +22,15 @@ if TYPE_CHECKING:
 _NONE = ("false", "none")
 
 
-def with_archive(place: Place, option: str | None) -> Place:
+def with_archive(place: LivePlace, option: str | None) -> Place:
     """The place with the archive that an option names, or else the one that it has itself.
 
     A broker reads its own for whoever asks; one that is named is read by the executors, as Parquet. Raises
     NotFound where no archive can be reached; the option `false` does without.
     """
-    if option is not None and option.lower() in _NONE:
-        return place
-    if option is not None:
-        directory: Path | None = local_path(option)
-    elif isinstance(place, DirectoryPlace):
-        directory = load_pointer(SystemDisk(), place.path)
-    elif isinstance(place, BrokerPlace):
-        return WholeBrokerPlace(place.server, place.key)
-    else:
-        directory = None
-    if directory is None:
-        return place
-    Archive(directory).check()
-    return ArchivedPlace(place, directory)
+    if option is None:
+        return place.whole()
+    return place if option.lower() in _NONE else ArchivedPlace.checked(place, local_path(option))
 
 
 class ArchivedPlace:
@@ -52,6 +39,12 @@ class ArchivedPlace:
     def __init__(self, live: Place, directory: Path) -> None:
         self.live = live
         self._archive = Archive(directory)
+
+    @classmethod
+    def checked(cls, live: Place, directory: Path) -> "ArchivedPlace":
+        """Raises NotFound where there is no archive."""
+        Archive(directory).check()
+        return cls(live, directory)
 
     def __repr__(self) -> str:
         return f"ArchivedPlace({self.live!r}, {str(self._archive.directory)!r})"
@@ -91,11 +84,8 @@ class ArchivedPlace:
     def settings(self, topic: str) -> TopicSettings:
         return self.live.settings(topic)
 
-    def lanes(self, topic: str) -> dict[Lane, Bounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self.look(topic).lanes
-
-    def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
-        return self.live.synced_ends(topic, starts)
 
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
         archived = self.archived(lane.topic)
@@ -106,8 +96,8 @@ class ArchivedPlace:
         while start < end:
             begins = self.live.lanes(lane.topic)[lane].start
             if start < begins:
-                stop = self.archived_end(lane, start, min(end, begins))
                 archived = self.archived(lane.topic)
+                stop = _archived_end(archived, lane, start, min(end, begins))
                 if archived is None or stop <= start:
                     raise self._hole(lane, start, begins, archived)
                 yield from archived.frames(_own(lane), start, stop)
@@ -120,11 +110,26 @@ class ArchivedPlace:
                 return
             except OffsetOutOfRange:
                 # Unless retention was faster: what it took is archived.
-                if self.archived_end(lane, start, end) <= start:
+                if _archived_end(self.archived(lane.topic), lane, start, end) <= start:
                     raise
+
+    def archived_rows(
+        self, lane: Lane, start: int, end: int, columns: Sequence[str], /
+    ) -> "tuple[int, Iterable[pa.RecordBatch]]":
+        from quivermq.spark.batches import archived_batches
+
+        begins = self.live.lanes(lane.topic)[lane].start
+        archived = self.archived(lane.topic)
+        stop = _archived_end(archived, lane, start, min(end, max(start, begins)))
+        if archived is None or stop <= start:
+            return start, ()
+        return stop, archived_batches(archived, lane, start, stop, columns, self.removed(lane))
 
     def removed(self, lane: Lane) -> OffsetSet:
         return self.live.removed(lane)
+
+    def commit(self, group: str, offsets: Mapping[Lane, int]) -> bool:
+        return self.live.commit(group, offsets)
 
     def close(self) -> None:
         self.live.close()
@@ -132,13 +137,6 @@ class ArchivedPlace:
     def archived(self, topic: str) -> ArchivedTopic | None:
         """What is archived of a topic by now."""
         return self._archive.topic(topic, self.live.created_us(topic))
-
-    def archived_end(self, lane: Lane, start: int, end: int) -> int:
-        """How far [start, end) is archived without a hole; `start` where nothing of it is."""
-        archived = self.archived(lane.topic)
-        if archived is None:
-            return start
-        return min(end, archived.lane(_own(lane)).whole_end(start))
 
     def _hole(
         self, lane: Lane, start: int, begins: int, archived: ArchivedTopic | None
@@ -148,27 +146,17 @@ class ArchivedPlace:
         going_on = begins if following is None else min(begins, following)
         return OffsetOutOfRange(start, start=going_on, end=self.live.lanes(lane.topic)[lane].end)
 
-    def archived_rows(
-        self, lane: Lane, start: int, end: int, columns: Sequence[str]
-    ) -> "Iterator[pa.RecordBatch]":
-        """Archived messages, as `record_batches` gives live ones. All of the range has to be archived."""
-        from quivermq.spark.archived_batches import archived_batches
 
-        archived = self.archived(lane.topic)
-        assert archived is not None, "the range is archived"
-        return archived_batches(archived, lane, start, end, columns, self.removed(lane))
-
-
-def live_of(place: Place) -> Place:
-    """The place itself, without its archive."""
-    return place.live if isinstance(place, ArchivedPlace) else place
+def _archived_end(archived: ArchivedTopic | None, lane: Lane, start: int, end: int) -> int:
+    """How far [start, end) is archived without a hole; `start` where nothing of it is."""
+    return start if archived is None else min(end, archived.lane(_own(lane)).whole_end(start))
 
 
 def _own(lane: Lane) -> LanePlace:
     return LanePlace(lane.partition, lane.priority)
 
 
-def _joined(archived: ArchivedLane, live: Bounds) -> Bounds:
+def _joined(archived: ArchivedLane, live: LaneBounds) -> LaneBounds:
     """What the lane holds with its archive. What is in both counts once."""
     if not archived.files or archived.start >= live.start:
         return live

@@ -1,26 +1,143 @@
-"""The part of a report that runs over all messages: counts, sizes and keys, a frame at a time."""
+"""How long messages took from publish to ack, and how often they failed, as the journals of groups tell it.
+
+An ack is a record of a journal, whose frame says when it came; the message's own frame says when that
+came in. A journal reaches back to its last snapshot, so busy groups tell of their recent past alone.
+"""
 
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quivermq.errors import InvalidFrame, UnsupportedFrame
+from quivermq.delivery.journal import DEAD_LETTER, FINISH, RETRY
+from quivermq.disk import SystemDisk
+from quivermq.errors import InvalidFrame, OffsetOutOfRange, UnsupportedFrame
 from quivermq.frame import REMOVED, Column, Frame, arrow_batch
 from quivermq.frame.layout import layout
+from quivermq.log.reader import LogFollower
+from quivermq.settings import StorageSettings
+from quivermq.spark.directory_place import journal_path
 from quivermq.spark.jobs.audit_tasks import LaneTask
 from quivermq.spark.jobs.report_figures import (
     STEPS,
     DeadLetterFigures,
+    DeliveryFigures,
     MessageFigures,
     Moments,
+    Numbers,
     Period,
     steps_of,
 )
-from quivermq.spark.place import Place
-from quivermq.spark.tables.dead_letters import dead_letter_batches
+from quivermq.spark.place import Lane, LaneBounds, LivePlace, Place
+from quivermq.spark.tables import dead_letter_batches
+from quivermq.topic.partition import LANES
+from quivermq.topic.records import unpack
+from quivermq.topic.state_log import changes_of
+
+
+class Acks:
+    """What a journal says about one lane: runs of offsets that were finished, and when."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int, int]] = []
+        self._buried: list[tuple[int, int]] = []
+
+    def finish(self, flat: "list[int]", time_us: int) -> None:
+        self._runs += ((start, end, time_us) for start, end in zip(flat[::2], flat[1::2], strict=True))
+
+    def bury(self, flat: "list[int]") -> None:
+        """These end as dead letters, which is no ack."""
+        self._buried += zip(flat[::2], flat[1::2], strict=True)
+
+    def offsets(self) -> tuple[Numbers, Numbers]:
+        """Every offset that was acked, and when."""
+        runs = np.array(self._runs, np.int64).reshape(-1, 3)
+        lengths = runs[:, 1] - runs[:, 0]
+        before = np.cumsum(lengths) - lengths
+        offsets = np.repeat(runs[:, 0] - before, lengths) + np.arange(lengths.sum())
+        times = np.repeat(runs[:, 2], lengths)
+        buried = [offset for start, end in self._buried for offset in range(start, end)]
+        is_ack = ~np.isin(offsets, buried)
+        return offsets[is_ack], times[is_ack]
+
+
+def count_group(place: LivePlace, topic: str, group: str, period: Period) -> DeliveryFigures:
+    """A group as it is now and, where its journals can be read, what it did within a time."""
+    figures = DeliveryFigures(topic, group, list(place.group_rows(topic, group)))
+    if place.directory is None:
+        return figures
+    latencies, failures = list[Moments](), list[Moments]()
+    for partition in range(place.settings(topic).partitions):
+        acks, failed = read_acks(journal_path(place.directory, topic, group, partition), period)
+        bounds = place.lanes(topic)
+        failures.append(failed)
+        for priority, found in zip(LANES, acks, strict=True):
+            lane = Lane(topic, partition, priority)
+            if lane in bounds:
+                latencies.append(_latencies(place, lane, bounds[lane], found, period))
+    figures.latencies = Moments.together(latencies, 1)
+    figures.retries = Moments.together(failures, 1)
+    return figures
+
+
+def read_acks(path: Path, period: Period) -> tuple[list[Acks], Moments]:
+    """What a journal says about acks, by lane, and how many deliveries failed within a time, by second."""
+    acks = [Acks() for _ in LANES]
+    seconds, counts = list[int](), list[int]()
+    for time_us, record in _changes(path):
+        for kind, lane, numbers, _ in unpack(record):
+            if kind == FINISH:
+                acks[lane].finish(list(numbers), time_us)
+            elif kind == DEAD_LETTER:
+                acks[lane].bury(list(numbers[3:]))
+            elif kind == RETRY and numbers[0] > 0 and time_us in period:
+                # With no attempt yet it waits for its turn, and did not fail.
+                flat = numbers[2:]
+                seconds.append(time_us // 1_000_000)
+                counts.append(sum(flat[1::2]) - sum(flat[::2]))
+    return acks, Moments.of(np.array(seconds, np.int64), np.array(counts, np.int64))
+
+
+def _changes(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Each change of a journal and when it was written; what a snapshot repeats is none."""
+    disk = SystemDisk()
+    if not disk.is_directory(path):
+        return
+    try:
+        for frame in LogFollower(path, StorageSettings(), disk=disk).frames():
+            for record in changes_of(frame):
+                yield frame.header.append_time, record
+    except OffsetOutOfRange:
+        return  # A snapshot took the rest away just now; what was read holds.
+
+
+def _latencies(place: Place, lane: Lane, bounds: LaneBounds, acks: Acks, period: Period) -> Moments:
+    """How long after they came in messages were acked: seconds and steps, packed into one number."""
+    offsets, times_us = acks.offsets()
+    is_there = (offsets >= bounds.start) & (offsets < bounds.end) & period.holds(times_us)
+    offsets, times_us = offsets[is_there], times_us[is_there]
+    if not len(offsets):
+        return Moments.together([], 1)
+    try:
+        frames = place.frames(lane, int(offsets.min()), int(offsets.max()) + 1)
+        bases, append_us = np.array([_came(frame) for frame in frames], np.int64).T
+    except OffsetOutOfRange:
+        # Retention was faster. When these came in is gone with them; what else the group did is not.
+        return Moments.together([], 1)
+    came_us = append_us[np.searchsorted(bases, offsets, side="right") - 1]
+    steps = steps_of(np.maximum(times_us - came_us, 1))
+    packed = times_us // 1_000_000 * STEPS + steps
+    unique, counts = np.unique(packed, return_counts=True)
+    return Moments(unique, counts.reshape(1, -1))
+
+
+def _came(frame: Frame) -> tuple[int, int]:
+    return frame.header.base_offset, frame.header.append_time
+
 
 # So many messages are counted at once: enough that what each count costs besides does not matter.
 _GATHERED_MAX = 262_144
@@ -34,7 +151,7 @@ _KEYS_ONE_OF = 8
 _SIZE_COUNTED_MAX = 1024 * 1024
 
 
-class Scan:
+class MessageScan:
     """Takes frames of one lane and counts what is in them."""
 
     def __init__(self, topic: str, *, is_compacted: bool = False) -> None:
@@ -162,7 +279,7 @@ def count_messages(
     place: Place, task: LaneTask, period: Period, *, is_compacted: bool = False
 ) -> MessageFigures:
     """The figures of what came into a part of a lane within a time."""
-    scan = Scan(task.lane.topic, is_compacted=is_compacted)
+    scan = MessageScan(task.lane.topic, is_compacted=is_compacted)
     for frame in place.frames(task.lane, task.start, task.end):
         # One that begins before this part belongs to the part before.
         if frame.header.base_offset >= task.start and frame.header.append_time in period:

@@ -1,0 +1,382 @@
+"""The queue's own state as tables: `groups`, `deliveries`, `dead_letters`, `segments`."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from quivermq.delivery.dead_letters import STORY_NAMES, STORY_PREFIX, holds_dead_letters
+from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.frame import Header
+from quivermq.frame.arrow import HEADERS, TIME
+from quivermq.spark.batches import SCHEMA as MESSAGES
+from quivermq.spark.batches import record_batches
+from quivermq.spark.options import SourceOptions
+from quivermq.spark.place import Lane, LivePlace, Place
+from quivermq.spark.subscription import topic_filter
+from quivermq.topic.partition import LANES
+
+_LANE = (("topic", pa.string()), ("partition", pa.int32()), ("priority", pa.string()))
+
+GROUPS = pa.schema(
+    [
+        *_LANE,
+        ("group", pa.string()),
+        ("cursor", pa.int64()),
+        ("position", pa.int64()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("lag", pa.int64()),
+        ("in_flight", pa.int64()),
+        ("retrying", pa.int64()),
+        ("waiting_for_key", pa.int64()),
+        ("state", pa.string()),
+        ("members", pa.int32()),
+    ]
+)
+
+DELIVERIES = pa.schema(
+    [
+        *_LANE,
+        ("group", pa.string()),
+        ("offset", pa.int64()),
+        ("attempt", pa.int32()),
+        ("state", pa.string()),
+        ("deadline", TIME),
+        ("due", TIME),
+        ("holder", pa.string()),
+        ("first_delivered_at", TIME),
+        ("last_delivered_at", TIME),
+    ]
+)
+
+DEAD_LETTERS = pa.schema(
+    [
+        *MESSAGES,
+        ("origin_topic", pa.string()),
+        ("origin_partition", pa.int32()),
+        ("origin_priority", pa.string()),
+        ("origin_offset", pa.int64()),
+        ("origin_timestamp", TIME),
+        ("attempts", pa.int32()),
+        ("reason", pa.string()),
+        ("error", pa.string()),
+        ("group", pa.string()),
+        ("died_at", TIME),
+    ]
+)
+
+SEGMENTS = pa.schema(
+    [
+        *_LANE,
+        ("base_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("bytes", pa.int64()),
+        ("frames", pa.int64()),
+        ("messages", pa.int64()),
+        ("first_timestamp", TIME),
+        ("last_timestamp", TIME),
+        ("sealed", pa.bool_()),
+        ("path", pa.string()),
+    ]
+)
+
+SCHEMAS = {
+    "groups": GROUPS,
+    "deliveries": DELIVERIES,
+    "dead_letters": DEAD_LETTERS,
+    "segments": SEGMENTS,
+}
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The columns of a table. Raises InvalidRequest for one that there is not."""
+    try:
+        return SCHEMAS[table]
+    except KeyError:
+        raise InvalidRequest(
+            f"there is no table {table!r}: option `table` is one of messages, {', '.join(SCHEMAS)}"
+        ) from None
+
+
+def table_schema(table: str) -> StructType:
+    """The same for Spark. Raises InvalidRequest."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(arrow_schema(table))
+
+
+_STORY = [STORY_PREFIX + name for name in STORY_NAMES]
+_PRIORITIES = pa.array(LANES)
+# As the queue itself reads them: fewer digits than would not fit.
+_NUMBER = r"^-?[0-9]{1,18}$"
+# The years 1 to 9999.
+_FIRST_US = -62_135_596_800_000_000
+_END_US = 253_402_300_800_000_000
+
+
+def dead_letter_batches(place: Place, lane: Lane, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The dead letters of a lane of a dead-letter topic; those that went back are not there.
+
+    Those that were put there by hand come last: only of the others the headers are believed.
+    """
+    origin = place.origin(lane.topic) or lane.topic
+    by_hand = False
+
+    def is_wanted(header: Header) -> bool:
+        nonlocal by_hand
+        by_hand |= not holds_dead_letters(header)
+        return holds_dead_letters(header)
+
+    for batch in record_batches(place, lane, start, end, wanted=is_wanted):
+        yield with_story(batch, origin)
+    if by_hand:
+        for batch in record_batches(
+            place, lane, start, end, wanted=lambda header: not holds_dead_letters(header)
+        ):
+            yield without_story(batch, origin)
+
+
+def without_story(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
+    """Messages that somebody put there, with the headers that they have."""
+    rows = batch.num_rows
+    columns = {name: batch.column(name) for name in MESSAGES.names} | {
+        "origin_topic": pa.repeat(origin, rows),
+        "origin_partition": batch.column("partition"),
+        "origin_priority": batch.column("priority"),
+        "origin_offset": batch.column("offset"),
+        "origin_timestamp": batch.column("timestamp"),
+        "attempts": pa.repeat(pa.scalar(0, pa.int32()), rows),
+        "died_at": batch.column("timestamp"),
+    }
+    columns |= {name: pa.repeat("", rows) for name in ("reason", "error", "group")}
+    return pa.RecordBatch.from_arrays([columns[name] for name in DEAD_LETTERS.names], schema=DEAD_LETTERS)
+
+
+def with_story(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
+    """Messages of a dead-letter topic that were given up, their story as columns."""
+    told, headers = _told(batch.column("headers"))
+    own = {name: batch.column(name) for name in MESSAGES.names} | {"headers": headers}
+    priority = _text(told["priority"])
+    columns = {
+        **own,
+        "origin_topic": pa.repeat(origin, batch.num_rows),
+        "origin_partition": _number(told["partition"], pa.scalar(0)).cast(pa.int32(), safe=False),
+        "origin_priority": pc.if_else(pc.is_in(priority, value_set=_PRIORITIES), priority, "normal"),
+        "origin_offset": _number(told["offset"], own["offset"]),
+        "origin_timestamp": _time(told["timestamp"], own["timestamp"]),
+        "attempts": _number(told["attempts"], pa.scalar(0)).cast(pa.int32(), safe=False),
+        "reason": _text(told["reason"]),
+        "error": _text(told["error"]),
+        "group": _text(told["group"]),
+        "died_at": _time(told["time"], own["timestamp"]),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in DEAD_LETTERS.names], schema=DEAD_LETTERS)
+
+
+def _told(headers: pa.ListArray) -> tuple[dict[str, pa.Array], pa.ListArray]:
+    """What the story says by name, null where it says nothing, and the headers that are not of it."""
+    rows, parents = len(headers), pc.list_parent_indices(headers).to_numpy()
+    pairs = pc.list_flatten(headers)
+    names, values = pairs.field("key"), pairs.field("value")
+    told = {}
+    for name in STORY_NAMES:
+        at = np.flatnonzero(pc.equal(names, STORY_PREFIX + name).to_numpy(zero_copy_only=False))
+        place = np.full(rows, -1, np.int64)
+        # Of a name that is given twice, the last one counts.
+        place[parents[at]] = at
+        told[name] = values.take(pa.array(place, mask=place < 0))
+    is_own = pc.invert(pc.is_in(names, value_set=pa.array(_STORY)))
+    counts = np.bincount(parents[is_own.to_numpy(zero_copy_only=False)], minlength=rows)
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    own = pa.ListArray.from_arrays(pa.array(offsets), pairs.filter(is_own))
+    return told, own.cast(HEADERS)
+
+
+def _text(told: pa.Array) -> pa.Array:
+    """As text, empty where nothing is told. What is not UTF-8 was put there by hand."""
+    try:
+        return pc.fill_null(told.cast(pa.string()), "")
+    except pa.ArrowInvalid:
+        return pa.array([(each or b"").decode(errors="replace") for each in told.to_pylist()], pa.string())
+
+
+def _number(told: pa.Array, fallback: pa.Array | pa.Scalar) -> pa.Array:
+    text = _text(told)
+    is_number = pc.match_substring_regex(text, _NUMBER)
+    return pc.coalesce(pc.if_else(is_number, text, None).cast(pa.int64()), fallback.cast(pa.int64()))
+
+
+def _time(told: pa.Array, fallback: pa.Array) -> pa.Array:
+    own = fallback.cast(pa.int64())
+    time_us = _number(told, own)
+    # What lies outside was put there by hand, and neither Python nor Spark has a word for it.
+    is_moment = pc.and_(pc.greater_equal(time_us, _FIRST_US), pc.less(time_us, _END_US))
+    return pc.if_else(is_moment, time_us, own).cast(TIME)
+
+
+_ROWS_MAX = 65_536
+
+
+class TablePart(NamedTuple):
+    """What one task reads: a topic, and of it a group or a lane."""
+
+    topic: str
+    group: str | None = None
+    lane: Lane | None = None
+    start: int = 0
+    end: int = 0
+
+
+class TablePartition(InputPartition):
+    """The same for Spark; without a part, all that the plan does not have."""
+
+    def __init__(self, part: TablePart | None) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class TableReader(DataSourceReader):
+    """Reads one table of a place. `is_wanted` says of which topics."""
+
+    def __init__(
+        self,
+        table: str,
+        place: LivePlace,
+        is_wanted: Callable[[str], bool],
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self._table = table
+        self._place = place
+        self._columns = list(arrow_schema(table).names if columns is None else columns)
+        self._is_wanted = is_wanted
+        # Listed once, so that a retry of the plan reads the same topics.
+        self._parts = list(parts_of(table, place, is_wanted))
+
+    def partitions(self) -> list[InputPartition]:
+        # Spark plans a view once, and uses it for long: the last task looks for what came to be since.
+        return [*map(TablePartition, self._parts), TablePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, TablePartition):
+            return  # Spark reads nothing by reading once, without saying what.
+        with closing(self._place):
+            parts = self._later() if partition.part is None else [partition.part]
+            for part in parts:
+                for batch in table_batches(self._table, self._place, part):
+                    yield batch.select(self._columns)
+
+    def _later(self) -> Iterator[TablePart]:
+        """What is there now and was not when the table was planned."""
+        ends = {part.lane: part.end for part in self._parts if part.lane is not None}
+        planned = set(self._parts)
+        for part in parts_of(self._table, self._place, self._is_wanted):
+            start = max(part.start, ends.get(part.lane, 0)) if part.lane is not None else 0
+            if part not in planned and start <= part.end:
+                yield part._replace(start=start)
+
+
+def parts_of(table: str, place: LivePlace, is_wanted: Callable[[str], bool]) -> Iterator[TablePart]:
+    """The tasks of a table."""
+    topics = place.origins()
+    if table == "dead_letters":
+        # Whoever asks for a topic asks for its dead letters.
+        wanted = [
+            topic
+            for topic, origin in topics.items()
+            if origin is not None and (is_wanted(topic) or is_wanted(origin))
+        ]
+        for topic in wanted:
+            for lane, bounds in _lanes(place, topic):
+                if bounds[0] < bounds[1]:
+                    yield TablePart(topic, lane=lane, start=bounds[0], end=bounds[1])
+        return
+    for topic in filter(is_wanted, topics):
+        if table == "segments":
+            yield TablePart(topic)
+        else:
+            yield from (TablePart(topic, group) for group in place.groups(topic))
+
+
+def _lanes(place: LivePlace, topic: str) -> list[tuple[Lane, tuple[int, int]]]:
+    try:
+        return [(lane, (bounds.start, bounds.end)) for lane, bounds in place.lanes(topic).items()]
+    except TopicNotFound:
+        return []  # Somebody has just deleted it.
+
+
+def table_batches(table: str, place: LivePlace, part: TablePart) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, with all columns of the table."""
+    if part.lane is not None:
+        yield from dead_letter_batches(place, part.lane, part.start, part.end)
+        return
+    schema = arrow_schema(table)
+    rows = _rows(table, place, part)
+    while chunk := list(islice(rows, _ROWS_MAX)):
+        columns = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*chunk, strict=True), schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _rows(table: str, place: LivePlace, part: TablePart) -> Iterator[tuple[object, ...]]:
+    if table == "segments":
+        return place.segment_rows(part.topic)
+    assert part.group is not None, "the other tables are read by group"
+    rows = place.group_rows if table == "groups" else place.delivery_rows
+    return rows(part.topic, part.group)
+
+
+__all__ = ["TableReader", "table_reader", "table_schema"]
+
+_OF_MESSAGES = (
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "assign",
+    "minPartitions",
+)
+
+
+def table_reader(options: SourceOptions, schema: StructType) -> TableReader:
+    """What reads the table that the options name, as far as the schema asks for its columns.
+
+    Raises InvalidRequest for a table or a column that there is not, and for an option of messages.
+    """
+    names = arrow_schema(options.table).names
+    for name in schema.names:
+        if name not in names:
+            raise InvalidRequest(
+                f"the table {options.table} has no column {name!r}: choose from {', '.join(names)}"
+            )
+    for option in _OF_MESSAGES:
+        if options.text(option) is not None:
+            raise InvalidRequest(
+                f"the option `{option}` is for messages: the table {options.table} has no offsets"
+            )
+    with closing(options.place()) as place:
+        return TableReader(options.table, place, _is_wanted(options, place), schema.names)
+
+
+def _is_wanted(options: SourceOptions, place: LivePlace) -> Callable[[str], bool]:
+    pattern = options.text("subscribePattern")
+    if pattern is None:
+        return topic_filter(options.text("subscribe"), place.origins(), with_dead_letters=False)
+    if options.text("subscribe") is not None:
+        raise InvalidRequest("there is `subscribe` or `subscribePattern`, not both")
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise InvalidRequest(f"the option `subscribePattern` is no regular expression: {error}") from None
+    return lambda topic: compiled.fullmatch(topic) is not None
