@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from quivermq.disk import SystemDisk
+from quivermq.disk import SystemDisk, file_size
 from quivermq.errors import InvalidSettings, NotFound, StorageFailed
 from quivermq.log.directory import check_exists, find_logs
-from quivermq.log.opening import base_offsets, file_size
+from quivermq.log.opening import base_offsets
 from quivermq.segment import log_path
 from quivermq.spark.jobs.audit_findings import AuditFinding
 from quivermq.spark.place import Lane, Place
