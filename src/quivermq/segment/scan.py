@@ -5,8 +5,8 @@ Reading, recovery, verification and repair differ only in what they do with what
 Where a header is gone, nothing tells where its frame ended, and the bytes are searched for the next one.
 They are what people have sent: a message may contain a frame, made to deceive. So a candidate counts by
 where the headers lead from it, each following on from the one before in position and offset: to a frame
-that the index knows, or else as far through the file as any. What lies in a message leads nowhere but to the
-end of that message, unless its sender knew what would be written later.
+that the index knows, or else as far through the file as any. What lies in a message leads nowhere but to
+the end of that message, unless its sender knew what would be written later.
 """
 
 from collections.abc import Callable, Iterator
