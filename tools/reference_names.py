@@ -50,6 +50,7 @@ NOT_FOR_USERS = {
         "check_space", "find", "find_all", "seam", "draft", "created_us", "hosted_or_new",
     },
     "Log": {"append_batches", "roll", "configure", "replace", "is_closed", "failure"},
+    "LogFollower": {"check_range"},
 }  # fmt: skip
 _SETTINGS = (quivermq.EngineSettings, quivermq.StorageSettings, quivermq.TopicSettings, ServerSettings)
 

@@ -20,6 +20,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -464,26 +465,26 @@ class OutputDisk(SystemDisk):
         return _ORDINARY_DIRECTORY
 
 
+def file_size(disk: Disk, path: Path) -> int:
+    """How long a file is. Raises FileNotFoundError."""
+    with closing(disk.open(path)) as file:
+        return file.size()
+
+
 def read_file(disk: Disk, path: Path, *, bytes_max: int) -> bytes:
     """All of a small file. Raises FileNotFoundError, and StorageFailed when it is not small."""
-    file = disk.open(path)
-    try:
+    with closing(disk.open(path)) as file:
         if (size := file.size()) > bytes_max:
             raise StorageFailed(f"{path} has {size} bytes, at most {bytes_max} belong there", path=path)
         return file.read(0, size)
-    finally:
-        file.close()
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, is_private: bool = False) -> None:
     """Put `data` in place of the whole file, durably: afterwards it is there, before that the old one."""
     new = _temporary(path)
-    file = disk.create(new, is_private=is_private)
-    try:
+    with closing(disk.create(new, is_private=is_private)) as file:
         file.append([data])
         file.sync()
-    finally:
-        file.close()
     disk.rename(new, path)
     disk.sync_directory(path.parent)
 

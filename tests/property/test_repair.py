@@ -17,7 +17,7 @@ from quivermq.errors import Corruption
 from quivermq.frame import Header, Record, parse_header
 from quivermq.log import repair
 from quivermq.segment import base_offset_of
-from quivermq.segment.recovery import DIRECTORY as QUARANTINE
+from quivermq.segment.recovery import QUARANTINE
 
 pytestmark = pytest.mark.fault("damage", "engine")
 

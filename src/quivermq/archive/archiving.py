@@ -1,4 +1,12 @@
-"""What a run of the archiver does: which ranges become files, and which files become one. It only looks."""
+"""What a run of the archiver does: which ranges become files, which files become one, and how that counts.
+
+An archive is changed by one at a time, and so that a crash at any step leaves the old or the new. Steps:
+files are staged and synced; the manifest that counts them is put in place, which is the commit; files that
+others stand in for are removed; the staged ones get their names; the manifest says that this is done; what
+is left in the staging directory is swept away. Whoever comes after a crash finishes what was committed and
+sweeps away what was not. Files are removed before others get their names, so that somebody who reads plain
+Parquet never counts a message twice.
+"""
 
 import logging
 from collections.abc import Iterator, Sequence

@@ -3,6 +3,15 @@
 It is replaced as a whole, and that is the moment at which files begin and cease to count. Files that
 were just written may still lie in the staging directory, and those they stand in for may not be gone
 yet: the manifest names both (`staged`, `dropped`) until everything is in its place.
+
+    <archive>/messages/topic=<topic>/day=YYYY-MM-DD/p<partition>-<priority>-<start>-<end>.parquet
+    <archive>/_quiver/<topic>.json        the manifest of a topic: which files count
+    <archive>/_quiver/staging/<job>/…     files that were written and do not count yet
+    <archive>/_quiver/archive.lock        held by whoever changes the archive
+
+Below `messages` there is nothing but whole Parquet files that a manifest names: some readers take every
+file below a directory, whatever it is called. Both are in one directory, so that a file can be renamed from
+the one to the other wherever the archive is mounted.
 """
 
 import json

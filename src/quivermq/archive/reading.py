@@ -1,4 +1,8 @@
-"""Reading an archive by its manifests: whole ranges of offsets, never a file more or less."""
+"""Reading an archive by its manifests: whole ranges of offsets, never a file more or less.
+
+Also which archive a queue has (`archive.json`), and whether that is the archive of a log: one that lost its
+end goes on with other messages at its offsets.
+"""
 
 import json
 import threading

@@ -28,7 +28,7 @@ from quivermq.log.open_files import OpenFiles, files_allowed
 from quivermq.log.opening import base_offsets
 from quivermq.log.reader import LogFollower
 from quivermq.metrics import Histogram
-from quivermq.segment.recovery import DIRECTORY as QUARANTINE
+from quivermq.segment.recovery import QUARANTINE
 from quivermq.settings import StorageSettings
 
 LOCK_NAME = "LOCK"

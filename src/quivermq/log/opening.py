@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
-from quivermq.disk import Disk
+from quivermq.disk import Disk, file_size
 from quivermq.errors import DiskRefused, InvalidFrame
 from quivermq.frame import Frame, encode_control
 from quivermq.segment import (
@@ -53,11 +53,6 @@ def sealed_segments(
         )
         for base, next_base in pairwise(bases)
     ]
-
-
-def file_size(disk: Disk, path: Path) -> int:
-    with closing(disk.open(path)) as file:
-        return file.size()
 
 
 def recover_directory(

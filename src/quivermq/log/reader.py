@@ -14,10 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from quivermq.disk import Disk, SystemDisk
+from quivermq.disk import Disk, SystemDisk, file_size
 from quivermq.errors import Corruption, OffsetOutOfRange, StorageFailed
 from quivermq.frame import Frame, Record, each_left
-from quivermq.log.opening import base_offsets, file_size, sealed_segments
+from quivermq.log.opening import base_offsets, sealed_segments
 from quivermq.segment import Segment, inspect_tail
 from quivermq.settings import StorageSettings
 

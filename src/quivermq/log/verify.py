@@ -8,11 +8,11 @@ from pathlib import Path
 from sys import maxsize
 from typing import Literal, NamedTuple
 
-from quivermq.disk import Disk, SystemDisk
+from quivermq.disk import Disk, SystemDisk, file_size
 from quivermq.errors import Corruption, InvalidFrame, StorageFailed
 from quivermq.frame import Frame, parse_header
 from quivermq.log.directory import check_exists, find_logs
-from quivermq.log.opening import base_offsets, file_size, gap_of
+from quivermq.log.opening import base_offsets, gap_of
 from quivermq.segment import (
     TIMESTAMP_NONE,
     Damage,

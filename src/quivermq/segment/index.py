@@ -1,4 +1,4 @@
-"""The sparse index of a segment: offset and time to a position in the log.
+"""What the files of a segment are called, and its sparse index: offset and time to a position in the log.
 
 An entry (offset, timestamp, position) says three things about a segment:
 
@@ -20,12 +20,13 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from struct import Struct
 
 from crc32c import crc32c
 
-from quivermq.disk import Disk
+from quivermq.disk import Disk, file_size
 from quivermq.errors import DiskRefused
 
 MAGIC = b"QVI1"
@@ -37,6 +38,27 @@ TIMESTAMP_NONE = -(2**63)
 _HEADER = Struct("<4sIq12x")
 _ENTRY = Struct("<qqq4x")
 _CRC = Struct("<I")
+
+# [0-9] and not \d, which takes the digits of every script. So many, so that names sort as offsets.
+_STEM = re.compile(r"[0-9]{20}")
+_OFFSET_MAX = 2**63 - 1
+# Up to here an index is read whatever its log is like: one that was cut needs its mark the most.
+_INDEX_BYTES_SURE = 256 * 1024 * 1024
+
+
+def log_path(directory: Path, base_offset: int) -> Path:
+    return directory / f"{base_offset:020d}.log"
+
+
+def index_path(directory: Path, base_offset: int) -> Path:
+    return directory / f"{base_offset:020d}.idx"
+
+
+def base_offset_of(name: str, suffix: str = ".log") -> int | None:
+    """The base offset of a file's name with that suffix; None for every other name."""
+    stem = name.removesuffix(suffix)
+    is_offset = stem != name and _STEM.fullmatch(stem) and int(stem) <= _OFFSET_MAX
+    return int(stem) if is_offset else None
 
 
 class SparseIndex:
@@ -95,6 +117,11 @@ class SparseIndex:
         self.offsets.append(offset)
         self.timestamps.append(timestamp)
 
+    def mark_end(self, offset: int, timestamp: int, position: int) -> None:
+        """Let the last entry be the end of the log, unless it is already."""
+        if self.mark[2] != position:
+            self.add(offset, timestamp, position)
+
     def cut(self, position: int) -> None:
         """Forget every entry behind `position`. The file must then be written anew."""
         # The shortest column counts: adding may have been interrupted between two of them.
@@ -103,20 +130,21 @@ class SparseIndex:
 
     def find_offset(self, offset: int) -> tuple[int, int]:
         """Position and first offset of the last noted frame that does not begin behind `offset`."""
-        place = bisect_right(self.offsets, offset) - 1
-        return (self.positions[place], self.offsets[place]) if place >= 0 else (0, self.base_offset)
+        return self._entry(bisect_right(self.offsets, offset) - 1)
 
     def find_time(self, timestamp: int) -> tuple[int, int]:
         """Position and first offset of a noted frame before which every message is older."""
-        place = bisect_left(self.timestamps, timestamp) - 1
-        return (self.positions[place], self.offsets[place]) if place >= 0 else (0, self.base_offset)
+        return self._entry(bisect_left(self.timestamps, timestamp) - 1)
 
-    def places_behind(self, position: int) -> Iterator[tuple[int, int]]:
+    def _entry(self, index: int) -> tuple[int, int]:
+        return (self.positions[index], self.offsets[index]) if index >= 0 else (0, self.base_offset)
+
+    def entries_behind(self, position: int) -> Iterator[tuple[int, int]]:
         """Position and offset of each entry behind `position`, in order."""
         # Positions grow first: what has no offset yet is not looked at.
         count = len(self.offsets)
-        for place in range(bisect_right(self.positions, position, 0, count), count):
-            yield self.positions[place], self.offsets[place]
+        for index in range(bisect_right(self.positions, position, 0, count), count):
+            yield self.positions[index], self.offsets[index]
 
     def encode(self) -> bytes:
         """The whole file."""
@@ -151,41 +179,12 @@ def _whole_prefix(data: bytes) -> int:
     """The length of the longest prefix in which every CRC is right."""
     crc, end = 0, 0
     while end + ENTRY_BYTES <= len(data):
-        content, stored = (
-            data[end : end + ENTRY_BYTES - 4],
-            data[end + ENTRY_BYTES - 4 : end + ENTRY_BYTES],
-        )
-        if _masked(crc32c(content, crc)) != stored:
+        entry = data[end : end + ENTRY_BYTES]
+        if _masked(crc32c(entry[:-4], crc)) != entry[-4:]:
             break
-        crc = crc32c(content + stored, crc)
+        crc = crc32c(entry, crc)
         end += ENTRY_BYTES
     return end
-
-
-# [0-9] and not \d, which takes the digits of every script.
-_STEM = re.compile(r"[0-9]{20}")
-_OFFSET_MAX = 2**63 - 1
-
-
-def log_path(directory: Path, base_offset: int) -> Path:
-    return directory / f"{base_offset:020d}.log"
-
-
-def index_path(directory: Path, base_offset: int) -> Path:
-    return directory / f"{base_offset:020d}.idx"
-
-
-def base_offset_of(name: str, suffix: str = ".log") -> int | None:
-    """The base offset of a file's name with that suffix; None for every other name."""
-    stem = name.removesuffix(suffix)
-    if stem == name or not _STEM.fullmatch(stem):
-        return None
-    base_offset = int(stem)
-    return base_offset if base_offset <= _OFFSET_MAX else None
-
-
-# Up to here an index is read whatever its log is like: one that was cut needs its mark the most.
-_INDEX_BYTES_SURE = 256 * 1024 * 1024
 
 
 def load_index(disk: Disk, directory: Path, base_offset: int) -> SparseIndex | None:
@@ -194,36 +193,26 @@ def load_index(disk: Disk, directory: Path, base_offset: int) -> SparseIndex | N
         file = disk.open(index_path(directory, base_offset))
     except FileNotFoundError:
         return None
-    try:
+    with closing(file):
         size = file.size()
-        if size > _INDEX_BYTES_SURE and size > _index_bytes_max(disk, log_path(directory, base_offset)):
-            return None
+        if size > _INDEX_BYTES_SURE:
+            # An entry is smaller than the frame that it stands for.
+            log_bytes = file_size(disk, log_path(directory, base_offset))
+            if size > log_bytes + 2 * ENTRY_BYTES:
+                return None
         return SparseIndex.load(file.read(0, size), base_offset)
-    finally:
-        file.close()
-
-
-def _index_bytes_max(disk: Disk, path: Path) -> int:
-    """More than the index of a log file can take: an entry is smaller than the frame it stands for."""
-    file = disk.open(path)
-    try:
-        return file.size() + 2 * ENTRY_BYTES
-    finally:
-        file.close()
 
 
 def write_index(disk: Disk, directory: Path, index: SparseIndex) -> None:
     """Replace an index file in one step. The log is durable up to the index's mark."""
     path = index_path(directory, index.base_offset)
     temporary = path.with_suffix(".tmp")
-    file = disk.create(temporary)
-    try:
-        file.append([index.encode()])
-        file.sync()
-    except DiskRefused:
-        disk.remove(temporary)
-        raise
-    finally:
-        file.close()
+    with closing(disk.create(temporary)) as file:
+        try:
+            file.append([index.encode()])
+            file.sync()
+        except DiskRefused:
+            disk.remove(temporary)
+            raise
     disk.rename(temporary, path)
     disk.sync_directory(directory)

@@ -6,78 +6,29 @@ have reached the disk while an earlier one did not: the segment is cut at the fi
 whole. Should whole frames follow the cut, they go to quarantine first, because nobody can tell a lost
 write from a rotten one any more.
 
+Damaged bytes go to a side file beside the log, the quarantine, so that nothing is ever thrown away.
+
 Without a believable index there is no mark. Then only a tail with nothing whole behind it is cut; any
 other damage stays for `quiver repair`.
 """
 
 import logging
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quivermq.disk import Disk, File
+from quivermq.disk import Disk, File, file_size
 from quivermq.errors import DiskRefused
 from quivermq.segment.index import SparseIndex, index_path, load_index, log_path, write_index
 from quivermq.segment.scan import Damage, FrameScan
 from quivermq.segment.segment import Noter, Segment
 from quivermq.settings import StorageSettings
 
-# No topic or group can have this name, so it never hides one.
-DIRECTORY = "@quarantine"
-COPY_BYTES = 1024 * 1024
-
-
-def set_aside(disk: Disk, file: File, position: int, end: int) -> Path:
-    """Copy the bytes [position, end) of a log file into its quarantine, durably.
-
-    The caller removes them from the log afterwards: a crash in between leaves them in both places,
-    and the next attempt finds its copy there already.
-    """
-    directory = file.path.parent / DIRECTORY
-    disk.make_directory(directory)
-    path = _free_name(disk, directory, f"{file.path.stem}.{position}-{end}", file, position, end)
-    copy = disk.create(path)
-    try:
-        copy_range(file, copy, position, end)
-        copy.sync()
-    finally:
-        copy.close()
-    disk.sync_directory(directory)
-    return path
-
-
-def copy_range(source: File, target: File, position: int, end: int) -> None:
-    """Append the bytes [position, end) of one file to another."""
-    while position < end:
-        data = source.read(position, min(COPY_BYTES, end - position))
-        target.append([data])
-        position += len(data)
-
-
-def _free_name(disk: Disk, directory: Path, stem: str, file: File, position: int, end: int) -> Path:
-    """A name that is free, or whose file is an earlier, perhaps unfinished copy of the same bytes."""
-    path, number = directory / f"{stem}.bytes", 1
-    while disk.exists(path) and not _is_prefix(disk, path, file, position, end):
-        number += 1
-        path = directory / f"{stem}.{number}.bytes"
-    return path
-
-
-def _is_prefix(disk: Disk, path: Path, file: File, position: int, end: int) -> bool:
-    earlier = disk.open(path)
-    try:
-        size = earlier.size()
-        if size > end - position:
-            return False
-        chunks = range(0, size, COPY_BYTES)
-        return all(
-            earlier.read(at, COPY_BYTES) == file.read(position + at, min(COPY_BYTES, size - at))
-            for at in chunks
-        )
-    finally:
-        earlier.close()
-
-
 logger = logging.getLogger(__name__)
+
+# No topic or group can have this name, so it never hides one.
+QUARANTINE = "@quarantine"
+COPY_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -124,22 +75,15 @@ class Tail:
 
 
 def inspect_tail(
-    disk: Disk,
-    directory: Path,
-    base_offset: int,
-    settings: StorageSettings,
-    *,
-    is_last: bool = True,
+    disk: Disk, directory: Path, base_offset: int, settings: StorageSettings, *, is_last: bool = True
 ) -> Tail:
     """Read a segment's index and everything behind its mark. Changes nothing."""
-    file = disk.open(log_path(directory, base_offset))
-    try:
+    with closing(disk.open(log_path(directory, base_offset))) as file:
         size = file.size()
         scan = FrameScan(file, end=size, raw_bytes_max=settings.frame_raw_bytes_max)
         loaded = load_index(disk, directory, base_offset)
-        marked_offset = base_offset if loaded is None else loaded.mark[0]
         index = SparseIndex(base_offset) if loaded is None else loaded
-        entries = len(index)
+        marked_offset, entries = index.mark[0], len(index)
         index.cut(size)
         marked = loaded is not None and _leads_to_mark(scan, index)
         synced_once = (index.mark[0], index.mark[2])
@@ -161,8 +105,6 @@ def inspect_tail(
         if not marked and is_last:
             _keep_what_was_synced(tail, *synced_once)
         return tail
-    finally:
-        file.close()
 
 
 def _keep_what_was_synced(tail: Tail, offset: int, position: int) -> None:
@@ -217,29 +159,16 @@ def recover(disk: Disk, directory: Path, tail: Tail, *, is_last: bool) -> None:
         # No crash has done that, and a new index would say that one had.
         return
     if tail.is_closed:
-        _tidy_index(disk, directory, tail)
+        if file_size(disk, index_path(directory, tail.index.base_offset)) != tail.index.file_bytes:
+            # A torn write left something behind the last entry: nothing behind that would be found.
+            _write_index(disk, directory, tail)
         return
-    file = disk.open(path, writable=True)
-    try:
+    with closing(disk.open(path, writable=True)) as file:
         _cut(tail, disk, file)
         _write_again(tail, file)
         file.sync()
-    finally:
-        file.close()
-    if tail.index.mark[2] != tail.end:
-        tail.index.add(tail.end_offset, tail.timestamp_max, tail.end)
+    tail.index.mark_end(tail.end_offset, tail.timestamp_max, tail.end)
     _write_index(disk, directory, tail)
-
-
-def _tidy_index(disk: Disk, directory: Path, tail: Tail) -> None:
-    """Take away what a torn write left behind the last entry: nothing behind it would be found."""
-    file = disk.open(index_path(directory, tail.index.base_offset))
-    try:
-        size = file.size()
-    finally:
-        file.close()
-    if size != tail.index.file_bytes:
-        _write_index(disk, directory, tail)
 
 
 def _write_index(disk: Disk, directory: Path, tail: Tail) -> None:
@@ -265,16 +194,13 @@ def _write_index(disk: Disk, directory: Path, tail: Tail) -> None:
 
 def _append_to_index(disk: Disk, directory: Path, tail: Tail) -> None:
     """Add what is behind the last entry, as a sync does: nothing depends on it, so it is not synced."""
-    file = disk.open(index_path(directory, tail.index.base_offset), writable=True)
-    try:
+    with closing(disk.open(index_path(directory, tail.index.base_offset), writable=True)) as file:
         size = file.size()
         try:
             file.append([tail.index.encode_more(tail.end)])
         except DiskRefused:
             file.truncate(size)
             raise
-    finally:
-        file.close()
 
 
 def _cut(tail: Tail, disk: Disk, file: File) -> None:
@@ -301,3 +227,41 @@ def _write_again(tail: Tail, file: File) -> None:
         data = file.read(position, min(COPY_BYTES, tail.end - position))
         file.rewrite(position, data)
         position += len(data)
+
+
+def set_aside(disk: Disk, file: File, position: int, end: int) -> Path:
+    """Copy the bytes [position, end) of a log file into its quarantine, durably.
+
+    The caller removes them from the log afterwards: a crash in between leaves them in both places,
+    and the next attempt finds its copy there already.
+    """
+    directory = file.path.parent / QUARANTINE
+    disk.make_directory(directory)
+    stem, number = f"{file.path.stem}.{position}-{end}", 1
+    path = directory / f"{stem}.bytes"
+    # A name that is free, or whose file is an earlier, perhaps unfinished copy of the same bytes.
+    while disk.exists(path) and not _is_prefix(disk, path, file, position, end):
+        number += 1
+        path = directory / f"{stem}.{number}.bytes"
+    with closing(disk.create(path)) as copy:
+        copy_range(file, copy, position, end)
+        copy.sync()
+    disk.sync_directory(directory)
+    return path
+
+
+def copy_range(source: File, target: File, position: int, end: int) -> None:
+    """Append the bytes [position, end) of one file to another."""
+    while position < end:
+        data = source.read(position, min(COPY_BYTES, end - position))
+        target.append([data])
+        position += len(data)
+
+
+def _is_prefix(disk: Disk, path: Path, file: File, position: int, end: int) -> bool:
+    with closing(disk.open(path)) as known:
+        size = known.size()
+        return size <= end - position and all(
+            known.read(at, COPY_BYTES) == file.read(position + at, min(COPY_BYTES, size - at))
+            for at in range(0, size, COPY_BYTES)
+        )

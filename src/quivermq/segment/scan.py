@@ -1,6 +1,12 @@
 """Walking over the frames of a log file: the one place that decides what is whole and what is not.
 
 Reading, recovery, verification and repair differ only in what they do with what a scan finds.
+
+Where a header is gone, nothing tells where its frame ended, and the bytes are searched for the next one.
+They are what people have sent: a message may contain a frame, made to deceive. So a candidate counts by
+where the headers lead from it, each following on from the one before in position and offset: to a frame
+that the index knows, or else as far through the file as any. What lies in a message leads nowhere but to
+the end of that message, unless its sender knew what would be written later.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +41,14 @@ class FrameStart(NamedTuple):
     offset: int
 
 
-class Source(Protocol):
+class ScannedFile(Protocol):
+    """What can be scanned: a file, or the memory it is mapped to."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def size(self) -> int: ...
+
     def read(self, position: int, length: int) -> Buffer: ...
 
 
@@ -45,7 +58,7 @@ class ResumeSearch:
     `is_whole` reads a frame and checks its body.
     """
 
-    def __init__(self, file: Source, end: int, is_whole: Callable[[int, Header], bool]) -> None:
+    def __init__(self, file: ScannedFile, end: int, is_whole: Callable[[int, Header], bool]) -> None:
         self._file = file
         self._end = end
         self._is_whole = is_whole
@@ -148,17 +161,6 @@ class Damage(NamedTuple):
     def is_last(self) -> bool:
         """Whether nothing whole follows in the file, as after a torn write."""
         return self.offsets[1] is None
-
-
-class ScannedFile(Protocol):
-    """What can be scanned: a file, or the memory it is mapped to."""
-
-    @property
-    def path(self) -> Path: ...
-
-    def size(self) -> int: ...
-
-    def read(self, position: int, length: int) -> Buffer: ...
 
 
 class MappedFile(NamedTuple):
@@ -341,7 +343,7 @@ class FrameScan:
         """The next frame that the index knows and the file has: the index may tell of another log."""
         if self._index is None:
             return None
-        for place in self._index.places_behind(position):
+        for place in self._index.entries_behind(position):
             if place[0] >= self._end or place[1] > self._end_offset:
                 return None
             if place[1] >= offset and self.begins(*place, or_unsupported=True):

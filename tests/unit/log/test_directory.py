@@ -483,8 +483,7 @@ refused(Closing, directory.log, "log")
 log.close()
 directory.close()
 """,
-        in_parent="writer = log._writer;"
-        " [x.acquire() for x in (writer.lock, writer.sync_lock, directory._opening)]",
+        in_parent="for x in (log._writer.lock, log._writer.sync_lock, directory._opening): x.acquire()",
     )
 
 

@@ -14,7 +14,7 @@ from support.segments import ends, frames_from
 from quivermq.errors import Corruption, StorageFailed, UnsupportedFrame
 from quivermq.frame import HEADER_BYTES, Frame
 from quivermq.log import Log
-from quivermq.segment.recovery import DIRECTORY as QUARANTINE
+from quivermq.segment.recovery import QUARANTINE
 
 # One entry a frame, so that everything synced is marked.
 EVERY: dict[str, Any] = {"index_interval_bytes": 1, "segment_messages": 4}

@@ -14,7 +14,7 @@ from quivermq.errors import Corruption, DirectoryLocked, DiskFull, NotFound, Uns
 from quivermq.frame import HEADER_BYTES
 from quivermq.log import DataDirectory, Mended, repair, total_bytes
 from quivermq.segment.index import SparseIndex
-from quivermq.segment.recovery import DIRECTORY as QUARANTINE
+from quivermq.segment.recovery import QUARANTINE
 
 EVERY: dict[str, Any] = {"index_interval_bytes": 1}
 FRAME_BYTES = 96

@@ -4,7 +4,7 @@ import pytest
 from support.faulty_disk import FaultyDisk
 
 from quivermq.disk import SystemDisk
-from quivermq.segment.recovery import COPY_BYTES, DIRECTORY, copy_range, set_aside
+from quivermq.segment.recovery import COPY_BYTES, QUARANTINE, copy_range, set_aside
 
 DISK = SystemDisk()
 
@@ -26,30 +26,30 @@ def aside(path: Path, position: int, end: int) -> Path:
 def test_the_bytes_are_copied_and_the_file_is_left_alone(tmp_path: Path) -> None:
     path = file_of(tmp_path / "00000000000000000007.log", b"0123456789")
     side_file = aside(path, 2, 6)
-    assert side_file == tmp_path / DIRECTORY / "00000000000000000007.2-6.bytes"
+    assert side_file == tmp_path / QUARANTINE / "00000000000000000007.2-6.bytes"
     assert (side_file.read_bytes(), path.read_bytes()) == (b"2345", b"0123456789")
 
 
 def test_the_same_bytes_are_set_aside_once(tmp_path: Path) -> None:
     path = file_of(tmp_path / "a.log", b"0123456789")
     assert aside(path, 2, 6) == aside(path, 2, 6)
-    assert len(list((tmp_path / DIRECTORY).iterdir())) == 1
+    assert len(list((tmp_path / QUARANTINE).iterdir())) == 1
 
 
 @pytest.mark.parametrize("there", [b"", b"2", b"234", b"2345"])
 def test_an_unfinished_copy_is_finished(tmp_path: Path, there: bytes) -> None:
     path = file_of(tmp_path / "a.log", b"0123456789")
-    (tmp_path / DIRECTORY).mkdir()
-    file_of(tmp_path / DIRECTORY / "a.2-6.bytes", there)
+    (tmp_path / QUARANTINE).mkdir()
+    file_of(tmp_path / QUARANTINE / "a.2-6.bytes", there)
     assert aside(path, 2, 6).read_bytes() == b"2345"
-    assert [p.name for p in (tmp_path / DIRECTORY).iterdir()] == ["a.2-6.bytes"]
+    assert [p.name for p in (tmp_path / QUARANTINE).iterdir()] == ["a.2-6.bytes"]
 
 
 @pytest.mark.parametrize("there", [b"2x", b"x", b"2346", b"23456"])
 def test_other_bytes_of_that_name_are_kept(tmp_path: Path, there: bytes) -> None:
     path = file_of(tmp_path / "a.log", b"0123456789")
-    (tmp_path / DIRECTORY).mkdir()
-    other = file_of(tmp_path / DIRECTORY / "a.2-6.bytes", there)
+    (tmp_path / QUARANTINE).mkdir()
+    other = file_of(tmp_path / QUARANTINE / "a.2-6.bytes", there)
     second = aside(path, 2, 6)
     assert (second.name, second.read_bytes()) == ("a.2-6.2.bytes", b"2345")
     file_of(path, b"##########")

@@ -15,7 +15,7 @@ from quivermq.errors import FsyncFailed, UnsupportedFrame
 from quivermq.frame import HEADER_BYTES
 from quivermq.segment import index_path, inspect_tail, log_path
 from quivermq.segment.index import ENTRY_BYTES, SparseIndex
-from quivermq.segment.recovery import DIRECTORY
+from quivermq.segment.recovery import QUARANTINE
 from quivermq.settings import StorageSettings
 
 # Every frame gets an entry of its own in the index, so that each can be the mark.
@@ -55,7 +55,7 @@ def marks(index: Path) -> list[tuple[int, int]]:
 
 
 def side_files(directory: Path) -> dict[str, bytes]:
-    return contents(directory / DIRECTORY)
+    return contents(directory / QUARANTINE)
 
 
 # After a clean close
@@ -145,7 +145,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_frame(tmp_path: Path, synced: int,
     assert (tail.end, tail.end_offset) == (ENDS[3], 7)
     assert log.read_bytes() == DATA[: ENDS[3]]
     # A torn write is nobody's message: nothing is set aside.
-    assert not (tmp_path / DIRECTORY).exists()
+    assert not (tmp_path / QUARANTINE).exists()
 
 
 @pytest.mark.parametrize("garbage", [bytes(5), bytes(4096), b"\xff" * 300, b"QVF1" * 50])
@@ -259,7 +259,7 @@ def test_without_an_index_a_hole_is_damage_and_stays(tmp_path: Path, how: str) -
     ]
     assert (tail.end, tail.end_offset, tail.cut) == (len(DATA), 8, None)
     assert log.read_bytes() == broken
-    assert not (tmp_path / DIRECTORY).exists()
+    assert not (tmp_path / QUARANTINE).exists()
 
 
 @pytest.mark.damages
@@ -371,7 +371,7 @@ def test_a_torn_frame_that_contains_a_frame_is_just_torn(tmp_path: Path, has_ind
         index.unlink()
     tail = recovered(tmp_path, **EVERY)
     assert (tail.end, tail.end_offset, tail.damages) == (ENDS[0], 1, [])
-    assert not (tmp_path / DIRECTORY).exists()
+    assert not (tmp_path / QUARANTINE).exists()
 
 
 @pytest.mark.parametrize("torn", [b"", b"half an entry"])

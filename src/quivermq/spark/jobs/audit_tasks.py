@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from quivermq.disk import SystemDisk
+from quivermq.disk import SystemDisk, file_size
 from quivermq.errors import InvalidSettings, NotFound, StorageFailed
 from quivermq.log.directory import check_exists, find_logs
-from quivermq.log.opening import base_offsets, file_size
+from quivermq.log.opening import base_offsets
 from quivermq.segment import log_path
 from quivermq.spark.place import Lane, Place
 from quivermq.topic.partition import LANES
