@@ -16,6 +16,7 @@ from typer.main import get_command
 from quivermq import errors
 from quivermq.cli.app import app
 from quivermq.errors import QuiverError
+from quivermq.model.topic_settings import TopicSettings, storage_names
 from quivermq.settings.load import SETTINGS, variable_of
 from quivermq.settings.setting import (
     INT64_MAX,
@@ -26,7 +27,6 @@ from quivermq.settings.setting import (
     WeightsSetting,
     settings_of,
 )
-from quivermq.topic.settings import TopicSettings, storage_names
 
 ROOT = Path(__file__).parents[1]
 

@@ -20,9 +20,9 @@ from quivermq.client.producing.producer import RemoteProducer
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
 from quivermq.errors import QuiverError
 from quivermq.log.verify import LogFinding
+from quivermq.model.messages import Timeline
 from quivermq.settings import ServerSettings
 from quivermq.settings.load import LoadedSettings
-from quivermq.topic.delay.timeline import Timeline
 
 # What calls return without being a name of the package itself.
 _RETURNED = (

@@ -3,15 +3,8 @@
 from importlib.metadata import version
 
 from quivermq.client import Connection, RemoteQueue, connect
-from quivermq.delivery.adoption import Progress, Tried
-from quivermq.delivery.dead_letters import DeadLetter
-from quivermq.delivery.delivery import Delivery
-from quivermq.engine import Compacted, Engine, Queue, TopicInfo
+from quivermq.engine import Engine, Queue
 from quivermq.engine import open_engine as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
-from quivermq.engine.in_flight import InFlight
-from quivermq.engine.looking import StoredMessage
-from quivermq.engine.reasons import DeadLetterReason
-from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -45,15 +38,25 @@ from quivermq.errors import (
     UnsupportedFrame,
     UnsupportedSystem,
 )
-from quivermq.frame import Producer, Record
+from quivermq.frame import Producer
 from quivermq.log import DataDirectory, Log, LogFollower, Repair, Replaced, Report, follow, repair, verify
+from quivermq.model.adoption import AdoptedId, Progress, Tried
+from quivermq.model.dead_letters import DeadLetter, DeadLetterReason
+from quivermq.model.deliveries import Delivery, InFlight
+from quivermq.model.messages import (
+    FirstFrame,
+    Message,
+    ProducerState,
+    Put,
+    Record,
+    Scheduled,
+    StoredMessage,
+    Timeline,
+)
+from quivermq.model.stats import Alert, Compacted, EngineStats, QueueStats, TopicInfo, TopicStats
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
-from quivermq.topic.adopted_ids import AdoptedId
 from quivermq.topic.defaults import load_settings
-from quivermq.topic.delay import Scheduled, Timeline
-from quivermq.topic.incoming import Message
-from quivermq.topic.put import FirstFrame, ProducerState, Put
-from quivermq.topic.settings import TopicSettings
 
 __version__ = version("quivermq")
 

@@ -12,9 +12,9 @@ import pytest
 from support.command import INHERITED, QUIVER, run_quiver
 from support.command_inside import run_inside
 
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings.load import SETTINGS
 from quivermq.settings.setting import settings_of
-from quivermq.topic.settings import TopicSettings
 
 
 def run_there(directory: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import quivermq
-from quivermq.frame import Codec, Frame, Record, encode
+from quivermq.frame import Codec, Frame, encode
+from quivermq.model.messages import Record
 
 COUNT = 40_000
 

@@ -20,8 +20,8 @@ from quivermq.errors import Closing, Conflict, Unreachable
 from quivermq.frame import Frame, stamp_of
 from quivermq.frame.rewriting import rewritten
 from quivermq.log import LogFollower
+from quivermq.model.messages import Message
 from quivermq.settings import StorageSettings
-from quivermq.topic.incoming import Message
 from quivermq.topic.stored import load_topic
 
 TOPIC = "state"

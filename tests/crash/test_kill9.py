@@ -20,8 +20,8 @@ from support.fault_record import MakeTrial
 from quivermq.chaos.cases import kill
 from quivermq.chaos.nursery import Nursery, nursery
 from quivermq.chaos.tally import tried
-from quivermq.frame import Record
 from quivermq.log import DataDirectory, Log, ReadableLog, follow, verify
+from quivermq.model.messages import Record
 from quivermq.settings import Durability, StorageSettings
 
 LOG_CYCLES = 40

@@ -20,12 +20,12 @@ from quivermq.frame import (
     Column,
     Flag,
     Frame,
-    Record,
     arrow_batch,
     encode,
     first_messages,
 )
 from quivermq.frame.codec import compress
+from quivermq.model.messages import Record
 
 # Small, so that many inputs can be tried; the limits themselves are tested elsewhere.
 BYTES_MAX = 64 * 1024

@@ -16,7 +16,7 @@ from quivermq import Settings, StorageSettings
 from quivermq.importers import ImportSummary, import_queue, importing
 from quivermq.importers.model import Position, SeenId, SourceGroup
 from quivermq.importers.target import ImportTarget, target_of
-from quivermq.topic.names import IMPORTS_TOPIC
+from quivermq.model.names import IMPORTS_TOPIC
 
 SETTINGS = Settings(storage=StorageSettings(durability="os"))
 FAR_US = round((datetime.now(UTC) + timedelta(days=900)).timestamp() * 1_000_000)

@@ -15,8 +15,8 @@ from support.logs import values
 from support.remote import RemoteLog
 
 from quivermq.errors import DirectoryLocked, OffsetOutOfRange
-from quivermq.frame import Record
 from quivermq.log import DataDirectory, LogFollower, follow
+from quivermq.model.messages import Record
 from quivermq.settings import StorageSettings
 
 pytestmark = pytest.mark.fault("locked", "engine")

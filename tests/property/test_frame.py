@@ -14,17 +14,9 @@ from unit.frame.independent_reader import Invalid, Unsupported
 from vectors import forged, invalid_frames, valid_frames
 
 from quivermq.errors import InvalidFrame
-from quivermq.frame import (
-    HEADER_BYTES,
-    Codec,
-    Frame,
-    Producer,
-    Record,
-    arrow_batch,
-    encode,
-    first_messages,
-)
+from quivermq.frame import HEADER_BYTES, Codec, Frame, Producer, arrow_batch, encode, first_messages
 from quivermq.frame.codec import decompress
+from quivermq.model.messages import Record
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -14,8 +14,9 @@ from support.logs import Logs, kinds
 
 from quivermq.disk import Buffer
 from quivermq.errors import Corruption
-from quivermq.frame import Header, Record, parse_header
+from quivermq.frame import Header, parse_header
 from quivermq.log import repair
+from quivermq.model.messages import Record
 from quivermq.segment import base_offset_of
 from quivermq.segment.recovery import QUARANTINE
 

@@ -16,7 +16,7 @@ from support.spark_lives import Lives, Work
 
 import quivermq
 from quivermq import Message, Settings, StorageSettings
-from quivermq.engine.looking import StoredMessage
+from quivermq.model.messages import StoredMessage
 from quivermq.spark.jobs.compact import CompactedTopic, compact
 
 TOPIC = "state"

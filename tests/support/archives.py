@@ -9,8 +9,8 @@ from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import Disk, SystemDisk
 from quivermq.frame import Frame
 from quivermq.log import LogFollower, ReadableLog
+from quivermq.model.lanes import LANES
 from quivermq.settings import StorageSettings
-from quivermq.topic.partition import LANES
 from quivermq.topic.stored import load_topic
 
 ARCHIVE = Path("/archive")

@@ -16,10 +16,11 @@ from quivermq.delivery.cursor_state import CursorState, DeliveryMeter
 from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.log import DataDirectory, verify
 from quivermq.metrics import Metrics
+from quivermq.model.lanes import LANES
+from quivermq.model.names import usual_origin
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import StorageSettings
-from quivermq.topic.names import usual_origin
-from quivermq.topic.partition import LANES, Partition
-from quivermq.topic.settings import TopicSettings
+from quivermq.topic.partition import Partition
 from quivermq.topic.state_log import StateLog
 from quivermq.topic.topic import Topic
 from support.faulty_disk import FaultyDisk, Keep

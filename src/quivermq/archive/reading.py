@@ -25,7 +25,8 @@ from quivermq.archive.manifest import (
 )
 from quivermq.disk import Disk, SystemDisk, read_file, replace_file
 from quivermq.errors import NotFound, OffsetOutOfRange, StorageFailed
-from quivermq.frame import Frame, Record, encode_records
+from quivermq.frame import Frame, encode_records
+from quivermq.model.messages import Record
 from quivermq.sealed import open_seal, sealed
 
 if TYPE_CHECKING:

@@ -21,10 +21,11 @@ from quivermq.archive.parquet import SCHEMA, ParquetOutput
 from quivermq.archive.reading import ArchivedTopic
 from quivermq.disk import Disk
 from quivermq.errors import StorageFailed
-from quivermq.frame import Column, Frame, Record, left_of
+from quivermq.frame import Column, Frame, left_of
 from quivermq.frame.arrow import HEADERS, TIME, arrow_batch
 from quivermq.frame.arrow import SCHEMA as FRAME_SCHEMA
 from quivermq.frame.rewriting import left_mask
+from quivermq.model.messages import Record
 
 # A reader takes a row group as a whole.
 GROUP_ROWS = 131_072

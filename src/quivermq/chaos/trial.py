@@ -13,7 +13,7 @@ from quivermq.chaos.http import PATIENCE_S
 from quivermq.chaos.nursery import Nursery, nursery
 from quivermq.clock import SystemClock
 from quivermq.engine import Engine, Queue, open_engine
-from quivermq.engine.looking import StoredMessage
+from quivermq.model.messages import StoredMessage
 
 _LOOK_S = 0.01
 _READ_AT_ONCE = 10_000

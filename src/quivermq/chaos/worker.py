@@ -17,11 +17,11 @@ from typing import Any
 
 from quivermq.chaos.numbered import NUMBERS_PER_LIFE, number_in, options_of, value_of
 from quivermq.client import Connection
-from quivermq.delivery.delivery import Delivery
 from quivermq.engine import Engine
 from quivermq.errors import DiskRefused, LeaseExpired, StorageFailed
 from quivermq.frame import Producer, encode
-from quivermq.topic.incoming import Message
+from quivermq.model.deliveries import Delivery
+from quivermq.model.messages import Message
 
 TOPIC = "work"
 GROUPS = ("billing", "audit")

@@ -9,7 +9,7 @@ from quivermq.cli.durations import moment_text
 from quivermq.cli.messages import message_as_json, shown
 from quivermq.cli.output import JsonOption, YesOption, confirm, counted, print_json, print_table
 from quivermq.cli.place import DataOption, ServerOption, TopicArgument, open_queue, open_to_look
-from quivermq.delivery.dead_letters import DeadLetter
+from quivermq.model.dead_letters import DeadLetter
 
 app = typer.Typer(help="Look after dead letters.", no_args_is_help=True)
 

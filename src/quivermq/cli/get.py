@@ -25,9 +25,10 @@ from quivermq.cli.place import (
     with_close_names,
 )
 from quivermq.cli.stopping import stopping_orderly
-from quivermq.delivery.delivery import Delivery, release_quietly
+from quivermq.delivery.delivery import release_quietly
 from quivermq.errors import InvalidRequest, LeaseExpired, NotFound, QuiverError, TopicNotFound
-from quivermq.topic.names import is_pattern
+from quivermq.model.deliveries import Delivery
+from quivermq.model.names import is_pattern
 
 _FOREVER = "forever"
 # How long it may take to notice that nobody reads the output any more.

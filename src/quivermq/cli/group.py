@@ -9,9 +9,9 @@ from quivermq.cli.completion import complete_topics
 from quivermq.cli.durations import moment_text, parse_moment
 from quivermq.cli.output import JsonOption, YesOption, confirm, print_json, print_table, state_text
 from quivermq.cli.place import AnyEngine, DataOption, ServerOption, TopicArgument, open_queue, open_to_look
-from quivermq.engine.in_flight import InFlight
-from quivermq.engine.stats import QueueStats
 from quivermq.errors import GroupNotFound, InvalidRequest
+from quivermq.model.deliveries import InFlight
+from quivermq.model.stats import QueueStats
 
 app = typer.Typer(help="Look at groups and move them.", no_args_is_help=True)
 

@@ -15,12 +15,12 @@ from quivermq.cli.place import (
     settings_here,
 )
 from quivermq.disk import SystemDisk
-from quivermq.engine.looking import StoredMessage
 from quivermq.errors import InvalidRequest, OffsetOutOfRange, QuiverError, TopicNotFound
 from quivermq.frame import OFFSET_MAX
 from quivermq.log import LogFollower, follow
-from quivermq.topic.names import check_topic_name
-from quivermq.topic.partition import LANES, lane_number
+from quivermq.model.lanes import LANES, lane_number
+from quivermq.model.messages import StoredMessage
+from quivermq.model.names import check_topic_name
 from quivermq.topic.stored import FILE_NAME as TOPIC_FILE
 from quivermq.topic.stored import load_topic
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
-from quivermq.topic.incoming import Message
+from quivermq.model.messages import Message
 
 _FIELDS = {
     "value",

@@ -14,8 +14,7 @@ from quivermq.cli.messages import message_line
 from quivermq.cli.output import JsonOption, counted, print_line_of_json, progress_count, say
 from quivermq.cli.place import AnyQueue, DataOption, ServerOption, TopicArgument, open_queue
 from quivermq.errors import InvalidRequest, QuiverError
-from quivermq.topic.incoming import Message
-from quivermq.topic.put import Put
+from quivermq.model.messages import Message, Put
 
 _STDIN = "-"
 _DURATION = "500ms, 5s, 2m, 1h or 7d"

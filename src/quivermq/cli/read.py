@@ -10,7 +10,7 @@ from quivermq.cli.messages import STORED, shown
 from quivermq.cli.outgoing import Format, NdjsonOption, writer
 from quivermq.cli.output import print_table
 from quivermq.cli.place import DataOption, ServerOption, TopicArgument
-from quivermq.engine.looking import StoredMessage
+from quivermq.model.messages import StoredMessage
 
 PartitionOption = Annotated[int, typer.Option("--partition", help="The partition.", min=0)]
 PriorityOption = Annotated[str, typer.Option("--priority", help="high, normal or low.")]

@@ -9,7 +9,7 @@ from quivermq.cli.messages import message_as_json, shown
 from quivermq.cli.output import JsonOption, counted, print_json, print_table
 from quivermq.cli.place import DataOption, ServerOption, TopicArgument, open_queue, open_to_look
 from quivermq.errors import NotFound
-from quivermq.topic.delay import Scheduled
+from quivermq.model.messages import Scheduled
 
 app = typer.Typer(help="Look at delayed messages and cancel them.", no_args_is_help=True)
 

@@ -2,7 +2,7 @@
 
 from quivermq.cli.output import JsonOption, counted, print_json, print_table, size_text, state_text
 from quivermq.cli.place import DataOption, ServerOption, open_to_look
-from quivermq.engine.stats import Alert, QueueStats, TopicStats
+from quivermq.model.stats import Alert, QueueStats, TopicStats
 
 _ALERTS_SHOWN = 20
 

@@ -10,8 +10,8 @@ from quivermq.cli.messages import STORED
 from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, writer
 from quivermq.cli.patience import Patience
 from quivermq.cli.place import DataOption, ServerOption, TopicArgument
-from quivermq.engine.looking import StoredMessage
 from quivermq.errors import OffsetOutOfRange, Unreachable
+from quivermq.model.messages import StoredMessage
 
 _PAGE_MESSAGES = 1000
 # Short enough for somebody who watches, long enough to cost a broker nothing.

@@ -8,10 +8,10 @@ from quivermq.cli.durations import duration_ms
 from quivermq.cli.looking import sight_of
 from quivermq.cli.output import JsonOption, YesOption, confirm, counted, print_json, print_table, size_text
 from quivermq.cli.place import AnyEngine, DataOption, ServerOption, TopicArgument, open_queue, open_to_look
-from quivermq.engine.stats import TopicStats
 from quivermq.errors import InvalidRequest, InvalidSettings
+from quivermq.model.stats import TopicStats
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings.setting import settings_of
-from quivermq.topic.settings import TopicSettings
 
 app = typer.Typer(help="Look at topics, make, change and delete them.", no_args_is_help=True)
 

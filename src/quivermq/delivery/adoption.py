@@ -1,40 +1,17 @@
 """Going on where another queue was, from which messages were imported: positions, attempts made there."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from quivermq.delivery import journal
 from quivermq.delivery.state import LaneState, PendingRetry
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX
 from quivermq.log import Log
-from quivermq.topic.incoming import check_number
+from quivermq.model.adoption import Progress
+from quivermq.model.checks import check_number
 from quivermq.topic.offsets import merged
 
 ATTEMPTS_MAX = 2**31 - 1
 RUNS_MAX = 20_000
 """It is one record of the journal, so that a crash leaves all of it or nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """Messages that follow each other, of which each was delivered so often, and is not finished."""
-
-    start: int
-    end: int
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a group came in a lane.
-
-    With a position, what lies before it is finished but for what was `tried`, also no times. Without one,
-    only the attempts of messages are told that nobody in the group has had here.
-    """
-
-    position: int | None = None
-    tried: Sequence[Tried] = ()
 
 
 def check_progress(progress: Progress, log: Log | None) -> None:

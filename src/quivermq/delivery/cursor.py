@@ -6,15 +6,16 @@ from itertools import islice
 from typing import NamedTuple
 
 from quivermq.delivery import journal
-from quivermq.delivery.adoption import Progress, adopted_record, check_progress, is_there
+from quivermq.delivery.adoption import adopted_record, check_progress, is_there
 from quivermq.delivery.cursor_state import CursorState
 from quivermq.delivery.dead_letter_transfer import DeadLetterWriter
 from quivermq.delivery.journal import Replay
 from quivermq.delivery.leasing import LeaseGranter
 from quivermq.delivery.settlement import Settlement
 from quivermq.delivery.state import PendingRetry, Unfinished, unfinished_after, unfinished_one
+from quivermq.model.adoption import Progress
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.topic.offsets import runs
-from quivermq.topic.settings import TopicSettings
 
 
 class LaneCounts(NamedTuple):

@@ -21,9 +21,10 @@ from quivermq.delivery.recovery import collector_at_rest, line_up, recover
 from quivermq.delivery.state import FOR_ITS_TURN, NOW, LaneState, PendingRetry, is_last
 from quivermq.errors import Closing
 from quivermq.metrics import Counter, Histogram
+from quivermq.model.lanes import LANES
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.topic.offsets import runs
-from quivermq.topic.partition import LANES, Partition
-from quivermq.topic.settings import TopicSettings
+from quivermq.topic.partition import Partition
 from quivermq.topic.state_log import StateLog, parts
 
 

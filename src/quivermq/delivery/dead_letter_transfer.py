@@ -19,11 +19,13 @@ from quivermq.delivery.dead_letters import (
 )
 from quivermq.delivery.fresh import messages_at
 from quivermq.errors import DiskRefused, QuiverError
-from quivermq.frame import Flag, Record
+from quivermq.frame import Flag
 from quivermq.log import Log
+from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.messages import Record
 from quivermq.topic.incoming import message_bytes
 from quivermq.topic.offsets import runs
-from quivermq.topic.partition import LANE_NUMBERS, Partition
+from quivermq.topic.partition import Partition
 from quivermq.topic.splitting import FrameLimits, split
 from quivermq.topic.state_log import StateLog
 from quivermq.topic.transfer import new_transfer, transfer_producer

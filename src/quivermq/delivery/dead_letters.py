@@ -5,25 +5,21 @@ which nobody does but the queue; and which topic a dead letter is one of is not 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from quivermq.frame import Flag, Header, Record
-from quivermq.topic.partition import LANE_NUMBERS, LANES, Partition
-
-STORY_PREFIX = "quiver-dlq-"
-STORY_NAMES = (
-    "topic",
-    "partition",
-    "priority",
-    "offset",
-    "timestamp",
-    "attempts",
-    "reason",
-    "error",
-    "group",
-    "time",
+from quivermq.frame import Flag, Header
+from quivermq.model.dead_letters import (
+    DLQ_HEADER_NAMES,
+    DLQ_HEADER_PREFIX,
+    DeadLetter,
+    _encoded,
+    dlq_headers,
 )
+from quivermq.model.lanes import LANE_NUMBERS, LANES
+from quivermq.model.messages import Record
+from quivermq.topic.partition import Partition
+
 _REASON_BYTES_MAX = 256
 _ERROR_BYTES_MAX = 4096
 # More than all of these headers take in a frame.
@@ -69,56 +65,11 @@ def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us
         origin.group,
         now_us,
     )
-    return {**record.headers, **story_headers(why)}
-
-
-def story_headers(story: Sequence[object]) -> dict[str, bytes]:
-    """The headers for the items of a story, in the order of `STORY_NAMES`."""
-    return {STORY_PREFIX + name: _encoded(item) for name, item in zip(STORY_NAMES, story, strict=True)}
+    return {**record.headers, **dlq_headers(why)}
 
 
 def _cut(text: str, bytes_max: int) -> str:
     return _encoded(text)[:bytes_max].decode(errors="ignore")
-
-
-def _encoded(item: object) -> bytes:
-    # What a handler said about its failure may hold anything.
-    return str(item).encode(errors="backslashreplace")
-
-
-class DeadLetter(NamedTuple):
-    """A message that was given up, as it lies in the dead-letter topic."""
-
-    id: str
-    value: bytes
-    key: bytes | None
-    headers: dict[str, bytes]
-    topic: str
-    partition: int
-    priority: str
-    offset: int
-    timestamp: int
-    attempts: int
-    reason: str
-    error: str
-    group: str
-    time: int
-    by_hand: bool = False
-    """Whether somebody put it there, and nobody gave it up: then its headers are all its own."""
-    scheduled_id: str | None = None
-    """The id under which it waited, if it was delayed."""
-
-    @property
-    def original_headers(self) -> dict[str, bytes]:
-        """The headers that the message had before it was given up."""
-        if self.by_hand:
-            return self.headers
-        return {name: v for name, v in self.headers.items() if not is_story(name)}
-
-
-def is_story(header: str) -> bool:
-    """Whether a header was added when the message was given up."""
-    return header.startswith(STORY_PREFIX) and header.removeprefix(STORY_PREFIX) in STORY_NAMES
 
 
 def holds_dead_letters(header: Header) -> bool:
@@ -146,7 +97,7 @@ def dead_letter(record: Record, partition: int, lane: int, topic: str, *, is_mar
             time=record.timestamp,
             by_hand=True,
         )
-    stated = {name: record.headers.get(STORY_PREFIX + name, b"") for name in STORY_NAMES}
+    stated = {name: record.headers.get(DLQ_HEADER_PREFIX + name, b"") for name in DLQ_HEADER_NAMES}
     priority = stated["priority"].decode(errors="replace")
     return DeadLetter(
         id=f"{partition}-{lane}-{record.offset}",

@@ -3,24 +3,20 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from quivermq.delivery.detached import Detached
-from quivermq.delivery.lease import Lease, Receipt
 from quivermq.errors import Closing, LeaseExpired, QuiverError
-from quivermq.frame import Frame, Record
+from quivermq.frame import Frame
+from quivermq.model.deliveries import Claim, Delivery, Lease
+from quivermq.model.messages import Record
 from quivermq.reentry import soon
-from quivermq.topic.incoming import Period
-from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
     from quivermq.delivery.settlement import Settlement
 
+
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-
-Claim = tuple[int, int]
-"""The offset of a message and the token of its lease: who has both may settle it."""
 
 
 class Slice(NamedTuple):
@@ -83,178 +79,6 @@ def deliveries_of(taken: Iterable[Taken]) -> list["Delivery"]:
 def message_count(taken: Iterable[Taken]) -> int:
     """How many messages these are."""
     return sum(len(batch.records) + sum(end - start for _, start, end in batch.slices) for batch in taken)
-
-
-class Settler(Protocol):
-    """Who can settle the messages of a partition for a group: its cursor, or the connection to a broker."""
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def group(self) -> str: ...
-
-    def is_last_attempt(self, lease: Lease, /) -> bool: ...
-
-    def ack_one(self, lane: int, offset: int, token: int, /) -> None: ...
-
-    def nack(
-        self,
-        lane: int,
-        claims: Sequence[Claim],
-        delay: Period | None,
-        reason: str | None,
-        error: str | None,
-        /,
-    ) -> object: ...
-
-    def release(self, lane: int, claims: Sequence[Claim], /) -> object: ...
-
-    def reject(
-        self, lane: int, claims: Sequence[Claim], reason: str | None, error: str | None, /
-    ) -> object: ...
-
-    def extend(self, lane: int, claims: Sequence[Claim], seconds: Period, /) -> object: ...
-
-
-class Delivery:
-    """A message with a lease on it. Any thread may settle it, once: ack, nack, release or reject."""
-
-    __slots__ = ("_cursor", "_lane", "_lease", "_record", "is_settled")
-
-    def __init__(self, record: Record, lease: Lease, cursor: Settler, lane: int) -> None:
-        self._record = record
-        self._lease = lease
-        self._cursor = cursor
-        self._lane = lane
-        self.is_settled = False
-
-    @property
-    def value(self) -> bytes:
-        return self._record.value
-
-    @property
-    def key(self) -> bytes | None:
-        return self._record.key
-
-    @property
-    def headers(self) -> dict[str, bytes]:
-        return self._record.headers
-
-    @property
-    def topic(self) -> str:
-        return self._cursor.topic
-
-    @property
-    def partition(self) -> int:
-        return self._cursor.partition
-
-    @property
-    def priority(self) -> str:
-        return LANES[self._lane]
-
-    @property
-    def offset(self) -> int:
-        """The message's number in its lane, that is among those of its partition and priority."""
-        return self._record.offset
-
-    @property
-    def timestamp(self) -> int:
-        """When it was put, in unix microseconds, unless the producer said otherwise."""
-        return self._record.timestamp
-
-    @property
-    def expires_at(self) -> int | None:
-        return self._record.expires_at
-
-    @property
-    def dedup_id(self) -> str | None:
-        return self._record.dedup_id
-
-    @property
-    def scheduled_id(self) -> str | None:
-        """The id under which it waited, as `put` told it, if it was delayed."""
-        return self._record.scheduled_id
-
-    @property
-    def attempt(self) -> int:
-        """Which delivery of this message to this group it is; 1 is the first."""
-        return self._lease.attempt
-
-    @property
-    def is_last_attempt(self) -> bool:
-        """Whether it becomes a dead letter when this attempt fails."""
-        return self._cursor.is_last_attempt(self._lease)
-
-    @property
-    def receipt(self) -> str:
-        """What `ack` and the others take in place of the delivery itself, also after a restart."""
-        cursor = self._cursor
-        receipt = Receipt(cursor.topic, cursor.partition, self._lane, self.offset, self._lease.token)
-        return str(receipt)
-
-    def ack(self) -> None:
-        """The message is done with. Raises LeaseExpired when it no longer was this consumer's."""
-        self._cursor.ack_one(self._lane, self._record.offset, self._lease.token)
-        self.is_settled = True
-
-    def nack(
-        self, delay: Period | None = None, reason: str | None = None, *, error: str | None = None
-    ) -> None:
-        """It failed: try again after `delay` seconds, or after a growing wait when none is given.
-
-        After the last attempt it becomes a dead letter. Raises LeaseExpired.
-        """
-        self._cursor.nack(self._lane, [(self._record.offset, self._lease.token)], delay, reason, error)
-        self.is_settled = True
-
-    def reject(self, reason: str | None = None, *, error: str | None = None) -> None:
-        """It can never succeed: make it a dead letter at once. Raises LeaseExpired."""
-        self._cursor.reject(self._lane, [(self._record.offset, self._lease.token)], reason, error)
-        self.is_settled = True
-
-    def release(self) -> None:
-        """Give it back as if it had not been handed out: at once, and the attempt does not count.
-
-        For whoever stops, or cannot begin: what failed is a `nack`. Raises LeaseExpired.
-        """
-        self._cursor.release(self._lane, [(self._record.offset, self._lease.token)])
-        self.is_settled = True
-
-    def extend(self, seconds: Period) -> None:
-        """Keep the lease for so many seconds from now. Raises LeaseExpired."""
-        self._cursor.extend(self._lane, [(self._record.offset, self._lease.token)], seconds)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy for another process: `queue.ack(copy)` settles it there, as its receipt would."""
-        cursor, lease = self._cursor, self._lease
-        place = cursor.topic, cursor.partition, cursor.group
-        held = lease.attempt, lease.deadline, lease.token, self.is_last_attempt
-        return _unpickled, (tuple(self._record), place, held, self._lane, self.is_settled)
-
-    def __repr__(self) -> str:
-        return (
-            f"<Delivery {self.topic}/p{self.partition}/{self.priority} offset {self.offset},"
-            f" attempt {self.attempt}, {len(self.value)} bytes>"
-        )
-
-
-def _unpickled(
-    record: tuple[Any, ...],
-    place: tuple[str, int, str],
-    held: tuple[int, int, int, bool],
-    lane: int,
-    is_settled: bool,
-) -> Delivery:
-    attempt, deadline, token, is_last = held
-    lease = Lease(attempt, deadline, token)
-    lease.is_last = is_last
-    delivery = Delivery(Record(*record), lease, Detached(*place), lane)
-    delivery.is_settled = is_settled
-    return delivery
 
 
 class Releases(Protocol):

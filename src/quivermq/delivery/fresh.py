@@ -10,8 +10,9 @@ from quivermq.delivery.delivery import Slice
 from quivermq.delivery.ordering import KeyOrder, LaneOffset
 from quivermq.delivery.state import LaneState
 from quivermq.errors import OffsetOutOfRange, StorageFailed
-from quivermq.frame import CHUNK, REMOVED, Column, Frame, Record, records_at
+from quivermq.frame import CHUNK, REMOVED, Column, Frame, records_at
 from quivermq.log import Log
+from quivermq.model.messages import Record
 from quivermq.topic.offsets import OffsetSet
 from quivermq.topic.partition import Partition, Readable
 

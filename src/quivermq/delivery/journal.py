@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from struct import Struct
 
-from quivermq.delivery.lease import Lease
 from quivermq.delivery.state import DeliveryTimes, LaneState, PendingRetry
 from quivermq.errors import InvalidFrame
+from quivermq.model.deliveries import Lease
 from quivermq.topic.offsets import offsets_of, runs
 from quivermq.topic.records import Change, pack, unpack
 

@@ -20,11 +20,11 @@ from quivermq.delivery.fresh import (
     messages_at,
     waiting_since,
 )
-from quivermq.delivery.lease import Lease
 from quivermq.delivery.settlement import Settlement
 from quivermq.delivery.state import FOR_ITS_TURN, LaneState, PendingRetry
-from quivermq.frame import Record
 from quivermq.log import Log
+from quivermq.model.deliveries import Lease
+from quivermq.model.messages import Record
 from quivermq.topic.offsets import merged, offsets_of, runs
 from quivermq.topic.partition import Partition
 

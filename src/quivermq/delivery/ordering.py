@@ -6,8 +6,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from quivermq.delivery.lease import Lease
 from quivermq.delivery.state import LaneState
+from quivermq.model.deliveries import Lease
 
 
 class LaneOffset(NamedTuple):

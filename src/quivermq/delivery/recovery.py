@@ -13,8 +13,9 @@ from quivermq.delivery.journal import DeadLetterTransfer, Replay
 from quivermq.delivery.ordering import KeyOrder, LaneOffset
 from quivermq.delivery.state import FOR_ITS_TURN, LaneState
 from quivermq.errors import StorageFailed
+from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.topic.offsets import runs
-from quivermq.topic.partition import LANE_NUMBERS, Partition
+from quivermq.topic.partition import Partition
 from quivermq.topic.state_log import StateLog
 from quivermq.topic.transfer import find_transfer
 

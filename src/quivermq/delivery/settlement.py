@@ -11,12 +11,11 @@ from quivermq.delivery import journal
 from quivermq.delivery.cursor_state import CursorState
 from quivermq.delivery.dead_letter_transfer import DeadLetterWriter
 from quivermq.delivery.dead_letters import Verdict
-from quivermq.delivery.delivery import Claim
-from quivermq.delivery.lease import Lease, Receipt
 from quivermq.delivery.state import PendingRetry, backoff_us, released
 from quivermq.errors import InvalidRequest, LeaseExpired
+from quivermq.model.checks import Period, seconds_us
+from quivermq.model.deliveries import Claim, Lease, Receipt
 from quivermq.reentry import entered
-from quivermq.topic.incoming import Period, seconds_us
 from quivermq.topic.offsets import runs
 
 

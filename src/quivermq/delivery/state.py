@@ -11,9 +11,10 @@ from math import log
 from random import random
 from typing import Literal, NamedTuple
 
-from quivermq.delivery.lease import Lease
-from quivermq.frame import Frame, Record
-from quivermq.topic.settings import TopicSettings
+from quivermq.frame import Frame
+from quivermq.model.deliveries import Lease
+from quivermq.model.messages import Record
+from quivermq.model.topic_settings import TopicSettings
 
 # e**650 is more than any period: to grow further would only overflow.
 _GROWTH_MAX = 650

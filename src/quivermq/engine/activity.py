@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from quivermq.engine.hosted import Hosted
-from quivermq.engine.turns import in_turns
 from quivermq.errors import Closing, QuiverError
 from quivermq.group.group import Group
-from quivermq.topic.partition import LANES
+from quivermq.model.lanes import LANES
+from quivermq.model.turns import in_turns
 
 
 @dataclass(frozen=True, slots=True)

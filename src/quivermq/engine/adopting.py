@@ -7,12 +7,11 @@ had come, how often a message was delivered, which deduplication ids it still re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quivermq.delivery.adoption import Progress
 from quivermq.errors import InvalidRequest
-from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.incoming import check_partition
-from quivermq.topic.names import check_group_name
-from quivermq.topic.partition import lane_number
+from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.checks import check_partition
+from quivermq.model.lanes import lane_number
+from quivermq.model.names import check_group_name
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine

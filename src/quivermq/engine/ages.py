@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from quivermq.clock import Clock
 from quivermq.engine.hosted import Hosted
-from quivermq.engine.turns import in_turns
 from quivermq.errors import QuiverError
 from quivermq.group.group import Group
 from quivermq.log import Log
+from quivermq.model.turns import in_turns
 from quivermq.topic.seen import Lanes
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quivermq.engine.activity import Problem, TopicActivity
-from quivermq.engine.stats import Alert, TopicStats
 from quivermq.engine.watch import Watch
+from quivermq.model.stats import Alert, TopicStats
 
 Severity = Literal["page", "ticket"]
 

@@ -22,9 +22,11 @@ from quivermq.archive.manifest import OWN, topic_path
 from quivermq.archive.reading import find_difference
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, OffsetOutOfRange, StorageFailed
-from quivermq.frame import Frame, Record, Wanted
+from quivermq.frame import Frame, Wanted
 from quivermq.log import Log
-from quivermq.topic.partition import LANES, Partition
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import Record
+from quivermq.topic.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ from quivermq.frame import Frame
 from quivermq.group.group import Group
 from quivermq.log import Log
 from quivermq.metrics import Metrics
+from quivermq.model.messages import Message, Put
 from quivermq.settings import Durability
-from quivermq.topic.incoming import Message
-from quivermq.topic.put import Put
 from quivermq.topic.topic import Topic
 
 logger = logging.getLogger(__name__)

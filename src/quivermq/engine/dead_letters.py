@@ -10,15 +10,17 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice, takewhile
 
-from quivermq.delivery.dead_letters import DeadLetter, dead_letter, holds_dead_letters
+from quivermq.delivery.dead_letters import dead_letter, holds_dead_letters
 from quivermq.engine.editing import Edits, edited
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.reasons import BEFORE_ALL, Place
 from quivermq.errors import InvalidName, NotFound, QuiverError
 from quivermq.frame import OFFSET_MAX, each_left
 from quivermq.log import Log
+from quivermq.model.dead_letters import DeadLetter
+from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.topic.incoming import message_bytes
-from quivermq.topic.partition import LANE_NUMBERS, Partition
+from quivermq.topic.partition import Partition
 from quivermq.topic.removals import Move
 from quivermq.topic.splitting import FrameLimits, split
 from quivermq.topic.transfer import find_transfer, new_transfer, transfer_producer

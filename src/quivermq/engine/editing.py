@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from quivermq.delivery.dead_letters import DeadLetter, is_story
 from quivermq.errors import InvalidRequest
-from quivermq.topic.incoming import Message
+from quivermq.model.dead_letters import DeadLetter, is_dlq_header
+from quivermq.model.messages import Message
 
 Edits = Mapping[str, Message]
 
@@ -31,6 +31,6 @@ def check_edits(edits: object) -> None:
 def edited(letter: DeadLetter, message: Message) -> DeadLetter:
     """The dead letter with what is in the message, and the story of its own."""
     told = {} if letter.by_hand else letter.headers
-    story = {name: text for name, text in told.items() if is_story(name)}
+    story = {name: text for name, text in told.items() if is_dlq_header(name)}
     headers = {**dict(message.headers or {}), **story}
     return letter._replace(value=message.value, key=message.key, headers=headers)

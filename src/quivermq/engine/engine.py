@@ -4,23 +4,19 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quivermq.clock import Clock
-from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer, Disk, SystemDisk
 from quivermq.engine.activity import Problem, TopicActivity, activity_of, broken_topic, problems_of
 from quivermq.engine.adopting import adopt_ids, adopt_progress
-from quivermq.engine.group_state import GroupState, Load, state_of
+from quivermq.engine.group_state import Load, state_of
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.hosting import Hosting
 from quivermq.engine.origins import dead_letter_settings, graves_of
 from quivermq.engine.queue import Queue
-from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
 from quivermq.engine.survey import Survey
-from quivermq.engine.turns import in_turns
 from quivermq.engine.watch import Done
 from quivermq.errors import (
     DiskRefused,
@@ -36,37 +32,18 @@ from quivermq.group.group import Group
 from quivermq.log import Replaced, Report, RetentionResult, verify
 from quivermq.log.flusher import Scheduler
 from quivermq.metrics import Sample
+from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.checks import check_number
+from quivermq.model.lanes import lane_number
+from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
+from quivermq.model.names import check_group_name, check_topic_name
+from quivermq.model.stats import Compacted, EngineStats, GroupState, QueueStats, TopicInfo, TopicStats
+from quivermq.model.turns import in_turns
 from quivermq.reentry import entered
 from quivermq.settings import Settings, settings_from
-from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.incoming import check_number
-from quivermq.topic.names import check_group_name, check_topic_name
-from quivermq.topic.partition import lane_number
-from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState, Put
-from quivermq.topic.settings import TopicSettings
 from quivermq.topic.stored import mark_deleted
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """What was removed from the disk."""
-
-    segments: int
-    messages: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic and how it is set."""
-
-    name: str
-    partitions: int
-    settings: TopicSettings
-    dead_letters_of: str | None = None
-    """The topic whose dead letters are here; None for a topic of its own."""
 
 
 def open_engine(

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from quivermq.clock import Clock
 from quivermq.disk import Disk
-from quivermq.engine.stats import EngineStats, QueueStats, TopicStats
-from quivermq.engine.turns import in_turns
 from quivermq.metrics import Labels, Metrics, labels_of
+from quivermq.model.stats import EngineStats, QueueStats, TopicStats
+from quivermq.model.turns import in_turns
 
 # Where Linux lists what a process has open; other systems have nothing there.
 _OPEN_FILES = Path("/proc/self/fd")

@@ -14,20 +14,8 @@ In queue mode to take a message is to be handed it, in stream mode to commit an 
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
-GroupState = Literal["idle", "waiting", "consuming", "catching_up", "paused", "falling_behind", "stalled"]
-
-# The worst last.
-STATES: tuple[GroupState, ...] = (
-    "idle",
-    "waiting",
-    "consuming",
-    "catching_up",
-    "paused",
-    "falling_behind",
-    "stalled",
-)
+from quivermq.model.stats import GroupState
 
 MINUTE_US = 60_000_000
 

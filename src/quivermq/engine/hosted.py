@@ -21,12 +21,13 @@ from quivermq.group.group import Group
 from quivermq.group.waiters import Waiters, wake_waited
 from quivermq.log import DataDirectory, Log, Replaced, RetentionResult
 from quivermq.metrics import Metrics
+from quivermq.model.checks import Moment, Period
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import Message, ProducerState, Put, Puts
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import Durability
 from quivermq.topic.delay.lost import LostDelays
-from quivermq.topic.incoming import Message, Moment, Period
-from quivermq.topic.partition import LANES, Partition
-from quivermq.topic.put import ProducerState, Put, Puts
-from quivermq.topic.settings import TopicSettings
+from quivermq.topic.partition import Partition
 from quivermq.topic.state_log import StateLog
 from quivermq.topic.topic import Topic
 

@@ -28,7 +28,6 @@ from quivermq.engine.origins import Origins, dead_letter_settings, graves_of
 from quivermq.engine.renewal import Renewer
 from quivermq.engine.resting import Known, Rest, may_rest, resting
 from quivermq.engine.survey import Surveyor
-from quivermq.engine.turns import in_turns
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -44,13 +43,14 @@ from quivermq.group.waiters import Waiters
 from quivermq.log import DataDirectory
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics
+from quivermq.model.names import Pattern, check_topic_name
+from quivermq.model.topic_settings import TopicSettings
+from quivermq.model.turns import in_turns
 from quivermq.reentry import entered, is_inside, soon
 from quivermq.settings import Settings
 from quivermq.topic.defaults import TopicDefaults
 from quivermq.topic.draft import Draft
-from quivermq.topic.names import Pattern, check_topic_name
 from quivermq.topic.partition import Partition
-from quivermq.topic.settings import TopicSettings
 from quivermq.topic.stored import StoredTopic, load_topic, store_topic
 from quivermq.topic.topic import Topic
 

@@ -1,30 +1,11 @@
 """What is in flight: who has which message of a group, in which attempt, and until when."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from quivermq.engine.hosted import Hosted
 from quivermq.errors import InvalidRequest
-from quivermq.topic.partition import LANE_NUMBERS, LANES
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """A message that a consumer has. It is no delivery, and settles nothing."""
-
-    topic: str
-    partition: int
-    priority: str
-    offset: int
-    attempt: int
-    holder: str | None
-    """Who has it, in words: of a broker's client its program, address and key; embedded, the process."""
-    deadline: int
-    """When its lease ends, in unix microseconds."""
-    first_delivered_at: int | None
-    """When the group was first given it, in unix microseconds."""
-    last_delivered_at: int | None
-    """When whoever has it now was given it."""
+from quivermq.model.deliveries import InFlight
+from quivermq.model.lanes import LANE_NUMBERS, LANES
 
 
 def check_after(after: object) -> None:

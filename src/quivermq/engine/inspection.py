@@ -15,9 +15,10 @@ from quivermq.errors import GroupNotFound
 from quivermq.group.member import MemberView
 from quivermq.log import Log
 from quivermq.log.verify import contents
-from quivermq.topic.delay import Scheduled
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import Scheduled
 from quivermq.topic.offsets import OffsetSet
-from quivermq.topic.partition import LANES, Partition
+from quivermq.topic.partition import Partition
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quivermq.engine.hosted import Hosted
-from quivermq.topic.partition import LANES
+from quivermq.model.lanes import LANES
 
 _NORMAL = LANES.index("normal")
 

@@ -1,33 +1,17 @@
 """A message as it lies in the log, for looking only."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from quivermq.engine.hosted import Hosted
 from quivermq.errors import InvalidRequest
-from quivermq.frame import Record, Wanted, each_left
-from quivermq.topic.incoming import check_number, moment_us
-from quivermq.topic.partition import LANES, Partition
+from quivermq.frame import Wanted, each_left
+from quivermq.model.checks import check_number, moment_us
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import Record, StoredMessage
+from quivermq.topic.partition import Partition
 
 # Of how many spans a timeline may be.
 BINS_MAX = 1000
-
-
-class StoredMessage(NamedTuple):
-    """What `read` and `peek` return. Times are unix microseconds."""
-
-    topic: str
-    partition: int
-    priority: str
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes
-    headers: dict[str, bytes]
-    expires_at: int | None
-    dedup_id: str | None
-    scheduled_id: str | None = None
-    """The id under which it waited, if it was delayed."""
 
 
 def stored_message(record: Record, partition: Partition, lane: int) -> StoredMessage:

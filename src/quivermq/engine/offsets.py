@@ -13,9 +13,10 @@ from quivermq.engine.hosted import Hosted
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.assignment import TopicPartition
-from quivermq.topic.incoming import check_number, check_partition
-from quivermq.topic.names import check_group_name
-from quivermq.topic.partition import LANES, Partition, lane_number
+from quivermq.model.checks import check_number, check_partition
+from quivermq.model.lanes import LANES, lane_number
+from quivermq.model.names import check_group_name
+from quivermq.topic.partition import Partition
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine

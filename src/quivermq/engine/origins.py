@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from quivermq.errors import InvalidSettings, TopicExists
-from quivermq.topic.names import DEAD_LETTER_SUFFIX, check_dead_letter_name, usual_origin
-from quivermq.topic.settings import TopicSettings, settled_by_origin
+from quivermq.model.names import DEAD_LETTER_SUFFIX, check_dead_letter_name, usual_origin
+from quivermq.model.topic_settings import TopicSettings, settled_by_origin
 
 
 class Belonging(Protocol):

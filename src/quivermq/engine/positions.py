@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
-from quivermq.topic.incoming import Moment, check_partition, moment_us
-from quivermq.topic.partition import Partition, lane_number
+from quivermq.model.checks import Moment, check_partition, moment_us
+from quivermq.model.lanes import lane_number
+from quivermq.topic.partition import Partition
 from quivermq.topic.topic import Topic
 
 

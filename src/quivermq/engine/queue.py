@@ -8,20 +8,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from quivermq.delivery.arriving import expecting, received
-from quivermq.delivery.dead_letters import DeadLetter
-from quivermq.delivery.delivery import Delivery, Taken, deliveries_of, is_stop, release_unsettled
-from quivermq.delivery.lease import Held
+from quivermq.delivery.delivery import Taken, deliveries_of, is_stop, release_unsettled
 from quivermq.delivery.settlement import Settlement
 from quivermq.engine.dead_letters import NO_EDITS, Filter, dead_letters, discard, redrive
 from quivermq.engine.editing import check_edits
 from quivermq.engine.hosted import Hosted
-from quivermq.engine.in_flight import InFlight, check_after, in_flight
-from quivermq.engine.looking import StoredMessage, check_timeline, stored_message, unseen, wanted_of
+from quivermq.engine.in_flight import check_after, in_flight
+from quivermq.engine.looking import check_timeline, stored_message, unseen, wanted_of
 from quivermq.engine.positions import positions
-from quivermq.engine.reasons import DeadLetterReason, count_reasons
+from quivermq.engine.reasons import count_reasons
 from quivermq.engine.scope import Scope
 from quivermq.engine.settling import Settling, claims_of, offsets_held
-from quivermq.engine.stats import QueueStats, stats_of_all
 from quivermq.engine.tables import Page, Part, check_arrow, is_behind, table_of
 from quivermq.engine.taking import Taking
 from quivermq.engine.waiting import Watch
@@ -35,24 +32,16 @@ from quivermq.errors import (
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.group import Group
 from quivermq.log.entries import check_durability
+from quivermq.model.checks import Moment, Period, check_ids, check_limit, check_number, seconds_of
+from quivermq.model.dead_letters import DeadLetter, DeadLetterReason
+from quivermq.model.deliveries import Delivery, Held, InFlight
+from quivermq.model.lanes import lane_number
+from quivermq.model.messages import Message, Put, Scheduled, StoredMessage, Timeline, plain_put
+from quivermq.model.names import check_group_name
+from quivermq.model.stats import QueueStats, stats_of_all
 from quivermq.reentry import entered, finish, inside, postponed, refusal
 from quivermq.settings import Durability
-from quivermq.topic.delay import Scheduled, Timeline
 from quivermq.topic.draft import Draft
-from quivermq.topic.incoming import (
-    Message,
-    Moment,
-    Period,
-    check_ids,
-    check_limit,
-    check_number,
-    seconds_of,
-)
-from quivermq.topic.names import (
-    check_group_name,
-)
-from quivermq.topic.partition import lane_number
-from quivermq.topic.put import Put, plain_put
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -379,7 +368,7 @@ class Queue:
         # One lease is about messages of one lane.
         if [delivery._lease for delivery in deliveries].count(lease) < len(deliveries):
             return False
-        cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
+        cursor, lane = deliveries[0]._settler, deliveries[0]._lane
         if not isinstance(cursor, Settlement):
             return False
         self._check_cursor(cursor)

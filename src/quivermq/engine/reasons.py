@@ -1,28 +1,20 @@
 """How many dead letters there are for which reason, without a look at what is in them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from quivermq.delivery.dead_letters import STORY_PREFIX, holds_dead_letters
+from quivermq.delivery.dead_letters import holds_dead_letters
 from quivermq.engine.hosted import Hosted
 from quivermq.frame import Frame, left_of
+from quivermq.model.dead_letters import DLQ_HEADER_PREFIX, DeadLetterReason, merged_reasons
 from quivermq.topic.partition import Partition
 
 # Where one is: its partition, its lane and its offset. Lists go in this order.
 Place = tuple[int, int, int]
 BEFORE_ALL: Place = (0, 0, -1)
 
-_REASON, _GROUP = (STORY_PREFIX + name for name in ("reason", "group"))
-
-
-class DeadLetterReason(NamedTuple):
-    """So many messages of a topic were given up by a group for the same reason."""
-
-    reason: str
-    topic: str
-    group: str
-    messages: int
+_REASON, _GROUP = (DLQ_HEADER_PREFIX + name for name in ("reason", "group"))
 
 
 class Counted(NamedTuple):
@@ -44,16 +36,8 @@ def count_reasons(
         elif stories:
             counts[b"", topic, b""] += len(stories)
         if is_over(frame.header.raw_bytes):
-            return Counted(merged(_reasons(counts)), place)
-    return Counted(merged(_reasons(counts)), None)
-
-
-def merged(reasons: Iterable[DeadLetterReason]) -> list[DeadLetterReason]:
-    """The same ones together, the most frequent first."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for reason in reasons:
-        counts[reason[:3]] += reason.messages
-    return [DeadLetterReason(*story, count) for story, count in counts.most_common()]
+            return Counted(merged_reasons(_reasons(counts)), place)
+    return Counted(merged_reasons(_reasons(counts)), None)
 
 
 def _reasons(counts: Counter[tuple[bytes, bytes, bytes]]) -> Iterator[DeadLetterReason]:

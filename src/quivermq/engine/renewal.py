@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from quivermq.clock import Clock
-from quivermq.delivery.delivery import Delivery, release_quietly
+from quivermq.delivery.delivery import release_quietly
 from quivermq.engine.settling import Claims
 from quivermq.errors import QuiverError
 from quivermq.log.flusher import Scheduler
+from quivermq.model.deliveries import Delivery
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from quivermq.engine.activity import GroupActivity, TopicActivity, problems_of
 from quivermq.engine.ages import Ages
 from quivermq.engine.group_state import Load, Pace, state_of
 from quivermq.engine.hosted import Hosted
-from quivermq.engine.stats import QueueStats, TopicStats
 from quivermq.log import Log
+from quivermq.model.stats import QueueStats, TopicStats
 
 # Due as soon as anybody looks.
 _AT_ONCE = 0

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from quivermq.engine.hosted import Hosted
 from quivermq.errors import InvalidName, InvalidRequest
-from quivermq.topic.names import Pattern, check_topic_name, is_pattern
+from quivermq.model.names import Pattern, check_topic_name, is_pattern
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from quivermq.delivery.delivery import Claim, Delivery
-from quivermq.delivery.lease import Held, Receipt, parse_receipt
 from quivermq.delivery.settlement import Settlement
 from quivermq.errors import Closing, InvalidRequest, LeaseExpired, QuiverError
+from quivermq.model.deliveries import Claim, Delivery, Held, Receipt, parse_receipt
 
 _HELD_MAX = 1_000_000
 
@@ -105,13 +104,13 @@ def claims_of(
 
 def _attached(item: object) -> object:
     """A delivery of another process is known by its receipt."""
-    if isinstance(item, Delivery) and not isinstance(item._cursor, Settlement):
+    if isinstance(item, Delivery) and not isinstance(item._settler, Settlement):
         return item.receipt
     return item
 
 
 def _settlement(delivery: Delivery) -> Settlement:
-    settler = delivery._cursor
+    settler = delivery._settler
     assert isinstance(settler, Settlement), "others are known by their receipts"
     return settler
 
@@ -129,8 +128,8 @@ def offsets_held(held: Held) -> list[int]:
 
 
 def _are_together(deliveries: Sequence[Delivery]) -> bool:
-    cursor, lane = deliveries[0]._cursor, deliveries[0]._lane
-    return all(d._cursor is cursor and d._lane == lane for d in deliveries)
+    cursor, lane = deliveries[0]._settler, deliveries[0]._lane
+    return all(d._settler is cursor and d._lane == lane for d in deliveries)
 
 
 def _wrong(given: object) -> InvalidRequest:

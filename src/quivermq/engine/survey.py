@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from quivermq.engine.activity import Problem, TopicActivity
 from quivermq.engine.alerts import FILLS_UP_S, Evidence, judge
-from quivermq.engine.stats import EngineStats
 from quivermq.engine.trends import Trends
 from quivermq.engine.watch import Watch
 from quivermq.metrics import Counter, Histogram, Metrics
+from quivermq.model.stats import EngineStats
 
 
 @dataclass(frozen=True, slots=True)

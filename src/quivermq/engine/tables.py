@@ -7,12 +7,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quivermq.engine.looking import StoredMessage
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX
-from quivermq.topic.incoming import check_number
-from quivermq.topic.partition import LANES, lane_number
-from quivermq.topic.settings import PARTITIONS_MAX
+from quivermq.model.checks import check_number
+from quivermq.model.lanes import LANES, lane_number
+from quivermq.model.messages import StoredMessage
+from quivermq.model.topic_settings import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa

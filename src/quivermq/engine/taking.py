@@ -9,8 +9,8 @@ from quivermq.engine.scope import Scope
 from quivermq.engine.waiting import Watch, wait_for
 from quivermq.errors import Closing, DiskRefused, NotFound, QuiverError, StorageFailed
 from quivermq.group.group import Group
+from quivermq.model.checks import Period, seconds_of, seconds_us
 from quivermq.reentry import entered
-from quivermq.topic.incoming import Period, seconds_of, seconds_us
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.disk import Buffer
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
-from quivermq.frame import OFFSET_MAX, Record, left_of
+from quivermq.frame import OFFSET_MAX, left_of
+from quivermq.model.lanes import lane_number
+from quivermq.model.messages import Record
 from quivermq.spark.place import Lane, LaneBounds, Place
 from quivermq.spark.source.plan import ALL_TIMES, TimeRange
-from quivermq.topic.partition import lane_number
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,12 +30,13 @@ from quivermq.frame.encode import (
     part_of,
     with_expiry,
 )
-from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame, Record
+from quivermq.frame.frame import FRAME_BYTES_MAX, RAW_BYTES_MAX, Frame
 from quivermq.frame.header import HEADER_BYTES, MAGIC, OFFSET_MAX, Codec, Column, Flag, Header, parse_header
 from quivermq.frame.layout import Layout
 from quivermq.frame.matching import Wanted
 from quivermq.frame.parts import CHUNK
 from quivermq.frame.run import Found, usual_run
+from quivermq.model.messages import Record
 
 if TYPE_CHECKING:
     from quivermq.frame.arrow import arrow_batch

@@ -13,9 +13,10 @@ from crc32c import crc32c
 
 from quivermq.errors import InvalidFrame
 from quivermq.frame.encode import COUNT_MAX, encode_control
-from quivermq.frame.frame import Frame, Record
+from quivermq.frame.frame import Frame
 from quivermq.frame.header import Column, Header
 from quivermq.frame.parts import is_worth_it
+from quivermq.model.messages import Record
 
 REMOVED = -(2**63)
 """When a message expired that compaction has taken out."""

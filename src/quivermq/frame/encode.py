@@ -22,9 +22,10 @@ from quivermq.frame.columns import (
     nullable_int64_column,
     part_of_binary,
 )
-from quivermq.frame.frame import RAW_BYTES_MAX, Frame, Record
+from quivermq.frame.frame import RAW_BYTES_MAX, Frame
 from quivermq.frame.header import VERSION, Codec, Column, Flag, Header, packed
 from quivermq.frame.parts import part_of_offsets
+from quivermq.model.messages import Record
 
 COUNT_MAX = 2**32 - 1
 # More than a body can have: each of its columns is addressed with 31 bits.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
 from crc32c import crc32c
 
@@ -14,29 +14,11 @@ from quivermq.frame.codec import decompress
 from quivermq.frame.header import HEADER_BYTES, Codec, Column, Flag, Header, parse_header
 from quivermq.frame.layout import Binary, Int64, Layout, Pairs, layout, presence
 from quivermq.frame.parts import CHUNK, fields_of, is_worth_it
+from quivermq.model.messages import Record
 
 # What a reader accepts unless it is told otherwise: enough for every default setting.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 RAW_BYTES_MAX = 64 * 1024 * 1024
-
-
-class Record(NamedTuple):
-    """One message of a log. Times are unix microseconds."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes
-    headers: dict[str, bytes]
-    expires_at: int | None
-    dedup_id: str | None
-    origin_id: str | None = None
-    """What it was called where it was before: so far, while it was delayed."""
-
-    @property
-    def scheduled_id(self) -> str | None:
-        """The id under which it waited, if it was delayed."""
-        return self.origin_id
 
 
 _new_tuple = tuple.__new__

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from quivermq.frame.compaction import each_left, left_of, records_at
-from quivermq.frame.frame import Frame, Record
+from quivermq.frame.frame import Frame
 from quivermq.frame.layout import Binary, presence
+from quivermq.model.messages import Record
 
 
 class Wanted(NamedTuple):

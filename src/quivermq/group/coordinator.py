@@ -17,8 +17,8 @@ from quivermq.group.assignment import STRATEGIES, Strategy, TopicPartition
 from quivermq.group.member import Application, Joined, MembersState, MembersView, Subscription, SyncedMember
 from quivermq.group.members import Members, unknown_member
 from quivermq.group.waiters import Waiters
-from quivermq.topic.incoming import check_number
-from quivermq.topic.names import check_group_name, usual_origin
+from quivermq.model.checks import check_number
+from quivermq.model.names import check_group_name, usual_origin
 
 SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 60_000

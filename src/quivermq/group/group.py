@@ -9,8 +9,8 @@ from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import Taken, message_count
 from quivermq.errors import DiskRefused, QuiverError, StorageFailed
 from quivermq.group.waiters import Waiters
-from quivermq.topic.partition import LANES
-from quivermq.topic.settings import TopicSettings
+from quivermq.model.lanes import LANES
+from quivermq.model.topic_settings import TopicSettings
 
 LaneWeights = tuple[int, int, int] | Literal["strict"]
 

@@ -8,7 +8,7 @@ from typing import Literal
 from quivermq.errors import InvalidRequest
 from quivermq.group.assignment import Strategy, TopicPartition
 from quivermq.group.waiters import Waiters
-from quivermq.topic.names import Pattern, check_topic_name, is_pattern
+from quivermq.model.names import Pattern, check_topic_name, is_pattern
 
 
 class Subscription:

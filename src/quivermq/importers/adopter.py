@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
+from quivermq.delivery.adoption import RUNS_MAX
 from quivermq.importers.encoding import identity_of
 from quivermq.importers.kinds import own_name
 from quivermq.importers.ledger import Ledger
 from quivermq.importers.model import ImportSource, Item, Position, SeenId, SourceGroup, TopicSummary
 from quivermq.importers.stream import ItemLocation, StreamKey, extend_runs
 from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
-from quivermq.topic.adopted_ids import ADOPTED_MAX, AdoptedId
+from quivermq.model.adoption import AdoptedId, Progress, Tried
+from quivermq.topic.adopted_ids import ADOPTED_MAX
 
 
 class LaneMessage(NamedTuple):

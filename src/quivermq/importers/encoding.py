@@ -4,10 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
-from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX, STORY_NAMES, STORY_PREFIX
+from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX
 from quivermq.frame import Codec, Frame, Producer, encode
 from quivermq.importers.model import Death, Item, text_identity
-from quivermq.topic.incoming import Message, message_bytes
+from quivermq.model.dead_letters import DLQ_HEADER_NAMES, DLQ_HEADER_PREFIX
+from quivermq.model.messages import Message
+from quivermq.topic.incoming import message_bytes
 
 ID = "quiver-import-id"
 """The id that the message had."""
@@ -140,8 +142,8 @@ def _story(item: Item, death: Death, topic: str) -> dict[str, bytes]:
         item.timestamp_us if death.time_us is None else death.time_us,
     )
     return {
-        STORY_PREFIX + name: str(each).encode(errors="backslashreplace")
-        for name, each in zip(STORY_NAMES, told, strict=True)
+        DLQ_HEADER_PREFIX + name: str(each).encode(errors="backslashreplace")
+        for name, each in zip(DLQ_HEADER_NAMES, told, strict=True)
         if each is not None
     }
 

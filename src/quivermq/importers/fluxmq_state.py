@@ -15,8 +15,8 @@ from quivermq.disk import Disk, read_file
 from quivermq.errors import StorageFailed
 from quivermq.importers.files import is_directory, json_object, names_in, parse_json, subdirectories
 from quivermq.importers.model import MESSAGE_BYTES_MAX, Findings, Position, SourceGroup
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings.setting import settings_of
-from quivermq.topic.settings import TopicSettings
 
 _LOG_BYTES_MAX = 256 * 1024 * 1024
 _STATE = "state.json"

@@ -47,7 +47,7 @@ from quivermq.importers.goqueue_state import (
 )
 from quivermq.importers.model import Death, Findings, Item, Position, SeenId, SourceGroup, text_identity
 from quivermq.importers.segments import StoredRecord, Unreadable, whole_records
-from quivermq.topic.settings import PARTITIONS_MAX
+from quivermq.model.topic_settings import PARTITIONS_MAX
 
 SUFFIX = ".log"
 # What tells nothing that the segments do not tell.

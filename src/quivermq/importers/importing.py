@@ -15,9 +15,7 @@ from quivermq.importers.ledger import LedgerBook
 from quivermq.importers.model import Finding, ImportSource, ImportSummary
 from quivermq.importers.target import ImportTarget, NoTarget, target_of
 from quivermq.importers.topic_import import ImportOptions, TopicImport
-from quivermq.topic.names import (
-    check_group_name,
-)
+from quivermq.model.names import check_group_name
 
 
 def import_queue(

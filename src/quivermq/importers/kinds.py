@@ -12,12 +12,7 @@ from quivermq.frame.header import MAGIC
 from quivermq.importers.files import first_bytes, segment_files, subdirectories
 from quivermq.importers.model import ImportSource, SourceTopic
 from quivermq.log.directory import LOCK_NAME
-from quivermq.topic.names import (
-    IMPORTS_TOPIC,
-    NAME_LENGTH_MAX,
-    check_topic_name,
-    usual_origin,
-)
+from quivermq.model.names import IMPORTS_TOPIC, NAME_LENGTH_MAX, check_topic_name, usual_origin
 
 KINDS: Sequence[str] = ("ledgerq", "tinymq", "fluxmq", "goqueue")
 _ENCRYPTING = "goqueue"

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quivermq.clock import Clock
-from quivermq.delivery.adoption import Progress, Tried
 from quivermq.errors import Conflict, TopicExists
 from quivermq.frame import Producer, encode
 from quivermq.importers.encoding import number_of
 from quivermq.importers.target import ImportTarget, LaneId
-from quivermq.topic.names import IMPORTS_TOPIC
+from quivermq.model.adoption import Progress, Tried
+from quivermq.model.names import IMPORTS_TOPIC
 
 LEDGER_LANE = LaneId(0, "normal")
 

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quivermq.clock import Clock
-from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
+from quivermq.delivery.adoption import RUNS_MAX
 from quivermq.errors import Conflict, InvalidRequest
 from quivermq.frame import Column, Frame, Producer, codec_named, has_removed
 from quivermq.importers.encoding import STREAM, delayed_message, frame_of, identity_of, number_of
 from quivermq.importers.ledger import Identities, Ledger
 from quivermq.importers.model import Item
 from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
+from quivermq.model.adoption import Progress, Tried
+from quivermq.model.messages import Message
 from quivermq.settings import StorageSettings
-from quivermq.topic.incoming import Message
 from quivermq.topic.splitting import FrameLimits
 
 _CHUNK_MESSAGES = 10_000

@@ -8,16 +8,13 @@ from quivermq.client.core.logs import LogCalls
 from quivermq.client.core.publishing import Publishing
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
-from quivermq.delivery.adoption import Progress
 from quivermq.engine import Engine
 from quivermq.errors import OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
-from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.delay import Scheduled
-from quivermq.topic.incoming import Message
-from quivermq.topic.partition import LANES, lane_number
-from quivermq.topic.put import ProducerState
-from quivermq.topic.settings import TopicSettings
+from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.lanes import LANES, lane_number
+from quivermq.model.messages import Message, ProducerState, Scheduled
+from quivermq.model.topic_settings import TopicSettings
 
 # A broker that is started anew, or whose backlog is full, is waited for some minutes.
 _RETRY = Retry(retries=40, is_patient=True)

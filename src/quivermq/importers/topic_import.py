@@ -20,8 +20,8 @@ from quivermq.importers.model import (
 )
 from quivermq.importers.stream import StreamImport, StreamKey
 from quivermq.importers.target import ImportTarget, TargetTopic
-from quivermq.topic.names import DEAD_LETTER_SUFFIX
-from quivermq.topic.settings import TopicSettings
+from quivermq.model.names import DEAD_LETTER_SUFFIX
+from quivermq.model.topic_settings import TopicSettings
 
 
 class MessageSizeLimit:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, SystemDisk
 from quivermq.errors import Corruption, QuiverError
-from quivermq.frame import ANONYMOUS, Frame, Headers, Producer, Record, encode
+from quivermq.frame import ANONYMOUS, Frame, Headers, Producer, encode
 from quivermq.log.entries import check_foreign_frame, check_frame, check_time, checked_entry, parse_only
 from quivermq.log.flusher import Scheduler
 from quivermq.log.maintenance import LogMaintenance, RetentionResult
@@ -21,6 +21,7 @@ from quivermq.log.reader import READ_BYTES, LogReader
 from quivermq.log.rewriting import Replaced
 from quivermq.log.writer import LogWriter
 from quivermq.metrics import Histogram
+from quivermq.model.messages import Record
 from quivermq.segment import Segment
 from quivermq.settings import Durability, StorageSettings
 

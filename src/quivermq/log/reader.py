@@ -16,8 +16,9 @@ from typing import Protocol
 
 from quivermq.disk import Disk, SystemDisk, file_size
 from quivermq.errors import Corruption, OffsetOutOfRange, StorageFailed
-from quivermq.frame import Frame, Record, each_left
+from quivermq.frame import Frame, each_left
 from quivermq.log.opening import base_offsets, sealed_segments
+from quivermq.model.messages import Record
 from quivermq.segment import Segment, inspect_tail
 from quivermq.settings import StorageSettings
 

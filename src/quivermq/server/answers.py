@@ -15,9 +15,9 @@ from quivermq.engine.archived import EVERYTHING
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.inspection import LaneView, average_bytes
 from quivermq.frame import ANONYMOUS, Frame, Header, Producer, Wanted, encode_records
+from quivermq.model.lanes import LANES
 from quivermq.server.messages_json import MessageOut, record_to_json
 from quivermq.topic.offsets import OffsetSet
-from quivermq.topic.partition import LANES
 
 T = TypeVar("T")
 

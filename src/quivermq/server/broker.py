@@ -9,11 +9,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from quivermq.engine import Engine
 from quivermq.errors import DiskFull, FsyncFailed, InvalidSettings, QuiverError, StorageFailed
+from quivermq.model.names import Pattern, is_pattern
 from quivermq.server.access import ApiKey
 from quivermq.server.http import Hiding, Request
 from quivermq.server.memory import Making, Memory, Portion
 from quivermq.settings import Durability, ServerSettings
-from quivermq.topic.names import Pattern, is_pattern
 
 logger = logging.getLogger(__name__)
 

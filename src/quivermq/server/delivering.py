@@ -18,12 +18,13 @@ from msgspec import Meta
 from quivermq.delivery.delivery import Slice, Taken
 from quivermq.disk import Buffer
 from quivermq.engine import Queue, inspection
-from quivermq.frame import Frame, Record, encode_records, part_of
+from quivermq.frame import Frame, encode_records, part_of
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import Record
+from quivermq.model.names import is_pattern
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, encode_json
-from quivermq.topic.names import is_pattern
 from quivermq.topic.offsets import merged, runs
-from quivermq.topic.partition import LANES
 
 Token = Annotated[str, Meta(pattern="^(0|[1-9a-f][0-9a-f]{0,15})$")]
 

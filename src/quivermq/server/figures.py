@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
-from quivermq.engine.stats import QueueStats, TopicStats
 from quivermq.engine.survey import Survey
-from quivermq.engine.turns import in_turns
 from quivermq.errors import DiskFull
 from quivermq.metrics import Sample
+from quivermq.model.stats import QueueStats, TopicStats
+from quivermq.model.turns import in_turns
 from quivermq.server.broker import Broker
 
 T = TypeVar("T")

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from ipaddress import ip_address
 
 from quivermq.errors import Denied, RateLimited, Unauthenticated
+from quivermq.model.names import usual_origin
 from quivermq.server.access import ApiKey, check_topics
 from quivermq.server.http import Request
 from quivermq.server.keys import KeyStore
 from quivermq.server.routing import Route
-from quivermq.topic.names import usual_origin
 
 _BEARER = "bearer "
 # A bucket that is not in the table is full, so leaving one out only ever forgives.

@@ -12,11 +12,11 @@ from math import isnan, nan
 from typing import Any
 
 from quivermq.engine.activity import GroupActivity, TopicActivity
-from quivermq.engine.stats import QueueStats
 from quivermq.engine.survey import Survey
-from quivermq.engine.turns import in_turns
 from quivermq.errors import QuiverError
 from quivermq.metrics import Histogram, Metrics, percentile_between
+from quivermq.model.stats import QueueStats
+from quivermq.model.turns import in_turns
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Wanted, look
 

@@ -14,7 +14,7 @@ import msgspec
 
 from quivermq.disk import real_path
 from quivermq.errors import InvalidRequest, QuiverError, Unauthenticated, Unavailable
-from quivermq.topic.names import usual_origin
+from quivermq.model.names import usual_origin
 
 if TYPE_CHECKING:
     from quivermq.server.access import ApiKey

@@ -19,9 +19,9 @@ from typing import Any
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk, read_file, replace_file
 from quivermq.errors import Conflict, DirectoryLocked, InvalidRequest, NotFound, QuiverError, StorageFailed
+from quivermq.model.names import Pattern
 from quivermq.sealed import open_seal, sealed
 from quivermq.server.access import ALL_TOPICS, SCOPES, ApiKey, KeyScope
-from quivermq.topic.names import Pattern
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quivermq.delivery.delivery import Delivery
-from quivermq.engine.looking import StoredMessage
 from quivermq.errors import InvalidRequest
-from quivermq.frame import Record
+from quivermq.model.deliveries import Delivery
+from quivermq.model.messages import Message, Record, StoredMessage
 from quivermq.server.shapes import at_most_one, exactly_one
-from quivermq.topic.incoming import Message
 
 Priority = Literal["high", "normal", "low"]
 # The same on its way out, where nobody has to check it.

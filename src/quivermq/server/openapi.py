@@ -13,11 +13,11 @@ import msgspec
 
 from quivermq.errors import QuiverError
 from quivermq.frame import OFFSET_MAX
+from quivermq.model.messages import PRODUCER_ID_MAX
+from quivermq.model.topic_settings import PARTITIONS_MAX
 from quivermq.server.http import JSON
 from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import NAME_SCHEMA, Error
-from quivermq.topic.put import PRODUCER_ID_MAX
-from quivermq.topic.settings import PARTITIONS_MAX
 
 _REFERENCE = "#/components/schemas/{name}"
 _OPEN_PART = re.compile(r"\{([a-z_]+)\}")

@@ -14,10 +14,10 @@ import msgspec
 
 from quivermq.engine.reasons import Place
 from quivermq.errors import InvalidRequest, NotFound
+from quivermq.model.lanes import LANES
 from quivermq.server.access import Permission, Scope, permission_of
 from quivermq.server.broker import Broker
 from quivermq.server.http import JSON, Later, Request, Response
-from quivermq.topic.partition import LANES
 
 # What a call takes that is told what to do, and gets no messages.
 JSON_BODY_BYTES = 1024 * 1024

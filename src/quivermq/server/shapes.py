@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from quivermq.engine.group_state import GroupState
 from quivermq.frame import OFFSET_MAX
+from quivermq.model.stats import GroupState
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings.setting import (
     DecimalSetting,
     FlagSetting,
@@ -19,7 +20,6 @@ from quivermq.settings.setting import (
     WeightsSetting,
     settings_of,
 )
-from quivermq.topic.settings import TopicSettings
 
 Count = Annotated[int, Meta(ge=0)]
 Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]

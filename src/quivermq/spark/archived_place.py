@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from quivermq.archive import Archive, ArchivedLane, ArchivedTopic, LanePlace
 from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.spark.directory_place import local_path
 from quivermq.spark.place import Lane, LaneBounds, LivePlace, Place, TopicView
 from quivermq.topic.offsets import OffsetSet
-from quivermq.topic.settings import TopicSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa

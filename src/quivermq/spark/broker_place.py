@@ -10,6 +10,9 @@ from quivermq.client.core.logs import FramePage, LogCalls
 from quivermq.client.core.wire import decoded, path_of
 from quivermq.errors import GroupNotFound, NotFound, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
+from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.names import usual_origin
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.spark.place import (
     DeliveryRow,
     GroupRow,
@@ -20,10 +23,7 @@ from quivermq.spark.place import (
     SegmentRow,
     TopicView,
 )
-from quivermq.topic.names import usual_origin
 from quivermq.topic.offsets import OffsetSet
-from quivermq.topic.partition import LANE_NUMBERS
-from quivermq.topic.settings import TopicSettings
 
 # What a message takes where nothing is live by which to tell; only the number of tasks depends on it.
 _MESSAGE_BYTES = 256

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructField, StructType
 
 from quivermq.errors import InvalidRequest, QuiverError
+from quivermq.model.names import is_pattern
 from quivermq.spark.options import PLACE_NAMES, SourceOptions
-from quivermq.topic.names import is_pattern
 
 if TYPE_CHECKING:
     from quivermq.spark.source.snapshot import Snapshot

@@ -27,6 +27,9 @@ from quivermq.frame import Frame
 from quivermq.log.directory import check_exists
 from quivermq.log.reader import LogFollower
 from quivermq.log.verify import contents, count_frames
+from quivermq.model.lanes import LANE_NUMBERS, LANES
+from quivermq.model.names import check_topic_name, usual_origin
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import (
     NORMAL,
@@ -40,11 +43,8 @@ from quivermq.spark.place import (
     SegmentRow,
     TopicView,
 )
-from quivermq.topic.names import check_topic_name, usual_origin
 from quivermq.topic.offsets import OffsetSet
-from quivermq.topic.partition import LANE_NUMBERS, LANES
 from quivermq.topic.removals import Removed
-from quivermq.topic.settings import TopicSettings
 from quivermq.topic.state_log import replay
 from quivermq.topic.stored import StoredTopic, load_topic
 from quivermq.topic.transfer import find_transfer

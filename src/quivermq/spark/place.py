@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from quivermq.errors import DirectoryLocked, InvalidRequest
 from quivermq.frame import Frame
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.topic.offsets import OffsetSet
-from quivermq.topic.settings import TopicSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa

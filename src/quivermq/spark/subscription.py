@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.model.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane, TopicView
-from quivermq.topic.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,17 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from quivermq.delivery.dead_letters import STORY_NAMES, STORY_PREFIX, holds_dead_letters
+from quivermq.delivery.dead_letters import holds_dead_letters
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import Header
 from quivermq.frame.arrow import HEADERS, TIME
+from quivermq.model.dead_letters import DLQ_HEADER_NAMES, DLQ_HEADER_PREFIX
+from quivermq.model.lanes import LANES
 from quivermq.spark.batches import SCHEMA as MESSAGES
 from quivermq.spark.batches import record_batches
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import Lane, LivePlace, Place
 from quivermq.spark.subscription import topic_filter
-from quivermq.topic.partition import LANES
 
 _LANE = (("topic", pa.string()), ("partition", pa.int32()), ("priority", pa.string()))
 
@@ -113,7 +114,7 @@ def table_schema(table: str) -> StructType:
     return from_arrow_schema(arrow_schema(table))
 
 
-_STORY = [STORY_PREFIX + name for name in STORY_NAMES]
+_STORY = [DLQ_HEADER_PREFIX + name for name in DLQ_HEADER_NAMES]
 _PRIORITIES = pa.array(LANES)
 # As the queue itself reads them: fewer digits than would not fit.
 _NUMBER = r"^-?[0-9]{1,18}$"
@@ -187,8 +188,8 @@ def _told(headers: pa.ListArray) -> tuple[dict[str, pa.Array], pa.ListArray]:
     pairs = pc.list_flatten(headers)
     names, values = pairs.field("key"), pairs.field("value")
     told = {}
-    for name in STORY_NAMES:
-        at = np.flatnonzero(pc.equal(names, STORY_PREFIX + name).to_numpy(zero_copy_only=False))
+    for name in DLQ_HEADER_NAMES:
+        at = np.flatnonzero(pc.equal(names, DLQ_HEADER_PREFIX + name).to_numpy(zero_copy_only=False))
         place = np.full(rows, -1, np.int64)
         # Of a name that is given twice, the last one counts.
         place[parents[at]] = at

@@ -1,32 +1,19 @@
 """Deduplication ids that another queue knew, taken over together with its messages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from quivermq.clock import SteadyClock
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX
-from quivermq.topic.incoming import check_dedup_id, check_number, check_partition, moment_us
-from quivermq.topic.partition import Partition, lane_number
+from quivermq.model.adoption import AdoptedId
+from quivermq.model.checks import check_dedup_id, check_number, check_partition, moment_us
+from quivermq.model.lanes import lane_number
+from quivermq.model.topic_settings import TopicSettings
+from quivermq.topic.partition import Partition
 from quivermq.topic.seen import ELSEWHERE
-from quivermq.topic.settings import TopicSettings
 from quivermq.topic.sightings import Sighting
 
 ADOPTED_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptedId:
-    """An id that is remembered until then, in unix microseconds, and where its message is, if it is here.
-
-    Where only the hash of the id is known, it is `sha256:` and 64 hex digits.
-    """
-
-    dedup_id: str
-    expires_at: int
-    partition: int = 0
-    priority: str = "normal"
-    offset: int | None = None
 
 
 def adopted_sightings(

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from quivermq.errors import InvalidName, InvalidSettings
+from quivermq.model.names import Pattern, check_topic_name, usual_origin
+from quivermq.model.topic_settings import TopicSettings, parse_settings, storage_names
 from quivermq.settings import TOPICS, LoadedSettings, Settings, SettingValue
 from quivermq.settings import load_settings as gather_settings
 from quivermq.settings.setting import settings_of
-from quivermq.topic.names import Pattern, check_topic_name, usual_origin
-from quivermq.topic.settings import TopicSettings, parse_settings, storage_names
 
 # By pattern, or "" for all topics, and setting: where it was said.
 _Origins = Mapping[tuple[str, str], str]

@@ -7,9 +7,11 @@ from quivermq.disk import Buffer
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame, Header
 from quivermq.log.entries import check_foreign_frame, parse_only
+from quivermq.model.checks import check_partition
+from quivermq.model.messages import Message
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import StorageSettings
-from quivermq.topic.incoming import Batch, Message, check_messages, check_partition
-from quivermq.topic.settings import TopicSettings
+from quivermq.topic.incoming import Batch, check_messages
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
 

@@ -1,9 +1,8 @@
 """What a producer hands over, checked in full before anything is written."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
 from itertools import chain, repeat
 from operator import add, attrgetter
 from typing import Any, TypeVar, cast
@@ -20,54 +19,29 @@ from quivermq.log.entries import (
     frozen_headers,
     headers_bytes,
 )
+from quivermq.model.checks import (
+    UNMISTAKABLE_US,
+    Moment,
+    Period,
+    check_dedup_id,
+    check_partition,
+    moment_us,
+    seconds_us,
+)
+from quivermq.model.lanes import NORMAL, lane_number
+from quivermq.model.messages import Message
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import StorageSettings
-from quivermq.topic.partition import NORMAL, lane_number
-from quivermq.topic.settings import TopicSettings
 from quivermq.topic.splitting import OVERHEAD_BYTES, FrameLimits, split
 
 T = TypeVar("T")
 
 _NO_HEADERS: Headers = {}
 
-Moment = int | float | datetime
-# A span of time: seconds, or a timedelta.
-Period = float | timedelta
 
-_INT64_MAX = 2**63 - 1
-_SECONDS_MAX = _INT64_MAX // 1_000_000 // 4
 # 1973 in microseconds: a smaller number was meant as seconds or milliseconds.
 _LATE_ENOUGH_US = 10**14
-# From 2017 to 2049. As microseconds, seconds would be some minutes in January 1970, milliseconds some days
-# of it, and nanoseconds thousands of years from now: nobody means that.
-_LIKE = {
-    "seconds": range(1_500_000_000, 2_500_000_000),
-    "milliseconds": range(1_500_000_000_000, 2_500_000_000_000),
-    "nanoseconds": range(1_500_000_000_000_000_000, 2_500_000_000_000_000_000),
-}
-# As seconds the year 5138, as milliseconds 1973: a float as large as this was not meant as seconds.
-_UNLIKE_SECONDS = 1e11
-# Between milliseconds and nanoseconds of these years: what is a time in microseconds for certain.
-_UNMISTAKABLE_US = (_LIKE["milliseconds"].stop, _LIKE["nanoseconds"].start)
-_DEDUP_ID_BYTES_MAX = 1024
 _NOTHING, _BYTES, _STR, _INTS, _DICTS = {type(None)}, {bytes}, {str}, {int}, {dict}
-_WAYS = "give unix seconds as a float, unix microseconds as an int, or a datetime"
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of `put_many`, with what it needs besides its value."""
-
-    value: bytes
-    key: bytes | None = None
-    headers: Mapping[str, bytes] | None = None
-    priority: str = "normal"
-    ttl: Period | None = None
-    delay: Period | None = None
-    deliver_at: Moment | None = None
-    dedup_id: str | None = None
-    timestamp: Moment | None = None
-    partition: int | None = None
-    dedup_window: Period | None = None
 
 
 @dataclass(slots=True)
@@ -260,7 +234,7 @@ def _checked_headers(headers: Sequence[Any]) -> tuple[Sequence[Headers | None] |
 
 def _checked_timestamps(timestamps: Sequence[Any]) -> Sequence[int | None] | None:
     kinds = set(map(type, timestamps))
-    if kinds == _INTS and _UNMISTAKABLE_US[0] <= min(timestamps) and max(timestamps) < _UNMISTAKABLE_US[1]:
+    if kinds == _INTS and UNMISTAKABLE_US[0] <= min(timestamps) and max(timestamps) < UNMISTAKABLE_US[1]:
         return timestamps
     if kinds == _NOTHING:
         return None
@@ -320,89 +294,10 @@ def _all_bytes(batch: Batch) -> int:
     return size
 
 
-def check_dedup_id(dedup_id: str) -> None:
-    """Raise InvalidRequest for one that is empty or too long."""
-    if not 0 < len(dedup_id.encode()) <= _DEDUP_ID_BYTES_MAX:
-        raise InvalidRequest(f"dedup_id has 1 to {_DEDUP_ID_BYTES_MAX} bytes")
-
-
-def check_partition(partition: object, settings: TopicSettings) -> None:
-    """Raise InvalidRequest for a partition that the topic does not have."""
-    if partition is None:
-        return
-    if not isinstance(partition, int) or isinstance(partition, bool):
-        raise InvalidRequest(f"partition is a number, not {partition!r}")
-    if not 0 <= partition < settings.partitions:
-        raise InvalidRequest(f"there is no partition {partition}: the topic has {settings.partitions}")
-
-
 def message_bytes(value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> int:
     """About how much room a message takes."""
     size = len(value) + len(key or b"")
     return size + sum(4 * len(name) + len(content) + 8 for name, content in (headers or {}).items())
-
-
-def check_number(what: str, given: object, lowest: int, highest: int) -> None:
-    """Raise InvalidRequest unless it is a whole number in that range."""
-    if not isinstance(given, int) or isinstance(given, bool) or not lowest <= given <= highest:
-        raise InvalidRequest(f"{what} is a whole number from {lowest} to {highest}, not {given!r}")
-
-
-def check_limit(limit: object) -> None:
-    """Raise InvalidRequest unless it is a number of messages, or None for all."""
-    if limit is not None:
-        check_number("limit", limit, 0, _INT64_MAX)
-
-
-def check_ids(ids: object) -> None:
-    """Raise InvalidRequest unless they are the ids of dead letters, or None for all."""
-    if ids is None:
-        return
-    # A text is a collection of texts, too, and never meant as one.
-    if isinstance(ids, str) or not isinstance(ids, Collection) or not all(isinstance(i, str) for i in ids):
-        raise InvalidRequest(f"ids are a list of texts such as 0-1-25, not a {type(ids).__name__}")
-
-
-def seconds_us(what: str, given: Any, *, lowest: float) -> int:
-    """Seconds as microseconds. Raises InvalidRequest for what is no sensible number of seconds."""
-    if isinstance(given, timedelta):
-        given = given.total_seconds()
-    is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not is_number or not lowest <= given <= _SECONDS_MAX:
-        raise InvalidRequest(
-            f"{what} is a number of seconds or a timedelta, at least {lowest:g} s, not {given!r}"
-        )
-    microseconds: int = round(given * 1_000_000)
-    return microseconds
-
-
-def seconds_of(what: str, given: Any, *, lowest: float) -> float:
-    """A period as seconds. Raises InvalidRequest for what is no sensible number of seconds."""
-    seconds_us(what, given, lowest=lowest)
-    seconds: float = given.total_seconds() if isinstance(given, timedelta) else given
-    return seconds
-
-
-def moment_us(what: str, given: Any) -> int:
-    """A moment as unix microseconds: whole numbers are that, others are unix seconds."""
-    if type(given) is int and _UNMISTAKABLE_US[0] <= given < _UNMISTAKABLE_US[1]:
-        return given
-    if isinstance(given, datetime):
-        if given.tzinfo is None:
-            raise InvalidRequest(f"{what} needs a time zone: use datetime.now(timezone.utc) or like it")
-        return round(given.timestamp() * 1_000_000)
-    if isinstance(given, float) and -_SECONDS_MAX <= given <= _SECONDS_MAX:
-        if abs(given) >= _UNLIKE_SECONDS:
-            raise InvalidRequest(f"{what} {given!r} looks like milliseconds or less: {_WAYS}")
-        return round(given * 1_000_000)
-    if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= _INT64_MAX // 2:
-        for unit, range_ in _LIKE.items():
-            if given in range_:
-                raise InvalidRequest(f"{what} {given} looks like {unit}: {_WAYS}")
-        return given
-    raise InvalidRequest(
-        f"{what} is unix microseconds as an int, unix seconds as a float, or a datetime, not {given!r}"
-    )
 
 
 def _due(delay: Period | None, deliver_at: Moment | None, clock: SteadyClock, now_us: int) -> int | None:

@@ -4,15 +4,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame
 from quivermq.log import DataDirectory, Log
+from quivermq.model.lanes import LANES
 from quivermq.settings import StorageSettings
 from quivermq.topic.removals import Removals
-
-LANES = ("high", "normal", "low")
-LANE_NUMBERS = {lane: number for number, lane in enumerate(LANES)}
-NORMAL = LANE_NUMBERS["normal"]
 
 
 class Readable(Protocol):
@@ -105,11 +101,3 @@ class Partition:
 
     def _open(self, lane: str) -> Log:
         return self._directory.log(f"{self.name}/{lane}", self._settings)
-
-
-def lane_number(priority: object) -> int:
-    """The number of a priority's lane. Raises InvalidRequest."""
-    try:
-        return LANE_NUMBERS[priority]  # type: ignore[index]  # Any other type is refused right here.
-    except (KeyError, TypeError):
-        raise InvalidRequest(f"priority is one of {', '.join(LANES)}, not {priority!r}") from None

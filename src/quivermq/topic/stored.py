@@ -13,10 +13,10 @@ from typing import Any
 
 from quivermq.disk import Disk, read_file, replace_file
 from quivermq.errors import InvalidName, StorageFailed
+from quivermq.model.names import check_topic_name
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings.setting import INT64_MAX
-from quivermq.topic.names import check_topic_name
-from quivermq.topic.settings import TopicSettings
 
 FILE_NAME = "topic.json"
 # What the file of a deleted topic is called where there was no room to say in it that it is.

@@ -14,25 +14,20 @@ from quivermq.frame import Column, Frame, with_expiry
 from quivermq.log import DataDirectory, Log
 from quivermq.log.entries import check_durability, checked_entry
 from quivermq.log.log import append_together
+from quivermq.model.adoption import AdoptedId
+from quivermq.model.checks import Moment, Period, check_partition, moment_us, seconds_us
+from quivermq.model.lanes import LANES, NORMAL, lane_number
+from quivermq.model.messages import FirstFrame, Message, ProducerState, Put, Puts, plain_put
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import Durability, StorageSettings
-from quivermq.topic.adopted_ids import AdoptedId, adopted_sightings
+from quivermq.topic.adopted_ids import adopted_sightings
 from quivermq.topic.delay import Delayed, DelayStore
 from quivermq.topic.delay.lost import LostDelays
 from quivermq.topic.draft import Draft
-from quivermq.topic.incoming import (
-    Batch,
-    Message,
-    Moment,
-    Period,
-    check_partition,
-    moment_us,
-    seconds_us,
-)
-from quivermq.topic.partition import LANES, NORMAL, Partition, WithArchive, lane_number
-from quivermq.topic.put import FirstFrame, ProducerState, Put, Puts, plain_put
+from quivermq.topic.incoming import Batch
+from quivermq.topic.partition import Partition, WithArchive
 from quivermq.topic.routing import Router
 from quivermq.topic.seen import ELSEWHERE, Lanes, Seen
-from quivermq.topic.settings import TopicSettings
 from quivermq.topic.sightings import Sighting
 from quivermq.topic.splitting import FrameLimits
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal, NamedTuple, Self
 
-from quivermq.frame import Record
 from quivermq.log import ReadableLog
+from quivermq.model.messages import Record
 from quivermq.settings import Durability
 
 Model = Literal["kill", "power"]

@@ -28,8 +28,9 @@ from quivermq.archive.archiving import ArchiveRange, changing
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, NotFound, StorageFailed
-from quivermq.frame import Frame, Record, arrow_batch, encode
+from quivermq.frame import Frame, arrow_batch, encode
 from quivermq.log import Log
+from quivermq.model.messages import Record
 from quivermq.topic.offsets import OffsetSet
 
 

@@ -3,9 +3,8 @@ import json
 import pytest
 
 from quivermq.cli.messages import STORED, message_as_json, message_from_json, message_line, shown
-from quivermq.engine.looking import StoredMessage
 from quivermq.errors import InvalidRequest
-from quivermq.topic.incoming import Message
+from quivermq.model.messages import Message, StoredMessage
 
 
 def stored(

@@ -12,7 +12,7 @@ from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import InvalidRequest, Unreachable
 from quivermq.frame import Codec, Frame
-from quivermq.topic.incoming import Message
+from quivermq.model.messages import Message
 
 PUT = {"topic": "orders", "partition": 1, "priority": "normal", "offset": 5, "duplicate": False,
        "scheduled_id": None}  # fmt: skip

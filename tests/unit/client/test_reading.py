@@ -4,8 +4,8 @@ import pytest
 
 from quivermq.client.consuming.calls import Page, Place
 from quivermq.client.consuming.reading import Reading
-from quivermq.engine.looking import StoredMessage
 from quivermq.group.assignment import TopicPartition
+from quivermq.model.messages import StoredMessage
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 NORMAL = Place("t", 0, "normal")

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from support.queues import NORMAL, SECOND, Parts
 
 from quivermq.delivery import journal
-from quivermq.delivery.adoption import RUNS_MAX, Progress, Tried
+from quivermq.delivery.adoption import RUNS_MAX
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.delivery import deliveries_of
 from quivermq.delivery.journal import Replay
-from quivermq.delivery.lease import Lease
 from quivermq.delivery.state import LaneState, PendingRetry
 from quivermq.errors import InvalidRequest
+from quivermq.model.adoption import Progress, Tried
+from quivermq.model.deliveries import Lease
 from quivermq.topic.offsets import runs
 from quivermq.topic.records import unpack
 

@@ -9,8 +9,9 @@ from support.threads import PATIENCE_S, start
 
 from quivermq.delivery import leasing, state
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Claim, Delivery, deliveries_of
+from quivermq.delivery.delivery import deliveries_of
 from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired
+from quivermq.model.deliveries import Claim, Delivery
 from quivermq.topic import state_log
 
 LEASE_US = 30 * SECOND

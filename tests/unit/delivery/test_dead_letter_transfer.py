@@ -10,8 +10,8 @@ from quivermq.delivery import dead_letter_transfer, journal
 from quivermq.delivery.dead_letter_transfer import move_dead_letters
 from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX, DeadLetterTopic, Origin, Verdict
 from quivermq.delivery.fresh import messages_at
-from quivermq.frame import Record
 from quivermq.log import Log
+from quivermq.model.messages import Record
 from quivermq.topic import splitting
 from quivermq.topic.partition import Partition
 from quivermq.topic.records import unpack

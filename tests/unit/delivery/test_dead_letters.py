@@ -2,8 +2,9 @@
 
 import pytest
 
-from quivermq.delivery.dead_letters import Origin, Verdict, dead_letter, dead_letter_headers, is_story
-from quivermq.frame import Record
+from quivermq.delivery.dead_letters import Origin, Verdict, dead_letter, dead_letter_headers
+from quivermq.model.dead_letters import is_dlq_header
+from quivermq.model.messages import Record
 
 
 def record(offset: int = 5, **rest: object) -> Record:
@@ -113,7 +114,7 @@ def test_a_time_before_1970_is_a_time() -> None:
 
 
 def test_only_our_own_headers_are_the_story() -> None:
-    assert is_story("quiver-dlq-topic")
-    assert not is_story("quiver-dlq-")
-    assert not is_story("quiver-dlq-mine")
-    assert not is_story("topic")
+    assert is_dlq_header("quiver-dlq-topic")
+    assert not is_dlq_header("quiver-dlq-")
+    assert not is_dlq_header("quiver-dlq-mine")
+    assert not is_dlq_header("topic")

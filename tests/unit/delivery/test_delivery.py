@@ -6,9 +6,9 @@ import pytest
 from support.queues import START_US, Life, Parts
 
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Delivery, deliveries_of
-from quivermq.delivery.lease import Receipt, parse_receipt
+from quivermq.delivery.delivery import deliveries_of
 from quivermq.errors import InvalidRequest, LeaseExpired
+from quivermq.model.deliveries import Delivery, Receipt, parse_receipt
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 import quivermq
-from quivermq.delivery.delivery import Delivery, release_quietly, release_unsettled
+from quivermq.delivery.delivery import release_quietly, release_unsettled
+from quivermq.model.deliveries import Delivery
 from quivermq.reentry import entering
 
 

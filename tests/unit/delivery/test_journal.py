@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from quivermq.delivery import journal
 from quivermq.delivery.journal import Replay
-from quivermq.delivery.lease import Lease
 from quivermq.delivery.state import DeliveryTimes, LaneState, PendingRetry
+from quivermq.model.deliveries import Lease
 from quivermq.topic.offsets import runs
 from quivermq.topic.records import unpack
 

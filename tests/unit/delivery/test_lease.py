@@ -2,8 +2,8 @@
 
 import pytest
 
-from quivermq.delivery.lease import Lease, Receipt, parse_receipt
 from quivermq.errors import InvalidRequest
+from quivermq.model.deliveries import Lease, Receipt, parse_receipt
 
 
 def test_no_two_leases_have_the_same_token() -> None:

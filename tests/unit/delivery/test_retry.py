@@ -4,7 +4,7 @@ import pytest
 
 from quivermq.delivery import state
 from quivermq.delivery.state import backoff_us, is_last
-from quivermq.topic.settings import TopicSettings
+from quivermq.model.topic_settings import TopicSettings
 
 SETTINGS = TopicSettings(backoff_ms=1000, backoff_ms_max=60_000)
 

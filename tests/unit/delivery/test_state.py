@@ -2,8 +2,8 @@
 
 import pytest
 
-from quivermq.delivery.lease import Lease
 from quivermq.delivery.state import LaneState, PendingRetry
+from quivermq.model.deliveries import Lease
 
 
 @pytest.fixture

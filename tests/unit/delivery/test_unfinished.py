@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from quivermq.delivery.lease import Lease
 from quivermq.delivery.state import LaneState, PendingRetry, Unfinished, unfinished, unfinished_after
+from quivermq.model.deliveries import Lease
 
 
 def test_leases_and_retries_by_offset() -> None:

@@ -9,8 +9,8 @@ from unit.engine.store import Store
 
 from quivermq.engine.alerts import RULES, Evidence, judge
 from quivermq.engine.engine import Engine
-from quivermq.engine.stats import Alert
 from quivermq.engine.watch import Watch
+from quivermq.model.stats import Alert
 
 ALERTS = Path(__file__).parents[3] / "deploy" / "prometheus" / "alerts.yaml"
 LOTS = 10**12

@@ -8,7 +8,7 @@ from unit.engine.store import Store, drain, values
 
 import quivermq
 from quivermq.delivery.delivery import deliveries_of
-from quivermq.delivery.lease import Held, parse_receipt
+from quivermq.model.deliveries import Held, parse_receipt
 
 
 def get(queue: quivermq.Queue) -> quivermq.Delivery:

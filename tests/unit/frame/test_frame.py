@@ -17,10 +17,10 @@ from quivermq.frame import (
     Flag,
     Frame,
     Producer,
-    Record,
     encode,
     encode_control,
 )
+from quivermq.model.messages import Record
 
 TIME = 1_700_000_000_000_000
 OPTIONAL = ("keys", "headers", "timestamp", "expires_at", "dedup_ids", "origin_ids")

@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quivermq.frame import (
-    REMOVED,
-    Codec,
-    Record,
-    Wanted,
-    encode,
-    encode_control,
-    encode_records,
-    matching,
-)
+from quivermq.frame import REMOVED, Codec, Wanted, encode, encode_control, encode_records, matching
+from quivermq.model.messages import Record
 
 # Few letters, so that much is found, also over the ends of messages.
 TEXTS = st.binary(max_size=4).map(lambda raw: bytes(97 + byte % 2 for byte in raw))

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from quivermq.errors import InvalidFrame
-from quivermq.frame import Codec, Frame, Record, Wanted, each_left, encode, part_of, records_at
+from quivermq.frame import Codec, Frame, Wanted, each_left, encode, part_of, records_at
 from quivermq.frame import frame as frame_module
 from quivermq.frame.header import Column
+from quivermq.model.messages import Record
 
 COUNT = 5000
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quivermq.frame import ANONYMOUS, Codec, Frame, Producer, Record, encode
+from quivermq.frame import ANONYMOUS, Codec, Frame, Producer, encode
 from quivermq.frame.compaction import (
     REMOVED,
     compacted_run,
@@ -19,6 +19,7 @@ from quivermq.frame.compaction import (
     stamp_of,
 )
 from quivermq.frame.rewriting import compacted, left_mask, rewritten
+from quivermq.model.messages import Record
 
 FULL: dict[str, Any] = {
     "keys": [b"a", None, b"", b"ccc", b"a"],

@@ -7,11 +7,12 @@ import pytest
 from support.queues import SECOND, START_US, Parts
 
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Delivery, Taken, deliveries_of
+from quivermq.delivery.delivery import Taken, deliveries_of
 from quivermq.errors import Closing, Corruption, StorageFailed
 from quivermq.group.group import Group, GroupCounts
 from quivermq.group.waiters import Waiter
-from quivermq.topic.settings import TopicSettings
+from quivermq.model.deliveries import Delivery
+from quivermq.model.topic_settings import TopicSettings
 
 HIGH, NORMAL, LOW = range(3)
 

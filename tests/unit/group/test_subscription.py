@@ -4,7 +4,7 @@ import pytest
 
 from quivermq.errors import InvalidName, InvalidRequest
 from quivermq.group.member import Subscription
-from quivermq.topic.names import usual_origin
+from quivermq.model.names import usual_origin
 
 CATALOGUE = ["orders", "orders.eu", "orders.eu.late", "mails", "mails.dlq"]
 

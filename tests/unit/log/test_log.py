@@ -20,8 +20,9 @@ from quivermq.errors import (
     MessageTooLarge,
     UnsupportedFrame,
 )
-from quivermq.frame import Codec, Flag, Frame, Producer, Record, encode, encode_control
+from quivermq.frame import Codec, Flag, Frame, Producer, encode, encode_control
 from quivermq.log import Log
+from quivermq.model.messages import Record
 from quivermq.settings import Durability, StorageSettings
 
 DURABILITIES = get_args(Durability)

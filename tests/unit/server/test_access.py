@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quivermq.errors import Denied
+from quivermq.model.names import Pattern, usual_origin
 from quivermq.server.access import SCOPES, ApiKey, check_topics, may_see
 from quivermq.server.http import Request
-from quivermq.topic.names import Pattern, usual_origin
 
 
 def key(*topics: str, scope: str = "read") -> ApiKey:

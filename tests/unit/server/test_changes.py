@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
-from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.engine.survey import Survey
+from quivermq.model.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.server.figures import next_version
 
 

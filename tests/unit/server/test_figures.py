@@ -11,9 +11,9 @@ from support.site import Site
 from support.threads import PATIENCE_S
 
 from quivermq.engine.activity import Problem
-from quivermq.engine.stats import Alert
 from quivermq.engine.survey import Survey
 from quivermq.errors import FsyncFailed
+from quivermq.model.stats import Alert
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Looks, look, told, why_not_ready
 

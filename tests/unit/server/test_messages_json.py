@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quivermq
-from quivermq.frame import Record
+from quivermq.model.checks import seconds_us
+from quivermq.model.messages import Record
 from quivermq.server.messages_json import MessageIn, MessageOut, message_from, record_to_json
-from quivermq.topic.incoming import seconds_us
 
 
 def decoded(document: object) -> quivermq.Message:

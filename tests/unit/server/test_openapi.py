@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.server.access import Permission
 from quivermq.server.broker import Broker
 from quivermq.server.http import FRAME, JSON, Request, Response
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routes import all_routes
 from quivermq.server.routing import Parameter, Route
-from quivermq.topic.settings import TopicSettings
 
 DOCUMENT: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(openapi_document(all_routes())))
 CALLS = {

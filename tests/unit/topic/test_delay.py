@@ -18,8 +18,8 @@ from support.threads import PATIENCE_S, start
 
 from quivermq.disk import Disk
 from quivermq.errors import Closing, DiskFull, FsyncFailed, StorageFailed
-from quivermq.frame import Record
 from quivermq.log import DataDirectory, Log, verify
+from quivermq.model.messages import Record
 from quivermq.settings import StorageSettings
 from quivermq.topic.delay import Delayed, DelayStore, agenda, store
 

@@ -9,18 +9,11 @@ from support.manual_clock import ManualClock
 
 from quivermq.clock import SteadyClock
 from quivermq.errors import InvalidRequest, MessageTooLarge
+from quivermq.model.checks import check_limit, check_number, check_partition, moment_us, seconds_us
+from quivermq.model.messages import Message
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import StorageSettings
-from quivermq.topic.incoming import (
-    Batch,
-    Message,
-    check_limit,
-    check_messages,
-    check_number,
-    check_partition,
-    moment_us,
-    seconds_us,
-)
-from quivermq.topic.settings import TopicSettings
+from quivermq.topic.incoming import Batch, check_messages
 from quivermq.topic.splitting import FrameLimits
 
 NOW = 1_700_000_000_000_000

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quivermq.errors import InvalidName
-from quivermq.topic.names import (
+from quivermq.model.names import (
     DEAD_LETTER_SUFFIX,
     IMPORTS_TOPIC,
     NAME_LENGTH_MAX,

@@ -8,8 +8,8 @@ from support.threads import PATIENCE_S, start
 
 from quivermq.errors import InvalidRequest
 from quivermq.log import Log
+from quivermq.model.lanes import LANE_NUMBERS, LANES, lane_number
 from quivermq.settings import StorageSettings
-from quivermq.topic.partition import LANE_NUMBERS, LANES, lane_number
 
 
 @pytest.fixture

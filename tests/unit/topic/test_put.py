@@ -2,8 +2,8 @@
 
 import pytest
 
-from quivermq.topic.partition import LANES
-from quivermq.topic.put import Put, Puts, plain_put
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import Put, Puts, plain_put
 
 NORMAL = LANES.index("normal")
 

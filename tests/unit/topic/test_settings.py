@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from reference import ROOT, settings_page
 
 from quivermq.errors import InvalidSettings
+from quivermq.model.topic_settings import TopicSettings, storage_names
 from quivermq.settings import StorageSettings
 from quivermq.settings.setting import KIB, MIB, settings_of
-from quivermq.topic.settings import TopicSettings, storage_names
 
 STORAGE = StorageSettings()
 NAMES = list(settings_of(TopicSettings))

@@ -7,7 +7,7 @@ from support.faulty_disk import FaultyDisk, every_crash
 
 from quivermq.disk import Disk, SystemDisk, replace_file
 from quivermq.errors import DiskFull, FsyncFailed, InvalidSettings, StorageFailed
-from quivermq.topic.settings import TopicSettings
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.topic.stored import FILE_NAME, StoredTopic, load_topic, store_topic
 
 PATH = Path("/topics/orders")

@@ -8,12 +8,11 @@ from support.queues import START_US, Parts
 from support.threads import PATIENCE_S, start
 
 from quivermq.errors import Conflict, DiskFull, FsyncFailed, InvalidFrame, InvalidRequest, MessageTooLarge
-from quivermq.frame import Frame, Producer, Record, encode
+from quivermq.frame import Frame, Producer, encode
+from quivermq.model.messages import Message, Put, Record
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.topic import splitting
-from quivermq.topic.incoming import Message
-from quivermq.topic.put import Put
 from quivermq.topic.routing import murmur3
-from quivermq.topic.settings import TopicSettings
 from quivermq.topic.topic import Topic
 
 

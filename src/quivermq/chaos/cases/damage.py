@@ -17,8 +17,8 @@ from quivermq.chaos.worker import TOPIC
 from quivermq.engine import Engine
 from quivermq.errors import QuiverError
 from quivermq.log import repair, verify
+from quivermq.model.messages import Message
 from quivermq.server.keys import create_key
-from quivermq.topic.incoming import Message
 
 _STEPS = 300
 _BYSTANDER = "bystander"

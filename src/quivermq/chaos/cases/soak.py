@@ -14,7 +14,7 @@ from quivermq.chaos.http import Caller
 from quivermq.chaos.trial import Trial
 from quivermq.clock import SystemClock
 from quivermq.engine import open_engine
-from quivermq.topic.incoming import Message
+from quivermq.model.messages import Message
 
 DELAYED, IN_FLIGHT = 1_000_000, 100_000
 ERROR_P99_S = 1.0

@@ -32,16 +32,15 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
 from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
 from quivermq.clock import Clock
-from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer
-from quivermq.engine import Compacted, TopicInfo, open_engine
-from quivermq.engine.stats import EngineStats
+from quivermq.engine import open_engine
 from quivermq.errors import InvalidRequest
 from quivermq.log import Replaced, Report
+from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.checks import Period
+from quivermq.model.messages import ProducerState, Put
+from quivermq.model.stats import Compacted, EngineStats, TopicInfo
 from quivermq.settings import ClientSettings, CodecName, Durability, Settings
-from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.incoming import Period
-from quivermq.topic.put import ProducerState, Put
 
 if TYPE_CHECKING:
     from ssl import SSLContext

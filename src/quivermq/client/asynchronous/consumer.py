@@ -11,10 +11,10 @@ from quivermq.client.consuming.membership import PAUSE_S, Membership
 from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.consuming.reading import Tenure
 from quivermq.client.core.topics import TopicCalls
-from quivermq.engine.looking import StoredMessage
 from quivermq.errors import Closing
 from quivermq.group.assignment import TopicPartition
-from quivermq.topic.incoming import Period, check_number, seconds_of
+from quivermq.model.checks import Period, check_number, seconds_of
+from quivermq.model.messages import StoredMessage
 
 
 class AsyncConsumer:

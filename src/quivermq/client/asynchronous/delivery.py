@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from quivermq.delivery.delivery import Delivery
 from quivermq.errors import InvalidRequest
-from quivermq.topic.incoming import Period
+from quivermq.model.checks import Period
+from quivermq.model.deliveries import Delivery
 
 if TYPE_CHECKING:
     from quivermq.client.asynchronous.queue import AsyncQueue

@@ -12,8 +12,8 @@ from quivermq.client.producing.batch import Batch
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.client.producing.sending import OVERHEAD_BYTES, Sending
 from quivermq.errors import Closing, QuiverError, Unavailable
-from quivermq.topic.incoming import Period, seconds_of
-from quivermq.topic.put import Put
+from quivermq.model.checks import Period, seconds_of
+from quivermq.model.messages import Put
 
 logger = logging.getLogger(__name__)
 

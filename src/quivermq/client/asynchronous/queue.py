@@ -8,18 +8,15 @@ from quivermq.client.asynchronous.delivery import AsyncDelivery
 from quivermq.client.asynchronous.streaming import AsyncStream
 from quivermq.client.core.queue import Filter
 from quivermq.client.core.words import told
-from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.delivery.delivery import is_stop
-from quivermq.engine.in_flight import InFlight
-from quivermq.engine.looking import StoredMessage
 from quivermq.engine.queue import PREFETCH_MAX
-from quivermq.engine.reasons import DeadLetterReason
-from quivermq.engine.stats import QueueStats
 from quivermq.errors import Closing, LeaseExpired, Unreachable
+from quivermq.model.checks import Moment, Period, check_number
+from quivermq.model.dead_letters import DeadLetter, DeadLetterReason
+from quivermq.model.deliveries import InFlight
+from quivermq.model.messages import Message, Put, Scheduled, StoredMessage, Timeline
+from quivermq.model.stats import QueueStats
 from quivermq.settings import Durability
-from quivermq.topic.delay import Scheduled, Timeline
-from quivermq.topic.incoming import Message, Moment, Period, check_number
-from quivermq.topic.put import Put
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,11 +18,11 @@ from quivermq.client.core.place import Place
 from quivermq.client.core.queue import QueueCalls, Tokens
 from quivermq.client.core.topics import TopicCalls
 from quivermq.clock import Clock
-from quivermq.delivery.delivery import Delivery, is_stop, release_quietly
+from quivermq.delivery.delivery import is_stop, release_quietly
 from quivermq.engine import Engine, Queue
-from quivermq.engine.in_flight import InFlight
 from quivermq.errors import QuiverError
-from quivermq.topic.incoming import Period, seconds_of
+from quivermq.model.checks import Period, seconds_of
+from quivermq.model.deliveries import Delivery, InFlight
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from quivermq.client.asynchronous.giving_back import release_quietly
 from quivermq.client.core.renewing import Renewal
 from quivermq.client.core.window import TELL_S, Batch, Window
 from quivermq.errors import Closing, QuiverError
-from quivermq.topic.incoming import Period
-from quivermq.topic.names import is_pattern
+from quivermq.model.checks import Period
+from quivermq.model.names import is_pattern
 
 if TYPE_CHECKING:
     from quivermq.client.asynchronous.connection import AsyncConnection

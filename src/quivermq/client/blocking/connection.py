@@ -28,16 +28,14 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import MIB, Acks, ProducerOptions, WhenFull
 from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
 from quivermq.client.producing.producer import RemoteProducer
-from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer
-from quivermq.engine import Compacted, TopicInfo
-from quivermq.engine.stats import EngineStats
 from quivermq.log import Replaced, Report
+from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.checks import Period
+from quivermq.model.messages import ProducerState, Put
+from quivermq.model.stats import Compacted, EngineStats, TopicInfo
 from quivermq.reentry import is_inside, soon
 from quivermq.settings import ClientSettings, CodecName, Durability
-from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.incoming import Period
-from quivermq.topic.put import ProducerState, Put
 
 if TYPE_CHECKING:
     from ssl import SSLContext

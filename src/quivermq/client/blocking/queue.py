@@ -11,18 +11,15 @@ from quivermq.client.core.place import Claim, Place
 from quivermq.client.core.queue import Filter, Held, QueueCalls
 from quivermq.client.core.settling import Claims
 from quivermq.client.core.words import told
-from quivermq.delivery.dead_letters import DeadLetter
-from quivermq.delivery.delivery import Delivery, is_stop, release_unsettled
-from quivermq.engine.in_flight import InFlight
-from quivermq.engine.looking import StoredMessage
+from quivermq.delivery.delivery import is_stop, release_unsettled
 from quivermq.engine.queue import PREFETCH_MAX
-from quivermq.engine.reasons import DeadLetterReason
-from quivermq.engine.stats import QueueStats
 from quivermq.errors import Closing, LeaseExpired, Unreachable
+from quivermq.model.checks import Moment, Period, check_number
+from quivermq.model.dead_letters import DeadLetter, DeadLetterReason
+from quivermq.model.deliveries import Delivery, InFlight
+from quivermq.model.messages import Message, Put, Scheduled, StoredMessage, Timeline
+from quivermq.model.stats import QueueStats
 from quivermq.settings import Durability
-from quivermq.topic.delay import Scheduled, Timeline
-from quivermq.topic.incoming import Message, Moment, Period, check_number
-from quivermq.topic.put import Put
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from quivermq.client.core.holding import Holding
 from quivermq.client.core.renewing import Renewal, by_queue
 from quivermq.clock import Clock
-from quivermq.delivery.delivery import Delivery, release_quietly
+from quivermq.delivery.delivery import release_quietly
 from quivermq.helping import Condition, Helper
+from quivermq.model.deliveries import Delivery
 from quivermq.reentry import entered
 
 if TYPE_CHECKING:

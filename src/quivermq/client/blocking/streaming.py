@@ -10,11 +10,12 @@ from quivermq.client.blocking.taking import Taking
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.renewing import Renewal
 from quivermq.client.core.window import TELL_S, Batch, Window
-from quivermq.delivery.delivery import Delivery, release_quietly
+from quivermq.delivery.delivery import release_quietly
 from quivermq.errors import Closing, LeaseExpired, QuiverError
 from quivermq.helping import Condition, Helper
+from quivermq.model.checks import Period
+from quivermq.model.deliveries import Delivery
 from quivermq.reentry import holding, soon
-from quivermq.topic.incoming import Period
 
 if TYPE_CHECKING:
     from quivermq.client.blocking.connection import Connection

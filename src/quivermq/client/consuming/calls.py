@@ -8,8 +8,8 @@ from quivermq.client.core.received import frames_of
 from quivermq.client.core.retry import asked
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import decoded, milliseconds, path_of
-from quivermq.engine.looking import StoredMessage
 from quivermq.group.assignment import TopicPartition
+from quivermq.model.messages import StoredMessage
 
 
 class Place(NamedTuple):

@@ -9,12 +9,12 @@ from quivermq.client.consuming.membership import PAUSE_S, Membership
 from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.consuming.reading import Tenure
 from quivermq.client.core.topics import TopicCalls
-from quivermq.engine.looking import StoredMessage
 from quivermq.errors import Closing
 from quivermq.group.assignment import TopicPartition
 from quivermq.helping import Condition, Helper, Latch
+from quivermq.model.checks import Period, check_number, seconds_of
+from quivermq.model.messages import StoredMessage
 from quivermq.reentry import entered, entering, is_inside, soon
-from quivermq.topic.incoming import Period, check_number, seconds_of
 
 # How long `poll` goes on after a signal handler has closed the consumer.
 _LOOK_S = 0.5

@@ -14,7 +14,6 @@ from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.consuming.reading import Reading, Tenure, Wish
 from quivermq.client.core.call import Act, Flow
 from quivermq.client.core.topics import TopicCalls
-from quivermq.engine.looking import StoredMessage
 from quivermq.errors import (
     Closing,
     Fenced,
@@ -26,8 +25,9 @@ from quivermq.errors import (
 )
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.assignment import TopicPartition
-from quivermq.topic.incoming import check_number
-from quivermq.topic.partition import LANES, lane_number
+from quivermq.model.checks import check_number
+from quivermq.model.lanes import LANES, lane_number
+from quivermq.model.messages import StoredMessage
 
 logger = logging.getLogger(__name__)
 

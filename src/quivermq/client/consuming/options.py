@@ -7,9 +7,9 @@ from typing import Literal, get_args
 from quivermq.client.core.choice import check_choice
 from quivermq.errors import InvalidRequest
 from quivermq.group.assignment import TopicPartition
+from quivermq.model.checks import check_number
+from quivermq.model.names import Pattern, check_group_name, check_topic_name, is_pattern
 from quivermq.settings import ClientSettings
-from quivermq.topic.incoming import check_number
-from quivermq.topic.names import Pattern, check_group_name, check_topic_name, is_pattern
 
 Reset = Literal["earliest", "latest", "error"]
 Strategy = Literal["range", "sticky", "cooperative"]

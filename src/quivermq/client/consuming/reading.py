@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from quivermq.client.consuming.calls import Page, Place
-from quivermq.engine.looking import StoredMessage
 from quivermq.group.assignment import TopicPartition
-from quivermq.topic.partition import LANES
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import StoredMessage
 
 
 class Wish(NamedTuple):

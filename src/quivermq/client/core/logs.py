@@ -10,7 +10,7 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import decoded, path_of
 from quivermq.engine.lanes import LaneBounds
 from quivermq.frame import Frame
-from quivermq.topic.settings import TopicSettings
+from quivermq.model.topic_settings import TopicSettings
 
 # As many as a broker sends at once; long before that an answer is as large as it gets.
 FRAME_MESSAGES_MAX = 100_000

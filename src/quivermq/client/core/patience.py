@@ -4,8 +4,8 @@ import os
 
 from quivermq.client.core.retry import Retry
 from quivermq.errors import InvalidRequest
+from quivermq.model.checks import Period, seconds_of
 from quivermq.settings import ClientSettings, load_settings
-from quivermq.topic.incoming import Period, seconds_of
 
 _PREFIX = "QUIVER_CLIENT__"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from quivermq.delivery.lease import Lease
-from quivermq.topic.incoming import Period
+from quivermq.model.checks import Period
+from quivermq.model.deliveries import Lease
 
 # An offset and the token of its lease.
 Claim = tuple[int, int]

@@ -7,15 +7,16 @@ from quivermq.client.core.call import FRAME, JSON, OCTETS, Call, Flow
 from quivermq.client.core.retry import asked
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import checked, decoded, encoded, message_json, milliseconds, path_of, put_of
-from quivermq.engine import TopicInfo
 from quivermq.errors import InvalidRequest
 from quivermq.frame import compression_of, encode
 from quivermq.log.entries import check_durability
+from quivermq.model.checks import moment_us
+from quivermq.model.lanes import LANE_NUMBERS, lane_number
+from quivermq.model.messages import Message, Put, Puts
+from quivermq.model.stats import TopicInfo
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import Durability
-from quivermq.topic.incoming import Message, message_bytes, moment_us
-from quivermq.topic.partition import LANE_NUMBERS, lane_number
-from quivermq.topic.put import Put, Puts
-from quivermq.topic.settings import TopicSettings
+from quivermq.topic.incoming import message_bytes
 
 # As the embedded queue cuts its batches; a frame of that size is within the limits of any broker.
 FRAME_MESSAGES_MAX = 10_000

@@ -29,15 +29,10 @@ from quivermq.client.core.wire import (
     stored_message_of,
     wanted_query,
 )
-from quivermq.delivery.dead_letters import DeadLetter
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.lease import parse_receipt
 from quivermq.engine.archived import EVERYTHING
 from quivermq.engine.editing import Edits, check_edits
-from quivermq.engine.in_flight import InFlight, check_after
-from quivermq.engine.looking import StoredMessage, check_timeline, wanted_of
-from quivermq.engine.reasons import DeadLetterReason, merged
-from quivermq.engine.stats import QueueStats, stats_of_all
+from quivermq.engine.in_flight import check_after
+from quivermq.engine.looking import check_timeline, wanted_of
 from quivermq.engine.tables import Page, Part, check_arrow, is_behind, table_of
 from quivermq.errors import (
     Closing,
@@ -53,10 +48,7 @@ from quivermq.errors import (
     Unreachable,
 )
 from quivermq.frame import OFFSET_MAX, Wanted
-from quivermq.settings import Durability
-from quivermq.topic.delay import Scheduled, Timeline
-from quivermq.topic.incoming import (
-    Message,
+from quivermq.model.checks import (
     Moment,
     Period,
     check_ids,
@@ -66,15 +58,14 @@ from quivermq.topic.incoming import (
     seconds_of,
     seconds_us,
 )
-from quivermq.topic.names import (
-    Pattern,
-    check_group_name,
-    check_topic_name,
-    is_pattern,
-)
-from quivermq.topic.partition import LANE_NUMBERS, lane_number
-from quivermq.topic.put import Put
-from quivermq.topic.settings import PARTITIONS_MAX
+from quivermq.model.dead_letters import DeadLetter, DeadLetterReason, merged_reasons
+from quivermq.model.deliveries import Delivery, InFlight, parse_receipt
+from quivermq.model.lanes import LANE_NUMBERS, lane_number
+from quivermq.model.messages import Message, Put, Scheduled, StoredMessage, Timeline
+from quivermq.model.names import Pattern, check_group_name, check_topic_name, is_pattern
+from quivermq.model.stats import QueueStats, stats_of_all
+from quivermq.model.topic_settings import PARTITIONS_MAX
+from quivermq.settings import Durability
 
 MANY_MAX = 100_000
 # More than this a broker does not hand out, or move, in one call.
@@ -424,8 +415,8 @@ class QueueCalls:
         return claims
 
     def _check_place(self, delivery: Delivery) -> None:
-        group = delivery._cursor.group
-        self._check_topic(delivery._cursor.topic)
+        group = delivery._settler.group
+        self._check_topic(delivery._settler.topic)
         if group != self.group:
             raise InvalidRequest(f"the message was delivered to group {group}, and this is {self.group}")
 
@@ -667,7 +658,7 @@ class QueueCalls:
             told = decoded(answer.body)
             found += [DeadLetterReason(**reason) for reason in told["reasons"]]
             if told["next"] is None:
-                return merged(found)
+                return merged_reasons(found)
             query["after"] = told["next"]
 
     def redrive(

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 from quivermq.client.core.place import Place
 from quivermq.client.core.wire import decoded
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.lease import Lease
 from quivermq.delivery.settlement import Settlement
 from quivermq.errors import InvalidFrame, QuiverError
-from quivermq.frame import Frame, Record
+from quivermq.frame import Frame
 from quivermq.frame.header import padded
-from quivermq.topic.partition import LANE_NUMBERS
+from quivermq.model.deliveries import Delivery, Lease
+from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.messages import Record
 
 _LENGTH = Struct("<I")
 # Settings of a broker may let larger frames in than a reader expects by default.

@@ -15,7 +15,7 @@ from quivermq.errors import (
     RateLimited,
     Unavailable,
 )
-from quivermq.topic.incoming import check_number
+from quivermq.model.checks import check_number
 
 _RETRY_AFTER_S_MAX = 60.0
 

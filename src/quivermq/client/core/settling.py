@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from quivermq.client.core.failure import error_of
-from quivermq.delivery.delivery import Delivery
-from quivermq.delivery.lease import Receipt
 from quivermq.errors import InvalidRequest, LeaseExpired, QuiverError
-from quivermq.topic.partition import LANES
+from quivermq.model.deliveries import Delivery, Receipt
+from quivermq.model.lanes import LANES
 
 # Topic, partition, lane and token: what the messages of one lease have in common.
 Leased = tuple[str, int, int, int]
@@ -94,7 +93,7 @@ class Claims:
 
 
 def _leased(delivery: Delivery) -> Leased:
-    return delivery._cursor.topic, delivery._cursor.partition, delivery._lane, delivery._lease.token
+    return delivery._settler.topic, delivery._settler.partition, delivery._lane, delivery._lease.token
 
 
 def runs_of(offsets: Iterable[int]) -> list[int]:

@@ -20,18 +20,16 @@ from quivermq.client.core.wire import (
     topic_stats_of,
 )
 from quivermq.clock import Clock, SystemClock
-from quivermq.delivery.adoption import Progress
 from quivermq.disk import Buffer
-from quivermq.engine import Compacted, TopicInfo
-from quivermq.engine.stats import EngineStats, TopicStats
 from quivermq.errors import GroupNotFound, InvalidRequest, TopicNotFound
 from quivermq.frame import parse_header
 from quivermq.log import Replaced, Report
-from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.incoming import check_number
-from quivermq.topic.names import check_group_name, check_topic_name
-from quivermq.topic.put import PRODUCER_ID_MAX, ProducerState, Put
-from quivermq.topic.settings import TopicSettings
+from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.checks import check_number
+from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
+from quivermq.model.names import check_group_name, check_topic_name
+from quivermq.model.stats import Compacted, EngineStats, TopicInfo, TopicStats
+from quivermq.model.topic_settings import TopicSettings
 
 # Settings that others change are noticed after so long.
 _REMEMBERED_S = 10.0

@@ -11,20 +11,17 @@ from typing import Any
 from urllib.parse import quote
 
 from quivermq.clock import SteadyClock, SystemClock
-from quivermq.delivery.adoption import Progress
-from quivermq.delivery.dead_letters import DeadLetter, story_headers
-from quivermq.engine import Compacted
-from quivermq.engine.looking import StoredMessage
-from quivermq.engine.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.errors import QuiverError
 from quivermq.frame import Wanted
 from quivermq.log.verify import LogFinding, Report
+from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.checks import Period, moment_us
+from quivermq.model.dead_letters import DeadLetter, dlq_headers
+from quivermq.model.messages import FirstFrame, Message, ProducerState, Put, Scheduled, StoredMessage
+from quivermq.model.stats import Alert, Compacted, EngineStats, QueueStats, TopicStats
+from quivermq.model.topic_settings import PARTITIONS_MAX, TopicSettings
 from quivermq.settings import StorageSettings
-from quivermq.topic.adopted_ids import AdoptedId
-from quivermq.topic.delay import Scheduled
-from quivermq.topic.incoming import Batch, Message, Period, check_messages, moment_us
-from quivermq.topic.put import FirstFrame, ProducerState, Put
-from quivermq.topic.settings import PARTITIONS_MAX, TopicSettings
+from quivermq.topic.incoming import Batch, check_messages
 
 # Only what no broker can take is refused here; its own limits are its own to tell.
 _BYTES_MAX = 2**31 - 1
@@ -166,7 +163,7 @@ def dead_letter_of(told: Mapping[str, Any]) -> DeadLetter:
     headers = _headers(told)
     by_hand = told["by_hand"]
     if not by_hand:
-        headers |= story_headers(story)
+        headers |= dlq_headers(story)
     letter = DeadLetter(told["id"], _value(told), _key(told), headers, *story)
     return letter._replace(by_hand=by_hand, scheduled_id=told.get("scheduled_id"))
 

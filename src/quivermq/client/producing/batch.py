@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from quivermq.errors import QuiverError, Unavailable
 from quivermq.frame import AnyCodec, Producer, encode
 from quivermq.helping import Condition
+from quivermq.model.checks import Period, seconds_of
+from quivermq.model.messages import Put
 from quivermq.reentry import entered
-from quivermq.topic.incoming import Period, seconds_of
-from quivermq.topic.put import Put
 
 # A partition and a priority.
 Lane = tuple[int, str]

@@ -7,8 +7,8 @@ from quivermq.client.core.choice import check_choice
 from quivermq.client.core.retry import Retry
 from quivermq.client.producing.gathering import Bounds
 from quivermq.log.entries import check_durability
+from quivermq.model.checks import check_number
 from quivermq.settings import CodecName, Durability
-from quivermq.topic.incoming import check_number
 
 WhenFull = Literal["block", "raise"]
 Acks = Literal["leader", "none"]

@@ -12,8 +12,8 @@ from quivermq.client.producing.options import ProducerOptions
 from quivermq.client.producing.sending import OVERHEAD_BYTES, Sending
 from quivermq.errors import Closing, Unavailable
 from quivermq.helping import Condition, Helper
+from quivermq.model.checks import Period, seconds_of
 from quivermq.reentry import entered, finish, inside, is_inside, postponed, refusal, soon
-from quivermq.topic.incoming import Period, seconds_of
 
 logger = logging.getLogger(__name__)
 

@@ -16,17 +16,17 @@ from quivermq.client.producing.batch import Batch
 from quivermq.client.producing.gathering import Gathering
 from quivermq.client.producing.identity import Identity
 from quivermq.client.producing.options import ProducerOptions
-from quivermq.engine import TopicInfo
 from quivermq.errors import Closing, Conflict, InvalidRequest, MessageTooLarge, Overloaded, QuiverError
 from quivermq.frame import compression_of
 from quivermq.log.entries import NOTHING, checked_entry
+from quivermq.model.lanes import lane_number
+from quivermq.model.messages import Put
+from quivermq.model.names import check_topic_name
+from quivermq.model.stats import TopicInfo
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import StorageSettings
 from quivermq.topic.incoming import message_bytes
-from quivermq.topic.names import check_topic_name
-from quivermq.topic.partition import lane_number
-from quivermq.topic.put import Put
 from quivermq.topic.routing import Router
-from quivermq.topic.settings import TopicSettings
 
 logger = logging.getLogger(__name__)
 

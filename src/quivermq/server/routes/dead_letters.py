@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.dead_letters import DeadLetter
 from quivermq.engine import Engine
 from quivermq.engine.dead_letters import each_dead_letter
 from quivermq.engine.hosted import Hosted
@@ -14,6 +13,9 @@ from quivermq.engine.inspection import delayed_messages
 from quivermq.engine.looking import BINS_MAX
 from quivermq.engine.reasons import BEFORE_ALL, count_reasons
 from quivermq.errors import NotFound
+from quivermq.model.dead_letters import DeadLetter
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import Message, Scheduled
 from quivermq.server.access import may_see
 from quivermq.server.answers import ANSWER_BYTES, FIELDS_BYTES, JSON_COPIES, Patience, making_bytes, within
 from quivermq.server.broker import Broker
@@ -31,9 +33,6 @@ from quivermq.server.routing import (
     place_after,
 )
 from quivermq.server.shapes import Count, Offset, at_most_one, exactly_one
-from quivermq.topic.delay import Scheduled
-from quivermq.topic.incoming import Message
-from quivermq.topic.partition import LANES
 
 # As quivermq.topic.delay writes them: due time, bucket and offset in hexadecimal.
 _INT63 = "(0|[1-7][0-9a-f]{0,15}|[89a-f][0-9a-f]{0,14})"

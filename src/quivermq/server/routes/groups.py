@@ -19,12 +19,12 @@ from quivermq.engine.inspection import (
 )
 from quivermq.engine.reasons import BEFORE_ALL
 from quivermq.errors import InvalidRequest
+from quivermq.model.names import check_group_name
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request
 from quivermq.server.messages_json import Lane, PastMoment, Priority
 from quivermq.server.routing import AFTER, Calls, Parameter, Route, number_of, number_parameter, place_after
 from quivermq.server.shapes import Count, GroupFigures, Offset, exactly_one
-from quivermq.topic.names import check_group_name
 
 # So many of the messages in flight are shown.
 _HELD_MAX = 100

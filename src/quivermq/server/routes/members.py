@@ -17,11 +17,12 @@ from quivermq.engine.offsets import (
     topics_by_group,
     topics_of_group,
 )
-from quivermq.engine.turns import in_turns
 from quivermq.errors import Fenced, GroupNotFound, TopicNotFound
 from quivermq.group.assignment import TopicPartition
 from quivermq.group.coordinator import REBALANCE_TIMEOUT_MS, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, MemberLimits
 from quivermq.group.member import Joined, MembersState, MembersView, SyncedMember
+from quivermq.model.names import Pattern, check_group_name, is_pattern
+from quivermq.model.turns import in_turns
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers
@@ -30,7 +31,6 @@ from quivermq.server.messages_json import Lane, Priority
 from quivermq.server.polling import Polls
 from quivermq.server.routing import Calls, Parameter, Route
 from quivermq.server.shapes import Count, Offset
-from quivermq.topic.names import Pattern, check_group_name, is_pattern
 
 # As many as fit into the topics of a member, and more.
 _OWNED_MAX = 100_000

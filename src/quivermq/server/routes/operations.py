@@ -8,8 +8,9 @@ import msgspec
 
 from quivermq.engine import Engine
 from quivermq.engine.inspection import is_read_by
-from quivermq.engine.turns import in_turns
 from quivermq.errors import GroupNotFound, InvalidRequest, Unavailable
+from quivermq.model.names import Pattern
+from quivermq.model.turns import in_turns
 from quivermq.server.access import ALL_TOPICS, ApiKey, KeyScope, check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.events import EVENTS, Events, accepts_gzip
@@ -20,7 +21,6 @@ from quivermq.server.messages_json import Lane
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routing import Calls, Parameter, Route, flag_of, number_of, number_parameter
 from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures
-from quivermq.topic.names import Pattern
 
 _TOPICS_MAX = 100
 _TOPICS = Parameter(

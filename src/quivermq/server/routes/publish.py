@@ -18,6 +18,7 @@ from quivermq.engine import Queue
 from quivermq.errors import InvalidRequest, Overloaded, QuiverError
 from quivermq.frame import parse_header
 from quivermq.log.entries import check_durability
+from quivermq.model.messages import PRODUCER_ID_MAX, Message, Put
 from quivermq.server.broker import Broker
 from quivermq.server.http import (
     FRAME,
@@ -33,8 +34,6 @@ from quivermq.server.messages_json import Lane, MessageIn, message_from
 from quivermq.server.routing import Answer, Calls, Parameter, Route
 from quivermq.server.shapes import Count, Offset, exactly_one
 from quivermq.settings import Durability
-from quivermq.topic.incoming import Message
-from quivermq.topic.put import PRODUCER_ID_MAX, Put
 
 logger = logging.getLogger(__name__)
 

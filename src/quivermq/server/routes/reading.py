@@ -8,9 +8,13 @@ import msgspec
 
 from quivermq.engine.hosted import Hosted
 from quivermq.engine.inspection import LaneView, lane_of
-from quivermq.engine.looking import StoredMessage, unseen
+from quivermq.engine.looking import unseen
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import OFFSET_MAX, Wanted
+from quivermq.model.checks import moment_us
+from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.messages import StoredMessage
+from quivermq.model.names import check_group_name
 from quivermq.server.access import ApiKey
 from quivermq.server.answers import (
     FRAME_COPIES,
@@ -40,9 +44,6 @@ from quivermq.server.routing import (
     place_after,
 )
 from quivermq.server.shapes import Count
-from quivermq.topic.incoming import moment_us
-from quivermq.topic.names import check_group_name
-from quivermq.topic.partition import LANE_NUMBERS
 
 _EARLIEST, _LATEST = "earliest", "latest"
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)

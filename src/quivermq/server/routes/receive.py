@@ -11,6 +11,7 @@ from msgspec import Meta
 from quivermq.delivery.delivery import Grant, Taken, deliveries_of, release_quietly
 from quivermq.engine import Queue
 from quivermq.engine.inspection import average_bytes
+from quivermq.model.names import Pattern, is_pattern
 from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, making_bytes
 from quivermq.server.broker import Broker
 from quivermq.server.delivering import Token, Withdrawn, may_wait, packed, queue_of
@@ -18,7 +19,6 @@ from quivermq.server.http import DELIVERY, Request, Response, encode_json
 from quivermq.server.messages_json import MessageOut, delivery_to_json
 from quivermq.server.polling import Polls
 from quivermq.server.routing import Answer, Calls, Route
-from quivermq.topic.names import Pattern, is_pattern
 
 _RECEIVE_MAX = 10_000
 # An answer is made in memory, so that large messages come a few at a time.

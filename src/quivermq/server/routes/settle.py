@@ -6,9 +6,10 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quivermq.delivery.lease import Held, parse_receipt
 from quivermq.engine import Queue
 from quivermq.errors import InvalidRequest, LeaseExpired
+from quivermq.model.deliveries import Held, parse_receipt
+from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.server.broker import Broker
 from quivermq.server.delivering import Token, Withdrawn, may_wait, queue_of
 from quivermq.server.http import Request, Response, json_response
@@ -16,7 +17,6 @@ from quivermq.server.messages_json import Priority
 from quivermq.server.routing import Answer, Calls, Handler, Route
 from quivermq.server.shapes import exactly_one
 from quivermq.topic.offsets import runs
-from quivermq.topic.partition import LANE_NUMBERS
 
 _MS_MAX = 365 * 24 * 3600 * 1000
 _SETTLED_MAX = 100_000

@@ -6,10 +6,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.adoption import ATTEMPTS_MAX, RUNS_MAX, Progress, Tried
+from quivermq.delivery.adoption import ATTEMPTS_MAX, RUNS_MAX
 from quivermq.engine import Queue
 from quivermq.errors import InvalidRequest
 from quivermq.frame import OFFSET_MAX
+from quivermq.model.adoption import AdoptedId, Progress, Tried
 from quivermq.server.broker import Broker
 from quivermq.server.http import FRAME, Request
 from quivermq.server.messages_json import PastMoment, Priority
@@ -27,7 +28,7 @@ from quivermq.server.routing import (
     partition_of,
 )
 from quivermq.server.shapes import Count, Offset
-from quivermq.topic.adopted_ids import ADOPTED_MAX, AdoptedId
+from quivermq.topic.adopted_ids import ADOPTED_MAX
 
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 _STAMP = re.compile(r"[0-9]{1,19}-[0-9a-f]{8}", re.ASCII)

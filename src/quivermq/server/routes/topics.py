@@ -7,10 +7,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from quivermq.engine import Engine
 from quivermq.engine.lanes import lanes_of
-from quivermq.engine.stats import TopicStats
 from quivermq.engine.survey import Survey
-from quivermq.engine.turns import in_turns
 from quivermq.errors import InvalidRequest
+from quivermq.model.names import DEAD_LETTER_SUFFIX, check_topic_name
+from quivermq.model.stats import TopicStats
+from quivermq.model.topic_settings import TopicSettings
+from quivermq.model.turns import in_turns
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers, Looks, Wanted
@@ -19,8 +21,6 @@ from quivermq.server.messages_json import Lane
 from quivermq.server.routing import Calls, Parameter, Route, number_given, number_parameter
 from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, settings_schema
 from quivermq.settings.setting import settings_of
-from quivermq.topic.names import DEAD_LETTER_SUFFIX, check_topic_name
-from quivermq.topic.settings import TopicSettings
 
 _LIMIT = number_parameter("limit", "List at most this many; by default all.", 1, 100_000)
 _AFTER = Parameter(

@@ -15,11 +15,11 @@ from quivermq.disk import SystemDisk
 from quivermq.errors import Corruption, InvalidFrame, OffsetOutOfRange, QuiverError, StorageFailed
 from quivermq.frame import Column, Frame, Header, arrow_batch
 from quivermq.log.verify import SegmentCheck, check_segment, open_segment
+from quivermq.model.lanes import LANE_NUMBERS, LANES
 from quivermq.segment import Damage, index_path, log_path
 from quivermq.settings import StorageSettings
 from quivermq.spark.jobs.audit_tasks import AuditFinding, LaneTask, SegmentTask
 from quivermq.spark.place import Lane, LivePlace, Place
-from quivermq.topic.partition import LANE_NUMBERS, LANES
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
 MARK = np.dtype(

@@ -9,9 +9,9 @@ from quivermq.disk import SystemDisk, file_size
 from quivermq.errors import InvalidSettings, NotFound, StorageFailed
 from quivermq.log.directory import check_exists, find_logs
 from quivermq.log.opening import base_offsets
+from quivermq.model.lanes import LANES
 from quivermq.segment import log_path
 from quivermq.spark.place import Lane, Place
-from quivermq.topic.partition import LANES
 from quivermq.topic.stored import load_topic
 
 Severity = Literal["error", "warning"]

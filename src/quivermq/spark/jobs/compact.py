@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk, remove_tree
 from quivermq.errors import Conflict, InvalidRequest, NotFound
+from quivermq.model.names import Pattern, is_pattern
 from quivermq.spark.execution import Progress, no_progress, translated, watched
 from quivermq.spark.jobs.archive import may_be_archived
 from quivermq.spark.jobs.state import state_directory
 from quivermq.spark.place import AnyPath, LivePlace, Place, SegmentPart, Where, where_of
 from quivermq.spark.session import session
-from quivermq.topic.names import Pattern, is_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
+from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.spark.execution import Progress, translated, watched
 from quivermq.spark.place import AnyPath, Where, where_of
 from quivermq.spark.session import session
 from quivermq.spark.subscription import check_named
-from quivermq.topic.partition import LANE_NUMBERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.model.lanes import LANES
+from quivermq.model.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
 from quivermq.spark.archived_place import with_archive
 from quivermq.spark.execution import Progress, cores_of, translated
 from quivermq.spark.jobs.state import Standing, held, remember, remembered, state_directory, wait_for
 from quivermq.spark.place import AnyPath, Lane, Where, fingerprint, where_of
 from quivermq.spark.session import session
-from quivermq.topic.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
-from quivermq.topic.partition import LANES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

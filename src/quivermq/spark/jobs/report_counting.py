@@ -19,6 +19,7 @@ from quivermq.errors import InvalidFrame, OffsetOutOfRange, UnsupportedFrame
 from quivermq.frame import REMOVED, Column, Frame, arrow_batch
 from quivermq.frame.layout import layout
 from quivermq.log.reader import LogFollower
+from quivermq.model.lanes import LANES
 from quivermq.settings import StorageSettings
 from quivermq.spark.directory_place import journal_path
 from quivermq.spark.jobs.audit_tasks import LaneTask
@@ -34,7 +35,6 @@ from quivermq.spark.jobs.report_figures import (
 )
 from quivermq.spark.place import Lane, LaneBounds, LivePlace, Place
 from quivermq.spark.tables import dead_letter_batches
-from quivermq.topic.partition import LANES
 from quivermq.topic.records import unpack
 from quivermq.topic.state_log import changes_of
 

@@ -13,8 +13,8 @@ from typing import Any, get_args, get_origin
 
 from quivermq.disk import SystemDisk, read_file
 from quivermq.errors import InvalidRequest, NotFound
+from quivermq.model.names import check_topic_name
 from quivermq.spark.jobs.state import is_file_name
-from quivermq.topic.names import check_topic_name
 
 
 class TomlReader:

@@ -22,6 +22,8 @@ from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, Producer
 from quivermq.frame.arrow import arrow_batch
 from quivermq.frame.rewriting import left_rows
+from quivermq.model.lanes import lane_number
+from quivermq.model.messages import FirstFrame, ProducerState
 from quivermq.spark.place import Lane, LivePlace, Place
 from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart
 from quivermq.spark.sink.rows import (
@@ -34,8 +36,6 @@ from quivermq.spark.sink.rows import (
     lanes_of,
     rows_of,
 )
-from quivermq.topic.partition import lane_number
-from quivermq.topic.put import FirstFrame, ProducerState
 
 # One is under way, one is ready: more would only take memory.
 _PENDING_MAX = 2

@@ -12,12 +12,12 @@ from quivermq.errors import InvalidRequest
 from quivermq.frame import Codec, codec_named
 from quivermq.frame.codec import AnyCodec, compression_of
 from quivermq.log.entries import check_durability
+from quivermq.model.names import check_topic_name
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import Durability
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import LivePlace
 from quivermq.spark.sink.rows import FRAME_MESSAGES
-from quivermq.topic.names import check_topic_name
-from quivermq.topic.settings import TopicSettings
 
 _FRAME_MESSAGES_MAX = 1_000_000
 _WRITE_ID_CHARACTERS_MAX = 200

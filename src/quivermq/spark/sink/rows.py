@@ -14,7 +14,7 @@ from quivermq.frame import Column, Frame, Producer
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.frame.codec import AnyCodec
 from quivermq.frame.encode import frame_of
-from quivermq.topic.partition import LANE_NUMBERS, LANES, lane_number
+from quivermq.model.lanes import LANE_NUMBERS, LANES, lane_number
 from quivermq.topic.routing import murmur3
 
 _CONTENT = ("binary", "string")

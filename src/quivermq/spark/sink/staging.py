@@ -25,6 +25,8 @@ from quivermq.clock import SteadyClock, SystemClock
 from quivermq.disk import Disk
 from quivermq.errors import NotFound
 from quivermq.frame import Producer
+from quivermq.model.names import check_topic_name
+from quivermq.model.topic_settings import TopicSettings
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import Place
@@ -39,8 +41,6 @@ from quivermq.spark.sink.rows import (
     rows_of,
 )
 from quivermq.topic.draft import Draft
-from quivermq.topic.names import check_topic_name
-from quivermq.topic.settings import TopicSettings
 
 STAGING = "spark"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}", re.ASCII)

@@ -14,13 +14,13 @@ from quivermq.errors import (
     QuiverError,
     TopicNotFound,
 )
+from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.names import NO_ORIGINS
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.place import NOTHING, Lane, LaneBounds, Place, TopicView
 from quivermq.spark.source.plan import gone
 from quivermq.spark.source.snapshot import Positions
 from quivermq.spark.subscription import TopicSelection
-from quivermq.topic.names import NO_ORIGINS
-from quivermq.topic.partition import LANE_NUMBERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import OFFSET_MAX
+from quivermq.model.lanes import LANES
+from quivermq.model.names import NO_ORIGINS
 from quivermq.spark.options import MS_MAX, SourceOptions
 from quivermq.spark.place import NORMAL, NOTHING, Lane, LaneBounds, Place, TopicView
 from quivermq.spark.source.plan import ALL_TIMES, Range, TimeRange, gone
 from quivermq.spark.subscription import TopicSelection
-from quivermq.topic.names import NO_ORIGINS
-from quivermq.topic.partition import LANES
 
 EARLIEST, LATEST = -2, -1
 

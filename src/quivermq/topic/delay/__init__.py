@@ -12,8 +12,8 @@
 - `store`: all of it together.
 """
 
-from quivermq.topic.delay.message import Delayed, Scheduled
+from quivermq.model.messages import Scheduled, Timeline
+from quivermq.topic.delay.message import Delayed
 from quivermq.topic.delay.store import DelayStore
-from quivermq.topic.delay.timeline import Timeline
 
 __all__ = ["DelayStore", "Delayed", "Scheduled", "Timeline"]

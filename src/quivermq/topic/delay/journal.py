@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from quivermq.errors import InvalidFrame
 from quivermq.log import DataDirectory, Log
+from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.topic.delay.message import due_of, offset_of, rank_of, serial_of
 from quivermq.topic.offsets import OffsetSet, offsets_of
-from quivermq.topic.partition import LANE_NUMBERS
 from quivermq.topic.records import pack, unpack
 from quivermq.topic.state_log import StateLog, parts
 

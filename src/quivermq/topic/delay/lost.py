@@ -5,10 +5,10 @@ from copy import copy
 from typing import NoReturn
 
 from quivermq.errors import StorageFailed
+from quivermq.model.messages import Scheduled, Timeline
 from quivermq.settings import Durability, StorageSettings
-from quivermq.topic.delay.message import Delayed, Scheduled
+from quivermq.topic.delay.message import Delayed
 from quivermq.topic.delay.reading import DedupId
-from quivermq.topic.delay.timeline import Timeline
 
 
 class LostDelays:

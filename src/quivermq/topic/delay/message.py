@@ -13,7 +13,8 @@ from typing import NamedTuple
 from quivermq.errors import InvalidFrame
 from quivermq.frame import Frame
 from quivermq.frame.layout import Binary, Int64, Layout, Pairs, layout
-from quivermq.topic.partition import LANES
+from quivermq.model.lanes import LANES
+from quivermq.model.messages import Scheduled
 
 _SERIAL_BITS, _OFFSET_BITS = 32, 64
 DUE_SHIFT = _SERIAL_BITS + _OFFSET_BITS
@@ -37,21 +38,6 @@ class Delayed(NamedTuple):
     value: bytes
     key: bytes | None
     headers: Mapping[str, bytes] | None
-    timestamp: int
-    expires_at: int | None
-    dedup_id: str | None
-
-
-class Scheduled(NamedTuple):
-    """A message that waits, as people see it."""
-
-    id: str
-    deliver_at: int
-    partition: int
-    priority: str
-    key: bytes | None
-    value: bytes
-    headers: dict[str, bytes]
     timestamp: int
     expires_at: int | None
     dedup_id: str | None

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from quivermq.errors import Corruption
 from quivermq.log import Log
+from quivermq.model.lanes import LANES
 from quivermq.topic.delay.batch import columns_of
 from quivermq.topic.delay.journal import Intent, Target
 from quivermq.topic.delay.message import Stored, id_of
-from quivermq.topic.partition import LANES
 from quivermq.topic.transfer import TRANSFER_EPOCH, transfer_producer
 
 logger = logging.getLogger(__name__)

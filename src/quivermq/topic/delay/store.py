@@ -16,6 +16,7 @@ from operator import lt
 
 from quivermq.errors import Closing, DiskRefused, InvalidRequest, NotFound, QuiverError
 from quivermq.log import DataDirectory, Log
+from quivermq.model.messages import Scheduled, Timeline
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.delay.batch import batches
 from quivermq.topic.delay.buckets import Bucket, parse_bucket
@@ -23,7 +24,6 @@ from quivermq.topic.delay.journal import Intent, Journal, Target
 from quivermq.topic.delay.message import (
     RANK_END,
     Delayed,
-    Scheduled,
     Stored,
     due_of,
     id_of,
@@ -33,7 +33,7 @@ from quivermq.topic.delay.message import (
 )
 from quivermq.topic.delay.reading import DedupId, Source, dedup_ids, fetch
 from quivermq.topic.delay.release import Released, finish, lanes_of, locate
-from quivermq.topic.delay.timeline import Timeline, count_by_time
+from quivermq.topic.delay.timeline import count_by_time
 from quivermq.topic.delay.waiting import Waiting, look
 from quivermq.topic.transfer import new_transfer
 

@@ -17,18 +17,6 @@ from quivermq.topic.offsets import OffsetSet
 _RANKS_AT_ONCE = 16 * 1024
 
 
-class Timeline(NamedTuple):
-    """How many messages are due in each of some equal spans of time from `start` to `end`, and after it.
-
-    Times are unix microseconds. What is due already counts for the first span.
-    """
-
-    start: int
-    end: int
-    counts: list[int]
-    later: int
-
-
 class Span(NamedTuple):
     """How much waits in a bucket, and when it is due."""
 

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from quivermq.log import DataDirectory, Log
+from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.settings import StorageSettings
 from quivermq.topic.delay.agenda import Agenda, Lowest
 from quivermq.topic.delay.batch import batches, columns_of
@@ -27,7 +28,6 @@ from quivermq.topic.delay.message import (
 )
 from quivermq.topic.delay.reading import Source, due_at, fetch, gather, survey
 from quivermq.topic.delay.timeline import Span
-from quivermq.topic.partition import LANE_NUMBERS
 
 # Only what is due by then is looked for on disk.
 LOAD_AHEAD_US = 6 * HOUR_US

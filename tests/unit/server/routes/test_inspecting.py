@@ -8,8 +8,8 @@ from support.queues import SECOND, START_US
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code
 
+from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.server.routes import groups as inspecting
-from quivermq.topic.partition import LANE_NUMBERS
 
 DELIVERIES = "/v1/topics/orders/groups/billing/deliveries"
 SEGMENTS = "/v1/topics/orders/segments"

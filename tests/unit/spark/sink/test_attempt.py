@@ -2,8 +2,8 @@
 
 from itertools import product
 
+from quivermq.model.messages import PRODUCER_ID_MAX
 from quivermq.spark.sink.options import TaskPart
-from quivermq.topic.put import PRODUCER_ID_MAX
 
 
 def test_an_id_is_always_the_same() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 import quivermq
 from quivermq.frame import Producer, codec_named
+from quivermq.model.messages import FirstFrame
 from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.place import Lane, LaneBounds
 from quivermq.spark.sink.broker import read_back
 from quivermq.spark.sink.rows import encode_rows
-from quivermq.topic.put import FirstFrame
 
 MINE, OTHER = 7, 8
 FIRST = [FirstFrame(0, "normal", 0)]

@@ -11,18 +11,21 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from quivermq.errors import InvalidSettings
+from quivermq.model.names import DEAD_LETTER_SUFFIX, SUFFIX_PATTERN
 from quivermq.settings import CodecName, Durability, StorageSettings
 from quivermq.settings.setting import MS_MAX, choice, decimal, flag, number, settings_of, text, weights
 from quivermq.settings.tree import wrong_level
-from quivermq.topic.names import DEAD_LETTER_SUFFIX, SUFFIX_PATTERN
 
 Ordering = Literal["none", "key"]
 BacklogPolicy = Literal["reject", "drop_oldest"]
 Cleanup = Literal["delete", "compact"]
 PriorityWeights = tuple[int, int, int] | Literal["strict"]
+
+# A number, or a text with a unit, such as "64MiB" or "1m".
+Number = int | str
 
 PARTITIONS_MAX = 1024
 
@@ -47,6 +50,46 @@ _KEPT_FOR_EVER: dict[str, Any] = {
 
 # The first must not be larger than the second, if there is a second.
 _ORDERED = (("segments_min", "segments_max"), ("backoff_ms", "backoff_ms_max"))
+
+
+class TopicOptions(TypedDict, total=False):
+    """The settings of a topic as keyword arguments: those of `TopicSettings`, by the same names."""
+
+    partitions: Number
+    durability: Durability
+    ordering: Ordering
+    lease_ms: Number
+    attempts_max: Number | None
+    backoff_ms: Number
+    backoff_multiplier: float
+    backoff_ms_max: Number
+    dedup_window_ms: Number
+    dedup_entries_max: Number
+    backlog_messages_max: Number | None
+    backlog_bytes_max: Number | None
+    backlog_policy: BacklogPolicy
+    message_bytes_max: Number
+    ttl_ms: Number | None
+    dead_letter_expired: bool
+    dead_letters: bool
+    dead_letter_retention_ms: Number | None
+    dead_letter_suffix: str
+    priority_weights: PriorityWeights
+    priority_age_ms: Number | None
+    segment_bytes: Number
+    segment_messages: Number | None
+    segment_ms: Number | None
+    retention_ms: Number | None
+    retention_bytes: Number | None
+    retention_messages: Number | None
+    segments_max: Number | None
+    segments_min: Number
+    retention_force: bool
+    delete_finished: bool
+    codec: CodecName
+    compression_level: Number | None
+    compression_bytes_min: Number
+    cleanup: Cleanup
 
 
 def _as_in_storage(name: str) -> Any:

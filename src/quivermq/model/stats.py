@@ -1,11 +1,25 @@
-"""Figures for people and programs: what there is, and how far everybody has come."""
+"""Figures for people and programs: what there is, how far every group has come, and what is wrong."""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from quivermq.engine.group_state import STATES, GroupState
-from quivermq.engine.turns import in_turns
+from quivermq.model.topic_settings import TopicSettings
+from quivermq.model.turns import in_turns
+
+GroupState = Literal["idle", "waiting", "consuming", "catching_up", "paused", "falling_behind", "stalled"]
+
+
+# The worst last.
+STATES: tuple[GroupState, ...] = (
+    "idle",
+    "waiting",
+    "consuming",
+    "catching_up",
+    "paused",
+    "falling_behind",
+    "stalled",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +137,23 @@ class EngineStats:
             "free_bytes": self.free_bytes,
             "alerts": [asdict(alert) for alert in self.alerts],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What was removed from the disk."""
+
+    segments: int
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic and how it is set."""
+
+    name: str
+    partitions: int
+    settings: TopicSettings
+    dead_letters_of: str | None = None
+    """The topic whose dead letters are here; None for a topic of its own."""

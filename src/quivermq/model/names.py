@@ -6,7 +6,7 @@ A name becomes the name of a directory, so this check is also what keeps a name 
 import re
 from collections.abc import Mapping, Sequence
 
-from quivermq.errors import InvalidName
+from quivermq.errors import InvalidName, InvalidRequest
 
 DEAD_LETTER_SUFFIX = ".dlq"
 """What the names of dead-letter topics end with, unless a topic has another `dead_letter_suffix`."""
@@ -109,6 +109,29 @@ class Pattern:
             return False
         # The rest of the name, if there is one, is what `>` stands for.
         return all(want in (_ONE_LEVEL, have) for want, have in zip(head, levels, strict=False))
+
+
+class Scope:
+    """What a queue is about: one topic, which need not exist yet, or those that a pattern stands for."""
+
+    __slots__ = ("pattern", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.pattern = Pattern(topic) if is_pattern(topic) else None
+        if self.pattern is None:
+            check_topic_name(topic)
+
+    def check_single(self, act: str) -> None:
+        """Raise InvalidName for a pattern, which cannot be put into and the like."""
+        if self.pattern is not None:
+            raise InvalidName(f"{self.topic} stands for many topics: {act} one of them")
+
+    def check_includes(self, topic: str) -> None:
+        """Raise InvalidRequest for a message of another topic."""
+        is_ours = topic == self.topic if self.pattern is None else self.pattern.looks_like(topic)
+        if not is_ours:
+            raise InvalidRequest(f"the message is one of {topic}, not of {self.topic}")
 
 
 def _checked_levels(text: object) -> Sequence[str]:
