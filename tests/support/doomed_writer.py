@@ -43,7 +43,7 @@ def doomed_writer(path: Path, run: int, **settings: Any) -> Iterator[tuple[int, 
     """The process's id and what it tells. Killed at the end, if it has not been before."""
     with subprocess.Popen(
         [sys.executable, "-m", "support.doomed_writer", str(path), str(run), json.dumps(settings)],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
