@@ -16,8 +16,8 @@ import pytest
 from hypothesis import settings
 from support.fault_record import (
     faults_are_counted,
-    lives,
     make_trial,
+    pool,
     pytest_addoption,
     pytest_runtest_makereport,
     pytest_sessionfinish,
@@ -30,8 +30,8 @@ from quivermq.log import verify
 # Pytest finds hooks and fixtures by the names that a conftest has.
 __all__ = [
     "faults_are_counted",
-    "lives",
     "make_trial",
+    "pool",
     "pytest_addoption",
     "pytest_runtest_makereport",
     "pytest_sessionfinish",

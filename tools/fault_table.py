@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from quivermq.chaos.faults import FAULTS, Against
+from quivermq.chaos.cases import FAULTS, Against
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/concepts/guarantees.md"

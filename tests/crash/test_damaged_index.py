@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.faulty_disk import FaultyDisk
 
-from quivermq.chaos.tally import tried
+from quivermq.chaos import count_faults
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import StorageSettings
 
@@ -39,4 +39,4 @@ def test_everything_is_found_as_before() -> None:
             struck.flip(path, position, 1 << position % 8)
             with DataDirectory(DATA, SETTINGS, disk=struck) as directory:
                 assert looked_up(directory.log("log")) == before, f"{path.name}: byte {position}"
-            tried()
+            count_faults()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.faulty_disk import FaultyDisk
 
-from quivermq.chaos.tally import tried
+from quivermq.chaos import count_faults
 from quivermq.log import DataDirectory
 from quivermq.settings import StorageSettings
 
@@ -35,4 +35,4 @@ def test_each_of_them_and_all_at_once() -> None:
         with DataDirectory(DATA, SETTINGS, disk=struck) as directory:
             assert [record.value for record in directory.log("log").records()] == VALUES
         assert indexes(struck) == before, f"without {gone}"
-        tried()
+        count_faults()

@@ -3,9 +3,9 @@
 import pytest
 from support.fault_record import MakeTrial
 
-from quivermq.chaos.broker import broker
-from quivermq.chaos.cases.clock import JUMPS_S
-from quivermq.chaos.jumping_clock import JumpingClock
+from quivermq.chaos.cases.clients import JUMPS_S
+from quivermq.chaos.processes import broker
+from quivermq.chaos.system_faults import JumpingClock
 
 pytestmark = pytest.mark.fault("clock", "broker")
 
@@ -16,8 +16,8 @@ def test_it_comes_at_that_moment_and_not_before(make_trial: MakeTrial) -> None:
     trial = make_trial()
     path = trial.directory / "clock"
     clock = JumpingClock(path)
-    with trial.nursery() as lives, broker(lives, trial.data, clock=path) as process:
-        caller = process.caller()
+    with trial.process_pool() as pool, broker(pool, trial.data, clock=path) as process:
+        caller = process.client()
         for jump_s in sorted(JUMPS_S):
             clock.set(jump_s)
             due_us = clock.now_us() + DELAY_US

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from support.crash import SCENARIOS, Ledger, Model, Scenario, Witness, judge, seeds
 from support.crash.scenarios import batches_at_os_over_segments_without_a_sync
-from support.faulty_disk import FaultyDisk, Keep, Step
+from support.faulty_disk import DiskStep, FaultyDisk, Keep
 
 from quivermq.errors import Closing, FsyncFailed
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fault("eio", "engine")
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 
-def syncs_of(scenario: Scenario) -> list[Step]:
+def syncs_of(scenario: Scenario) -> list[DiskStep]:
     """The steps of a scenario that make something durable."""
     start, ledger = scenario.prepared()
     disk = start.after_kill()

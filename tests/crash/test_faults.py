@@ -6,7 +6,7 @@ Those have files of their own, and so have the tests that go through every step 
 import pytest
 from support.fault_record import MakeTrial
 
-from quivermq.chaos.catalogue import CASES, Case
+from quivermq.chaos.cases import CASES, Case
 
 # More than a round of `quiver chaos` tries.
 CYCLES = {

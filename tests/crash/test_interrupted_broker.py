@@ -12,8 +12,8 @@ from support.archives import archive_queue
 from support.fault_record import MakeTrial
 
 from quivermq.archive import Archive, LanePlace
-from quivermq.chaos.broker import BrokerProcess, broker
-from quivermq.chaos.cases.interrupted import check_files
+from quivermq.chaos.cases.kills import check_files
+from quivermq.chaos.processes import BrokerProcess, broker
 from quivermq.chaos.trial import Trial, opened_to_look
 from quivermq.disk import SystemDisk
 from quivermq.errors import Closing, Conflict, Unreachable
@@ -76,7 +76,7 @@ def check_kept(trial: Trial, states: list[set[int]]) -> None:
 def test_compaction(make_trial: MakeTrial) -> None:
     trial = make_trial(12, in_memory=True)
     rng, states = Random(trial.seed), [set(range(MESSAGES))]
-    with trial.nursery() as lives, broker(lives, trial.data) as process:
+    with trial.process_pool() as pool, broker(pool, trial.data) as process:
         fill(process.connect())
         for _ in range(trial.cycles):
             states.append(states[-1] - set(rng.sample(range(MESSAGES - PER_SEGMENT), 3)))
@@ -94,7 +94,7 @@ def test_archiving_beside_a_broker(make_trial: MakeTrial) -> None:
     """The broker dies while it is archived, and later serves archived and live offsets as one range."""
     trial = make_trial(3)
     archive, rng = trial.directory / "archive", Random(trial.seed)
-    with trial.nursery() as lives, broker(lives, trial.data) as process:
+    with trial.process_pool() as pool, broker(pool, trial.data) as process:
         fill(process.connect())
         process.connect().alter_topic(TOPIC, cleanup="delete")
         for end in [min(20 + 10 * cycle, MESSAGES) for cycle in range(trial.cycles)]:

@@ -1,6 +1,6 @@
 """kill -9, hundreds of times in one directory: of a process that has a queue open, and of a broker.
 
-`--chaos-cycles` says how many times. Most of it happens on a disk in memory, where a life is short because
+`--chaos-cycles` says how many times. Most of it happens on a disk in memory, where a run is short because
 no sync takes time: what a kill leaves does not depend on that. The rest is killed in the middle of syncs.
 """
 
@@ -17,9 +17,9 @@ from support.crash import victim
 from support.doomed_writer import number_in, value_of
 from support.fault_record import MakeTrial
 
-from quivermq.chaos.cases import kill
-from quivermq.chaos.nursery import Nursery, nursery
-from quivermq.chaos.tally import tried
+from quivermq.chaos import count_faults
+from quivermq.chaos.cases import kills
+from quivermq.chaos.processes import ProcessPool, process_pool
 from quivermq.log import DataDirectory, Log, ReadableLog, follow, verify
 from quivermq.model.messages import Record
 from quivermq.settings import Durability, StorageSettings
@@ -39,7 +39,7 @@ loads = pytest.mark.parametrize(
 @loads
 def test_a_queue(make_trial: MakeTrial, durability: str, ordering: str, in_memory: bool) -> None:
     trial = make_trial(150 if in_memory else 40, in_memory=in_memory)
-    kill.engine(trial, durability, ordering)
+    kills.kill_engine(trial, durability, ordering)
 
 
 @pytest.mark.timeout(36_000)
@@ -47,14 +47,14 @@ def test_a_queue(make_trial: MakeTrial, durability: str, ordering: str, in_memor
 @loads
 def test_a_broker(make_trial: MakeTrial, durability: str, ordering: str, in_memory: bool) -> None:
     trial = make_trial(60 if in_memory else 20, in_memory=in_memory)
-    kill.over_http(trial, durability, ordering)
+    kills.kill_broker(trial, durability, ordering)
 
 
 # A log below it all, with many threads, retention, and every durability.
 
 
 @pytest.fixture(autouse=True)
-def lives_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def processes_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.pathsep.join([str(Path(*support.__path__).parent), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path)
 
@@ -64,16 +64,16 @@ def cycles_of(request: pytest.FixtureRequest) -> int:
     return wanted or LOG_CYCLES
 
 
-def live_and_die(lives: Nursery, lines: int, **order: object) -> list[list[str]]:
-    """Let a process tell so many lines, kill it, and return all that it told."""
-    lives.begin(**order)
-    told = [lives.read() for _ in range(lines)]
-    told += lives.kill()
-    return [[word, *map(str, rest)] for word, rest in told]
+def run_and_kill(pool: ProcessPool, lines: int, **order: object) -> list[list[str]]:
+    """Let a process report so many lines, kill it, and return all that it reported."""
+    pool.start(**order)
+    reported = [pool.read() for _ in range(lines)]
+    reported += pool.kill()
+    return [[word, *map(str, rest)] for word, rest in reported]
 
 
-class Told:
-    """What the processes have told so far."""
+class Reported:
+    """What the processes have reported so far."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -107,22 +107,22 @@ def name_in(record: Record) -> str:
 
 @pytest.mark.fault("kill", "engine")
 def test_a_log_with_many_threads_and_retention(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    rng, told = Random(str(request.config.option.hypothesis_seed)), Told()
-    with nursery("support.crash.victim") as lives:
-        for life in range(cycles_of(request)):
+    rng, reported = Random(str(request.config.option.hypothesis_seed)), Reported()
+    with process_pool("support.crash.victim") as pool:
+        for run in range(cycles_of(request)):
             lines = rng.choice((0, rng.randint(1, LINES_MAX)))
-            told.note(live_and_die(lives, lines, path=str(tmp_path), life=str(life)))
-            tried()
+            reported.note(run_and_kill(pool, lines, path=str(tmp_path), run=str(run)))
+            count_faults()
             if rng.random() < 0.5:
                 # From outside, without recovery: the next process finds what this one left.
-                told.check(follow(tmp_path, "log", victim.SETTINGS))
+                reported.check(follow(tmp_path, "log", victim.SETTINGS))
             else:
                 with DataDirectory(tmp_path, victim.SETTINGS) as data:
-                    told.check(data.log("log"))
+                    reported.check(data.log("log"))
             assert verify(tmp_path, victim.SETTINGS).is_sound
     with DataDirectory(tmp_path, victim.SETTINGS) as data:
-        told.check(data.log("log"))
-        assert data.log("log").start > 0, "retention never removed anything: give them longer lives"
+        reported.check(data.log("log"))
+        assert data.log("log").start > 0, "retention never removed anything: give them longer runs"
     assert not (tmp_path / "log" / "@quarantine").exists()
 
 
@@ -147,15 +147,15 @@ def test_a_log_of_each_durability(
     rng = Random(f"{request.config.option.hypothesis_seed}/{durability}")
     settings = StorageSettings(durability=durability, **SMALL)
     promised: dict[int, bytes] = {}
-    with nursery("support.doomed_writer") as lives:
-        for life in range(cycles_of(request) // 4):
-            order = {"path": str(tmp_path), "life": life, "settings": {"durability": durability, **SMALL}}
-            for word, *rest in live_and_die(lives, rng.randint(1, 150), **order):
+    with process_pool("support.doomed_writer") as pool:
+        for run in range(cycles_of(request) // 4):
+            order = {"path": str(tmp_path), "run": run, "settings": {"durability": durability, **SMALL}}
+            for word, *rest in run_and_kill(pool, rng.randint(1, 150), **order):
                 if word == "done":
                     offset, number, count = map(int, rest)
                     for each in range(count):
-                        promised[offset + each] = value_of(life, number + each)
-            tried()
+                        promised[offset + each] = value_of(run, number + each)
+            count_faults()
             # As the dead process left it, and as the next one does.
             assert verify(tmp_path).is_sound
             with DataDirectory(tmp_path, settings) as directory:

@@ -11,7 +11,7 @@ from support.faulty_disk import FaultyDisk
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 
-from quivermq.chaos.http import ask_once
+from quivermq.chaos.http_clients import ask_once
 from quivermq.engine import Engine, open_engine
 from quivermq.errors import LeaseExpired
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from support.fault_record import MakeTrial
 
-from quivermq.chaos import small_disk
-from quivermq.chaos.broker import broker
-from quivermq.chaos.publisher import Publisher
-from quivermq.chaos.trial import wait_until
+from quivermq.chaos import wait_until
+from quivermq.chaos.http_clients import Publisher
+from quivermq.chaos.system_faults import seen_by, why_no_small_disk
 
 pytestmark = [pytest.mark.fault("full", "broker"), pytest.mark.damages]
 
@@ -23,23 +22,23 @@ def fill(ballast: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused_and_nothing_of_it_stays(make_trial: MakeTrial) -> None:
-    assert (reason := small_disk.why_not()) is None, reason
+    assert (reason := why_no_small_disk()) is None, reason
     trial, publisher = make_trial(2), Publisher("orders")
     settings = {"engine__free_bytes_min": 0, "engine__maintenance_interval_ms": 50}
-    with trial.nursery() as lives, broker(lives, trial.data, disk_bytes=DISK_BYTES, **settings) as process:
-        caller = process.caller()
-        ballast = small_disk.seen_by(process.pid, trial.data) / "ballast"
+    with trial.broker(disk_bytes=DISK_BYTES, **settings) as process:
+        client = process.client()
+        ballast = seen_by(process.pid, trial.data) / "ballast"
         for _ in range(trial.cycles):
-            assert publisher.publish(caller).is_done
+            assert publisher.publish(client).is_done
             fill(ballast)
             # What fits into the last page of the file is still taken; then a frame is torn.
-            wait_until(lambda: not publisher.publish(caller).is_done, "nothing is refused")
-            answer = publisher.publish(caller)
+            wait_until(lambda: not publisher.publish(client).is_done, "nothing is refused")
+            answer = publisher.publish(client)
             assert answer.code == "disk_full"
             assert answer.document["error"]["retryable"]
-            publisher.check(caller)
+            publisher.check(client)
             ballast.unlink()
             # The broker looks now and then whether there is room.
-            wait_until(lambda: publisher.publish(caller).is_done, "it is still refused")
-            publisher.check(caller)
+            wait_until(lambda: publisher.publish(client).is_done, "it is still refused")
+            publisher.check(client)
             trial.tried += 1

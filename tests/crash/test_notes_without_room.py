@@ -7,7 +7,7 @@ note is all there is.
 import pytest
 from support.queues import LONG_S, Life
 
-from quivermq.chaos.tally import tried
+from quivermq.chaos import count_faults
 from quivermq.errors import DiskRefused
 from quivermq.reentry import outside
 from quivermq.topic.removals import Move, Removals
@@ -47,7 +47,7 @@ def test_a_redrive_at_every_step_of_which_there_is_no_room() -> None:
         letters = life.killed().queue().dead_letters()
         assert [letter.value for letter in letters] == [b"two"], f"step {step}"
         returned += 1
-        tried()
+        count_faults()
     assert returned
 
 
@@ -85,7 +85,7 @@ def test_a_burial_at_every_step_of_which_there_is_no_room() -> None:
         found.wait(LONG_S)
         assert found.queue().get() is None, f"step {step}"
         buried += 1
-        tried()
+        count_faults()
     assert buried
 
 

@@ -16,9 +16,8 @@ from support.faulty_disk import FaultyDisk, Keep, PowerCut
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 
-from quivermq.chaos.expectation import Unkept
-from quivermq.chaos.http import Caller
-from quivermq.chaos.tally import tried
+from quivermq.chaos import Violation, count_faults
+from quivermq.chaos.http_clients import HttpClient
 from quivermq.engine import open_engine
 from quivermq.settings import EngineSettings, Settings
 
@@ -39,7 +38,7 @@ class Told:
         self.wrong: list[AssertionError] = []
 
 
-def work(caller: Caller, told: Told, life: int) -> None:
+def work(caller: HttpClient, told: Told, life: int) -> None:
     """Publish in several ways, take and acknowledge, until the power goes."""
     for number in range(30):
         names = [f"{life}/{number}/{part}" for part in range(1 + number % 3)]
@@ -66,7 +65,7 @@ def live(disk: FaultyDisk, told: Told, life: int) -> None:
         engine = open_engine(DATA, SETTINGS, disk=disk, clock=clock, scheduler=ManualScheduler(clock))
     except PowerCut:
         return
-    with serving_engine(engine) as served, closing(Caller(served.port, timeout_s=5)) as caller:
+    with serving_engine(engine) as served, closing(HttpClient(served.port, timeout_s=5)) as caller:
         client = threading.Thread(target=_until_gone, args=(caller, told, life), daemon=True)
         client.start()
         while client.is_alive():
@@ -77,10 +76,10 @@ def live(disk: FaultyDisk, told: Told, life: int) -> None:
         disk.stop()
 
 
-def _until_gone(caller: Caller, told: Told, life: int) -> None:
+def _until_gone(caller: HttpClient, told: Told, life: int) -> None:
     try:
         work(caller, told, life)
-    except (OSError, HTTPException, Unkept):
+    except (OSError, HTTPException, Violation):
         # Of the last call nobody knows anything.
         return
     except AssertionError as error:
@@ -116,7 +115,7 @@ def test_what_a_broker_has_answered_survives(is_about_names: bool, request: pyte
             disk = disk.after_power_loss(life, keep="everything", names="nothing")
         else:
             disk = disk.after_power_loss(life, keep=rng.choice(KEEPS))
-        tried()
+        count_faults()
         assert told.wrong == []
         check(disk.after_kill(), told)
     assert told.acked

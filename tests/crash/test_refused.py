@@ -7,7 +7,7 @@ import pytest
 from support.crash import SCENARIOS, Scenario, Witness, glance, told
 from support.crash.scenarios import closing_and_opening
 
-from quivermq.chaos.tally import tried
+from quivermq.chaos import count_faults
 
 pytestmark = pytest.mark.fault("full", "engine")
 
@@ -46,7 +46,7 @@ def test_what_is_refused_is_not_there_and_the_log_goes_on(
         with told(disk):
             scenario.run(witness)
             disk.refuse()
-            tried()
+            count_faults()
             assert witness.log.end == ledger.end
             witness.append("fsync", 300)
             ledger.check(witness.log, "kill")

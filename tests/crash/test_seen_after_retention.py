@@ -10,7 +10,7 @@ import pytest
 from support.queues import MODELS, Life, Model
 
 import quivermq
-from quivermq.chaos.tally import tried
+from quivermq.chaos import count_faults
 from quivermq.frame import Producer, encode
 
 pytestmark = pytest.mark.fault("producer", "engine")
@@ -40,7 +40,7 @@ def handle_all(queue: quivermq.Queue) -> None:
 def check_known(life: Life, put: PutOnce, first: quivermq.Put) -> None:
     assert put(life.queue()) == first._replace(duplicate=True)
     assert life.queue().get() is None
-    tried()
+    count_faults()
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -16,6 +16,6 @@ from quivermq.chaos.cases import soak
 def test_memory_is_bounded_and_nothing_comes_late(
     make_trial: MakeTrial, request: pytest.FixtureRequest
 ) -> None:
-    measured = soak.over_http(make_trial(), request.config.getoption("--soak-seconds"))
+    measured = soak.soak(make_trial(), request.config.getoption("--soak-seconds"))
     print(json.dumps({**vars(measured), "rss_bytes": max(measured.rss_bytes)}, indent=1))
     measured.check()

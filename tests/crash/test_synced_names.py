@@ -7,9 +7,8 @@ is seen here: only directories are synced with `fsync`, files with `fdatasync`.
 import pytest
 from support.fault_record import MakeTrial
 
-from quivermq.chaos import tracing
-from quivermq.chaos.broker import broker
-from quivermq.chaos.publisher import Publisher
+from quivermq.chaos.http_clients import Publisher
+from quivermq.chaos.system_faults import failing_calls, why_no_tracing
 
 pytestmark = [pytest.mark.fault("names", "broker"), pytest.mark.damages]
 
@@ -17,21 +16,18 @@ SEGMENT_MESSAGES = 2
 
 
 def test_a_topic_or_a_segment_whose_name_is_not_synced_is_not_claimed(make_trial: MakeTrial) -> None:
-    assert (reason := tracing.why_not()) is None, reason
+    assert (reason := why_no_tracing()) is None, reason
     trial, publisher = make_trial(), Publisher("orders")
     log = trial.directory / "strace.txt"
-    with (
-        trial.nursery() as lives,
-        broker(lives, trial.data, storage__segment_messages=SEGMENT_MESSAGES) as process,
-    ):
+    with trial.broker(storage__segment_messages=SEGMENT_MESSAGES) as process:
         for _ in range(SEGMENT_MESSAGES):
-            assert publisher.publish(process.caller()).is_done
-        with tracing.failing(process.pid, "fsync", "EIO", "1+", log):
+            assert publisher.publish(process.client()).is_done
+        with failing_calls(process.pid, "fsync", "EIO", "1+", log):
             # This one needs another segment, and that one another directory.
-            refused = publisher.publish(process.caller())
-            topic = process.caller().call("POST", "/v1/topics", {"name": "other"})
+            refused = publisher.publish(process.client())
+            topic = process.client().call("POST", "/v1/topics", {"name": "other"})
         assert (refused.code, topic.code) == ("fsync_failed", "fsync_failed")
         trial.tried += 2
         process.restart()
-        publisher.check(process.caller())
-        assert publisher.publish(process.caller()).is_done
+        publisher.check(process.client())
+        assert publisher.publish(process.client()).is_done

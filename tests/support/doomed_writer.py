@@ -1,6 +1,6 @@
 """A process that appends single messages and batches until it is killed, and tells what it was promised.
 
-`python -m support.doomed_writer DIRECTORY LIFE SETTINGS`. Its lines on standard output:
+`python -m support.doomed_writer DIRECTORY RUN SETTINGS`. Its lines on standard output:
 
     open <offset>                   the log is open and ends there
     done <offset> <number> <count>  these messages are acknowledged, the first one at that offset
@@ -18,32 +18,32 @@ from pathlib import Path
 from random import Random
 from typing import IO, Any
 
-from quivermq.chaos.nursery import tell
+from quivermq.chaos.processes import report
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import StorageSettings
 
 TESTS = Path(__file__).parents[1]
 
 
-def value_of(life: int, number: int) -> bytes:
+def value_of(run: int, number: int) -> bytes:
     """The value of a message: whoever knows it can tell which it is, and whether it is whole."""
-    name = b"%d:%d:" % (life, number)
+    name = b"%d:%d:" % (run, number)
     return name + Random(name).randbytes(number % 7 * 20)
 
 
 def number_in(value: bytes) -> tuple[int, int]:
-    """Life and number of the message that has this value."""
-    life, number, _ = value.split(b":", 2)
-    assert value == value_of(int(life), int(number))
-    return int(life), int(number)
+    """Run and number of the message that has this value."""
+    run, number, _ = value.split(b":", 2)
+    assert value == value_of(int(run), int(number))
+    return int(run), int(number)
 
 
 @contextmanager
-def doomed_writer(path: Path, life: int, **settings: Any) -> Iterator[tuple[int, IO[str]]]:
+def doomed_writer(path: Path, run: int, **settings: Any) -> Iterator[tuple[int, IO[str]]]:
     """The process's id and what it tells. Killed at the end, if it has not been before."""
     with subprocess.Popen(
-        [sys.executable, "-m", "support.doomed_writer", str(path), str(life), json.dumps(settings)],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        [sys.executable, "-m", "support.doomed_writer", str(path), str(run), json.dumps(settings)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -60,13 +60,13 @@ def _tell(*words: object) -> None:
     os.write(sys.stdout.fileno(), (" ".join(map(str, words)) + "\n").encode())
 
 
-def _write(log: Log, life: int, tell_all: Callable[..., None]) -> None:
-    rng, number, untold = Random(life), 0, []
+def _write(log: Log, run: int, tell: Callable[..., None]) -> None:
+    rng, number, untold = Random(run), 0, []
     is_buffered = log.settings.durability == "buffered"
-    tell_all("open", log.end)
+    tell("open", log.end)
     while True:
         count = rng.choice((1, 1, 1, rng.randint(2, 40)))
-        values = [value_of(life, number + each) for each in range(count)]
+        values = [value_of(run, number + each) for each in range(count)]
         offset = log.append(values[0]) if count == 1 else log.append_many(values)
         untold.append((offset, number, count))
         number += count
@@ -75,21 +75,21 @@ def _write(log: Log, life: int, tell_all: Callable[..., None]) -> None:
                 continue
             log.flush()
         for promise in untold:
-            tell_all("done", *promise)
+            tell("done", *promise)
         untold.clear()
         if log.settings.segments_max is not None and rng.random() < 0.1:
             log.retain()
 
 
-def live(order: dict[str, Any]) -> None:
-    """The same as a life of a nursery, which tells with words and JSON."""
+def run_order(order: dict[str, Any]) -> None:
+    """The same as a process of a pool, which reports with words and JSON."""
 
-    def tell_life(word: str, *rest: object) -> None:
+    def report_done(word: str, *rest: object) -> None:
         if word == "done":
-            tell(word, *rest)
+            report(word, *rest)
 
     with DataDirectory(order["path"], StorageSettings(**order["settings"])) as directory:
-        _write(directory.log("log"), order["life"], tell_life)
+        _write(directory.log("log"), order["run"], report_done)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the fault suite needs of pytest: options, and a record of what ran for which fault, and how often.
 
-A test says what it is about: `@pytest.mark.fault("kill", "broker")`, a name of `quivermq.chaos.faults`.
+A test says what it is about: `@pytest.mark.fault("kill", "broker")`, a name of `quivermq.chaos.cases`.
 With `--fault-record FILE` a run leaves what tools/fault_table.py makes the table of the guarantees from.
 """
 
@@ -13,10 +13,9 @@ from tempfile import mkdtemp
 
 import pytest
 
-from quivermq.chaos.broker import LIVES
-from quivermq.chaos.faults import FAULTS
-from quivermq.chaos.nursery import Nursery, nursery
-from quivermq.chaos.tally import Tally
+from quivermq.chaos import FaultCount
+from quivermq.chaos.cases import FAULTS
+from quivermq.chaos.processes import ProcessPool, process_pool
 from quivermq.chaos.trial import Trial
 
 _NAMES = {fault.name for fault in FAULTS}
@@ -67,7 +66,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         path.write_text(json.dumps([asdict(ran) for ran in _ran], indent=1))
 
 
-_TALLY: pytest.StashKey[Tally] = pytest.StashKey()
+_TALLY: pytest.StashKey[FaultCount] = pytest.StashKey()
 _TRIALS: pytest.StashKey[list[Trial]] = pytest.StashKey()
 
 
@@ -79,13 +78,13 @@ def faults_are_counted(request: pytest.FixtureRequest) -> None:
         fault, against = marker.args
         assert fault in _NAMES, f"there is no fault {fault}"
         assert against in ("engine", "broker")
-        request.node.stash[_TALLY] = Tally()
+        request.node.stash[_TALLY] = FaultCount()
 
 
 @pytest.fixture(scope="session")
-def lives() -> Iterator[Nursery]:
-    """One nursery for all tests: it has imported everything."""
-    with nursery(LIVES) as shared:
+def pool() -> Iterator[ProcessPool]:
+    """One process pool for all tests: it has imported everything."""
+    with process_pool() as shared:
         yield shared
 
 
@@ -93,7 +92,7 @@ MakeTrial = Callable[..., Trial]
 
 
 @pytest.fixture
-def make_trial(tmp_path: Path, lives: Nursery, request: pytest.FixtureRequest) -> Iterator[MakeTrial]:
+def make_trial(tmp_path: Path, pool: ProcessPool, request: pytest.FixtureRequest) -> Iterator[MakeTrial]:
     """Makes trials with so many cycles, or as many as `--chaos-cycles` says."""
     wanted = request.config.getoption("--chaos-cycles")
     seed = f"{request.config.option.hypothesis_seed}/{request.node.name}"
@@ -107,12 +106,12 @@ def make_trial(tmp_path: Path, lives: Nursery, request: pytest.FixtureRequest) -
             made.append(directory)
         else:
             directory.mkdir()
-        trial = Trial(directory, seed, wanted or cycles, lives)
+        trial = Trial(directory, seed, wanted or cycles, pool)
         trials.append(trial)
         return trial
 
     print(f"seed: {seed}")
     yield make
-    lives.reset()
+    pool.reset()
     for directory in made:
         shutil.rmtree(directory, ignore_errors=True)

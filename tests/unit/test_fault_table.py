@@ -5,8 +5,7 @@ import fault_table
 import pytest
 from fault_table import BEGIN, END, PAGE, main, table, written
 
-from quivermq.chaos.catalogue import CASES
-from quivermq.chaos.faults import FAULTS
+from quivermq.chaos.cases import CASES, FAULTS
 
 RAN = [
     {

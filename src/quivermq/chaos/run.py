@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from quivermq.chaos.catalogue import CASES, Case
-from quivermq.chaos.faults import FAULTS
+from quivermq.chaos.cases import CASES, FAULTS, Case
 from quivermq.chaos.trial import Trial
 from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
@@ -66,14 +65,14 @@ def run(plan: Plan, outcomes: list[Outcome]) -> None:
     clock = SystemClock()
     end = clock.monotonic() + (plan.seconds or 0)
     plan.directory.mkdir(parents=True, exist_ok=True)
-    for round_ in count():
+    for number in count():
         todo = [outcome for outcome in outcomes if outcome.why_not is None and outcome.has_held]
-        if round_ and clock.monotonic() >= end:
+        if number and clock.monotonic() >= end:
             break
         for outcome in todo:
-            _try(plan, outcome, f"{plan.seed}.{round_}")
+            _try(plan, outcome, f"{plan.seed}.{number}")
             plan.on_progress(outcome)
-            if round_ and clock.monotonic() >= end:
+            if number and clock.monotonic() >= end:
                 break
         if not todo:
             break

@@ -1,21 +1,18 @@
 """One attempt at breaking something: where it happens, and the chance it follows."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from quivermq.chaos.broker import LIVES
-from quivermq.chaos.expectation import expect
-from quivermq.chaos.http import PATIENCE_S
-from quivermq.chaos.nursery import Nursery, nursery
+from quivermq.chaos.processes import BrokerProcess, ProcessPool, broker, process_pool
 from quivermq.clock import SystemClock
 from quivermq.engine import Engine, Queue, open_engine
 from quivermq.model.messages import StoredMessage
 
-_LOOK_S = 0.01
+DAY_S = 24 * 3600
 _READ_AT_ONCE = 10_000
 
 
@@ -26,8 +23,8 @@ class Trial:
     directory: Path
     seed: str
     cycles: int = 1
-    lives: Nursery | None = None
-    """Whoever makes processes, for everybody; None: each case has its own."""
+    pool: ProcessPool | None = None
+    """Starts the processes of all trials; None: each case has a pool of its own."""
     seconds: float = 60.0
     """How long, for what takes time."""
     tried: int = 0
@@ -43,16 +40,21 @@ class Trial:
         return self.directory / "data"
 
     @contextmanager
-    def nursery(self) -> Iterator[Nursery]:
-        """Whoever makes processes."""
-        if self.lives is not None:
-            yield self.lives
+    def process_pool(self) -> Iterator[ProcessPool]:
+        if self.pool is not None:
+            yield self.pool
         else:
-            with nursery(LIVES) as lives:
-                yield lives
+            with process_pool() as pool:
+                yield pool
+
+    @contextmanager
+    def broker(self, path: Path | None = None, /, **options: Any) -> Iterator[BrokerProcess]:
+        """A broker of the data directory, or of another one."""
+        with self.process_pool() as pool, broker(pool, path or self.data, **options) as process:
+            yield process
 
 
-class StandingClock:
+class FrozenClock:
     """Time that stands still: while something is counted, nothing falls due."""
 
     def __init__(self, now_us: int) -> None:
@@ -75,7 +77,7 @@ class NoScheduler:
 
 def opened_to_look(path: Path, later_s: int = 0) -> Engine:
     """The queue as it is, so many seconds from now."""
-    clock = StandingClock(SystemClock().now_us() + later_s * 1_000_000)
+    clock = FrozenClock(SystemClock().now_us() + later_s * 1_000_000)
     return open_engine(path, clock=clock, scheduler=NoScheduler())
 
 
@@ -85,12 +87,3 @@ def read_all(queue: Queue, partition: int = 0, priority: str = "normal") -> Iter
     while records := queue.read(partition, start, _READ_AT_ONCE, priority=priority):
         yield from records
         start = records[-1].offset + 1
-
-
-def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Return once a condition holds that another process brings about. Raises Unkept when none does."""
-    clock, pause = SystemClock(), threading.Event()
-    deadline = clock.monotonic() + patience_s
-    while not condition():
-        expect(clock.monotonic() < deadline, f"waited in vain: {what}")
-        pause.wait(_LOOK_S)

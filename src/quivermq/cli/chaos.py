@@ -113,7 +113,7 @@ def _tell(outcome: "Outcome") -> None:
 
 
 def _print(outcomes: "list[Outcome]") -> None:
-    from quivermq.chaos.faults import FAULTS
+    from quivermq.chaos.cases import FAULTS
 
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)

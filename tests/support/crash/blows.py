@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from quivermq.chaos.tally import tried
+from quivermq.chaos import count_faults
 from support.faulty_disk import FaultyDisk
 
 
@@ -15,9 +15,9 @@ def blows(disk: FaultyDisk, path: Path, places: int) -> Iterator[tuple[FaultyDis
         struck, bit = disk.after_kill(), rng.randrange(8)
         struck.flip(path, position, 1 << bit)
         yield struck, f"{path}: bit {bit} of byte {position}"
-        tried()
+        count_faults()
     for position in (0, 1, size // 2, size - 1):
         struck = disk.after_kill()
         struck.chop(path, position)
         yield struck, f"{path}: cut at byte {position}"
-        tried()
+        count_faults()

@@ -1,4 +1,4 @@
-"""A life that appends with many threads until it is killed, and tells every promise it was given.
+"""A process that appends with many threads until it is killed, and reports every promise it was given.
 
 floor <offset>                  before retention may remove what lies before that offset
 done <offset> <name>            after the message of that name was acknowledged
@@ -8,7 +8,7 @@ import threading
 from random import Random
 from typing import Any
 
-from quivermq.chaos.nursery import tell
+from quivermq.chaos.processes import report
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import StorageSettings
 
@@ -22,24 +22,24 @@ def value_of(name: str) -> bytes:
     return name.encode() + b":" + rng.randbytes(rng.choice((0, 10, 100, 1000)))
 
 
-def append(log: Log, life: str, thread: int) -> None:
+def append(log: Log, run: str, thread: int) -> None:
     number = 0
     while True:
-        name = f"{life}/{thread}/{number}"
+        name = f"{run}/{thread}/{number}"
         offset = log.append(value_of(name), key=name.encode(), durability="fsync")
-        tell("done", offset, name)
+        report("done", offset, name)
         number += 1
         if number % 5 == 0:
             floor = max(0, offset - 50)
-            tell("floor", floor)
+            report("floor", floor)
             log.retain(floor=floor)
 
 
-def live(order: dict[str, Any]) -> None:
-    """One life, which ends when somebody ends it."""
+def run_order(order: dict[str, Any]) -> None:
+    """Append until somebody ends the process."""
     log = DataDirectory(order["path"], SETTINGS).log("log")
     threads = [
-        threading.Thread(target=append, args=(log, order["life"], thread)) for thread in range(THREADS)
+        threading.Thread(target=append, args=(log, order["run"], thread)) for thread in range(THREADS)
     ]
     for thread in threads:
         thread.start()

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from quivermq.chaos import run as chaos_run
-from quivermq.chaos.catalogue import Case
+from quivermq.chaos.cases import Case
 from quivermq.chaos.run import Plan, prepared, run
 from quivermq.chaos.trial import Trial
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from support.command_inside import quiver
 
+from quivermq.chaos import expect
 from quivermq.chaos import run as chaos_run
-from quivermq.chaos.catalogue import Case
-from quivermq.chaos.expectation import expect
+from quivermq.chaos.cases import Case
 from quivermq.chaos.trial import Trial
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from random import Random
 
-from quivermq.chaos.broker import BrokerProcess, broker
-from quivermq.chaos.expectation import expect
-from quivermq.chaos.http import PATIENCE_S, ask_once
+from quivermq.chaos import PATIENCE_S, expect
+from quivermq.chaos.http_clients import ask_once
+from quivermq.chaos.processes import BrokerProcess
 from quivermq.chaos.trial import Trial
 from quivermq.frame import encode
 from quivermq.server.keys import create_key
@@ -18,7 +18,7 @@ _FRAME = "application/vnd.quiver.frame"
 _PUBLISH = "/v1/topics/orders/messages"
 
 # Whole requests, byte by byte as they go out.
-MALFORMED = [
+_MALFORMED = [
     b"\r\n\r\n\r\n",
     b"\0\1\2\3\4\5\6\7",
     b"GET\r\n\r\n",
@@ -30,72 +30,63 @@ MALFORMED = [
     b"GET /v1/topics HTTP/1.1\r\nHost: x\r\nA\0B: c\r\n\r\n",
     b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: " + b"y" * 40_000 + b"\r\n\r\n",
-    b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\nx" % _PUBLISH.encode(),
-    b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\nx" % _PUBLISH.encode(),
-    b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx" % _PUBLISH.encode(),
-    b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    % _PUBLISH.encode(),
-    b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx\r\n0\r\n\r\n"
-    % _PUBLISH.encode(),
-    b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nx" % _PUBLISH.encode(),
+    *(
+        b"POST %b HTTP/1.1\r\nHost: x\r\n%b" % (_PUBLISH.encode(), rest)
+        for rest in (
+            b"Content-Length: -1\r\n\r\nx",
+            b"Content-Length: x\r\n\r\nx",
+            b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+            b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"Transfer-Encoding: chunked\r\n\r\nzz\r\nx\r\n0\r\n\r\n",
+            b"Transfer-Encoding: gzip\r\n\r\nx",
+        )
+    ),
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 64,
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 ]
 # Names that would lead out of the directory, or be something else in it.
-NAMES = [
+_NAMES = [
     *("..", ".", "...", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e", "a/b", "a%00b", "a%0ab"),
     *("%ff%fe", "a" * 250, "a b", "%c3%a4", "*", "a.*", "%5c..%5c"),
 ]
-BODIES = [
+_BODIES = [
     *(b"", b"{", b"[]", b"null", b"1", b'"x"', b"{}", b'{"value":1}', b'{"value":"x","nonsense":1}'),
-    *(
-        b'{"value":"x","value_base64":"eA=="}',
-        b'{"value_base64":"?"}',
-        b'{"messages":{}}',
-        b'{"messages":[1]}',
-    ),
-    *(
-        b'{"value":"\xff"}',
-        b'{"value":"\\ud800"}',
-        b'{"value":"x","ttl_ms":-1}',
-        b'{"value":"x","ttl_ms":1e400}',
-    ),
-    *(
-        b'{"value":"x","delay_ms":"soon"}',
-        b'{"value":"x","partition":99}',
-        b'{"value":"x","priority":"urgent"}',
-    ),
-    *(b'{"value":"x","headers":[]}', b'{"value":"x","headers":{"quiver-x":1}}', b"[" * 50_000),
+    *(b'{"value":"x","value_base64":"eA=="}', b'{"value_base64":"?"}', b'{"messages":{}}'),
+    *(b'{"messages":[1]}', b'{"value":"\xff"}', b'{"value":"\\ud800"}', b'{"value":"x","ttl_ms":-1}'),
+    *(b'{"value":"x","ttl_ms":1e400}', b'{"value":"x","delay_ms":"soon"}', b'{"value":"x","partition":99}'),
+    *(b'{"value":"x","priority":"urgent"}', b'{"value":"x","headers":[]}'),
+    *(b'{"value":"x","headers":{"quiver-x":1}}', b"[" * 50_000),
 ]
+_QUERIES = ("offset=-1", "offset=x", "limit=0x", "limit=99999999999999999999", "priority=urgent", "x=1")
 
 
-def over_http(trial: Trial) -> None:
+def wrong_requests(trial: Trial) -> None:
     """Everything above, once, and as much nonsense by chance as there are cycles."""
     settings = {"server__body_bytes_max": _BODY_BYTES_MAX, "server__read_timeout_ms": 1000}
-    with trial.nursery() as lives, broker(lives, trial.data, **settings) as process:
-        process.caller().publish("orders", "the only one")
-        for request in (*MALFORMED, *(_noise(trial.rng) for _ in range(trial.cycles))):
-            check_malformed(process, request)
+    with trial.broker(**settings) as process:
+        process.client().publish("orders", "the only one")
+        for request in (*_MALFORMED, *(_noise(trial.rng) for _ in range(trial.cycles))):
+            _check_malformed(process, request)
             trial.tried += 1
         for method, path, body, kind in (*_wrong_calls(), *_wrong_frames(trial.rng)):
-            check_call(process, method, path, body, kind)
+            _check_call(process, method, path, body, kind)
             trial.tried += 1
-        check_oversized(process)
-        check_slow(process)
-        check_untouched(process)
+        _check_oversized(process)
+        _check_slow(process)
+        _check_untouched(process)
         trial.tried += 2
 
 
-def check_malformed(process: BrokerProcess, request: bytes) -> None:
+def _check_malformed(process: BrokerProcess, request: bytes) -> None:
     """No request at all: it is refused, or the connection ends, and nothing else happens."""
     status = _sent(process.port, request, is_all=True)
     expect(
         status is None or (400 <= status < 600 and status != 500), f"{request[:80]!r} was answered {status}"
     )
-    check_alive(process)
+    _check_alive(process)
 
 
-def check_call(process: BrokerProcess, method: str, path: str, body: bytes, kind: str) -> None:
+def _check_call(process: BrokerProcess, method: str, path: str, body: bytes, kind: str) -> None:
     """A request that cannot be right: a clear 4xx, in JSON."""
     head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {kind}\r\n"
     request = head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -105,34 +96,34 @@ def check_call(process: BrokerProcess, method: str, path: str, body: bytes, kind
     )
 
 
-def check_oversized(process: BrokerProcess) -> None:
+def _check_oversized(process: BrokerProcess) -> None:
     """A body that is too large is refused before it is read."""
     head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n" % _PUBLISH.encode()
     expect(_sent(process.port, head + b"Content-Length: 1000000000000\r\n\r\n") == 413, "not refused")
     chunks = b"Transfer-Encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 0xFFFF + b"\r\n" + b"ffff\r\n"
     expect(_sent(process.port, head + chunks + b"x" * 0xFFFF) == 413, "a chunked one was not refused")
-    check_alive(process)
+    _check_alive(process)
 
 
-def check_slow(process: BrokerProcess) -> None:
+def _check_slow(process: BrokerProcess) -> None:
     """Somebody who does not get on with the request is cut off, and keeps nobody else waiting."""
     with closing(socket.create_connection(("127.0.0.1", process.port), PATIENCE_S)) as slow:
         slow.sendall(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nslow" % _PUBLISH.encode())
-        check_alive(process)
+        _check_alive(process)
         answer = slow.recv(4096)
     expect(
         answer == b"" or answer.startswith(b"HTTP/1.1 408"), f"a slow client was answered {answer[:80]!r}"
     )
 
 
-def check_untouched(process: BrokerProcess) -> None:
-    caller = process.caller()
-    topics = [topic["name"] for topic in caller.call("GET", "/v1/topics").document["topics"]]
+def _check_untouched(process: BrokerProcess) -> None:
+    client = process.client()
+    topics = [topic["name"] for topic in client.call("GET", "/v1/topics").document["topics"]]
     expect(topics == ["orders"], f"topics were made: {topics}")
-    expect(caller.values("orders") == ["the only one"], "something was stored")
+    expect(client.values("orders") == ["the only one"], "something was stored")
 
 
-def check_alive(process: BrokerProcess) -> None:
+def _check_alive(process: BrokerProcess) -> None:
     expect(ask_once(process.port, "GET", "/healthz").status == 200, "the broker is not well")
 
 
@@ -140,38 +131,31 @@ def wrong_keys(trial: Trial) -> None:
     """A broker with keys lets nobody in who has none, and nobody do what the key is not for."""
     right = create_key(trial.data, "read", ["orders"]).text
     other = create_key(trial.directory / "other", "admin").text
-    with trial.nursery() as lives, broker(lives, trial.data) as process:
-        caller = process.caller()
+    with trial.broker() as process:
+        client = process.client()
         flipped = right[:-1] + ("0" if right[-1] != "0" else "1")
         for key in ("", "x", other, flipped, right[:-1], right + "0", right.upper(), "qk_" + "0" * 200):
             for scheme in ("Bearer", "Basic", "bearer bearer"):
-                answer = caller.call("GET", "/v1/topics", headers={"Authorization": f"{scheme} {key}"})
+                answer = client.call("GET", "/v1/topics", headers={"Authorization": f"{scheme} {key}"})
                 expect(answer.status == 401, f"{scheme} {key[:20]} was answered {answer.status}")
                 trial.tried += 1
         headers = {"Authorization": f"Bearer {right}"}
-        answer = caller.call("POST", _PUBLISH, {"value": "x"}, headers=headers)
+        answer = client.call("POST", _PUBLISH, {"value": "x"}, headers=headers)
         expect(answer.status == 403, f"a key for reading published: {answer}")
-        answer = caller.call("POST", "/v1/topics/other/groups/g/receive", {}, headers=headers)
+        answer = client.call("POST", "/v1/topics/other/groups/g/receive", {}, headers=headers)
         expect(answer.status == 403, f"a key for orders received from another topic: {answer}")
         trial.tried += 2
 
 
 def _wrong_calls() -> Iterator[tuple[str, str, bytes, str]]:
-    for name in NAMES:
+    for name in _NAMES:
         yield "POST", f"/v1/topics/{name}/messages", b'{"value":"x"}', "application/json"
         yield "GET", f"/v1/topics/{name}/partitions/0/messages", b"", "application/json"
         yield "POST", f"/v1/topics/orders/groups/{name}/ack", b'{"receipts":["x"]}', "application/json"
         yield "POST", "/v1/topics", json.dumps({"name": name}).encode(), "application/json"
-    for body in BODIES:
+    for body in _BODIES:
         yield "POST", _PUBLISH, body, "application/json"
-    for query in (
-        "offset=-1",
-        "offset=x",
-        "limit=0x",
-        "limit=99999999999999999999",
-        "priority=urgent",
-        "x=1",
-    ):
+    for query in _QUERIES:
         yield "GET", f"/v1/topics/orders/partitions/0/messages?{query}", b"", "application/json"
     yield "DELETE", "/v1/topics", b"", "application/json"
     yield "GET", "/nowhere", b"", "application/json"

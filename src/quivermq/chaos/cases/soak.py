@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from quivermq.chaos.broker import BrokerProcess, broker
-from quivermq.chaos.expectation import expect
-from quivermq.chaos.http import Caller
-from quivermq.chaos.trial import Trial
+from quivermq.chaos import expect
+from quivermq.chaos.http_clients import HttpClient
+from quivermq.chaos.processes import BrokerProcess
+from quivermq.chaos.trial import DAY_S, Trial
 from quivermq.clock import SystemClock
 from quivermq.engine import open_engine
 from quivermq.model.messages import Message
@@ -29,14 +29,13 @@ _TOPIC, _GROUP = "soak", "default"
 _BATCH, _BATCHES_PER_S = 20, 5
 _DELAYS_S = (0.2, 5.0)
 _STOCK_BATCH = 5000
-_DAY_S = 24 * 3600
 _SOON_S, _SPREAD_S = 3600, 4 * 3600
 _TICK_S = 0.05
 _PAUSE_S = 0.25
 
 
 @dataclass
-class Measured:
+class SoakResult:
     """What came of it."""
 
     seconds: float = 0.0
@@ -54,7 +53,7 @@ class Measured:
     rss_bytes: list[int] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raise Unkept unless everything held."""
+        """Raise Violation unless everything held."""
         expect(self.delivered > 0, "nothing was delivered")
         expect(not self.early, f"{self.early} messages came early")
         expect(not self.missing, f"{self.missing} messages never came")
@@ -70,17 +69,14 @@ class Measured:
         expect(grown < GROWTH_BYTES_MAX, f"in the second half the broker grew by {grown} bytes")
 
 
-def over_http(trial: Trial, seconds: float, delayed: int = DELAYED, in_flight: int = IN_FLIGHT) -> Measured:
+def soak(trial: Trial, seconds: float, delayed: int = DELAYED, in_flight: int = IN_FLIGHT) -> SoakResult:
     """Stock a directory, serve it, and let a client come and go for so many seconds."""
     _stock(trial.data, delayed, in_flight, seconds + _SOON_S)
-    with (
-        trial.nursery() as lives,
-        broker(lives, trial.data, storage__durability="os") as process,
-    ):
+    with trial.broker(storage__durability="os") as process:
         work = _Work(process, seconds)
         work.run()
         measured = work.measured()
-        stats = process.caller().call("GET", "/v1/stats").document["topics"]
+        stats = process.client().call("GET", "/v1/stats").document["topics"]
         measured.delayed = stats[_TOPIC]["delayed"]
         measured.in_flight = stats["flight"]["groups"][_GROUP]["in_flight"]
         process.stop()
@@ -102,7 +98,7 @@ def _stock(path: Path, delayed: int, in_flight: int, first_s: float) -> None:
             later.put_many([Message(b"%d" % n, delay=first_s + n * _SPREAD_S / delayed) for n in numbers])
         for start in range(0, in_flight, _STOCK_BATCH):
             flight.put_many([b"%d" % n for n in range(start, min(in_flight, start + _STOCK_BATCH))])
-        while flight.get_many(_STOCK_BATCH, lease=2 * _DAY_S):
+        while flight.get_many(_STOCK_BATCH, lease=2 * DAY_S):
             continue
 
 
@@ -143,7 +139,7 @@ class _Work:
             self._is_over.set()
 
     def _publish(self) -> None:
-        caller, rng, number = self._process.caller(), Random(1), 0
+        client, rng, number = self._process.client(), Random(1), 0
         while not self._is_over.wait(1 / _BATCHES_PER_S):
             now = self._now()
             messages = []
@@ -152,23 +148,23 @@ class _Work:
                 due = now + rng.uniform(*_DELAYS_S)
                 self._due[str(number)] = due
                 messages.append({"value": str(number), "deliver_at": round(due * 1_000_000)})
-            answer = caller.call("POST", f"/v1/topics/{_TOPIC}/messages", {"messages": messages})
+            answer = client.call("POST", f"/v1/topics/{_TOPIC}/messages", {"messages": messages})
             expect(answer.is_done, f"a publish failed: {answer}")
 
     def _consume(self) -> None:
-        caller = self._process.caller()
+        client = self._process.client()
         while not self._is_over.is_set() or len(self._came) < len(self._due):
             if self._now() > max(self._due.values(), default=self._now()) + 30 and self._is_over.is_set():
                 return
-            self._take(caller)
+            self._take(client)
 
-    def _take(self, caller: Caller) -> None:
+    def _take(self, client: HttpClient) -> None:
         # Longer than any error that is allowed: who asks again soon does not notice that nobody woke it.
-        messages = caller.receive(_TOPIC, _GROUP, 100, wait_ms=10_000)
+        messages = client.receive(_TOPIC, _GROUP, 100, wait_ms=10_000)
         now = self._now()
         self._came.update((message["value"], now) for message in messages)
         if messages:
-            caller.settle("ack", _TOPIC, _GROUP, [message["receipt"] for message in messages])
+            client.settle("ack", _TOPIC, _GROUP, [message["receipt"] for message in messages])
 
     def _watch(self) -> None:
         """Note when the machine stood still, and once a second what the broker takes."""
@@ -186,12 +182,12 @@ class _Work:
     def _now(self) -> float:
         return self._clock.now_us() / 1_000_000
 
-    def measured(self) -> Measured:
+    def measured(self) -> SoakResult:
         errors = {name: came - self._due[name] for name, came in self._came.items()}
         paused = {name for name, came in self._came.items() if self._has_paused(self._due[name], came)}
         counted = sorted(error for name, error in errors.items() if name not in paused)
         raw = sorted(errors.values())
-        return Measured(
+        return SoakResult(
             seconds=self._clock.monotonic() - self._start,
             delivered=len(self._came),
             early=sum(error < 0 for error in raw),

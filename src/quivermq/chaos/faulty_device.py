@@ -1,9 +1,13 @@
-"""The process that uses the disk, step by step, and the step at which it dies."""
+"""The process that uses the faulty disk, its open files and its locks.
+
+Whatever changes something or makes it durable is a step; a test says at which one the process dies, or the
+disk fails or refuses. Paths and directories are left to `faulty_disk`, bytes to `durable_state`.
+"""
 
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -11,9 +15,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from quivermq.chaos.faulty_disk.inode import Inode, Keep
-from quivermq.chaos.faulty_disk.names import Directory, NameHistory, Node
-from quivermq.errors import DiskRefused, FsyncFailed, StorageFailed
+from quivermq.chaos.durable_state import Directory, Inode, Keep, NameHistory, Node, Resize, Write
+from quivermq.disk import Buffer
+from quivermq.errors import DiskFull, DiskRefused, FsyncFailed, StorageFailed
 
 
 class PowerCut(BaseException):
@@ -39,7 +43,7 @@ def _let_threads_die_in_silence() -> None:
 
 
 @dataclass(slots=True, frozen=True)
-class Step:
+class DiskStep:
     """One operation that changes something or makes it durable."""
 
     number: int
@@ -104,13 +108,13 @@ class _Alive:
 
 
 class Device:
-    """State, steps and faults: what disk, files and locks have in common."""
+    """State, steps and faults: what the disk, its files and its locks have in common."""
 
     def __init__(self, seed: int = 0) -> None:
         _let_threads_die_in_silence()
         self.seed = seed
         self.guard = threading.RLock()
-        self.history: list[Step] = []
+        self.history: list[DiskStep] = []
         self.mapped_then_cut: list[CutMap] = []
         # Called before a step takes hold, outside the guard, so that a test can keep one thread
         # in the middle of a sync while others go on.
@@ -156,7 +160,7 @@ class Device:
     def fail_sync(self, path: str = "*", *, at: int | None = None, keep: Keep = "nothing") -> None:
         """Let the next sync of a file or directory whose path matches fail, or the one at a step.
 
-        `keep` is what reached the platter all the same. What did not never will: see `inode`.
+        `keep` is what reached the platter all the same. What did not never will: see `Inode.fail_sync`.
         """
         self._sync_faults.append(_SyncFault(path, at, keep))
 
@@ -179,7 +183,7 @@ class Device:
         """Let the disk fail with an input/output error at that step: an append after a part of it."""
         self._failing_step = step
 
-    def fails(self, step: Step) -> bool:
+    def fails(self, step: DiskStep) -> bool:
         """Whether this is the step at which the disk is to fail."""
         return step.number == self._failing_step
 
@@ -194,7 +198,7 @@ class Device:
         return _Alive(self)
 
     @contextmanager
-    def step(self, operation: str, path: Path) -> Iterator[Step]:
+    def step(self, operation: str, path: Path) -> Iterator[DiskStep]:
         """Take one step, and die of it if it is the one. One that is refused counts, too."""
         if self.before_step is not None and not self._dead:
             self.before_step(operation, path)
@@ -202,7 +206,7 @@ class Device:
             number = self.steps + 1
             self._dead = number == self._stop
             share = self._share_of_last_step() if self._dead else 1.0
-            step = Step(number, operation, path, share, self.seed)
+            step = DiskStep(number, operation, path, share, self.seed)
             self.history.append(step)
             try:
                 self.check_taken(operation, path, number)
@@ -213,7 +217,7 @@ class Device:
                 if self._dead:
                     raise PowerCut(f"the process died: {step}")
 
-    def sync_fault(self, step: Step) -> Keep | None:
+    def sync_fault(self, step: DiskStep) -> Keep | None:
         """What the platter keeps of this sync if it is to fail, None if it is not."""
         for fault in self._sync_faults:
             matches = fnmatch(str(step.path), fault.glob) and fault.at in (None, step.number)
@@ -264,3 +268,115 @@ def _live_bytes(node: Node) -> int:
     if isinstance(node, Inode):
         return len(node.live)
     return sum(map(_live_bytes, node.live.values()))
+
+
+class FaultyFile:
+    """A file that reads and writes an inode, whatever becomes of the name it was opened by.
+
+    As with a descriptor of the system, the place it appends to is its own: two files that write to
+    one inode overwrite each other.
+    """
+
+    def __init__(self, device: Device, inode: Inode, path: Path, *, writable: bool) -> None:
+        self.path = path
+        self._device = device
+        self._inode = inode
+        self._writable = writable
+        self._end = len(inode.live)
+        self._closed = False
+
+    def size(self) -> int:
+        with self._device.alive():
+            self._check_open()
+            return len(self._inode.live)
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        assert all(isinstance(buffer, bytes | bytearray) or buffer.itemsize == 1 for buffer in buffers)
+        data = b"".join(buffers)
+        with self._device.step("append", self.path) as step:
+            self._check_writable()
+            fits = min(len(data), self._device.room_bytes())
+            written = step.part_of(fits) if not self._device.fails(step) else step.rng.randint(0, fits)
+            self._inode.change(Write(self._end, data[:written]))
+            self._end += written
+            if self._device.fails(step):
+                raise StorageFailed(f"cannot write {self.path}: Input/output error", path=self.path)
+            if fits < len(data):
+                raise DiskFull(self.path, needed_bytes=len(data))
+        return len(data)
+
+    def rewrite(self, position: int, data: Buffer) -> None:
+        again = bytes(data)
+        with self._device.step("rewrite", self.path) as step:
+            self._check_writable()
+            there = self._inode.live[position : position + len(again)]
+            assert there == again, f"{self.path} holds something else at byte {position}"
+            self._inode.change(Write(position, again[: step.part_of(len(again))]))
+
+    def read(self, position: int, length: int) -> bytes:
+        with self._device.alive():
+            self._check_open()
+            data = bytes(memoryview(self._inode.live)[position : position + length])
+            if any(position <= bad < position + len(data) for bad in self._inode.unreadable):
+                raise StorageFailed(
+                    f"cannot read {self.path} at byte {position}: Input/output error",
+                    path=self.path,
+                )
+            return data
+
+    def map(self, length: int) -> memoryview:
+        with self._device.alive():
+            self._check_open()
+            if length > len(self._inode.live):
+                raise ValueError("mmap length is greater than file size")
+            return self._device.map(self._inode, length, self.path)
+
+    def truncate(self, size: int) -> None:
+        with self._device.step("truncate", self.path) as step:
+            self._check_writable()
+            if step.happens:
+                self._inode.change(Resize(size))
+                self._end = size
+                self._device.note_cut(self._inode)
+
+    def sync(self) -> None:
+        with self._device.alive():
+            self._check_open()
+            moment = self._inode.moment()
+        with self._device.step("sync", self.path) as step:
+            keep = self._device.sync_fault(step)
+            if keep is not None:
+                self._inode.fail_sync(moment, keep, step.rng)
+                raise FsyncFailed(f"cannot sync {self.path}: Input/output error", path=self.path)
+            if step.happens:
+                self._inode.sync(moment)
+            elif step.share > 0:
+                self._inode.sync_in_part(moment, step.rng)
+
+    def close(self) -> None:
+        # Also when the process is dead: its files are closed, and clean-up code may say so.
+        self._closed = True
+
+    def _check_open(self) -> None:
+        # A descriptor that was closed may be another file's by now: using it is a bug of ours.
+        assert not self._closed, f"{self.path} was closed"
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if not self._writable:
+            raise StorageFailed(f"cannot write {self.path}: Bad file descriptor", path=self.path)
+
+
+class FaultyLock:
+    """A lock that ends with the process: a restarted disk knows nothing of it."""
+
+    def __init__(self, device: Device, inode: Inode) -> None:
+        self._device = device
+        self._inode = inode
+        self._held = True
+
+    def release(self) -> None:
+        with self._device.guard:
+            if self._held:
+                self._device.locked.remove(self._inode.number)
+            self._held = False

@@ -1,17 +1,19 @@
-"""A client that knows nothing of the project: what a broker says is judged by somebody else's words."""
+"""Clients that know nothing of the project: the standard library judges what a broker answers."""
 
 import json
+from collections import defaultdict
 from contextlib import closing
 from http.client import HTTPConnection
+from itertools import count
 from typing import Any, NamedTuple
 
-from quivermq.chaos.expectation import expect
+from quivermq.chaos import PATIENCE_S, expect
 
-# Long enough for a busy machine; whoever waits longer waits for nothing.
-PATIENCE_S = 60.0
+# Of a publish that ended so, the disk took nothing.
+_REFUSED = {"disk_full", "disk_refused", "overloaded"}
 
 
-class Answer(NamedTuple):
+class HttpReply(NamedTuple):
     """What came back."""
 
     status: int
@@ -28,7 +30,7 @@ class Answer(NamedTuple):
         return "" if self.is_done else str(self.document["error"]["code"])
 
 
-class Caller:
+class HttpClient:
     """One connection at a time to a broker. Raises OSError and HTTPException when it is not there."""
 
     def __init__(self, port: int, timeout_s: float = PATIENCE_S) -> None:
@@ -42,23 +44,21 @@ class Caller:
         *,
         content_type: str = "application/json",
         headers: dict[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpReply:
         """Ask for something; a body that is not bytes is sent as JSON."""
         sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        told = {} if sent is None else {"Content-Type": content_type}
-        self._connection.request(method, path, sent, {**told, **(headers or {})})
+        kind = {} if sent is None else {"Content-Type": content_type}
+        self._connection.request(method, path, sent, {**kind, **(headers or {})})
         response = self._connection.getresponse()
         data = response.read()
         is_json = response.headers.get("Content-Type", "").startswith("application/json")
         document = json.loads(data) if is_json and data else data
-        return Answer(response.status, document, {k.lower(): v for k, v in response.headers.items()})
+        return HttpReply(response.status, document, {k.lower(): v for k, v in response.headers.items()})
 
     def close(self) -> None:
         self._connection.close()
 
-    # What nearly every case asks for.
-
-    def publish(self, topic: str, value: str, **fields: Any) -> Answer:
+    def publish(self, topic: str, value: str, **fields: Any) -> HttpReply:
         return self.call("POST", f"/v1/topics/{topic}/messages", {"value": value, **fields})
 
     def receive(self, topic: str, group: str, count: int = 1, **fields: Any) -> list[dict[str, Any]]:
@@ -68,11 +68,11 @@ class Caller:
         found: list[dict[str, Any]] = answer.document["messages"]
         return found
 
-    def settle(self, how: str, topic: str, group: str, receipts: list[str], **fields: Any) -> Answer:
+    def settle(self, how: str, topic: str, group: str, receipts: list[str], **fields: Any) -> HttpReply:
         asked = {"receipts": receipts, **fields}
         return self.call("POST", f"/v1/topics/{topic}/groups/{group}/{how}", asked)
 
-    def read(self, topic: str, partition: int = 0, limit: int = 1000, **query: Any) -> Answer:
+    def read(self, topic: str, partition: int = 0, limit: int = 1000, **query: Any) -> HttpReply:
         asked = "&".join(f"{name}={value}" for name, value in {"limit": limit, **query}.items())
         return self.call("GET", f"/v1/topics/{topic}/partitions/{partition}/messages?{asked}")
 
@@ -83,7 +83,39 @@ class Caller:
         return [message["value"] for message in answer.document["messages"]]
 
 
-def ask_once(port: int, method: str, path: str, body: object = None) -> Answer:
+def ask_once(port: int, method: str, path: str, body: object = None) -> HttpReply:
     """One call on a connection of its own."""
-    with closing(Caller(port)) as caller:
-        return caller.call(method, path, body)
+    with closing(HttpClient(port)) as client:
+        return client.call(method, path, body)
+
+
+class Publisher:
+    """Publishes messages to one topic, and knows of each whether it must be there, may be, or must not."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self._numbers = count()
+        self.acknowledged: dict[int, list[str]] = defaultdict(list)
+        self._refused: set[str] = set()
+
+    def publish(self, client: HttpClient, partition: int = 0) -> HttpReply:
+        """Publish one more message."""
+        value = f"message {next(self._numbers)}"
+        answer = client.publish(self.topic, value, partition=partition)
+        if answer.is_done:
+            self.acknowledged[partition].append(value)
+        elif answer.code in _REFUSED:
+            self._refused.add(value)
+        return answer
+
+    def check(self, client: HttpClient) -> None:
+        """What was acknowledged is there, once and in order; what was refused is not."""
+        for partition, acknowledged in self.acknowledged.items():
+            found = client.values(self.topic, partition, 100_000)
+            expect(len(set(found)) == len(found), f"something is there twice: {found}")
+            kept = [value for value in found if value in set(acknowledged)]
+            expect(
+                kept == acknowledged,
+                f"partition {partition} has {kept}, and {acknowledged} were acknowledged",
+            )
+            expect(self._refused.isdisjoint(found), "something is there that was refused")

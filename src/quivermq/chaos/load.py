@@ -1,11 +1,14 @@
-"""A load that uses every feature of a queue, one step after the other, and tells each before and after.
+"""A load that uses every feature of a queue, one step after the other, and reports each before and after.
 
-It runs against a directory or a broker, which have the same methods. It tells words and plain data:
+It runs against a directory or a broker, which have the same methods. It reports words and plain data:
 
     try step …              before a step
     did step … result       after it
     refused                 the disk did not take the step, and nothing of it happened
     failed                  the disk failed at it: it may have happened or not
+
+A message is known by a number, from which follows everything else about it: whoever reads it knows which it
+is and whether it is whole, and whoever has to put it again does the same.
 """
 
 from collections.abc import Callable
@@ -15,13 +18,57 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from quivermq.chaos.numbered import NUMBERS_PER_LIFE, number_in, options_of, value_of
+from quivermq.chaos import expect
 from quivermq.client import Connection
 from quivermq.engine import Engine
 from quivermq.errors import DiskRefused, LeaseExpired, StorageFailed
 from quivermq.frame import Producer, encode
 from quivermq.model.deliveries import Delivery
 from quivermq.model.messages import Message
+
+NUMBERS_PER_RUN = 100_000
+
+
+def value_of(number: int) -> bytes:
+    """The value of a message."""
+    name = b"%d:" % number
+    return name + Random(name).randbytes(number % 5 * 40)
+
+
+def number_in(value: bytes) -> int:
+    """The number of a message. Raises Violation when its value is not the one it was put with."""
+    digits = value.partition(b":")[0]
+    expect(
+        digits.isdigit() and value == value_of(int(digits)), f"a value is not what was put: {value[:80]!r}"
+    )
+    return int(digits)
+
+
+def key_of(number: int) -> bytes | None:
+    return b"key %d" % (number % 3) if number % 4 else None
+
+
+def options_of(number: int) -> dict[str, Any]:
+    """How a message is put: every feature that a put has is somewhere among the numbers."""
+    rng = Random(number)
+    return {
+        "key": key_of(number),
+        "headers": {"number": b"%d" % number} if number % 5 == 0 else None,
+        "priority": rng.choice(("normal", "normal", "high", "low")),
+        "ttl": 10**6 if number % 7 == 0 else None,
+        "delay": rng.choice((0.001, 0.01, 0.1)) if is_delayed(number) else None,
+        "dedup_id": f"message {number}" if is_deduplicated(number) else None,
+    }
+
+
+def is_deduplicated(number: int) -> bool:
+    """Whether it can be put again without harm."""
+    return number % 3 == 0
+
+
+def is_delayed(number: int) -> bool:
+    return number % 5 == 1
+
 
 TOPIC = "work"
 GROUPS = ("billing", "audit")
@@ -33,24 +80,24 @@ SETTINGS: dict[str, Any] = {
     "segment_messages": 100,
     "dedup_window_ms": 24 * 3600 * 1000,
 }
-# A life alters the topic between these two.
+# A run alters the topic between these two.
 SEGMENT_MESSAGES = (100, 60)
 
 _PRODUCER_ID = 7
 # Neither delayed nor deduplicated, which a frame of a producer cannot be.
-_FRAME_STEP, _FRAME_PLACE = 15, 4
+_FRAME_STEP, _FRAME_START = 15, 4
 
 _ENDS = ("ack",) * 6 + ("nack",) * 5 + ("release",) * 2 + ("reject", "extend")
 _ENDS_TIDYING = ("ack", "nack", "reject", "reject")
 
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
 @dataclass
-class Errand:
-    """What a life is sent to do besides its work: finish what an earlier one was stopped at."""
+class WorkerRun:
+    """One run of a worker: its number, and what an earlier one was stopped at, which it finishes."""
 
-    life: int
+    number: int
     retries: list[int] = field(default_factory=list)
     """Messages that were put, but not acknowledged, and can be put again without harm."""
     receipts: list[tuple[str, str]] = field(default_factory=list)
@@ -64,29 +111,29 @@ class Errand:
 
 
 def prepare(engine: Engine | Connection, settings: dict[str, Any]) -> None:
-    """Make the topic, unless an earlier life has."""
+    """Make the topic, unless an earlier run has."""
     if TOPIC not in engine.topics():
         engine.create_topic(TOPIC, **{**SETTINGS, **settings})
 
 
 class Worker:
-    """One life of the load."""
+    """Takes the steps of one run."""
 
-    def __init__(self, engine: Engine | Connection, errand: Errand, tell: Tell) -> None:
+    def __init__(self, engine: Engine | Connection, run: WorkerRun, report: Report) -> None:
         self._engine = engine
         self._queues = {group: engine.queue(TOPIC, group=group) for group in GROUPS}
-        self._errand = errand
-        self._tell = tell
-        self._rng = Random(errand.life)
-        self._number = errand.life * NUMBERS_PER_LIFE
-        self._sequence = errand.sequence
-        self._in_hand = [(group, receipt) for group, receipt in errand.receipts]
+        self._run = run
+        self._report = report
+        self._rng = Random(run.number)
+        self._number = run.number * NUMBERS_PER_RUN
+        self._sequence = run.sequence
+        self._in_hand = [(group, receipt) for group, receipt in run.receipts]
         self._deliveries: dict[str, Delivery] = {}
-        self._unsent = errand.frame
+        self._unsent = run.frame
 
     def run(self, steps: int | None = None, between: Callable[[], None] = lambda: None) -> None:
         """Work until somebody stops it, or for so many steps, and do something between each two."""
-        for number in self._errand.retries:
+        for number in self._run.retries:
             self._try(partial(self._put, [number]))
         work = (
             [self._put_one] * 4
@@ -94,7 +141,7 @@ class Worker:
             + [self._get] * 8
             + [self._settle] * 8
             + [self._pop, self._cancel, self._alter]
-            + [self._redrive, self._compact] * (12 if self._errand.tidies else 1)
+            + [self._redrive, self._compact] * (12 if self._run.tidies else 1)
         )
         for _ in count() if steps is None else range(steps):
             self._try(self._send_frame if self._unsent else self._rng.choice(work))
@@ -104,9 +151,9 @@ class Worker:
         try:
             step()
         except DiskRefused:
-            self._tell("refused")
+            self._report("refused")
         except StorageFailed:
-            self._tell("failed")
+            self._report("failed")
 
     def _put_one(self) -> None:
         self._put([self._new_number()])
@@ -120,111 +167,105 @@ class Worker:
 
     def _put(self, numbers: list[int]) -> None:
         queue = self._queues[GROUPS[0]]
-        self._tell("try", "put", numbers)
+        self._report("try", "put", numbers)
         if len(numbers) == 1:
             puts = [queue.put(value_of(numbers[0]), **options_of(numbers[0]))]
         else:
             puts = list(queue.put_many([Message(value_of(n), **options_of(n)) for n in numbers]))
-        told = [[put.partition, put.priority, put.offset, put.scheduled_id] for put in puts]
-        self._tell("did", "put", numbers, told)
+        stored = [[put.partition, put.priority, put.offset, put.scheduled_id] for put in puts]
+        self._report("did", "put", numbers, stored)
 
     def _send_frame(self) -> None:
         """Send a frame as a producer that repeats what was not acknowledged."""
         if not self._unsent:
-            first = self._number - self._number % _FRAME_STEP + _FRAME_STEP + _FRAME_PLACE
-            self._unsent = [first + place * _FRAME_STEP for place in range(self._rng.randint(1, 6))]
+            first = self._number - self._number % _FRAME_STEP + _FRAME_STEP + _FRAME_START
+            self._unsent = [first + n * _FRAME_STEP for n in range(self._rng.randint(1, 6))]
             self._number = self._unsent[-1]
         numbers = self._unsent
         producer = Producer(_PRODUCER_ID, 0, self._sequence)
         frame = encode([value_of(number) for number in numbers], timestamp=1, producer=producer)
-        self._tell("try", "send", numbers)
+        self._report("try", "send", numbers)
         put = self._queues[GROUPS[0]].put_frame(bytes(frame), partition=0)
         self._sequence += len(numbers)
         self._unsent = []
-        self._tell("did", "send", numbers, put.offset)
+        self._report("did", "send", numbers, put.offset)
 
     def _get(self) -> None:
         group, wanted = self._rng.choice(GROUPS), self._rng.choice((1, 1, 5))
         # Some leases are so short that nobody can keep them.
         lease = self._rng.choice((60, 60, 0.003))
-        self._tell("try", "get", group)
+        self._report("try", "get", group)
         if wanted == 1:
             delivery = self._queues[group].get(lease=lease)
             taken = [] if delivery is None else [delivery]
         else:
             taken = self._queues[group].get_many(wanted, lease=lease)
-        self._tell("did", "get", group, [delivery_facts(delivery) for delivery in taken])
+        self._report("did", "get", group, [delivery_facts(delivery) for delivery in taken])
         self._in_hand += [(group, delivery.receipt) for delivery in taken]
         self._deliveries.update((delivery.receipt, delivery) for delivery in taken)
 
     def _pop(self) -> None:
         group = self._rng.choice(GROUPS)
-        self._tell("try", "pop", group)
+        self._report("try", "pop", group)
         delivery = self._queues[group].pop()
-        self._tell("did", "pop", group, [delivery_facts(delivery)] if delivery else [])
+        self._report("did", "pop", group, [delivery_facts(delivery)] if delivery else [])
 
     def _settle(self) -> None:
         if not self._in_hand:
             return
-        place = self._rng.randrange(len(self._in_hand))
-        group, receipt = self._in_hand[place]
-        step = self._rng.choice(_ENDS_TIDYING if self._errand.tidies else _ENDS)
-        self._tell("try", step, group, receipt)
+        index = self._rng.randrange(len(self._in_hand))
+        group, receipt = self._in_hand[index]
+        step = self._rng.choice(_ENDS_TIDYING if self._run.tidies else _ENDS)
+        self._report("try", step, group, receipt)
         try:
             self._settle_as(step, group, receipt)
         except LeaseExpired:
             step = "lose"
         except StorageFailed:
-            del self._in_hand[place]
+            del self._in_hand[index]
             raise
-        self._tell("did", step, group, receipt)
+        self._report("did", step, group, receipt)
         if step != "extend":
-            del self._in_hand[place]
+            del self._in_hand[index]
 
     def _settle_as(self, step: str, group: str, receipt: str) -> None:
         queue = self._queues[group]
-        match step:
-            case "ack":
-                # What an earlier life took is known by its receipt alone.
-                delivery = self._deliveries.pop(receipt, None)
-                if delivery is not None and self._rng.random() < 0.5:
-                    delivery.ack()
-                else:
-                    queue.ack(receipt)
-            case "nack":
-                queue.nack(receipt, delay=self._rng.choice((0, 0.002)))
-            case "release":
-                queue.release(receipt)
-            case "reject":
-                queue.reject(receipt)
-            case "extend":
-                queue.extend(receipt, 60)
+        # What an earlier run took is known by its receipt alone.
+        delivery = self._deliveries.pop(receipt, None) if step == "ack" else None
+        if delivery is not None and self._rng.random() < 0.5:
+            delivery.ack()
+        elif step == "nack":
+            queue.nack(receipt, delay=self._rng.choice((0, 0.002)))
+        elif step == "extend":
+            queue.extend(receipt, 60)
+        else:
+            getattr(queue, step)(receipt)
 
     def _redrive(self) -> None:
         limit = self._rng.choice((None, 1, 3))
-        self._tell("try", "redrive")
-        self._tell("did", "redrive", self._queues[GROUPS[0]].redrive(limit=limit))
+        self._report("try", "redrive")
+        self._report("did", "redrive", self._queues[GROUPS[0]].redrive(limit=limit))
 
     def _compact(self) -> None:
-        self._tell("try", "compact")
+        self._report("try", "compact")
         self._engine.compact()
-        self._tell("did", "compact")
+        self._report("did", "compact")
 
     def _cancel(self) -> None:
         queue = self._queues[GROUPS[0]]
         for scheduled in queue.scheduled(1):
             number = number_in(scheduled.value)
-            self._tell("try", "cancel", number)
-            self._tell("did", "cancel", number, queue.cancel(scheduled.id))
+            self._report("try", "cancel", number)
+            self._report("did", "cancel", number, queue.cancel(scheduled.id))
 
     def _alter(self) -> None:
         messages = self._rng.choice(SEGMENT_MESSAGES)
-        self._tell("try", "alter", messages)
+        self._report("try", "alter", messages)
         self._engine.alter_topic(TOPIC, segment_messages=messages)
-        self._tell("did", "alter", messages)
+        self._report("did", "alter", messages)
 
 
 def delivery_facts(delivery: Any) -> list[Any]:
     """Partition, priority, offset, attempt, receipt and number of a delivery."""
-    place = [delivery.partition, delivery.priority, delivery.offset]
-    return [*place, delivery.attempt, delivery.receipt, number_in(delivery.value)]
+    found = [delivery.partition, delivery.priority, delivery.offset]
+    return [*found, delivery.attempt, delivery.receipt, number_in(delivery.value)]
