@@ -22,10 +22,10 @@ export function openDialog({ title, body, actions = [], wide = false, keeps = fa
     h("div", { class: "dialog-body" }, body),
     actions.length ? h("footer", { class: "dialog-foot" }, actions) : null,
   );
-  let result;
+  // At once: the browser tells of a closed dialog later, and whoever waits for the answer must not miss what happens till then.
   const close = (value) => {
-    result = value;
     element.close();
+    finish(value);
   };
   const isFilled = () => element.open && (keeps === "all" || filledIn(element) !== untouched);
   const leave = async () => {
@@ -52,15 +52,18 @@ export function openDialog({ title, body, actions = [], wide = false, keeps = fa
     event.preventDefault();
     leave();
   });
-  const closed = new Promise((resolve) => {
-    element.addEventListener("close", () => {
-      keeping.delete(kept);
-      element.remove();
-      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
-      onclose?.(result);
-      resolve(result);
-    });
-  });
+  let settle;
+  const closed = new Promise((resolve) => (settle = resolve));
+  const finish = (value) => {
+    if (!element.isConnected) return;
+    keeping.delete(kept);
+    element.remove();
+    if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+    onclose?.(value);
+    settle(value);
+  };
+  // The browser closed it by itself.
+  element.addEventListener("close", () => finish());
   document.body.append(element);
   element.showModal();
   const untouched = filledIn(element);
