@@ -1,4 +1,4 @@
-"""What is taken over from another queue together with its messages: progress of groups, deduplication ids."""
+"""What is taken over from another queue with its messages: progress of groups, deduplication ids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
