@@ -36,7 +36,7 @@ from quivermq.exporting.formats import ExportRange, LaneRange
 from quivermq.exporting.run import FileOutput
 from quivermq.spark.batches import SCHEMA
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Lane, LaneBounds, Place, TopicView
+from quivermq.spark.place import Lane, LaneExtent, Place, TopicView
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 FORMATS = pytest.mark.parametrize("format_name", ["ndjson", "arrow", "parquet"])
@@ -251,7 +251,7 @@ def test_any_range(data: Path, file: Path, format_name: str, wish: dict[str, Any
 )
 def test_a_range_is_no_larger_than_what_there_is(wish: dict[str, Any], expected: tuple[int, int]) -> None:
     lane = Lane("orders", 0, "normal")
-    view = TopicView(1, quivermq.TopicSettings(), {lane: LaneBounds(5, 5, 9, 100)})
+    view = TopicView(1, quivermq.TopicSettings(), {lane: LaneExtent(5, 5, 9, 100)})
     # The log has grown since its bounds were seen.
     place = SimpleNamespace(look=lambda _: view, find_time=lambda *_: 12)
     assert ExportRange(**wish).parts(cast(Place, place), "orders") == [LaneRange(lane, *expected, 1)]
@@ -259,7 +259,7 @@ def test_a_range_is_no_larger_than_what_there_is(wish: dict[str, Any], expected:
 
 def test_a_moment_is_not_looked_for_where_there_is_nothing() -> None:
     lane = Lane("orders", 0, "normal")
-    view = TopicView(1, quivermq.TopicSettings(), {lane: LaneBounds(5, 5, 5, 0)})
+    view = TopicView(1, quivermq.TopicSettings(), {lane: LaneExtent(5, 5, 5, 0)})
     # Whoever asked this one for a moment would get an AttributeError.
     place = SimpleNamespace(look=lambda _: view)
     assert ExportRange(start=moment(1)).parts(cast(Place, place), "orders") == [LaneRange(lane, 5, 5, 1)]

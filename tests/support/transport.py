@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from quivermq.clock import Clock
-from quivermq.server.connection import Connection
+from quivermq.server.connection import ClientConnection
 from quivermq.server.edge import Edge
 from quivermq.server.http import Request
 from quivermq.server.routing import Answer
@@ -32,7 +32,7 @@ class FakeTransport(asyncio.Transport):
         self.is_closed = False
         self.is_aborted = False
         self.has_eof = False
-        self.protocol: Connection | None = None
+        self.protocol: ClientConnection | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("192.0.2.1", 4711) if name == "peername" else default
@@ -102,7 +102,7 @@ class Wire:
         self._answer = answer
         self.edge = edge or Edge(self._answered, ServerSettings(**settings), self.clock)
         self.transport = FakeTransport(room=room)
-        self.connection = Connection(self.edge, loop or _UNUSED_LOOP)
+        self.connection = ClientConnection(self.edge, loop or _UNUSED_LOOP)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 

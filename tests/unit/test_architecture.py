@@ -1,8 +1,11 @@
 """The rules of the design that keep the code in one direction, checked on the source itself."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -195,3 +198,91 @@ def test_spark_imports_only_frame_log_client_and_leaves() -> None:
 )
 def test_imported_layers_are_recognised(snippet: str, layers: set[str]) -> None:
     assert imported_layers(snippet) == layers
+
+
+PAGE = ROOT / "docs" / "internals" / "architecture.md"
+# The packages, and "" for the modules that are in none.
+PACKAGES = sorted({name.rpartition("/")[0].partition("/")[0] for name in MODULES})
+
+
+def named_modules(tree: str) -> list[str]:
+    """The modules that the tree of the page names. A line that begins with `name/` opens a package; what
+    is indented further than it belongs to it, and every `name.py` there is a module."""
+    opened: list[tuple[int, str]] = []
+    found = []
+    for line in tree.splitlines():
+        indent = len(line) - len(line.lstrip())
+        opened = [each for each in opened if each[0] < indent]
+        folder = "".join(name for _, name in opened)
+        if package := re.match(r" *(\w+/)(?: |$)", line):
+            opened.append((indent, package[1]))
+        else:
+            found += [folder + name for name in re.findall(r"(?<!\S)\w+\.py(?!\S)", line)]
+    return found
+
+
+def layers_of_the_page() -> str:
+    return PAGE.read_text().split("```text\nsrc/quivermq/\n")[1].split("```")[0]
+
+
+def test_modules_are_found_in_a_tree() -> None:
+    tree = """\
+  errors.py   all of them          disk.py  files
+  server/     the broker, with run.py, which is not named here
+    app.py    a request            run.py   listen
+    routes/   the calls
+      app.py  more
+    gate.py   keys
+  aio.py      names
+"""
+    assert named_modules(tree) == [
+        "errors.py",
+        "disk.py",
+        "server/app.py",
+        "server/run.py",
+        "server/routes/app.py",
+        "server/gate.py",
+        "aio.py",
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_page_names_every_module_and_no_other(package: str) -> None:
+    def inside(names: list[str]) -> list[str]:
+        return sorted(name for name in names if name.rpartition("/")[0].partition("/")[0] == package)
+
+    there = [name for name in MODULES if not name.endswith("__init__.py")]
+    assert inside(named_modules(layers_of_the_page())) == inside(there)
+
+
+def test_the_page_names_no_package_that_is_gone() -> None:
+    named = {name.rpartition("/")[0].partition("/")[0] for name in named_modules(layers_of_the_page())}
+    assert named <= set(PACKAGES)
+
+
+# Public classes whose names others have, too: those of client, chaos, `engine.queue` and what it imports,
+# and `Progress`, which quivermq and quivermq.spark both export. No name may be added; one that is no longer
+# double must go.
+STILL_TWICE = {"Batch", "Bounds", "Claims", "Page", "Place", "Progress", "Scope", "Taking"}
+
+
+def modules_by_class(sources: dict[str, str]) -> dict[str, list[str]]:
+    """Where each public class at the top of a module is defined."""
+    found = defaultdict(list)
+    for module, source in sources.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(module)
+    return found
+
+
+def test_classes_are_found() -> None:
+    sources = {"a": "class One: ...\nclass _Own: ...", "b": "class One:\n    class Inner: ..."}
+    assert modules_by_class(sources) == {"One": ["a", "b"]}
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    found = modules_by_class({name: path.read_text() for name, path in MODULES.items()})
+    twice = {name: sorted(modules) for name, modules in found.items() if len(modules) > 1}
+    assert {name: where for name, where in twice.items() if name not in STILL_TWICE} == {}
+    assert twice.keys() >= STILL_TWICE, "no longer double: take it out of STILL_TWICE"

@@ -29,7 +29,7 @@ LANES = [(partition, priority) for partition in range(PARTITIONS) for priority i
 _RECEIPTS_HANDED_ON = 20
 
 
-class LaneOffset(NamedTuple):
+class MessagePlace(NamedTuple):
     """Where a message lies."""
 
     partition: int
@@ -38,7 +38,7 @@ class LaneOffset(NamedTuple):
 
 
 # A message as a group sees it.
-Delivered = tuple[str, LaneOffset]
+Delivered = tuple[str, MessagePlace]
 
 
 class LoadHistory:
@@ -55,7 +55,7 @@ class LoadHistory:
         self.attempts: dict[Delivered, int] = defaultdict(int)
         self.released: set[Delivered] = set()
         self.first: dict[tuple[str, int, str, bytes | None], int] = {}
-        self.numbers: dict[LaneOffset, int] = {}
+        self.numbers: dict[MessagePlace, int] = {}
         self.interrupted_pops: Counter[str] = Counter()
         self.disk_fails = False
         """Whether a pop may finish a message of a partition that fails, and then return one of another."""
@@ -129,18 +129,18 @@ class LoadHistory:
         match step, rest:
             case "put", (numbers, stored):
                 for number, (*where, scheduled_id) in zip(numbers, stored, strict=True):
-                    self._was_put(number, LaneOffset(*where))
+                    self._was_put(number, MessagePlace(*where))
                     if scheduled_id is not None:
                         # Put again after it was cancelled, it is another one.
                         self._scheduled_ids[number] = scheduled_id
             case "send", (numbers, first):
                 for offset, number in enumerate(numbers, first):
-                    self._was_put(number, LaneOffset(0, "normal", offset))
+                    self._was_put(number, MessagePlace(0, "normal", offset))
                 self._sequence += len(numbers)
                 self._frame = []
             case (("get" | "pop"), (group, taken)):
                 for *where, attempt, receipt, number in taken:
-                    delivered = group, LaneOffset(*where)
+                    delivered = group, MessagePlace(*where)
                     self._was_delivered(delivered, attempt, number)
                     if step == "pop":
                         self.acked.add(delivered)
@@ -159,12 +159,12 @@ class LoadHistory:
             case "alter", (messages,):
                 self._segment_messages = {messages}
 
-    def _was_put(self, number: int, where: LaneOffset) -> None:
+    def _was_put(self, number: int, where: MessagePlace) -> None:
         self.put.add(number)
         if not is_delayed(number):
             self._is_at(where, number)
 
-    def _is_at(self, where: LaneOffset, number: int) -> None:
+    def _is_at(self, where: MessagePlace, number: int) -> None:
         known = self.numbers.setdefault(where, number)
         expect(known == number, f"{where} is message {number}, and was message {known} before")
 
@@ -203,7 +203,7 @@ class LoadHistory:
         known by its number, and has to be there.
         """
 
-        def is_gone(where: LaneOffset) -> bool:
+        def is_gone(where: MessagePlace) -> bool:
             return where.offset >= ends.get((where.partition, where.priority), 0)
 
         self.numbers = {where: n for where, n in self.numbers.items() if not is_gone(where)}
@@ -241,7 +241,7 @@ class LoadHistory:
     def _read(self, queue: Queue, partition: int, priority: str) -> list[int]:
         found: list[int] = []
         for record in read_all(queue, partition, priority):
-            where = LaneOffset(partition, priority, len(found))
+            where = MessagePlace(partition, priority, len(found))
             expect(record.offset == where.offset, f"offset {record.offset} stands at {where}")
             found.append(number_in(record.value))
             self._is_at(where, found[-1])
@@ -308,8 +308,8 @@ class LoadHistory:
             queue = engine.queue(TOPIC, group=group)
             while taken := queue.get_many(1000):
                 for *where, attempt, _, number in map(delivery_facts, taken):
-                    self._was_delivered((group, LaneOffset(*where)), attempt, number)
-                    self.acked.add((group, LaneOffset(*where)))
+                    self._was_delivered((group, MessagePlace(*where)), attempt, number)
+                    self.acked.add((group, MessagePlace(*where)))
                 queue.ack(taken)
 
     def check_finished(self, engine: Engine, disk: Disk | None = None) -> None:
@@ -334,5 +334,5 @@ def _dead_letter(record: Any) -> tuple[Delivered, int]:
         key.removeprefix("quiver-dlq-"): value.decode(errors="replace")
         for key, value in record.headers.items()
     }
-    where = LaneOffset(int(said["partition"]), said["priority"], int(said["offset"]))
+    where = MessagePlace(int(said["partition"]), said["priority"], int(said["offset"]))
     return (said["group"], where), int(said["attempts"])

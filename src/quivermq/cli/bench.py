@@ -34,7 +34,7 @@ Call = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BenchResult:
     """What came of one measurement. Latencies are those of a call, with all its messages."""
 
     what: str
@@ -77,7 +77,7 @@ def command(
             f"durability is one of {', '.join(_DURABILITIES)}, not {sorted(unknown)[0]!r:.80}"
         )
     seconds = parse_seconds(duration)
-    found: list[Measured] = []
+    found: list[BenchResult] = []
     with (
         stopping_orderly(),
         _bench_queue(data, server) as (mq, where),
@@ -134,7 +134,7 @@ def _remove_leftovers() -> None:
 
 def _measure(
     mq: AnyEngine, durability: str, *, size: int, batch: int, threads: int, seconds: float
-) -> Iterator[Measured]:
+) -> Iterator[BenchResult]:
     topic = f"{_PREFIX}{secrets.token_hex(4)}"
     mq.create_topic(topic, durability=durability)
     try:
@@ -148,7 +148,7 @@ def _measure(
         for what, per_call, call in calls:
             taken, counted, elapsed = _run(call, threads, seconds)
             taken.sort()
-            yield Measured(
+            yield BenchResult(
                 what,
                 durability,
                 per_call,
@@ -218,7 +218,7 @@ def _percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
 
 
-def _row(measured: Measured) -> tuple[str, ...]:
+def _row(measured: BenchResult) -> tuple[str, ...]:
     what = measured.what if measured.batch == 1 else f"{measured.what}, {measured.batch} a call"
     return (
         what,

@@ -12,7 +12,7 @@ import typer
 from quivermq.cli.durations import parse_seconds
 from quivermq.cli.handover import Handover, handing_over
 from quivermq.cli.messages import DELIVERED
-from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, encoder
+from quivermq.cli.outgoing import FormatOption, NdjsonOption, OutputFormat, check_reader, encoder
 from quivermq.cli.output import say
 from quivermq.cli.patience import Patience
 from quivermq.cli.place import (
@@ -67,7 +67,7 @@ def command(
     fail_empty: Annotated[
         bool, typer.Option("--fail-empty", help="Exit with 3 when there was no message.")
     ] = False,
-    shape: FormatOption = Format.value,
+    shape: FormatOption = OutputFormat.value,
     data: DataOption = None,
     server: ServerOption = None,
     as_json: NdjsonOption = False,
@@ -83,7 +83,7 @@ def command(
         raise InvalidRequest("--all has no --count: give one of them")
     timeout = _timeout(wait)
     lease_seconds = None if lease is None else parse_seconds(lease)
-    encode = encoder(Format.ndjson if as_json else shape, DELIVERED)
+    encode = encoder(OutputFormat.ndjson if as_json else shape, DELIVERED)
     with stopping_orderly(), open_queue(data, server) as mq, handing_over() as handover:
         _check_topic(mq, topic, is_waited_for=timeout != 0)
         queue = mq.queue(topic, group)

@@ -12,7 +12,7 @@ from quivermq.cli.output import JsonOption, counted, print_json, print_table, pr
 from quivermq.cli.place import (
     AnyEngine,
     DataOption,
-    Place,
+    QueueLocation,
     ServerOption,
     find_place,
     is_queue_directory,
@@ -116,7 +116,7 @@ def _names(given: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _opened(place: Place | None) -> Iterator[AnyEngine | None]:
+def _opened(place: QueueLocation | None) -> Iterator[AnyEngine | None]:
     if place is None:
         yield None
         return

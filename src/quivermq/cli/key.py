@@ -14,7 +14,7 @@ from quivermq.cli.serve import check_parts
 app = typer.Typer(help="Make, list and revoke the keys of a broker.", no_args_is_help=True)
 
 
-class Scope(StrEnum):
+class ScopeOption(StrEnum):
     """What a key is good for; each includes those before it."""
 
     read = "read"
@@ -26,7 +26,7 @@ class Scope(StrEnum):
 @app.command()
 def create(
     scope: Annotated[
-        Scope,
+        ScopeOption,
         typer.Option(help="What it allows: to look, also to receive, also to publish, or everything."),
     ],
     data: DataOption = None,

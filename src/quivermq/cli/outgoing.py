@@ -12,7 +12,7 @@ import typer
 from quivermq.cli.messages import message_as_json
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """What is written of each message."""
 
     value = "value"
@@ -22,7 +22,7 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format,
+    OutputFormat,
     typer.Option(
         "--format",
         help="`value`: one value a line; `null`: each ended by a zero byte; `raw`: the bytes alone;"
@@ -31,15 +31,15 @@ FormatOption = Annotated[
 ]
 NdjsonOption = Annotated[bool, typer.Option("--json", help="The same as `--format ndjson`.")]
 
-_ENDS = {Format.value: b"\n", Format.null: b"\0", Format.raw: b""}
+_ENDS = {OutputFormat.value: b"\n", OutputFormat.null: b"\0", OutputFormat.raw: b""}
 
 
-def encoder(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], bytes]:
+def encoder(shape: OutputFormat, names: Iterable[str]) -> Callable[[Iterable[Any]], bytes]:
     """A function that turns messages into what is written. `names` are the attributes that JSON tells."""
     told = tuple(names)
 
     def encode(messages: Iterable[Any]) -> bytes:
-        if shape is Format.ndjson:
+        if shape is OutputFormat.ndjson:
             return b"".join([_line(message_as_json(message, told)) for message in messages])
         end = _ENDS[shape]
         return b"".join([message.value + end for message in messages])
@@ -47,7 +47,7 @@ def encoder(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], by
     return encode
 
 
-def writer(shape: Format, names: Iterable[str]) -> Callable[[Iterable[Any]], None]:
+def writer(shape: OutputFormat, names: Iterable[str]) -> Callable[[Iterable[Any]], None]:
     """A function that writes messages and returns once they are flushed.
 
     It raises BrokenPipeError when nobody reads any more.

@@ -66,7 +66,7 @@ _MISSING = re.compile(r"there is no topic ([A-Za-z0-9._-]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueLocation:
     """One of the two is there."""
 
     data: Path | None = None
@@ -76,12 +76,12 @@ class Place:
         return str(self.data or self.server)
 
 
-def find_place(data: Path | None, server: str | None) -> Place:
+def find_place(data: Path | None, server: str | None) -> QueueLocation:
     """What the options say or, when they say nothing, the environment. Raises InvalidRequest."""
     if data is not None and server is not None:
         raise InvalidRequest("--data is a directory here and --server is a broker: give one of them")
     if data is not None or server is not None:
-        return Place(data, server)
+        return QueueLocation(data, server)
     named = os.environ.get(DATA_VARIABLE), os.environ.get(SERVER_VARIABLE)
     if all(named):
         raise InvalidRequest(
@@ -92,7 +92,7 @@ def find_place(data: Path | None, server: str | None) -> Place:
             "where is the queue? Say --data DIR for a directory or --server URL for a broker,"
             f" or set {DATA_VARIABLE} or {SERVER_VARIABLE}"
         )
-    return Place(Path(named[0]) if named[0] else None, named[1] or None)
+    return QueueLocation(Path(named[0]) if named[0] else None, named[1] or None)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import typer
 from quivermq.cli.durations import moment_text
 from quivermq.cli.looking import Sight, open_sight
 from quivermq.cli.messages import STORED, shown
-from quivermq.cli.outgoing import Format, NdjsonOption, writer
+from quivermq.cli.outgoing import NdjsonOption, OutputFormat, writer
 from quivermq.cli.output import print_table
 from quivermq.cli.place import DataOption, ServerOption, TopicArgument
 from quivermq.model.messages import StoredMessage
@@ -25,7 +25,7 @@ def command(
     limit: Annotated[int, typer.Option(help="How many messages at most.", min=1)] = 100,
     priority: PriorityOption = "normal",
     shape: Annotated[
-        Format | None,
+        OutputFormat | None,
         typer.Option(
             "--format",
             help="In place of the table: `value`, `null`, `raw` or `ndjson`, as in `quiver get`.",
@@ -43,7 +43,7 @@ def command(
         if shape is None and not as_json:
             _print(sight, partition, start, limit, priority)
             return
-        write = writer(Format.ndjson if as_json or shape is None else shape, STORED)
+        write = writer(OutputFormat.ndjson if as_json or shape is None else shape, STORED)
         for page in sight.pages(partition, start, limit, priority):
             write(page)
 

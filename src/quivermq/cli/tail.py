@@ -7,7 +7,7 @@ import typer
 
 from quivermq.cli.looking import Lane, Sight, open_sight
 from quivermq.cli.messages import STORED
-from quivermq.cli.outgoing import Format, FormatOption, NdjsonOption, check_reader, writer
+from quivermq.cli.outgoing import FormatOption, NdjsonOption, OutputFormat, check_reader, writer
 from quivermq.cli.patience import Patience
 from quivermq.cli.place import DataOption, ServerOption, TopicArgument
 from quivermq.errors import OffsetOutOfRange, Unreachable
@@ -24,7 +24,7 @@ def command(
         int, typer.Option("--last", "-n", help="Begin with so many earlier ones of each log.", min=0)
     ] = 0,
     count: Annotated[int | None, typer.Option(help="End after so many messages.", min=1)] = None,
-    shape: FormatOption = Format.value,
+    shape: FormatOption = OutputFormat.value,
     data: DataOption = None,
     server: ServerOption = None,
     as_json: NdjsonOption = False,
@@ -34,7 +34,7 @@ def command(
     All partitions and priorities are followed, also those that are added. Of a directory the files are
     watched, beside the process that writes to them. A broker that is started again is waited for.
     """
-    write = writer(Format.ndjson if as_json else shape, STORED)
+    write = writer(OutputFormat.ndjson if as_json else shape, STORED)
     with open_sight(data, server, topic, beside=True) as sight:
         patience = Patience()
         positions = patience.ask(lambda: {lane: _begin(sight, lane, last) for lane in sight.lanes()})

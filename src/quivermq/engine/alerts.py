@@ -1,8 +1,8 @@
 """What is wrong, judged by the rules of deploy/prometheus/alerts.yaml: the same names, thresholds, times.
 
 A test holds the two together. Prometheus asks the metrics and remembers by itself; here the same questions
-are asked of one look at the queue and of what `Watch` remembers, so that a broker that nobody watches, and
-a directory that nobody serves, tell the same of themselves.
+are asked of one look at the queue and of what `ChangeTracker` remembers, so that a broker that nobody
+watches, and a directory that nobody serves, tell the same of themselves.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quivermq.engine.activity import Problem, TopicActivity
-from quivermq.engine.watch import Watch
+from quivermq.engine.watch import ChangeTracker
 from quivermq.model.stats import Alert, TopicStats
 
 Severity = Literal["page", "ticket"]
@@ -41,7 +41,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleMatch:
     """Something that a rule found: what about, and how much. `value` is what its words are about."""
 
     summary: str
@@ -54,7 +54,7 @@ class Found:
     """For how long it must have been so, as the figures themselves prove."""
 
 
-Finder = Callable[[Evidence, Watch], Iterator[Found]]
+Finder = Callable[[Evidence, ChangeTracker], Iterator[RuleMatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Rule:
     """Whether one look is enough; others have to be watched before they mean anything."""
 
 
-def judge(evidence: Evidence, watch: Watch) -> list[Alert]:
+def judge(evidence: Evidence, watch: ChangeTracker) -> list[Alert]:
     """Everything that is wrong, the worst first."""
     found = [(rule, each) for rule in RULES if rule.find is not None for each in rule.find(evidence, watch)]
     since = watch.since([_mark(rule, each) for rule, each in found], evidence.now_us)
@@ -85,12 +85,12 @@ def judge(evidence: Evidence, watch: Watch) -> list[Alert]:
     return [_alert(*each) for each in alerts]
 
 
-def _mark(rule: Rule, found: Found) -> tuple[str, ...]:
+def _mark(rule: Rule, found: RuleMatch) -> tuple[str, ...]:
     where = (found.topic, found.group, found.partition, found.priority)
     return (rule.alert, *("" if part is None else str(part) for part in where))
 
 
-def _alert(rule: Rule, found: Found, since_us: int) -> Alert:
+def _alert(rule: Rule, found: RuleMatch, since_us: int) -> Alert:
     return Alert(
         alert=rule.alert,
         severity=rule.severity,
@@ -107,37 +107,39 @@ def _alert(rule: Rule, found: Found, since_us: int) -> Alert:
 # How each is asked.
 
 
-def _broken(evidence: Evidence, _: Watch) -> Iterator[Found]:
+def _broken(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
     for each in evidence.problems:
-        yield Found(each.message, 1, each.topic, each.group, each.partition, each.priority)
+        yield RuleMatch(each.message, 1, each.topic, each.group, each.partition, each.priority)
 
 
-def _disk_nearly_full(evidence: Evidence, _: Watch) -> Iterator[Found]:
+def _disk_nearly_full(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
     if evidence.free_bytes < FREE_BYTES_LOW:
-        yield Found(f"{_size(evidence.free_bytes)} are left on the disk", -evidence.free_bytes)
+        yield RuleMatch(f"{_size(evidence.free_bytes)} are left on the disk", -evidence.free_bytes)
 
 
-def _disk_fills_up(evidence: Evidence, _: Watch) -> Iterator[Found]:
+def _disk_fills_up(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
     if evidence.free_bytes_later is not None and evidence.free_bytes_later < 0:
-        yield Found("the disk is full in four hours at this rate", 1)
+        yield RuleMatch("the disk is full in four hours at this rate", 1)
 
 
-def _errors(evidence: Evidence, watch: Watch) -> Iterator[Found]:
+def _errors(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
     if count := watch.rise("server_errors", 5 * MINUTE_US, evidence.now_us):
-        yield Found(f"{_many(count, 'request')} of the last five minutes failed in the broker", count)
+        yield RuleMatch(f"{_many(count, 'request')} of the last five minutes failed in the broker", count)
 
 
-def _refuses(evidence: Evidence, watch: Watch) -> Iterator[Found]:
+def _refuses(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
     for (topic, _), count in watch.risen("refused", 5 * MINUTE_US, evidence.now_us).items():
-        yield Found(f"{topic} refuses messages: its backlog is full", count, topic)
+        yield RuleMatch(f"{topic} refuses messages: its backlog is full", count, topic)
 
 
-def _drops(evidence: Evidence, watch: Watch) -> Iterator[Found]:
+def _drops(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
     for (topic, _), count in watch.risen("dropped", 5 * MINUTE_US, evidence.now_us).items():
-        yield Found(f"{topic} drops old messages for new ones, as its backlog_policy says", count, topic)
+        yield RuleMatch(
+            f"{topic} drops old messages for new ones, as its backlog_policy says", count, topic
+        )
 
 
-def _fall_behind(evidence: Evidence, _: Watch) -> Iterator[Found]:
+def _fall_behind(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
     for topic, done in evidence.activity.items():
         for group, had in done.groups.items():
             if had.oldest_unacked_ms > UNACKED_S * 1000:
@@ -145,42 +147,44 @@ def _fall_behind(evidence: Evidence, _: Watch) -> Iterator[Found]:
                 minutes = had.oldest_unacked_ms // 60_000
                 held_us = (had.oldest_unacked_ms - UNACKED_S * 1000) * 1000
                 words = f"{group} has had a message of {topic} unfinished for {_minutes(minutes)}"
-                yield Found(words, minutes * 60, topic, group, held_us=held_us)
+                yield RuleMatch(words, minutes * 60, topic, group, held_us=held_us)
 
 
-def _nobody_consumes(evidence: Evidence, watch: Watch) -> Iterator[Found]:
+def _nobody_consumes(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
     for topic, stats in evidence.stats.items():
         for group, each in stats.groups.items():
             moved_us = watch.pace(topic, group).moved_us
             if each.pending and (moved_us is None or evidence.now_us - moved_us > 10 * MINUTE_US):
                 wait = f"{_many(each.pending, 'message')} {'waits' if each.pending == 1 else 'wait'}"
-                yield Found(f"{group} takes nothing of {topic}, where {wait}", each.pending, topic, group)
+                yield RuleMatch(
+                    f"{group} takes nothing of {topic}, where {wait}", each.pending, topic, group
+                )
 
 
-def _leases(evidence: Evidence, watch: Watch) -> Iterator[Found]:
+def _leases(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
     for (topic, group), count in watch.risen("leases_expired", 10 * MINUTE_US, evidence.now_us).items():
         if count > LEASES_A_SECOND * 600:
             words = f"leases of {topic} run out in {group}: {count:,} in ten minutes"
-            yield Found(words, count, topic, group)
+            yield RuleMatch(words, count, topic, group)
 
 
-def _slow_disk(evidence: Evidence, _: Watch) -> Iterator[Found]:
+def _slow_disk(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
     if evidence.fsync_p99_s is not None and evidence.fsync_p99_s > FSYNC_S:
         words = f"one fsync in a hundred takes longer than {evidence.fsync_p99_s:.1f} s"
-        yield Found(words, evidence.fsync_p99_s)
+        yield RuleMatch(words, evidence.fsync_p99_s)
 
 
-def _dead_letters(evidence: Evidence, watch: Watch) -> Iterator[Found]:
+def _dead_letters(evidence: Evidence, watch: ChangeTracker) -> Iterator[RuleMatch]:
     for (topic, group), count in watch.risen("dead_lettered", 15 * MINUTE_US, evidence.now_us).items():
         words = f"{group} gave up {_many(count, 'message')} of {topic} in the last quarter of an hour"
-        yield Found(words, count, topic, group)
+        yield RuleMatch(words, count, topic, group)
 
 
-def _dead_letters_wait(evidence: Evidence, _: Watch) -> Iterator[Found]:
+def _dead_letters_wait(evidence: Evidence, _: ChangeTracker) -> Iterator[RuleMatch]:
     for topic, stats in evidence.stats.items():
         if count := stats.dead_letters:
             verb = "waits" if count == 1 else "wait"
-            yield Found(f"{_many(count, 'dead letter')} of {topic} {verb} for a decision", count, topic)
+            yield RuleMatch(f"{_many(count, 'dead letter')} of {topic} {verb} for a decision", count, topic)
 
 
 # The rules, the worst of a severity first.

@@ -25,7 +25,7 @@ from quivermq.engine.gauges import Gauges
 from quivermq.engine.hosted import Hosted, Space
 from quivermq.engine.limits import Limits
 from quivermq.engine.origins import Origins, dead_letter_settings, graves_of
-from quivermq.engine.renewal import Renewer
+from quivermq.engine.renewal import LeaseRenewer
 from quivermq.engine.resting import Known, Rest, may_rest, resting
 from quivermq.engine.survey import Surveyor
 from quivermq.errors import (
@@ -114,7 +114,7 @@ class Hosting:
         self.path = self._directory.path
         self._scheduler = scheduler or Flusher(self.clock)
         self._owns_scheduler = scheduler is None
-        self.renewer = Renewer(self.clock, self._scheduler)
+        self.renewer = LeaseRenewer(self.clock, self._scheduler)
         # Held only to look at and change the dict, and to open a topic; never while waiting for a cursor.
         self._topics_lock = threading.RLock()
         # One after the other: altering and deleting topics; writing their settings.

@@ -10,7 +10,7 @@ from quivermq.topic.partition import Partition
 from quivermq.topic.topic import Topic
 
 
-class Bounds(Protocol):
+class ReadableRange(Protocol):
     """The messages of a lane that can be read: of its log, or with what is archived before it."""
 
     @property
@@ -30,7 +30,7 @@ def positions(
     timestamp: Moment | None,
     partition: int | None,
     priority: str | None,
-    seam: Callable[[str, Partition, int], Bounds] | None = None,
+    seam: Callable[[str, Partition, int], ReadableRange] | None = None,
 ) -> dict[tuple[int, int], int]:
     """By partition and lane, the offset to go on from. `seam` tells of lanes with their archive.
 
@@ -42,7 +42,7 @@ def positions(
     if priority is None and offset is not None:
         priority = "normal"
     lane = None if priority is None else lane_number(priority)
-    chosen: dict[tuple[int, int], Bounds] = {
+    chosen: dict[tuple[int, int], ReadableRange] = {
         place: log if seam is None else seam(topic.name, topic.partitions[place[0]], place[1])
         for place, log in topic.lanes().items()
         if partition in (None, place[0]) and lane in (None, place[1])
@@ -57,7 +57,7 @@ def positions(
     return {place: bounds.start if to == "earliest" else bounds.end for place, bounds in chosen.items()}
 
 
-def _by_offset(chosen: dict[tuple[int, int], Bounds], offset: object) -> dict[tuple[int, int], int]:
+def _by_offset(chosen: dict[tuple[int, int], ReadableRange], offset: object) -> dict[tuple[int, int], int]:
     """The offset itself, where it is; in a partition that nobody named, the nearest there is."""
     if not isinstance(offset, int) or isinstance(offset, bool):
         raise InvalidRequest(f"offset is a number, not {offset!r}")

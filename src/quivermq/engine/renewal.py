@@ -15,7 +15,7 @@ from quivermq.model.deliveries import Delivery
 logger = logging.getLogger(__name__)
 
 
-class Renewer:
+class LeaseRenewer:
     """Extends leases after a third of their time. One timer for all; a message costs a dict entry."""
 
     def __init__(self, clock: Clock, scheduler: Scheduler) -> None:

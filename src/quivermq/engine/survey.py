@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from quivermq.engine.activity import Problem, TopicActivity
 from quivermq.engine.alerts import FILLS_UP_S, Evidence, judge
 from quivermq.engine.trends import Trends
-from quivermq.engine.watch import Watch
+from quivermq.engine.watch import ChangeTracker
 from quivermq.metrics import Counter, Histogram, Metrics
 from quivermq.model.stats import EngineStats
 
@@ -26,7 +26,7 @@ class Surveyor:
     """Judges each look, and remembers what later ones are judged by. Thread-safe."""
 
     def __init__(self, metrics: Metrics, sync_time: Histogram) -> None:
-        self.watch = Watch()
+        self.watch = ChangeTracker()
         self._trends = Trends()
         self._metrics = metrics
         self._sync_time = sync_time

@@ -72,7 +72,7 @@ class _Group:
     marks: list[tuple[int, int, int]]
 
 
-class Watch:
+class ChangeTracker:
     """The memory between looks. Thread-safe."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX, left_of
 from quivermq.model.lanes import lane_number
 from quivermq.model.messages import Record
-from quivermq.spark.place import Lane, LaneBounds, Place
+from quivermq.spark.place import Lane, LaneExtent, Place
 from quivermq.spark.source.plan import ALL_TIMES, TimeRange
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class ExportRange:
             if self.partition in (None, lane.partition) and self.priority in (None, lane.priority)
         ]
 
-    def _offsets(self, place: Place, lane: Lane, bounds: LaneBounds) -> tuple[int, int]:
+    def _offsets(self, place: Place, lane: Lane, bounds: LaneExtent) -> tuple[int, int]:
         """What there is of it: offsets that are gone, or yet to come, are not there."""
         start, end = bounds.start, bounds.end
         if isinstance(self.start, int):

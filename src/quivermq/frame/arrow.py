@@ -8,7 +8,7 @@ import pyarrow as pa
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, InvalidRequest
 from quivermq.frame.frame import Frame, check_times
-from quivermq.frame.layout import Binary, Int64, Pairs, layout
+from quivermq.frame.layout import Binary, Int64, PairsLayout, layout
 
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -78,7 +78,7 @@ def _check_inside(batch: pa.RecordBatch) -> None:
         raise InvalidFrame(f"the columns do not hold together: {error}", position=0) from None
 
 
-def _array(frame: Frame, column: Binary | Int64 | Pairs | None, name: str) -> pa.Array:
+def _array(frame: Frame, column: Binary | Int64 | PairsLayout | None, name: str) -> pa.Array:
     count = len(frame)
     if name == "offset":
         return pa.arange(frame.header.base_offset, frame.header.end_offset)
@@ -99,7 +99,7 @@ def _binary(column: Binary, count: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, buffers)
 
 
-def _headers(column: Pairs, count: int) -> pa.Array:
+def _headers(column: PairsLayout, count: int) -> pa.Array:
     pairs = column.offsets[-1]
     children = [
         _binary(column.names, pairs, pa.string()),

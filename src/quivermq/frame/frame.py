@@ -12,7 +12,7 @@ from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, UnsupportedFrame
 from quivermq.frame.codec import decompress
 from quivermq.frame.header import HEADER_BYTES, Codec, Column, Flag, Header, parse_header
-from quivermq.frame.layout import Binary, Int64, Layout, Pairs, layout, presence
+from quivermq.frame.layout import Binary, Int64, Layout, PairsLayout, layout, presence
 from quivermq.frame.parts import CHUNK, fields_of, is_worth_it
 from quivermq.model.messages import Record
 
@@ -219,7 +219,7 @@ class Frame:
 
     def headers(self) -> Iterable[dict[str, bytes]]:
         """The headers of each message; where a name is given twice, the last one counts."""
-        pairs: Pairs | None = self._column("headers")
+        pairs: PairsLayout | None = self._column("headers")
         if pairs is None:
             return map(dict, repeat((), self._messages))
         names = list(map(bytes.decode, pairs.names.values()))

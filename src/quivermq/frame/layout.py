@@ -34,7 +34,7 @@ class Binary(NamedTuple):
         return [v if p else None for v, p in zip(values, presence(self.validity, count), strict=True)]
 
 
-class Pairs(NamedTuple):
+class PairsLayout(NamedTuple):
     """Where the headers lie: which pairs belong to which message, the names, the values."""
 
     offsets_buffer: memoryview
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 
     value: Binary
     key: Binary | None
-    headers: Pairs | None
+    headers: PairsLayout | None
     timestamp: Int64 | None
     expires_at: Int64 | None
     dedup_id: Binary | None
@@ -146,9 +146,9 @@ class _Walk:
     def nullable_int64(self, count: int) -> Int64:
         return Int64(self.bitmap(count), self.take(8 * count))
 
-    def pairs(self, count: int) -> Pairs:
+    def pairs(self, count: int) -> PairsLayout:
         buffer, offsets = self.offsets(count)
-        return Pairs(buffer, offsets, self.text(offsets[-1]), self.binary(offsets[-1]))
+        return PairsLayout(buffer, offsets, self.text(offsets[-1]), self.binary(offsets[-1]))
 
     def bitmap(self, count: int) -> memoryview:
         position = self._position

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from quivermq.errors import InvalidFrame
 from quivermq.frame.header import Header
-from quivermq.frame.layout import Binary, Int64, Layout, Pairs
+from quivermq.frame.layout import Binary, Int64, Layout, PairsLayout
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ def _nullable_texts(column: Binary, first: int, behind: int) -> list[str | None]
     return [None if text is None else _decoded(text) for text in _nullable(column, first, behind)]
 
 
-def _headers(pairs: Pairs | None, first: int, behind: int) -> list[dict[str, bytes]]:
+def _headers(pairs: PairsLayout | None, first: int, behind: int) -> list[dict[str, bytes]]:
     if pairs is None:
         return [{} for _ in range(first, behind)]
     offsets = part_of_offsets(pairs.offsets, first, behind, len(pairs.names.offsets) - 1)

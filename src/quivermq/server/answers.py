@@ -35,7 +35,7 @@ _SEARCHED_BYTES = 64 * 1024 * 1024
 _SEARCHED_S = 0.25
 
 
-class Patience:
+class SearchTime:
     """How long one call may search. What it has not come to is for the next one."""
 
     def __init__(self, clock: SteadyClock) -> None:
@@ -77,7 +77,7 @@ def read_messages(
     """
     topic, number, priority = lane.partition.topic, lane.partition.number, LANES[lane.number]
     removed, found, size, seam = lane.removed, list[MessageOut](), 0, lane.seam
-    patience = Patience(lane.engine.clock) if wanted else None
+    patience = SearchTime(lane.engine.clock) if wanted else None
     for frame in seam.frames(offset):
         for record in wanted.records(frame, offset):
             if record.offset < offset or record.offset in removed:

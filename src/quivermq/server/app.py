@@ -9,7 +9,7 @@ from quivermq.errors import NotFound, QuiverError
 from quivermq.metrics import Counter, Histogram, Metrics
 from quivermq.server.broker import Broker
 from quivermq.server.http import Later, Request, Response, answered, error_response, json_response
-from quivermq.server.routing import Answer, Route, Router
+from quivermq.server.routing import Answer, Route, RouteTable
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class App:
 
     def __init__(self, broker: Broker, routes: list[Route], gate: Gate | None = None) -> None:
         self.broker = broker
-        self.router = Router(routes)
+        self.router = RouteTable(routes)
         self._gate = gate
         self._meter = RequestMeter(broker.engine.metrics)
         self._time = broker.engine.clock.monotonic

@@ -43,7 +43,7 @@ _REQUEST_BYTES = 2 * 1024
 _PIECE_BYTES = 512 * 1024
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A client's connection, from its first byte to its last."""
 
     __slots__ = (

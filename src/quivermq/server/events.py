@@ -16,7 +16,7 @@ from quivermq.errors import QuiverError
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Version, Wanted, look, next_version, told
 from quivermq.server.history import Recorder
-from quivermq.server.http import Stream, encode_json
+from quivermq.server.http import ResponseStream, encode_json
 
 # Nothing of a name or a time, and no hint of the system.
 _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -57,7 +57,7 @@ class GzipStream:
 
     __slots__ = ("_crc", "_is_begun", "_size", "_stream")
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: ResponseStream) -> None:
         self._stream = stream
         self._crc = 0
         self._size = 0
@@ -100,7 +100,7 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Listener:
-    stream: Stream
+    stream: ResponseStream
     wanted: Wanted
     wants_changes: bool
     gzip: GzipStream | None
@@ -134,7 +134,7 @@ class Events:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
-        self._listeners: dict[Stream, _Listener] = {}
+        self._listeners: dict[ResponseStream, _Listener] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Future[None] | None = None
         self._version: Version | None = None
@@ -142,7 +142,9 @@ class Events:
         broker.engine.topic_watchers.append(self._on_change)
         broker.on_drain.append(self._close)
 
-    def listen(self, stream: Stream, wanted: Wanted, *, changes: bool = False, gzip: bool = False) -> None:
+    def listen(
+        self, stream: ResponseStream, wanted: Wanted, *, changes: bool = False, gzip: bool = False
+    ) -> None:
         """Send events to a stream until it is closed: of changes only, after the first; as gzip."""
         if self._broker.is_draining:
             stream.close()
@@ -154,7 +156,7 @@ class Events:
         if self._timer is None:
             self._plan(0)
 
-    def _forget(self, stream: Stream) -> None:
+    def _forget(self, stream: ResponseStream) -> None:
         self._listeners.pop(stream, None)
         if not self._listeners and self._timer is not None:
             self._timer.cancel()

@@ -128,7 +128,7 @@ class Request:
         return media_type in self.headers.get("accept", "")
 
 
-class Stream(Protocol):
+class ResponseStream(Protocol):
     """An answer that goes on. Ends with the connection."""
 
     is_paused: bool
@@ -149,7 +149,7 @@ class Stream(Protocol):
 
 
 class LiveStream:
-    """A `Stream` on a transport. The connection says when it is paused and when it ends."""
+    """A `ResponseStream` on a transport. The connection says when it is paused and when it ends."""
 
     __slots__ = ("_calls", "_task", "_transport", "is_closed", "is_paused")
 
@@ -160,7 +160,7 @@ class LiveStream:
         self.is_paused = is_paused
         self.is_closed = False
 
-    def begin(self, start: Callable[[Stream], Awaitable[None] | None]) -> None:
+    def begin(self, start: Callable[[ResponseStream], Awaitable[None] | None]) -> None:
         """Let the writer begin."""
         try:
             going = start(self)
@@ -219,7 +219,7 @@ class Response:
         self.body = body
         self.content_type = content_type
         self.headers = headers
-        self.stream: Callable[[Stream], Awaitable[None] | None] | None = None
+        self.stream: Callable[[ResponseStream], Awaitable[None] | None] | None = None
         """For an answer without an end: called with the stream once the head and `body` are sent.
 
         What it returns to be awaited is cancelled when the client goes, and ends the stream when it ends.

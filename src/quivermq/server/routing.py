@@ -151,7 +151,7 @@ class Calls:
         return add
 
 
-class Router:
+class RouteTable:
     """Finds the route of a request by looking up one part of the path after the other."""
 
     def __init__(self, routes: list[Route]) -> None:

@@ -16,7 +16,7 @@ from quivermq.engine import Engine
 from quivermq.errors import Conflict, InvalidRequest, QuiverError
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
-from quivermq.server.connection import Connection
+from quivermq.server.connection import ClientConnection
 from quivermq.server.edge import Edge
 from quivermq.server.gate import Gate, RateLimit
 from quivermq.server.history import Recorder
@@ -74,7 +74,7 @@ class Server:
 
     def _welcome(self, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
         tls = self._tls
-        return Connection(self.edge, loop) if tls is None else Handshake(self.edge, loop, tls)
+        return ClientConnection(self.edge, loop) if tls is None else Handshake(self.edge, loop, tls)
 
     async def drain(self) -> None:
         """Stop accepting, finish what has begun, and close every connection.

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from quivermq.errors import InvalidRequest
 from quivermq.server.access import ApiKey
-from quivermq.server.connection import Connection
+from quivermq.server.connection import ClientConnection
 from quivermq.server.edge import Edge
 from quivermq.server.memory import HANDSHAKE_BYTES
 
@@ -44,7 +44,7 @@ def _no_password() -> str:
 
 
 class Handshake(asyncio.Protocol):
-    """From the first byte to the end of the handshake, after which a `Connection` takes over.
+    """From the first byte to the end of the handshake, after which a `ClientConnection` takes over.
 
     The event loop could do this by itself, but then nobody would know of clients that never finish.
     """
@@ -133,7 +133,7 @@ class Handshake(asyncio.Protocol):
             self.abort()
             return
         self._leave()
-        connection = Connection(self._edge, self._loop, below=self._transport)
+        connection = ClientConnection(self._edge, self._loop, below=self._transport)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         for data in self._early:

@@ -13,7 +13,7 @@ from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.spark.directory_place import local_path
-from quivermq.spark.place import Lane, LaneBounds, LivePlace, Place, TopicView
+from quivermq.spark.place import Lane, LaneExtent, LivePlace, Place, TopicView
 from quivermq.topic.offsets import OffsetSet
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ArchivedPlace:
     def settings(self, topic: str) -> TopicSettings:
         return self.live.settings(topic)
 
-    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
         return self.look(topic).lanes
 
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
@@ -156,7 +156,7 @@ def _own(lane: Lane) -> LanePlace:
     return LanePlace(lane.partition, lane.priority)
 
 
-def _joined(archived: ArchivedLane, live: LaneBounds) -> LaneBounds:
+def _joined(archived: ArchivedLane, live: LaneExtent) -> LaneExtent:
     """What the lane holds with its archive. What is in both counts once."""
     if not archived.files or archived.start >= live.start:
         return live

@@ -17,7 +17,7 @@ from quivermq.spark.place import (
     DeliveryRow,
     GroupRow,
     Lane,
-    LaneBounds,
+    LaneExtent,
     Place,
     SegmentPart,
     SegmentRow,
@@ -97,14 +97,14 @@ class BrokerPlace:
     def _look_live(self, topic: str) -> TopicView:
         response = self.connection.shell.run(self._calls.topic(topic))
         lanes = {
-            Lane(topic, each.partition, each.priority): LaneBounds(
+            Lane(topic, each.partition, each.priority): LaneExtent(
                 each.start, each.sealed, each.end, each.bytes
             )
             for each in response.lanes
         }
         return TopicView(response.created_us, response.settings, lanes)
 
-    def _whole(self, lane: Lane, live: LaneBounds) -> LaneBounds:
+    def _whole(self, lane: Lane, live: LaneExtent) -> LaneExtent:
         if live.start == 0:
             return live
         try:
@@ -124,7 +124,7 @@ class BrokerPlace:
     def settings(self, topic: str) -> TopicSettings:
         return self._look_live(topic).settings
 
-    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
         return self.look(topic).lanes
 
     def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:  # noqa: ARG002

@@ -37,7 +37,7 @@ from quivermq.spark.place import (
     DeliveryRow,
     GroupRow,
     Lane,
-    LaneBounds,
+    LaneExtent,
     Place,
     SegmentPart,
     SegmentRow,
@@ -107,11 +107,11 @@ class DirectoryPlace:
     def settings(self, topic: str) -> TopicSettings:
         return self._stored(topic).settings
 
-    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
         return self._lanes(topic, self._stored(topic))
 
-    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneBounds]:
-        found: dict[Lane, LaneBounds] = {}
+    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneExtent]:
+        found: dict[Lane, LaneExtent] = {}
         for partition in range(stored.settings.partitions):
             used = set(self._disk.names(self._partition_path(topic, partition)))
             for priority in LANES:
@@ -244,7 +244,7 @@ class DirectoryPlace:
                     str(segment.path),
                 )
 
-    def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
+    def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneExtent, LaneState]]:
         """Every lane that is in use, as it is and as a group would find it if it were opened now."""
         try:
             partitions = self.settings(topic).partitions
@@ -328,12 +328,12 @@ def local_path(path: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def _bounds(follower: LogFollower) -> LaneBounds:
+def _bounds(follower: LogFollower) -> LaneExtent:
     segments = follower.segments
     if not segments:
         return NOTHING
     last = segments[-1]
-    return LaneBounds(
+    return LaneExtent(
         segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments)
     )
 

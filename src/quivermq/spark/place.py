@@ -40,7 +40,7 @@ class Lane(NamedTuple):
         return f"{self.topic}, partition {self.partition}, priority {self.priority}"
 
 
-class LaneBounds(NamedTuple):
+class LaneExtent(NamedTuple):
     """What a lane holds now, as half-open offsets. What lies below `sealed` does not change any more."""
 
     start: int
@@ -49,7 +49,7 @@ class LaneBounds(NamedTuple):
     size_bytes: int
 
 
-NOTHING = LaneBounds(0, 0, 0, 0)
+NOTHING = LaneExtent(0, 0, 0, 0)
 
 
 class TopicView(NamedTuple):
@@ -57,7 +57,7 @@ class TopicView(NamedTuple):
 
     created_us: int
     settings: TopicSettings
-    lanes: dict[Lane, LaneBounds]
+    lanes: dict[Lane, LaneExtent]
 
 
 class SegmentPart(NamedTuple):
@@ -164,7 +164,7 @@ class Place(Protocol):
         """How a topic is set. Raises TopicNotFound."""
         ...
 
-    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
         """The normal lane of each partition and the others in use, in order. Raises TopicNotFound."""
         ...
 

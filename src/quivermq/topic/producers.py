@@ -28,7 +28,7 @@ _NEVER_BEGUN = -1
 Lane = tuple[int, int]  # A partition and the number of a lane.
 
 
-class Batch(NamedTuple):
+class ProducedBatch(NamedTuple):
     """One frame of a producer."""
 
     base_sequence: int
@@ -44,9 +44,9 @@ class InLane:
     def __init__(self, epoch: int, first: int) -> None:
         self.epoch = epoch
         self.first = first
-        self.batches: list[Batch] = []
+        self.batches: list[ProducedBatch] = []
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: ProducedBatch) -> None:
         if batch not in self.batches:
             self.batches.append(batch)
             # One that was not written along is found in its lane, after later ones that were.
@@ -56,7 +56,7 @@ class InLane:
             del self.batches[:-BATCHES_MAX]
 
 
-class Producer:
+class KnownProducer:
     """What is known of a producer, and when it was last heard of."""
 
     __slots__ = ("begun", "lanes", "time_us")
@@ -81,12 +81,12 @@ class Producers:
     """All that a topic remembers. Its owner holds a lock."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[int, Producer] = OrderedDict()
+        self._known: OrderedDict[int, KnownProducer] = OrderedDict()
         self._places = 0
         self.known_since_us = 0
         """Every producer that was heard of at this time or later is known."""
 
-    def __iter__(self) -> Iterator[tuple[int, Producer]]:
+    def __iter__(self) -> Iterator[tuple[int, KnownProducer]]:
         """Those that were heard of last come last."""
         return iter(self._known.items())
 
@@ -95,7 +95,7 @@ class Producers:
         """How much is remembered."""
         return self._places
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> KnownProducer | None:
         return self._known.get(producer_id)
 
     def find_batch(self, lane: Lane, header: Header) -> int | None:
@@ -128,7 +128,9 @@ class Producers:
             )
         return None
 
-    def add_batch(self, producer_id: int, lane: Lane, epoch: int, batch: Batch, time_us: int) -> None:
+    def add_batch(
+        self, producer_id: int, lane: Lane, epoch: int, batch: ProducedBatch, time_us: int
+    ) -> None:
         """Take in a batch of a producer."""
         there = self.add_lane(producer_id, lane, epoch, batch.base_offset, time_us)
         if there.epoch == epoch:
@@ -187,10 +189,10 @@ class Producers:
         self._known = OrderedDict(sorted(self._known.items(), key=lambda item: item[1].time_us))
         return is_cut
 
-    def _heard_of(self, producer_id: int, time_us: int) -> Producer:
+    def _heard_of(self, producer_id: int, time_us: int) -> KnownProducer:
         producer = self._known.get(producer_id)
         if producer is None:
-            producer = self._known[producer_id] = Producer(time_us)
+            producer = self._known[producer_id] = KnownProducer(time_us)
             self._places += 1
         else:
             producer.time_us = max(producer.time_us, time_us)
@@ -198,7 +200,7 @@ class Producers:
         return producer
 
     @property
-    def _oldest(self) -> Producer:
+    def _oldest(self) -> KnownProducer:
         return next(iter(self._known.values()))
 
     def _forget_oldest(self) -> None:

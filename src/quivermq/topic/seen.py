@@ -14,7 +14,7 @@ from quivermq.errors import Conflict, Corruption, DiskRefused, InvalidFrame
 from quivermq.frame import Column, Frame, Header
 from quivermq.log import DataDirectory, Log
 from quivermq.topic.hashed_ids import hashed_id, is_hashed
-from quivermq.topic.producers import Batch, Producers
+from quivermq.topic.producers import ProducedBatch, Producers
 from quivermq.topic.records import pack, unpack
 from quivermq.topic.sightings import Sighting, Sightings
 from quivermq.topic.state_log import StateLog, parts
@@ -435,7 +435,7 @@ class Seen:
             elif kind == _BATCH:
                 (partition, producer_id, epoch, *batch), time_us = self._timed(numbers, 6)
                 place = producer_id % 2**64, (partition, lane), epoch
-                self._producers.add_batch(*place, Batch(*batch), time_us)
+                self._producers.add_batch(*place, ProducedBatch(*batch), time_us)
             elif kind == _FIRST:
                 (partition, producer_id, epoch, first), time_us = self._timed(numbers, 4)
                 self._producers.add_lane(producer_id % 2**64, (partition, lane), epoch, first, time_us)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quivermq.chaos import Violation
-from quivermq.chaos.history import LaneOffset, LoadHistory
+from quivermq.chaos.history import LoadHistory, MessagePlace
 from quivermq.chaos.load import number_in, value_of
 
 
@@ -74,7 +74,7 @@ def test_a_delayed_message_that_is_called_otherwise() -> None:
 def test_a_step_that_was_cut_short_may_have_happened() -> None:
     history = reported(PUT, TAKE, ("try", "ack", "billing", "receipt 0 1"))
     run = history.next_run(1)
-    assert history.maybe_acked == {("billing", LaneOffset(0, "normal", 0))}
+    assert history.maybe_acked == {("billing", MessagePlace(0, "normal", 0))}
     assert run.receipts == []
     history.note("did", "get", "billing", [delivery(0, 2, 2)])
 

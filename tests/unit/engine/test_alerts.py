@@ -9,7 +9,7 @@ from unit.engine.store import Store
 
 from quivermq.engine.alerts import RULES, Evidence, judge
 from quivermq.engine.engine import Engine
-from quivermq.engine.watch import Watch
+from quivermq.engine.watch import ChangeTracker
 from quivermq.model.stats import Alert
 
 ALERTS = Path(__file__).parents[3] / "deploy" / "prometheus" / "alerts.yaml"
@@ -169,7 +169,7 @@ def judged(
     *, free_bytes: int = LOTS, later: float | None = None, fsync: float | None = None
 ) -> list[Alert]:
     """What is said of a disk that was so for twenty minutes."""
-    watch, found = Watch(), []
+    watch, found = ChangeTracker(), []
     for minute in range(20):
         now_us = minute * 60_000_000
         watch.see({}, {}, {"server_errors": minute}, now_us)
@@ -187,7 +187,7 @@ def test_the_disk_is_judged_by_its_room_its_trend_and_its_time() -> None:
 
 
 def test_errors_of_the_broker_are_told_when_they_go_on() -> None:
-    watch = Watch()
+    watch = ChangeTracker()
     watch.see({}, {}, {"server_errors": 0}, 0)
     found = []
     for minute in range(1, 5):

@@ -2,13 +2,15 @@
 
 from quivermq.engine.activity import GroupActivity, TopicActivity
 from quivermq.engine.group_state import MINUTE_US, Pace
-from quivermq.engine.watch import Done, Rise, Watch
+from quivermq.engine.watch import ChangeTracker, Done, Rise
 
 T0 = 1_000 * MINUTE_US
 SECOND_US = 1_000_000
 
 
-def seen(watch: Watch, now_us: int, *, delivered: int = 0, pending: int = 0, buried: int = 0) -> None:
+def seen(
+    watch: ChangeTracker, now_us: int, *, delivered: int = 0, pending: int = 0, buried: int = 0
+) -> None:
     had = GroupActivity(delivered, delivered, 0, dead_lettered=buried)
     watch.see({"orders": TopicActivity(0, {"billing": had})}, {("orders", "billing"): pending}, {}, now_us)
 
@@ -30,7 +32,7 @@ def test_a_counter_that_began_anew_rose_from_nothing() -> None:
 
 
 def test_what_was_counted_before_anybody_looked_did_not_rise() -> None:
-    watch = Watch()
+    watch = ChangeTracker()
     seen(watch, T0, buried=346)
     assert watch.risen("dead_lettered", 15 * MINUTE_US, T0) == {}
     seen(watch, T0 + SECOND_US, buried=348)
@@ -41,7 +43,7 @@ def test_what_was_counted_before_anybody_looked_did_not_rise() -> None:
 
 
 def test_what_comes_up_later_rose_from_nothing() -> None:
-    watch = Watch()
+    watch = ChangeTracker()
     watch.see({}, {}, {"server_errors": 0}, T0)
     watch.see({}, {}, {"server_errors": 4}, T0 + SECOND_US)
     assert watch.rise("server_errors", 5 * MINUTE_US, T0 + SECOND_US) == 4
@@ -49,7 +51,7 @@ def test_what_comes_up_later_rose_from_nothing() -> None:
 
 
 def test_a_group_moves_when_its_counters_do() -> None:
-    watch = Watch()
+    watch = ChangeTracker()
     assert watch.pace("orders", "billing") == Pace()
     seen(watch, T0, pending=50)
     assert watch.pace("orders", "billing").moved_us is None
@@ -64,7 +66,7 @@ def test_a_group_moves_when_its_counters_do() -> None:
 
 
 def test_what_was_done_since_the_last_look_counts() -> None:
-    watch, now = Watch(), T0 + 5 * SECOND_US
+    watch, now = ChangeTracker(), T0 + 5 * SECOND_US
     assert watch.pace("orders", "billing", Done(0, 0, now)) == Pace()
     assert watch.pace("orders", "billing", Done(7, 0, now)) == Pace(now)
     seen(watch, T0, delivered=10, pending=50)
@@ -74,7 +76,7 @@ def test_what_was_done_since_the_last_look_counts() -> None:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    watch = Watch()
+    watch = ChangeTracker()
     seen(watch, T0, delivered=10, buried=3)
     watch.see({}, {}, {}, T0 + SECOND_US)
     assert watch.pace("orders", "billing") == Pace()
@@ -82,7 +84,7 @@ def test_what_is_gone_is_forgotten() -> None:
 
 
 def test_it_is_known_since_when_something_is_found_at_every_look() -> None:
-    watch = Watch()
+    watch = ChangeTracker()
     watch.see({}, {}, {}, T0)
     assert watch.since([("a",)], T0) == {("a",): (T0, True)}
     assert watch.since([("a",), ("b",)], T0 + 1) == {("a",): (T0, True), ("b",): (T0 + 1, False)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.manual_clock import ManualClock
 from support.transport import Wire
 
-from quivermq.server.http import Request, Response, Stream, json_response
+from quivermq.server.http import Request, Response, ResponseStream, json_response
 from quivermq.server.memory import Making, Memory
 
 GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -351,7 +351,7 @@ class Listener:
     """Takes a stream and keeps it."""
 
     def __init__(self) -> None:
-        self.stream: Stream | None = None
+        self.stream: ResponseStream | None = None
         self.ended = 0
 
     def __call__(self, _: Request) -> Response:
@@ -359,7 +359,7 @@ class Listener:
         response.stream = self._begin
         return response
 
-    def _begin(self, stream: Stream) -> None:
+    def _begin(self, stream: ResponseStream) -> None:
         self.stream = stream
         stream.on_close(self._end)
 
@@ -408,7 +408,7 @@ def test_draining_ends_a_stream() -> None:
 
 
 def test_a_stream_ends_with_what_writes_it(loop: asyncio.AbstractEventLoop) -> None:
-    async def write(stream: Stream) -> None:
+    async def write(stream: ResponseStream) -> None:
         stream.write(b"one")
 
     def answer(_: Request) -> Response:

@@ -11,7 +11,7 @@ from quivermq.errors import Corruption, InvalidRequest, NotFound, OffsetOutOfRan
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.broker_place import BrokerPlace
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Lane, LaneBounds, Place, place_of
+from quivermq.spark.place import Lane, LaneExtent, Place, place_of
 
 NORMAL = Lane("orders", 0, "normal")
 SMALL = Settings(storage=StorageSettings(durability="os", segment_messages=10))
@@ -68,7 +68,7 @@ def test_a_topic_made_again_is_another(place: Place, served: Served) -> None:
 
 def test_lanes_are_listed_once_they_are_used(place: Place, served: Served) -> None:
     served.engine.create_topic("orders", partitions=2)
-    unused = LaneBounds(0, 0, 0, 0)
+    unused = LaneExtent(0, 0, 0, 0)
     assert place.lanes("orders") == {NORMAL: unused, Lane("orders", 1, "normal"): unused}
     served.engine.queue("orders").put(b"x", partition=1, priority="low")
     lanes = place.lanes("orders")

@@ -17,7 +17,14 @@ from quivermq.model.dead_letters import DeadLetter
 from quivermq.model.lanes import LANES
 from quivermq.model.messages import Message, Scheduled
 from quivermq.server.access import may_see
-from quivermq.server.answers import ANSWER_BYTES, FIELDS_BYTES, JSON_COPIES, Patience, making_bytes, within
+from quivermq.server.answers import (
+    ANSWER_BYTES,
+    FIELDS_BYTES,
+    JSON_COPIES,
+    SearchTime,
+    making_bytes,
+    within,
+)
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, encode_json
 from quivermq.server.messages_json import Content, ContentIn, Lane, MessageOut, content_fields, content_from
@@ -218,7 +225,7 @@ async def list_dead_letters(broker: Broker, request: Request) -> bytes:
         return encode_json(DeadLetterList([], None))
 
     def look() -> bytes:
-        patience, shown, size = Patience(broker.engine.clock), list[DeadLetterOut](), 0
+        patience, shown, size = SearchTime(broker.engine.clock), list[DeadLetterOut](), 0
         for letter in each_dead_letter(hosted, after):
             if reason in (None, letter.reason) and group in (None, letter.group):
                 shown.append(_dead_letter_out(letter, hosted.name))
@@ -239,7 +246,7 @@ async def list_reasons(broker: Broker, request: Request) -> ReasonList:
     hosted = await broker.run(_dead_letter_topic, broker.engine, request.params["topic"])
     if hosted is None:
         return ReasonList([], None)
-    found = await broker.run(lambda: count_reasons(hosted, after, Patience(broker.engine.clock).is_over))
+    found = await broker.run(lambda: count_reasons(hosted, after, SearchTime(broker.engine.clock).is_over))
     reasons = [ReasonOut(*reason) for reason in found.reasons]
     return ReasonList(reasons, None if found.next is None else "-".join(map(str, found.next)))
 

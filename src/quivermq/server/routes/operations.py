@@ -16,7 +16,7 @@ from quivermq.server.broker import Broker
 from quivermq.server.events import EVENTS, Events, accepts_gzip
 from quivermq.server.figures import PROMETHEUS, Answers, Looks, exposition, told, why_not_ready
 from quivermq.server.history import Recorder
-from quivermq.server.http import Request, Response, Stream, encode_json, json_response
+from quivermq.server.http import Request, Response, ResponseStream, encode_json, json_response
 from quivermq.server.messages_json import Lane
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routing import Calls, Parameter, Route, flag_of, number_of, number_parameter
@@ -215,7 +215,7 @@ def listen(broker: Broker, request: Request) -> Response:
         headers["Content-Encoding"] = "gzip"
     response = Response(200, b"", EVENTS, headers)
 
-    def begin(stream: Stream) -> None:
+    def begin(stream: ResponseStream) -> None:
         broker.part(Events).listen(stream, wanted, changes=changes, gzip=gzip)
 
     response.stream = begin

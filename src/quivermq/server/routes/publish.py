@@ -185,7 +185,7 @@ def _publish_one(
         broker.engine.draft(topic).checked([message])
     elif type(message) is not bytes or len(message) > hosted.settings.message_bytes_max:
         hosted.topic.checked([message])
-    return broker.part(Publishing).publish(topic, message, durability)
+    return broker.part(PublishBatcher).publish(topic, message, durability)
 
 
 def _publish_json(broker: Broker, request: Request, topic: str) -> Answer:
@@ -293,7 +293,7 @@ def _seconds(query: dict[str, str], name: str) -> float | None:
 # Single messages.
 
 
-class Publishing:
+class PublishBatcher:
     """Takes messages on the event loop."""
 
     def __init__(self, broker: Broker) -> None:

@@ -48,7 +48,7 @@ from quivermq.errors import (
 from quivermq.frame import Frame
 from quivermq.spark.directory_place import local_path
 from quivermq.spark.execution import Progress, cores_of, results_of, translated, watched
-from quivermq.spark.place import AnyPath, Lane, LaneBounds, LivePlace, Place, where_of
+from quivermq.spark.place import AnyPath, Lane, LaneExtent, LivePlace, Place, where_of
 from quivermq.spark.session import session
 from quivermq.spark.subscription import check_named, topic_filter
 
@@ -365,13 +365,13 @@ def _planned(place: LivePlace, manifest: Manifest, pace: ArchivePace) -> Iterato
         yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
 
 
-def _held(bounds: LaneBounds, synced_end: int) -> LiveLane:
+def _held(bounds: LaneExtent, synced_end: int) -> LiveLane:
     end = max(bounds.start, min(bounds.end, synced_end))
     size = bounds.size_bytes * (end - bounds.start) // max(1, bounds.end - bounds.start)
     return LiveLane(bounds.start, end, size)
 
 
-def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: LaneBounds) -> None:
+def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: LaneExtent) -> None:
     """Raise Conflict where the log is not the one that was archived, or has lost its end since."""
 
     def frames(offset: int) -> Iterator[Frame]:

@@ -33,7 +33,7 @@ from quivermq.spark.jobs.report_figures import (
     Period,
     steps_of,
 )
-from quivermq.spark.place import Lane, LaneBounds, LivePlace, Place
+from quivermq.spark.place import Lane, LaneExtent, LivePlace, Place
 from quivermq.spark.tables import dead_letter_batches
 from quivermq.topic.records import unpack
 from quivermq.topic.state_log import changes_of
@@ -115,7 +115,7 @@ def _changes(path: Path) -> Iterator[tuple[int, bytes]]:
         return  # A snapshot took the rest away just now; what was read holds.
 
 
-def _latencies(place: Place, lane: Lane, bounds: LaneBounds, acks: Acks, period: Period) -> Moments:
+def _latencies(place: Place, lane: Lane, bounds: LaneExtent, acks: Acks, period: Period) -> Moments:
     """How long after they came in messages were acked: seconds and steps, packed into one number."""
     offsets, times_us = acks.offsets()
     is_there = (offsets >= bounds.start) & (offsets < bounds.end) & period.holds(times_us)

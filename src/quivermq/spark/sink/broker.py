@@ -25,7 +25,7 @@ from quivermq.frame.rewriting import left_rows
 from quivermq.model.lanes import lane_number
 from quivermq.model.messages import FirstFrame, ProducerState
 from quivermq.spark.place import Lane, LivePlace, Place
-from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart
+from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle
 from quivermq.spark.sink.rows import (
     ANY_PARTITION,
     FrameTarget,
@@ -271,7 +271,7 @@ def write_to_broker(
     `is_repeated` says that an earlier attempt is known of; there may also be one that nobody knows of.
     """
     place = options.place
-    pace = RateLimit(options.task_rate)
+    pace = Throttle(options.task_rate)
     writers: dict[str, TopicWriter] = {}
     count = 0
     try:
@@ -302,7 +302,7 @@ class TopicWriter:
         part: TaskPart,
         options: SinkOptions,
         outbox: Outbox,
-        pace: RateLimit,
+        pace: Throttle,
         *,
         is_repeated: bool = False,
     ) -> None:

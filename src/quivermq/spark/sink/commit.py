@@ -21,7 +21,7 @@ from quivermq.disk import Disk, read_file, remove_tree, replace_file
 from quivermq.errors import Conflict, DirectoryLocked, StorageFailed, Unavailable
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import Durability
-from quivermq.spark.sink.options import RateLimit
+from quivermq.spark.sink.options import Throttle
 from quivermq.spark.sink.staging import (
     STAGING,
     StagedFile,
@@ -148,7 +148,7 @@ def commit_batch(
     disk: Disk,
     open_queue: Opener = open_queue,
     durability: Durability | None = None,
-    pace: RateLimit | None = None,
+    pace: Throttle | None = None,
     is_repeatable: bool = True,
     clock: Clock | None = None,
 ) -> None:
@@ -158,7 +158,7 @@ def commit_batch(
     writes from Spark are waited for. Raises Unavailable while somebody else has the directory open.
     """
     directory = directory_of(path, write)
-    applying = _Applying(disk, directory, batch, durability, pace or RateLimit(None))
+    applying = _Applying(disk, directory, batch, durability, pace or Throttle(None))
     with turn(disk, path), open_queue(path) as queue:
         if not is_repeatable:
             applying.apply(queue, files)
@@ -213,7 +213,7 @@ class _Applying:
     """Brings the frames of one batch into their topics."""
 
     def __init__(
-        self, disk: Disk, directory: Path, batch: int, durability: Durability | None, pace: RateLimit
+        self, disk: Disk, directory: Path, batch: int, durability: Durability | None, pace: Throttle
     ) -> None:
         self._disk = disk
         self._directory = directory

@@ -99,7 +99,7 @@ def _write_id(given: str | None) -> str | None:
 _FRAMES_PER_SECOND = 10
 
 
-class RateLimit:
+class Throttle:
     """Used by one thread."""
 
     def __init__(self, messages_per_second: float | None, clock: Clock | None = None) -> None:

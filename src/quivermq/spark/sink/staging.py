@@ -30,7 +30,7 @@ from quivermq.model.topic_settings import TopicSettings
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import StorageSettings
 from quivermq.spark.place import Place
-from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart
+from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle
 from quivermq.spark.sink.rows import (
     ANY_PARTITION,
     FrameTarget,
@@ -136,7 +136,7 @@ class _Topic:
         limits = settings.storage(StorageSettings())
         self._draft = Draft(settings, limits, SteadyClock(self._clock))
         usual = min(options.batch_messages, limits.frame_messages_max)
-        self._gathering = RowGathering(RateLimit(options.rate_limit).frame_messages(usual))
+        self._gathering = RowGathering(Throttle(options.rate_limit).frame_messages(usual))
         self._counts: Counter[FrameTarget] = Counter()
         self._sequences: Counter[tuple[FrameTarget, int]] = Counter()
         self._turn = part.task

@@ -17,7 +17,7 @@ from quivermq.errors import InvalidRequest
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.commit import commit_batch, discard_batch
-from quivermq.spark.sink.options import RateLimit, SinkOptions, TaskPart, current_part, is_repeated
+from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle, current_part, is_repeated
 from quivermq.spark.sink.rows import check_columns
 from quivermq.spark.sink.staging import StagedFile, stage
 
@@ -84,7 +84,7 @@ class TopicSink:
                 [message.staged for message in done if message.staged is not None],
                 disk=SystemDisk(),
                 durability=self._options.durability,
-                pace=RateLimit(self._options.rate_limit),
+                pace=Throttle(self._options.rate_limit),
                 is_repeatable=self._is_repeatable,
             )
 

@@ -17,7 +17,7 @@ from quivermq.errors import (
 from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.model.names import NO_ORIGINS
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import NOTHING, Lane, LaneBounds, Place, TopicView
+from quivermq.spark.place import NOTHING, Lane, LaneExtent, Place, TopicView
 from quivermq.spark.source.plan import gone
 from quivermq.spark.source.snapshot import Positions
 from quivermq.spark.subscription import TopicSelection
@@ -297,7 +297,7 @@ class Frontier:
             end = min(end, self._last[lane.topic].lanes[lane])
         return max(0, end - at)
 
-    def _end_of(self, lane: Lane, bounds: LaneBounds) -> int:
+    def _end_of(self, lane: Lane, bounds: LaneExtent) -> int:
         if lane not in self._limits:
             limit = self._ending.resolve(self._place, lane, bounds)
             if self._ending.is_word(lane) or limit >= bounds.end:
@@ -305,7 +305,7 @@ class Frontier:
             self._limits[lane] = limit
         return min(bounds.end, self._limits[lane])
 
-    def _first_of(self, lane: Lane, bounds: LaneBounds) -> int:
+    def _first_of(self, lane: Lane, bounds: LaneExtent) -> int:
         offset = self._starting.resolve(self._place, lane, bounds)
         if bounds.start <= offset <= bounds.end:
             return offset
@@ -345,7 +345,7 @@ class Frontier:
                 for lane in start[topic].lanes.keys() - view.lanes.keys():
                     self._tell_lost(lane, start[topic].lanes[lane], NOTHING)
 
-    def _tell_lost(self, lane: Lane, at: int, bounds: LaneBounds) -> None:
+    def _tell_lost(self, lane: Lane, at: int, bounds: LaneExtent) -> None:
         held = (bounds.start, bounds.end)
         if at < bounds.start:
             self._tell(gone(lane, at, bounds.start, held=held))

@@ -12,7 +12,7 @@ from quivermq.frame import OFFSET_MAX
 from quivermq.model.lanes import LANES
 from quivermq.model.names import NO_ORIGINS
 from quivermq.spark.options import MS_MAX, SourceOptions
-from quivermq.spark.place import NORMAL, NOTHING, Lane, LaneBounds, Place, TopicView
+from quivermq.spark.place import NORMAL, NOTHING, Lane, LaneExtent, Place, TopicView
 from quivermq.spark.source.plan import ALL_TIMES, Range, TimeRange, gone
 from quivermq.spark.subscription import TopicSelection
 
@@ -87,7 +87,7 @@ class Positions:
         """Whether the place is an offset that somebody named."""
         return self.moment_of(lane) is None and not self.is_word(lane)
 
-    def resolve(self, place: Place, lane: Lane, bounds: LaneBounds) -> int:
+    def resolve(self, place: Place, lane: Lane, bounds: LaneExtent) -> int:
         """The offset in a lane that holds what `bounds` say. One that was named may lie outside of them."""
         moment_us = self.moment_of(lane)
         if moment_us is not None:
@@ -230,7 +230,7 @@ def bounds_of(options: SourceOptions) -> tuple[Positions, Positions]:
 
 
 def range_of(
-    place: Place, lane: Lane, bounds: LaneBounds, starting: Positions, ending: Positions, fails: bool
+    place: Place, lane: Lane, bounds: LaneExtent, starting: Positions, ending: Positions, fails: bool
 ) -> Range:
     """What the options ask for of a lane that holds what `bounds` say."""
     since_us, until_us = starting.moment_of(lane), ending.moment_of(lane)
@@ -254,7 +254,7 @@ def range_of(
     return Range(lane, start, max(start, end), times=times, begins_by_word=starting.is_word(lane))
 
 
-def _check_ends(lane: Lane, bounds: LaneBounds, asked: Mapping[str, int]) -> None:
+def _check_ends(lane: Lane, bounds: LaneExtent, asked: Mapping[str, int]) -> None:
     """Raise OffsetOutOfRange for an option with an offset that the log does not reach."""
     for option, offset in asked.items():
         if offset > bounds.end:
@@ -268,7 +268,7 @@ def _check_ends(lane: Lane, bounds: LaneBounds, asked: Mapping[str, int]) -> Non
             raise error
 
 
-def _left(each: Range, bounds: LaneBounds, *, fails: bool) -> Range:
+def _left(each: Range, bounds: LaneExtent, *, fails: bool) -> Range:
     """What of a range is still there."""
     start, end = each.start, each.end
     if start < bounds.start and start < end:
@@ -278,7 +278,7 @@ def _left(each: Range, bounds: LaneBounds, *, fails: bool) -> Range:
     return each._replace(start=start, end=max(start, end), size_bytes=_share_bytes(bounds, start, end))
 
 
-def _share_bytes(bounds: LaneBounds, start: int, end: int) -> int:
+def _share_bytes(bounds: LaneExtent, start: int, end: int) -> int:
     held = bounds.end - bounds.start
     return bounds.size_bytes * max(0, end - start) // held if held else 0
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from quivermq.errors import InvalidFrame
 from quivermq.frame import Frame
-from quivermq.frame.layout import Binary, Int64, Layout, Pairs, layout
+from quivermq.frame.layout import Binary, Int64, Layout, PairsLayout, layout
 from quivermq.model.lanes import LANES
 from quivermq.model.messages import Scheduled
 
@@ -154,7 +154,7 @@ def _number_at(column: Int64 | None, place: int) -> int | None:
     return int.from_bytes(column.data[8 * place : 8 * place + 8], "little", signed=True)
 
 
-def _headers_at(pairs: Pairs, place: int) -> dict[str, bytes]:
+def _headers_at(pairs: PairsLayout, place: int) -> dict[str, bytes]:
     start, end = pairs.offsets[place], pairs.offsets[place + 1]
     if not 0 <= start <= end < len(pairs.names.offsets):
         raise InvalidFrame("offsets do not run upwards in the body", position=0)

@@ -27,7 +27,7 @@ _FRAMES_NEAR = 4
 _MESSAGE_BYTES = 200
 
 
-class Source(NamedTuple):
+class BucketRange(NamedTuple):
     """What waits in a bucket: the ranks from `low` on, before the offset `end`, that are not cancelled."""
 
     serial: int
@@ -56,14 +56,14 @@ class Source(NamedTuple):
         return [rank for rank in ranks if offset_of(rank) not in cancelled]
 
 
-class Survey(NamedTuple):
+class BucketCount(NamedTuple):
     """How much waits in a bucket, and how many offsets of it a repair has left empty."""
 
     pending: int
     lost: int
 
 
-def survey(source: Source) -> Survey:
+def survey(source: BucketRange) -> BucketCount:
     """Count what waits in a bucket of which some is released."""
     pending = lost = 0
     for frame in source.frames():
@@ -71,10 +71,10 @@ def survey(source: Source) -> Survey:
             lost += len(frame)
         else:
             pending += len(source.pending(_ranks(frame, source.serial, source.low, RANK_END)))
-    return Survey(pending, lost)
+    return BucketCount(pending, lost)
 
 
-def gather(source: Source, low: int, found: Lowest) -> tuple[int, int]:
+def gather(source: BucketRange, low: int, found: Lowest) -> tuple[int, int]:
     """Add to `found` what waits in a bucket from `low` on, as far as `found` reaches.
 
     Returns a rank before which nothing more waits in the bucket, and how many offsets are empty.
@@ -194,7 +194,7 @@ class DedupId(NamedTuple):
     id: str
 
 
-def dedup_ids(source: Source) -> Iterator[DedupId]:
+def dedup_ids(source: BucketRange) -> Iterator[DedupId]:
     """The deduplication id of each message that waits and has one."""
     for frame in source.frames():
         if frame.is_control or not frame.header.columns & Column.DEDUP_ID:

@@ -31,7 +31,7 @@ from quivermq.topic.delay.message import (
     rank_of_id,
     serial_of,
 )
-from quivermq.topic.delay.reading import DedupId, Source, dedup_ids, fetch
+from quivermq.topic.delay.reading import BucketRange, DedupId, dedup_ids, fetch
 from quivermq.topic.delay.release import Released, finish, lanes_of, locate
 from quivermq.topic.delay.timeline import count_by_time
 from quivermq.topic.delay.waiting import Waiting, look
@@ -430,7 +430,7 @@ def _fetch_there(ranks: list[int], logs: dict[int, Log], bytes_max: int | None) 
     return sorted(found)
 
 
-def _ranks(source: Source) -> Iterable[int]:
+def _ranks(source: BucketRange) -> Iterable[int]:
     """What waits in a bucket; nothing when all of it was released meanwhile."""
     with suppress(NotFound):
         yield from chain.from_iterable(source.ranks(0, RANK_END))

@@ -26,7 +26,7 @@ from quivermq.topic.delay.message import (
     serial_of,
     stored_key,
 )
-from quivermq.topic.delay.reading import Source, due_at, fetch, gather, survey
+from quivermq.topic.delay.reading import BucketRange, due_at, fetch, gather, survey
 from quivermq.topic.delay.timeline import Span
 
 # Only what is due by then is looked for on disk.
@@ -48,7 +48,7 @@ class Search(NamedTuple):
 
     low: int
     high: int
-    sources: list[Source]
+    sources: list[BucketRange]
     # Nothing waits in other buckets before this rank.
     others: int
 
@@ -227,11 +227,11 @@ class Waiting:
     def epoch_of(self, message: Stored) -> int:
         return self.buckets[serial_of(message.rank)].epoch
 
-    def source(self, bucket: Bucket) -> Source:
+    def source(self, bucket: Bucket) -> BucketRange:
         log, low = self.buckets.log(bucket), self.watermarks.get(bucket.epoch, 0) + 1
-        return Source(bucket.serial, log, log.end, low, bucket.cancelled)
+        return BucketRange(bucket.serial, log, log.end, low, bucket.cancelled)
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[BucketRange]:
         return [self.source(bucket) for bucket in self.buckets if bucket.pending]
 
     def spans(self) -> list[Span]:

@@ -9,7 +9,7 @@ import quivermq
 from quivermq.frame import Producer, codec_named
 from quivermq.model.messages import FirstFrame
 from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Lane, LaneBounds
+from quivermq.spark.place import Lane, LaneExtent
 from quivermq.spark.sink.broker import read_back
 from quivermq.spark.sink.rows import encode_rows
 
@@ -42,7 +42,7 @@ class Overtaken(DirectoryPlace):
         super().__init__(path)
         self._looks = looks
 
-    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
+    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
         self._looks -= 1
         found = super().lanes(topic)
         return found if self._looks >= 0 else {lane: each._replace(start=1) for lane, each in found.items()}
