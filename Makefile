@@ -25,12 +25,12 @@ SOAK := tests/crash/test_soak.py
 USE := tests/acceptance tests/importers tests/dashboard
 
 .DEFAULT_GOAL := help
-.PHONY: help run examples pipeline test test-queue test-faults test-soak test-use test-spark test-spark-lowest check check-format check-lint check-types check-layers \
+.PHONY: help run examples pipeline test test-queue test-faults test-soak test-use test-spark test-spark-lowest check check-format check-lint check-types check-layers check-asynchronous \
 	bench fuzz format chaos soak faults \
-	reference docs docs-serve lock clean
+	reference asynchronous docs docs-serve lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(SERVING) ## serve build/data as a broker, and say where to look
 	$(BIN)/quiver serve --data build/data --port $(PORT)
@@ -87,7 +87,7 @@ faults: $(INSTALLED) $(TRACER) ## run every test of a fault, and write the table
 test-use: $(INSTALLED) $(BROWSER) ## run the tests that use it as people do: examples, imports, the dashboard in a browser
 	$(LATER) $(PYTEST) $(USE)
 
-check: check-format check-lint check-types check-layers ## run every static check
+check: check-format check-lint check-types check-layers check-asynchronous ## run every static check
 
 check-format: $(INSTALLED) ## is the code formatted?
 	$(BIN)/ruff format --check .
@@ -100,6 +100,9 @@ check-types: $(INSTALLED) ## do the types hold, strictly?
 
 check-layers: $(INSTALLED) ## does every layer import only those below it?
 	$(BIN)/lint-imports --no-logo
+
+check-asynchronous: $(INSTALLED) ## is quivermq.aio what its sources say?
+	$(BIN)/python tools/asynchronous.py --check
 
 bench: $(INSTALLED) ## measure
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -114,6 +117,9 @@ format: $(INSTALLED) ## format the code and fix what the linter can fix
 
 reference: $(INSTALLED) ## write the generated pages of docs/reference anew
 	$(BIN)/python tools/reference.py
+
+asynchronous: $(INSTALLED) ## write the modules of quivermq.aio anew that are made from the synchronous ones
+	$(BIN)/python tools/asynchronous.py
 
 # Both tell what a release after the next will need, which concerns nobody who reads.
 docs docs-serve: export NO_MKDOCS_2_WARNING = 1

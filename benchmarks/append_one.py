@@ -6,58 +6,57 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from benchmarks.measure import Work, alternate, ready
-from benchmarks.row import Goal, Row, first_row
-from benchmarks.workload import Bench, batches_of, frame_bytes, fresh_log, plain_file
+from benchmarks.measure import Prepare, Work, ready
+from benchmarks.messages import AnyMessage, Columns, batches_of, call_each, columns_of, frame_bytes
+from benchmarks.race import Race, Subject, turns
+from benchmarks.row import Goal
+from benchmarks.shape import TIME_US, Shape
+from benchmarks.workload import Bench, fresh_log, plain_file
+from quivermq import StorageSettings
 from quivermq.frame import encode
-from quivermq.settings import Durability, StorageSettings
+from quivermq.settings import Durability
 
 _BATCH = StorageSettings().batch_messages
+_APPEND = "append"
 
 
-def append_one(bench: Bench) -> Iterable[Row]:
+def append_one(bench: Bench) -> Iterable[Race]:
     """The buffered append, which only has to take a message, and the one that writes each."""
-    yield _buffered(bench)
-    yield _one_write_each(bench)
+    run = turns(bench.scale.rounds)
+    buffered = Subject("append at buffered", _APPEND, Goal("at least", 1.2e6))
+    yield Race(partial(_buffered, bench), [buffered], run)
+    yield Race(partial(_one_write_each, bench), [Subject("append at os", _APPEND)], run)
 
 
-def _buffered(bench: Bench) -> Row:
-    batches = batches_of(_BATCH, bench.scale.buffered)
-    values = [value for batch in batches for value in batch]
+def _buffered(bench: Bench, shape: Shape) -> dict[str, Prepare]:
+    batches = batches_of(_BATCH, bench.scale.buffered, shape)
+    messages = [message for batch in batches for message in batch]
     frames = [frame_bytes(batch) for batch in batches]
-    measured = alternate(
-        {
-            "append": partial(_appending, bench, values, "buffered"),
-            "lock + list.append, in Python": ready(partial(_taken, values)),
-            f"encode + os.write of {_BATCH}": partial(_encoding, bench, batches),
-            f"os.write of frames of {_BATCH}": partial(_writing, bench, frames, _BATCH),
-        },
-        bench.scale.rounds,
-    )
-    return first_row("append at buffered", measured, goal=Goal("at least", 1.2e6))
+    return {
+        _APPEND: partial(_appending, bench, messages, "buffered"),
+        "lock + list.append, in Python": ready(partial(_taken, messages)),
+        f"encode + os.write of {_BATCH}": partial(
+            _encoding, bench, [columns_of(batch) for batch in batches]
+        ),
+        f"os.write of frames of {_BATCH}": partial(_writing, bench, frames, _BATCH),
+    }
 
 
-def _one_write_each(bench: Bench) -> Row:
-    values = batches_of(bench.scale.single, bench.scale.single)[0]
-    frames = [frame_bytes([value]) for value in values]
-    measured = alternate(
-        {
-            "append": partial(_appending, bench, values, "os"),
-            "os.write of one frame each": partial(_writing, bench, frames, 1),
-        },
-        bench.scale.rounds,
-    )
-    return first_row("append at os", measured)
+def _one_write_each(bench: Bench, shape: Shape) -> dict[str, Prepare]:
+    messages = batches_of(bench.scale.single, bench.scale.single, shape)[0]
+    frames = [frame_bytes([message]) for message in messages]
+    return {
+        _APPEND: partial(_appending, bench, messages, "os"),
+        "os.write of one frame each": partial(_writing, bench, frames, 1),
+    }
 
 
 @contextmanager
-def _appending(bench: Bench, values: Sequence[bytes], durability: Durability) -> Iterator[Work]:
+def _appending(bench: Bench, messages: Sequence[AnyMessage], durability: Durability) -> Iterator[Work]:
     with fresh_log(bench, StorageSettings(durability=durability)) as log:
 
         def work() -> int:
-            append = log.append
-            for value in values:
-                append(value)
+            call_each(log.append, messages)
             # What is still in the buffer has cost nothing yet.
             log.flush()
             return log.end
@@ -65,24 +64,24 @@ def _appending(bench: Bench, values: Sequence[bytes], durability: Durability) ->
         yield work
 
 
-def _taken(values: Sequence[bytes]) -> int:
+def _taken(messages: Sequence[AnyMessage]) -> int:
     """The least that a thread-safe buffer in Python does for each message."""
     lock = threading.Lock()
-    taken: list[bytes] = []
-    for value in values:
+    taken: list[AnyMessage] = []
+    for message in messages:
         with lock:
-            taken.append(value)
+            taken.append(message)
     return len(taken)
 
 
 @contextmanager
-def _encoding(bench: Bench, batches: Sequence[list[bytes]]) -> Iterator[Work]:
+def _encoding(bench: Bench, batches: Sequence[Columns]) -> Iterator[Work]:
     with plain_file(bench) as descriptor:
 
         def work() -> int:
-            for batch in batches:
-                os.write(descriptor, bytes(encode(batch, timestamp=0)))
-            return sum(map(len, batches))
+            for values, others in batches:
+                os.write(descriptor, bytes(encode(values, **{"timestamp": TIME_US, **others})))
+            return sum(len(values) for values, _ in batches)
 
         yield work
 

@@ -4,7 +4,8 @@ A scan is `frames(mapped=True)`, which checks every byte against its CRC, and `a
 the same memory to Arrow. Both parts are measured alone as well.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -12,38 +13,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from benchmarks.measure import alternate, counted
-from benchmarks.row import Row, row_of
-from benchmarks.workload import LOG, MESSAGE_BYTES, Bench, check, copy, filled_log, log_files, mapped
+from benchmarks.measure import Prepare, counted
+from benchmarks.race import Race, Subject, turns
+from benchmarks.shape import MESSAGE_BYTES, Shape
+from benchmarks.workload import Bench, check, copy, filled_logs, log_files, mapped
+from quivermq import Log
 from quivermq.frame import Frame, arrow_batch
-from quivermq.log import DataDirectory, Log
+
+_SCAN_AND_READ, _SCAN = "scan + value bytes read again", "scan"
+_CRC, _ARROW = "CRC part of the scan", "Arrow part of the scan"
 
 
-def arrow(bench: Bench) -> Iterable[Row]:
+def arrow(bench: Bench) -> Iterable[Race]:
     """Bytes of log files a second, from batches of 100 and of 1000."""
     messages = bench.scale.arrow_bytes // MESSAGE_BYTES
     for batch in (100, 1000):
-        with filled_log(bench, messages=messages, batch=batch) as path, DataDirectory(path) as data:
-            yield from _rows(bench, path, data.log(LOG), batch)
+        subjects = [Subject(f"{name}, {batch}", name) for name in (_SCAN_AND_READ, _SCAN, _CRC, _ARROW)]
+        with filled_logs(bench, messages=messages, batch=batch) as logs, ExitStack() as stack:
+            run = turns(bench.scale.arrow_rounds)
+            yield Race(partial(_contenders, stack, logs), subjects, run, unit="bytes/s")
 
 
-def _rows(bench: Bench, path: Path, log: Log, batch: int) -> Iterable[Row]:
-    subjects: dict[str, Callable[[], None]] = {
-        "scan + value bytes read again": partial(_scan, log, _read_offsets_and_data),
-        "scan": partial(_scan, log, _read_offsets),
-        "CRC part of the scan": partial(_walk, log),
-        "Arrow part of the scan": partial(_convert, list(log.frames(mapped=True))),
+def _contenders(
+    stack: ExitStack, logs: Mapping[Shape, tuple[Path, Log]], shape: Shape
+) -> dict[str, Prepare]:
+    path, log = logs[shape]
+    memories = stack.enter_context(mapped(log_files(path)))
+    works: dict[str, Callable[[], None]] = {
+        _SCAN_AND_READ: partial(_scan, log, _read_offsets_and_data),
+        _SCAN: partial(_scan, log, _read_offsets),
+        _CRC: partial(_walk, log),
+        _ARROW: partial(_convert, list(log.frames(mapped=True))),
+        "crc32c of the mapped files": partial(check, memories),
+        "memcpy of the mapped files": partial(copy, memories),
     }
-    with mapped(log_files(path)) as memories:
-        limits: dict[str, Callable[[], None]] = {
-            "crc32c of the mapped files": partial(check, memories),
-            "memcpy of the mapped files": partial(copy, memories),
-        }
-        contenders = {name: counted(work, log.size_bytes) for name, work in (subjects | limits).items()}
-        measured = alternate(contenders, bench.scale.arrow_rounds)
-    beside = {name: measured[name] for name in limits}
-    for name in subjects:
-        yield row_of(f"{name}, {batch}", measured[name], beside, unit="bytes/s")
+    return {name: counted(work, log.size_bytes) for name, work in works.items()}
 
 
 def _scan(log: Log, touch: Callable[[pa.Array], None]) -> None:

@@ -1,13 +1,15 @@
 """Compression: what a codec costs on either side of a frame, and what it saves."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import cramjam
 
-from benchmarks.measure import alternate, counted
-from benchmarks.row import Row, row_of
-from benchmarks.workload import Bench, json_messages
+from benchmarks.measure import Prepare, counted
+from benchmarks.messages import Columns, columns_of, json_messages
+from benchmarks.race import Race, Subject, turns
+from benchmarks.shape import TIME_US, Shape
+from benchmarks.workload import Bench
 from quivermq.frame import Codec, Frame, encode
 
 _BATCH = 1000
@@ -27,31 +29,45 @@ _DECOMPRESS: dict[Codec, Callable[[bytes, bytearray], object]] = {
 }
 
 
-def codec(bench: Bench) -> Iterable[Row]:
+def codec(bench: Bench) -> Iterable[Race]:
     """Raw bytes a second through `encode`, and through `Frame.parse` and `values`."""
-    values = json_messages(_BATCH)
-    raw = bytes(encode(values, timestamp=0).raw)
     for each in Codec:
-        frame = encode(values, timestamp=0, codec=each)
-        yield from _rows(bench, each, values, raw, frame)
+        run = turns(bench.scale.rounds)
+        for name, contenders in (("encode", _encoding), ("decode", _decoding)):
+            subject = Subject(f"{name} {each.name.lower()}", name)
+            yield Race(partial(contenders, bench, each), [subject], run, unit="bytes/s")
 
 
-def _rows(bench: Bench, codec: Codec, values: list[bytes], raw: bytes, frame: Frame) -> Iterable[Row]:
-    whole, stored = bytes(frame), bytes(frame.stored)
+def _encoding(bench: Bench, codec: Codec, shape: Shape) -> dict[str, Prepare]:
+    values, columns = _columns(shape)
+    frame = encode(values, codec=codec, **columns)
+    raw = bytes(encode(values, **columns).raw)
     works: dict[str, Callable[[], object]] = {
-        "encode": lambda: encode(values, timestamp=0, codec=codec),
+        "encode": lambda: encode(values, codec=codec, **columns),
+        f"compress alone, {len(raw) / len(frame.stored):.2f} : 1": lambda: _COMPRESS[codec](raw),
+    }
+    return _counted(bench, works, len(raw))
+
+
+def _decoding(bench: Bench, codec: Codec, shape: Shape) -> dict[str, Prepare]:
+    values, columns = _columns(shape)
+    frame = encode(values, codec=codec, **columns)
+    whole, stored, size = bytes(frame), bytes(frame.stored), len(frame.raw)
+    works: dict[str, Callable[[], object]] = {
         "decode": lambda: Frame.parse(whole).values(),
-        "compress alone": lambda: _COMPRESS[codec](raw),
-        "decompress alone": lambda: _DECOMPRESS[codec](stored, bytearray(len(raw))),
+        "decompress alone": lambda: _DECOMPRESS[codec](stored, bytearray(size)),
     }
+    return _counted(bench, works, size)
+
+
+def _columns(shape: Shape) -> Columns:
+    values, others = columns_of(json_messages(_BATCH, shape))
+    return values, {"timestamp": TIME_US, **others}
+
+
+def _counted(bench: Bench, works: Mapping[str, Callable[[], object]], size: int) -> dict[str, Prepare]:
     repeats = bench.scale.codec_batches
-    contenders = {
-        name: counted(partial(_repeat, work, repeats), repeats * len(raw)) for name, work in works.items()
-    }
-    measured = alternate(contenders, bench.scale.rounds)
-    for name, limit in (("encode", "compress alone"), ("decode", "decompress alone")):
-        shrunk = f"{codec.name.lower()}, {len(raw) / len(stored):.2f} : 1"
-        yield row_of(f"{name} {shrunk}", measured[name], {limit: measured[limit]}, unit="bytes/s")
+    return {name: counted(partial(_repeat, work, repeats), repeats * size) for name, work in works.items()}
 
 
 def _repeat(work: Callable[[], object], times: int) -> None:

@@ -1,4 +1,4 @@
-"""A process in which delayed messages wait: `python -m benchmarks.delayed_holder PATH TASK NUMBER`.
+"""A process in which delayed messages wait: `python -m benchmarks.delayed_holder PATH TASK NUMBER SHAPE`.
 
 It tells the most memory it ever had, measured before it looks whether all messages are there.
 """
@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -14,7 +15,8 @@ from random import Random
 import quivermq
 from benchmarks.measure import Usage, now
 from benchmarks.memory_reader import STATUS
-from benchmarks.workload import MESSAGE_BYTES
+from benchmarks.messages import AnyMessage, dressed
+from benchmarks.shape import MESSAGE_BYTES, Shape
 
 _TOPIC = "bench"
 _BATCH = 1000
@@ -26,16 +28,19 @@ _EARLIEST_S, _LATEST_S = 24 * 3600, 48 * 3600
 
 def main() -> None:
     path, task, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    shape: Shape = "real" if sys.argv[4] == "real" else "plain"
     before = now()
     if task == "list":
-        values = [value for value, _ in _messages(number)]
+        messages = [
+            message for part in _parts(number) for message in dressed([value for value, _ in part], shape)
+        ]
         _tell(before)
-        assert len(values) == number
+        assert len(messages) == number
         return
     with quivermq.open(path) as engine:
         if task == "put":
             engine.create_topic(_TOPIC, durability="os")
-            _put(engine, number)
+            _put(engine, number, shape)
         queue = engine.queue(_TOPIC)
         # Asked before the memory is looked at: nothing may be left for later.
         stats, message = queue.stats(), queue.get()
@@ -45,12 +50,23 @@ def main() -> None:
         _check_next(queue, number)
 
 
-def _put(engine: quivermq.Engine, number: int) -> None:
+def _put(engine: quivermq.Connection, number: int, shape: Shape) -> None:
     queue = engine.queue(_TOPIC)
+    for part in _parts(number):
+        values, delays = zip(*part, strict=True)
+        queue.put_many([_delayed(*each) for each in zip(dressed(values, shape), delays, strict=True)])
+
+
+def _delayed(message: AnyMessage, delay: float) -> quivermq.Message:
+    if isinstance(message, bytes):
+        return quivermq.Message(message, delay=delay)
+    return message._replace(delay=delay)
+
+
+def _parts(number: int) -> Iterator[list[tuple[bytes, float]]]:
     messages = _messages(number)
-    for start in range(0, number, _BATCH):
-        batch = [next(messages) for _ in range(min(_BATCH, number - start))]
-        queue.put_many([quivermq.Message(value, delay=delay) for value, delay in batch])
+    while part := list(islice(messages, _BATCH)):
+        yield part
 
 
 def _messages(number: int) -> Iterator[tuple[bytes, float]]:

@@ -2,76 +2,103 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 
-from benchmarks.measure import Work, alternate, ready
-from benchmarks.row import Goal, Row, first_row
+from benchmarks.measure import Measured, Pick, Prepare, Work, alternate, ready
+from benchmarks.messages import AnyMessage, call_each, frame_bytes, random_messages
+from benchmarks.race import Entry, Race, Run, Subject
+from benchmarks.row import Goal
+from benchmarks.shape import Shape
 from benchmarks.timed_disk import TimedDisk
-from benchmarks.workload import Bench, frame_bytes, fresh_log, plain_file, random_messages
-from quivermq.log import Log
-from quivermq.settings import StorageSettings
+from benchmarks.workload import Bench, fresh_log, plain_file
+from quivermq import Log, StorageSettings
 
 _SETTINGS = StorageSettings(durability="fsync")
+_APPEND = "append"
 _THREADS = 64
 # How many rings of threads hand a lock round.
 _RINGS = {1: "a ring", 2: "two rings", 8: "eight rings"}
 
 
-def fsync_one(bench: Bench) -> Iterable[Row]:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A log with a disk that keeps the time, and a plain file."""
+
+    log: Log
+    disk: TimedDisk
+    plain: int
+
+
+_Places = Mapping[Shape, _Place]
+
+
+def fsync_one(bench: Bench) -> Iterable[Race]:
     """One thread. Small rounds in turns and the median of each, because a disk's latency drifts."""
-    (value,) = random_messages(1)
-    number = bench.scale.sync_appends
-    with _log_and_file(bench) as (log, disk, plain):
-        measured = alternate(
-            {
-                "append": ready(partial(_append, log, value, number)),
-                "os.write + fdatasync": ready(partial(_write, plain, frame_bytes([value]), number)),
-            },
-            bench.scale.sync_rounds,
-            pick="median",
-        )
-    goal = Goal("share", 0.9)
-    yield first_row("append at fsync, 1 thread", measured, goal=goal, sync_s=disk.sync_s)
+    subject = Subject("append at fsync, 1 thread", _APPEND, Goal("share", 0.9))
+    with _places(bench) as places:
+        run = _watched(places, bench.scale.sync_rounds, "median")
+        yield Race(partial(_in_one, bench, places), [subject], run)
 
 
-def fsync_many(bench: Bench) -> Iterable[Row]:
+def fsync_many(bench: Bench) -> Iterable[Race]:
     """64 threads beside a sync for each 64 messages, and beside threads that only wake each other."""
-    values = random_messages(_THREADS)
-    number = bench.scale.thread_appends
-    with _log_and_file(bench) as (log, disk, plain):
-        measured = alternate(
-            {
-                "append": partial(_in_threads, partial(_append, log, values[0], number)),
-                "write + fdatasync alone, x 64": ready(
-                    partial(_write, plain, frame_bytes(values), number, messages_each=_THREADS)
-                ),
-                **{
-                    f"64 threads in {rings}": partial(_rings, number, count)
-                    for count, rings in _RINGS.items()
-                },
-            },
-            bench.scale.thread_rounds,
-        )
-    goal = Goal("at least", 36e3)
-    yield first_row("append at fsync, 64 threads", measured, goal=goal, sync_s=disk.sync_s)
+    subject = Subject("append at fsync, 64 threads", _APPEND, Goal("at least", 36e3))
+    with _places(bench) as places:
+        run = _watched(places, bench.scale.thread_rounds, "best")
+        yield Race(partial(_in_many, bench, places), [subject], run)
+
+
+def _in_one(bench: Bench, places: _Places, shape: Shape) -> dict[str, Prepare]:
+    place, number = places[shape], bench.scale.sync_appends
+    messages = random_messages(1, shape)
+    return {
+        _APPEND: ready(partial(_append, place.log, messages[0], number)),
+        "os.write + fdatasync": ready(partial(_write, place.plain, frame_bytes(messages), number)),
+    }
+
+
+def _in_many(bench: Bench, places: _Places, shape: Shape) -> dict[str, Prepare]:
+    place, number = places[shape], bench.scale.thread_appends
+    messages = random_messages(_THREADS, shape)
+    frame = frame_bytes(messages)
+    return {
+        _APPEND: partial(_in_threads, partial(_append, place.log, messages[0], number)),
+        "write + fdatasync alone, x 64": ready(
+            partial(_write, place.plain, frame, number, messages_each=_THREADS)
+        ),
+        **{f"64 threads in {rings}": partial(_rings, number, count) for count, rings in _RINGS.items()},
+    }
 
 
 @contextmanager
-def _log_and_file(bench: Bench) -> Iterator[tuple[Log, TimedDisk, int]]:
-    disk = TimedDisk()
-    with fresh_log(bench, _SETTINGS, disk) as log, plain_file(bench) as plain:
-        disk.sync_s = 0.0
-        yield log, disk, plain
-        sync_s = disk.sync_s
-    # Closing the log syncs once more, but nobody was timing that.
-    disk.sync_s = sync_s
+def _places(bench: Bench) -> Iterator[dict[Shape, _Place]]:
+    with ExitStack() as stack:
+        places: dict[Shape, _Place] = {}
+        for shape in bench.shapes:
+            disk = TimedDisk()
+            log = stack.enter_context(fresh_log(bench, _SETTINGS, disk))
+            places[shape] = _Place(log, disk, stack.enter_context(plain_file(bench)))
+            disk.sync_s = 0.0
+        yield places
 
 
-def _append(log: Log, value: bytes, number: int) -> int:
-    for _ in range(number):
-        log.append(value)
+def _watched(places: _Places, rounds: int, pick: Pick) -> Run:
+    """Turns after which each log's disk says how long it made others wait."""
+
+    def run(entered: Mapping[Entry, Prepare]) -> dict[Entry, Measured]:
+        seen = alternate(entered, rounds, pick)
+        for shape, place in places.items():
+            seen[shape, _APPEND] = replace(seen[shape, _APPEND], sync_s=place.disk.sync_s)
+        return seen
+
+    return run
+
+
+def _append(log: Log, message: AnyMessage, number: int) -> int:
+    call_each(log.append, [message] * number)
     return number
 
 

@@ -1,4 +1,6 @@
-"""A process that writes a log and is killed: `python -m benchmarks.killed_writer PATH MESSAGES BATCH`.
+"""A process that writes a log and is killed.
+
+`python -m benchmarks.killed_writer PATH MESSAGES BATCH SHAPE`
 
 At durability `os` a log is synced once a second, so the worst moment to die is just before that: what
 was written in a whole second is then behind the mark from which recovery starts. This writer measures
@@ -14,9 +16,10 @@ from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
 
-from benchmarks.workload import LOG, batches_of
-from quivermq.log import DataDirectory, Log
-from quivermq.settings import StorageSettings
+from benchmarks.messages import batches_of, columns_of
+from benchmarks.shape import SHAPES, Shape
+from benchmarks.workload import LOG
+from quivermq import DataDirectory, Log, StorageSettings
 
 _SETTINGS = StorageSettings(durability="os")
 
@@ -36,29 +39,31 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("messages", type=int)
     parser.add_argument("batch", type=int)
+    parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("--synced", action="store_true")
     options = parser.parse_args()
     log = DataDirectory(options.path, _SETTINGS, scheduler=_NoScheduler()).log(LOG)
-    _write(log, options.messages // options.batch, options.batch)
+    _write(log, options.messages // options.batch, options.batch, options.shape)
     if options.synced:
         log.sync()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _write(log: Log, batches: int, size: int) -> None:
+def _write(log: Log, batches: int, size: int, shape: Shape) -> None:
     sample = max(1, batches // 10)
     start = time.perf_counter()
-    _append(log, sample, size)
+    _append(log, sample, size, shape)
     in_a_second = int(sample * _SETTINGS.fsync_interval_ms / 1000 / (time.perf_counter() - start))
     unsynced = min(batches - sample, in_a_second)
-    _append(log, batches - sample - unsynced, size)
+    _append(log, batches - sample - unsynced, size, shape)
     log.sync()
-    _append(log, unsynced, size)
+    _append(log, unsynced, size, shape)
 
 
-def _append(log: Log, batches: int, size: int) -> None:
-    for batch in islice(cycle(batches_of(size, 10 * size)), batches):
-        log.append_many(batch)
+def _append(log: Log, batches: int, size: int, shape: Shape) -> None:
+    columns = [columns_of(batch) for batch in batches_of(size, 10 * size, shape)]
+    for values, others in islice(cycle(columns), batches):
+        log.append_many(values, **others)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A process that leaves messages in flight.
 
-`python -m benchmarks.leaving_worker PATH MESSAGES IN_FLIGHT LEASED END`: it puts messages, gets some, so
-many at a time, and is `killed` or has `closed` the queue. Some of the receipts are in a file then.
+`python -m benchmarks.leaving_worker PATH MESSAGES IN_FLIGHT LEASED END SHAPE`: it puts messages, gets some,
+so many at a time, and is `killed` or has `closed` the queue. Some of the receipts are in a file then.
 """
 
 import argparse
@@ -11,7 +11,8 @@ import signal
 from pathlib import Path
 
 import quivermq
-from benchmarks.workload import MESSAGE_BYTES
+from benchmarks.messages import dressed
+from benchmarks.shape import MESSAGE_BYTES, SHAPES
 
 TOPIC = "bench"
 RECEIPTS = "receipts.json"
@@ -32,12 +33,13 @@ def main() -> None:
     parser.add_argument("in_flight", type=int)
     parser.add_argument("leased", type=int)
     parser.add_argument("end", choices=["killed", "closed"])
+    parser.add_argument("shape", choices=SHAPES)
     options = parser.parse_args()
     with quivermq.open(options.path) as engine:
         engine.create_topic(TOPIC, durability="os")
         queue = engine.queue(TOPIC)
         for start in range(0, options.messages, _BATCH):
-            queue.put_many([value_at(offset) for offset in range(start, start + _BATCH)])
+            queue.put_many(dressed(map(value_at, range(start, start + _BATCH)), options.shape))
         receipts = _lease(queue, options.in_flight, options.leased)
         step = max(1, len(receipts) // _SAMPLE)
         (options.path / RECEIPTS).write_text(json.dumps(receipts[::step]))

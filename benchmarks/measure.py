@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
-from typing import Literal
+from typing import Literal, TypeVar
 
 # One round of work; it returns how many units it did: messages, bytes, openings.
 Work = Callable[[], int]
 # Sets a round up, hands out its work to be timed, and clears up behind it.
 Prepare = Callable[[], AbstractContextManager[Work]]
 Pick = Literal["best", "median"]
+Name = TypeVar("Name")
 
 # From here on a wait is what holds a contender up, and others' work is worth a word.
 _WAITING_PERCENT = 30
@@ -61,11 +62,14 @@ class Measured:
     rate: float
     """Units a second."""
     usage: Usage
+    units: int
+    sync_s: float | None = None
+    """How long the disk made somebody wait, where that was watched."""
 
     @property
-    def seconds(self) -> float:
-        """How long one unit took."""
-        return 1 / self.rate
+    def cpu_s(self) -> float:
+        """What one unit took of the CPU, in all threads here: it holds on a busy machine, too."""
+        return (self.usage.user_s + self.usage.system_s) / self.units
 
 
 def now() -> Usage:
@@ -89,9 +93,9 @@ def counted(work: Callable[[], object], units: int) -> Prepare:
     return ready(run)
 
 
-def alternate(contenders: Mapping[str, Prepare], rounds: int, pick: Pick = "best") -> dict[str, Measured]:
+def alternate(contenders: Mapping[Name, Prepare], rounds: int, pick: Pick = "best") -> dict[Name, Measured]:
     """Run every contender once a round, in turns."""
-    samples: dict[str, list[Measured]] = {name: [] for name in contenders}
+    samples: dict[Name, list[Measured]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, prepare in contenders.items():
             with prepare() as work:
@@ -120,15 +124,18 @@ def limited_by(usage: Usage, *, sync_s: float | None = None) -> str:
 def _shared_with_disk(usage: Usage, sync_s: float) -> str:
     """The two may add up to more than all: a sync uses the CPU, too, and others run meanwhile."""
     synced, computing = (_percent(each, usage.wall_s) for each in (sync_s, usage.user_s + usage.system_s))
-    return f"{'disk' if synced > computing else 'CPU'}: {synced} % in sync, {computing} % CPU"
+    return f"{'disk' if synced > computing else 'CPU'}: {synced} % sync, {computing} % CPU"
 
 
 def _measured(work: Work) -> Measured:
     gc.collect()
+    # Messages that were made before are the benchmark's: no collection walks over them while the time runs.
+    gc.freeze()
     before = now()
     units = work()
     usage = now() - before
-    return Measured(units / usage.wall_s, usage)
+    gc.unfreeze()
+    return Measured(units / usage.wall_s, usage, units)
 
 
 def _picked(samples: list[Measured], pick: Pick) -> Measured:
@@ -136,7 +143,7 @@ def _picked(samples: list[Measured], pick: Pick) -> Measured:
     chosen = ordered[-1] if pick == "best" else ordered[len(ordered) // 2]
     # All rounds together, because the kernel tells user from system time by sampling.
     total = sum((sample.usage for sample in samples), Usage())
-    return Measured(chosen.rate, total)
+    return Measured(chosen.rate, total, sum(sample.units for sample in samples))
 
 
 def _queued_s() -> float:

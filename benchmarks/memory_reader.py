@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from benchmarks.measure import now
 from benchmarks.workload import LOG, check, chunks_of, log_files, mapped
-from quivermq.log import DataDirectory
+from quivermq import DataDirectory
 
 STATUS = Path("/proc/self/status")
 _SAMPLE_EVERY = 64

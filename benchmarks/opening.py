@@ -9,52 +9,71 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import Prepare, Work, alternate, counted
-from benchmarks.row import Goal, Row, first_row
+from benchmarks.measure import Prepare, Work, counted
+from benchmarks.race import Race, Subject, seconds, turns
+from benchmarks.row import Goal
+from benchmarks.shape import Shape
 from benchmarks.workload import CHUNK_BYTES, LOG, Bench, chunks_of, fresh_directory, log_files, short_number
+from quivermq import DataDirectory
 from quivermq.disk import SystemDisk
-from quivermq.log import DataDirectory
 from quivermq.segment import load_index
 
 _ROOT = Path(__file__).parents[1]
+_OPEN = "open"
 
 # Of a log file whose index does not reach to its end: where the rest begins, and its length.
 Tails = Mapping[Path, tuple[int, int]]
 
 
-def opening(bench: Bench) -> Iterable[Row]:
+def opening(bench: Bench) -> Iterable[Race]:
     """In batches of 100 and in frames of one message: these have the most frames to look at."""
     for batch, messages in ((100, bench.scale.open_batches), (1, bench.scale.open_singles)):
         with fresh_directory(bench.place) as path:
-            yield from _rows(bench, path, batch, messages)
+            yield from _races(bench, path, batch, messages)
 
 
-def _rows(bench: Bench, path: Path, batch: int, messages: int) -> Iterable[Row]:
-    """One log in three states, each made from the one before."""
-    shape = f"{short_number(messages)} in frames of {batch}"
-    _write_and_kill(path, messages, batch)
-    yield _row(bench, path, f"{shape}, killed", _unsynced_tails(path))
-    _write_and_kill(path, batch, batch, is_synced=True)
-    yield _row(bench, path, f"{shape}, killed when synced", {})
-    _open(path).close()
-    yield _row(bench, path, f"{shape}, closed", {})
+def _races(bench: Bench, path: Path, batch: int, messages: int) -> Iterable[Race]:
+    """One log of either shape in three states, each made from the one before."""
+    name = f"open {short_number(messages)} in frames of {batch}"
+    paths = {shape: path / shape for shape in bench.shapes}
+    for shape, place in paths.items():
+        _write_and_kill(place, messages, batch, shape)
+    yield _race(bench, paths, f"{name}, killed", has_tails=True)
+    for shape, place in paths.items():
+        _write_and_kill(place, batch, batch, shape, is_synced=True)
+    yield _race(bench, paths, f"{name}, killed when synced")
+    for place in paths.values():
+        _open(place).close()
+    yield _race(bench, paths, f"{name}, closed")
 
 
-def _row(bench: Bench, path: Path, name: str, tails: Tails) -> Row:
+def _race(bench: Bench, paths: Mapping[Shape, Path], name: str, *, has_tails: bool = False) -> Race:
+    goal = Goal("below", 0.1)
+    subject = Subject(name, _OPEN, goal, goal, figure=seconds)
+    return Race(
+        partial(_contenders, paths, has_tails), [subject], turns(bench.scale.rounds), unit="seconds"
+    )
+
+
+def _contenders(paths: Mapping[Shape, Path], has_tails: bool, shape: Shape) -> dict[str, Prepare]:
+    path = paths[shape]
     contenders: dict[str, Prepare] = {
-        "open": partial(_opening, path, _index_contents(path)),
+        _OPEN: partial(_opening, path, _index_contents(path)),
         "reading the index files": counted(partial(_index_contents, path), 1),
     }
-    if tails:
+    if has_tails:
+        tails = _unsynced_tails(path)
         size = sum(length for _, length in tails.values())
         limit = f"{size / 1e6:.0f} MB read, written, synced"
         contenders[limit] = counted(partial(_rewrite, tails), 1)
-    measured = alternate(contenders, bench.scale.rounds)
-    return first_row(f"open {name}", measured, unit="seconds", goal=Goal("below", 0.1))
+    return contenders
 
 
-def _write_and_kill(path: Path, messages: int, batch: int, *, is_synced: bool = False) -> None:
-    command = [sys.executable, "-m", "benchmarks.killed_writer", str(path), str(messages), str(batch)]
+def _write_and_kill(
+    path: Path, messages: int, batch: int, shape: Shape, *, is_synced: bool = False
+) -> None:
+    numbers = [str(messages), str(batch)]
+    command = [sys.executable, "-m", "benchmarks.killed_writer", str(path), *numbers, shape]
     if is_synced:
         command.append("--synced")
     ended = subprocess.run(command, cwd=_ROOT, check=False)

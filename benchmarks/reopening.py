@@ -13,42 +13,47 @@ from pathlib import Path
 
 import quivermq
 from benchmarks.leaving_worker import RECEIPTS, TOPIC, value_at
-from benchmarks.measure import Work, alternate, counted
-from benchmarks.row import Goal, Row, first_row
+from benchmarks.measure import Prepare, Work, counted
+from benchmarks.race import Race, Subject, seconds, turns
+from benchmarks.row import Goal
+from benchmarks.shape import Shape
 from benchmarks.workload import Bench, chunks_of, fresh_directory, short_number
 
 _ROOT = Path(__file__).parents[1]
+_OPEN = "open"
 _GOAL = Goal("below", 1.0)
 # Of the unfinished messages, one in so many is in flight.
 _IN_FLIGHT = 10
 
 
-def reopening(bench: Bench) -> Iterable[Row]:
+def reopening(bench: Bench) -> Iterable[Race]:
     """Leases of one message each make the longest journal; `kill -9` leaves the most to recover."""
     for end, leased in (("killed", 1), ("killed", 100), ("closed", 1)):
-        yield _row(bench, end, leased)
+        yield from _race(bench, end, leased)
 
 
-def _row(bench: Bench, end: str, leased: int) -> Row:
+def _race(bench: Bench, end: str, leased: int) -> Iterable[Race]:
     messages = bench.scale.reopened
     in_flight = messages // _IN_FLIGHT
     how = "singly" if leased == 1 else f"by {leased}"
     name = f"reopen {short_number(messages)}, {short_number(in_flight)} leased {how}, {end}"
+    subject = Subject(name, _OPEN, _GOAL, _GOAL, figure=seconds)
     with fresh_directory(bench.place) as path:
-        _leave(path, messages, in_flight, leased, end)
-        measured = alternate(
-            {
-                "open": partial(_opening, bench, path, messages, in_flight),
-                "reading all of its files": counted(partial(_read, path), 1),
-            },
-            bench.scale.reopen_rounds,
-        )
-    return first_row(name, measured, unit="seconds", goal=_GOAL)
+
+        def contenders(shape: Shape) -> dict[str, Prepare]:
+            left = path / shape
+            _leave(left, messages, in_flight, leased, end, shape)
+            return {
+                _OPEN: partial(_opening, bench, left, messages, in_flight),
+                "reading all of its files": counted(partial(_read, left), 1),
+            }
+
+        yield Race(contenders, [subject], turns(bench.scale.reopen_rounds), unit="seconds")
 
 
-def _leave(path: Path, messages: int, in_flight: int, leased: int, end: str) -> None:
+def _leave(path: Path, messages: int, in_flight: int, leased: int, end: str, shape: Shape) -> None:
     numbers = map(str, (messages, in_flight, leased))
-    command = [sys.executable, "-m", "benchmarks.leaving_worker", str(path), *numbers, end]
+    command = [sys.executable, "-m", "benchmarks.leaving_worker", str(path), *numbers, end, shape]
     ended = subprocess.run(command, cwd=_ROOT, check=False)
     if ended.returncode != (-signal.SIGKILL if end == "killed" else 0):
         raise RuntimeError(f"the worker ended with {ended.returncode} instead of being {end}")
@@ -60,7 +65,7 @@ def _opening(bench: Bench, path: Path, messages: int, in_flight: int) -> Iterato
     with fresh_directory(bench.place) as place:
         copy = shutil.copytree(path, place / "copy")
         _sync(copy)
-        opened: list[tuple[quivermq.Engine, quivermq.Delivery | None]] = []
+        opened: list[tuple[quivermq.Connection, quivermq.Delivery | None]] = []
 
         def work() -> int:
             engine = quivermq.open(copy)
@@ -74,7 +79,7 @@ def _opening(bench: Bench, path: Path, messages: int, in_flight: int) -> Iterato
 
 
 def _check(
-    engine: quivermq.Engine,
+    engine: quivermq.Connection,
     message: quivermq.Delivery | None,
     messages: int,
     in_flight: int,

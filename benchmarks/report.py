@@ -9,20 +9,22 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.row import Row, Skipped, formatted, formatted_ratio
+from benchmarks.row import Row, Skipped, formatted, formatted_cpu, formatted_ratio
 
 WIDTH = 140
 _COLUMNS = (
-    ("figure of", 35),
+    ("figure of", 31),
     ("figure", 9),
+    ("CPU each", 8),
     ("limit", 9),
-    ("ratio", 6),
+    ("ratio", 5),
     ("the limit is", 29),
     ("goal", 11),
     ("met", 3),
-    ("held up by", 30),
+    ("held up by", 27),
 )
-_NUMBERS = {"figure", "limit", "ratio"}
+_NUMBERS = {"figure", "CPU each", "limit", "ratio"}
+_TWIN = "  with real messages"
 _MET = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}
 
 
@@ -40,32 +42,34 @@ def print_group(console: Console, title: str, rows: Iterable[Row | Skipped]) -> 
     table.collapse_padding = True
     for name, width in _COLUMNS:
         table.add_column(name, width=width, justify="right" if name in _NUMBERS else "left")
-    skipped = []
+    skipped, above = [], None
     for row in rows:
         if isinstance(row, Skipped):
             skipped.append(row)
         else:
-            _add(table, row)
+            _add(table, row, row.name if row.name != above else _TWIN)
+            above = row.name
     console.print(table)
     for each in skipped:
         console.print(f"skipped: {each.name}: {each.reason}", highlight=False)
     console.print()
 
 
-def _add(table: Table, row: Row) -> None:
+def _add(table: Table, row: Row, name: str) -> None:
     goal = "" if row.goal is None else row.goal.text(row.unit)
-    head = [row.name, formatted(row.value, row.unit)]
-    tail = [goal, _MET[row.is_met], row.limited_by]
-    for limit, value in row.limits.items():
-        beside = [formatted(value, row.unit), formatted_ratio(row.ratio(limit)), limit]
+    figure = row.figure
+    head = [name, formatted(figure.value, row.unit), formatted_cpu(figure.cpu_s, row.unit)]
+    tail = [goal, _MET[row.is_met], figure.held_up_by]
+    for limit, its in row.limits.items():
+        beside = [formatted(its.value, row.unit), formatted_ratio(row.ratio(limit)), limit]
         table.add_row(*head, *beside, *tail)
         # Further limits of the same figure stand below the first.
-        head, tail = ["", ""], ["", "", ""]
+        head, tail = ["", "", ""], ["", "", ""]
     if not row.limits:
         table.add_row(*head, "", "", "", *tail)
 
 
-def as_json(scale: str, source: dict[str, Any], groups: dict[str, list[Row | Skipped]]) -> str:
+def as_json(scale: str, source: dict[str, Any], groups: dict[str, list[dict[str, Any]]]) -> str:
     report: dict[str, Any] = {
         "scale": scale,
         "source": source,
@@ -74,6 +78,6 @@ def as_json(scale: str, source: dict[str, Any], groups: dict[str, list[Row | Ski
         "kernel": platform.release(),
         "cpus": os.cpu_count(),
         "load": os.getloadavg(),
-        "groups": {name: [row.as_json() for row in rows] for name, rows in groups.items()},
+        "groups": groups,
     }
     return json.dumps(report, indent=2)

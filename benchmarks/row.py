@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from benchmarks.measure import Measured, limited_by
+from benchmarks.shape import Shape
 
 Unit = Literal["messages/s", "bytes/s", "seconds", "bytes"]
 
@@ -31,38 +31,52 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """What was measured of a contender, what one unit of it took of the CPU, and what held it up."""
+
+    value: float
+    cpu_s: float | None = None
+    """None where nobody looked, or where it is no cost of a unit."""
+    held_up_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """A figure and what belongs beside it. The first limit is the one that the goal may speak of."""
 
     name: str
     unit: Unit
-    value: float
-    limits: Mapping[str, float] = field(default_factory=dict)
+    figure: Figure
+    limits: Mapping[str, Figure] = field(default_factory=dict)
     goal: Goal | None = None
-    limited_by: str = ""
+    shape: Shape = "plain"
 
     def ratio(self, limit: str) -> float | None:
         """The figure as a multiple of a limit; below 1 is normal for a rate, above 1 for a time."""
-        return self.value / self.limits[limit] if self.limits[limit] else None
+        value = self.limits[limit].value
+        return self.figure.value / value if value else None
 
     @property
     def is_met(self) -> bool | None:
         if self.goal is None:
             return None
-        return self.goal.is_met(self.value, self.ratio(next(iter(self.limits))) if self.limits else None)
+        ratio = self.ratio(next(iter(self.limits))) if self.limits else None
+        return self.goal.is_met(self.figure.value, ratio)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
+            "messages": self.shape,
             "unit": self.unit,
-            "value": self.value,
+            "value": self.figure.value,
+            "cpu_s": self.figure.cpu_s,
             "limits": [
-                {"name": name, "value": value, "ratio": self.ratio(name)}
-                for name, value in self.limits.items()
+                {"name": name, "value": limit.value, "cpu_s": limit.cpu_s, "ratio": self.ratio(name)}
+                for name, limit in self.limits.items()
             ],
             "goal": None if self.goal is None else {"kind": self.goal.kind, "value": self.goal.value},
             "met": self.is_met,
-            "limited_by": self.limited_by,
+            "limited_by": self.figure.held_up_by,
         }
 
 
@@ -77,40 +91,28 @@ class Skipped:
         return {"name": self.name, "skipped": self.reason}
 
 
-def row_of(
-    name: str,
-    subject: Measured,
-    limits: Mapping[str, Measured],
-    *,
-    unit: Unit = "messages/s",
-    goal: Goal | None = None,
-    sync_s: float | None = None,
-) -> Row:
-    """A row of what was measured in the same rounds."""
-    return Row(
-        name=name,
-        unit=unit,
-        value=_value(subject, unit),
-        limits={limit: _value(each, unit) for limit, each in limits.items()},
-        goal=goal,
-        limited_by=limited_by(subject.usage, sync_s=sync_s),
-    )
-
-
-def first_row(name: str, measured: Mapping[str, Measured], **rest: Any) -> Row:
-    """A row whose subject is the first contender and whose limits are all others."""
-    (_, subject), *limits = measured.items()
-    return row_of(name, subject, dict(limits), **rest)
-
-
 def formatted(value: float, unit: Unit) -> str:
     """Three digits and a unit."""
     if unit == "seconds":
         return f"{_digits(value * 1000)} ms"
     if unit == "bytes":
         return f"{_digits(value / _MIB)} MiB"
+    return f"{short(value)}{'' if value >= 1e3 else ' '}{'B/s' if unit == 'bytes/s' else '/s'}"
+
+
+def short(value: float) -> str:
+    """Three digits and a prefix."""
     prefix, factor = next((p, f) for p, f in _PREFIXES if value >= f or f == 1.0)
-    return f"{_digits(value / factor)} {prefix}{'B/s' if unit == 'bytes/s' else '/s'}"
+    return f"{_digits(value / factor)} {prefix}".rstrip()
+
+
+def formatted_cpu(cpu_s: float | None, unit: Unit) -> str:
+    """What a message, a megabyte or an opening took of the CPU; nothing where nobody looked."""
+    if cpu_s is None:
+        return ""
+    if unit == "bytes/s":
+        cpu_s *= 1e6
+    return f"{_digits(cpu_s * 1e6)} µs" if cpu_s < 1e-3 else f"{_digits(cpu_s * 1e3)} ms"
 
 
 def formatted_ratio(ratio: float | None) -> str:
@@ -125,7 +127,3 @@ def _digits(value: float) -> str:
         return f"{value:.0f}"
     # Two digits behind the point are enough for what is small, and `2` reads better than `2.00`.
     return f"{value:.3g}" if value >= 1 else f"{value:.2f}"
-
-
-def _value(measured: Measured, unit: Unit) -> float:
-    return measured.seconds if unit == "seconds" else measured.rate

@@ -1,16 +1,23 @@
 """A queue as the benchmarks see it, and Quiver as one of them. The others are in peers.py.
 
-The loops over messages are inside of each store, so that nobody is charged for a call in between.
+The loops over messages are inside of each store, so that nobody is charged for a call in between. A message
+that is put is bytes or, in a store for real ones, a `quivermq.Message`; `messages.contents` compares them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import quivermq
+from benchmarks.messages import AnyMessage, call_each, content, contents
+from benchmarks.shape import Shape
 from quivermq.settings import Durability
 
 TOPIC = "bench"
+# Where the messages of the topic lie in the data directory.
+TOPIC_LOG = f"topics/{TOPIC}/p0/normal"
 _PAGE = 100_000
 
 
@@ -18,27 +25,27 @@ class Store(ABC):
     """An open queue. What a call did has the durability that the store was opened with when it returns."""
 
     @abstractmethod
-    def put(self, values: Sequence[bytes]) -> None:
+    def put(self, messages: Sequence[Any]) -> None:
         """Put messages one by one. Stores that are opened for threads may be called by many."""
 
     @abstractmethod
-    def take(self, count: int) -> list[bytes]:
-        """Get messages, each settled before the next, and return their values."""
+    def take(self, count: int) -> list[Any]:
+        """Get messages, each settled before the next, and return their contents."""
 
     @abstractmethod
-    def values(self) -> list[bytes]:
-        """All messages that were put and not settled, in order, without taking them."""
+    def values(self) -> list[Any]:
+        """The contents of all that were put and not settled, in order, without taking them."""
 
     @abstractmethod
     def close(self) -> None:
         """Let go of the files."""
 
-    def put_batches(self, batches: Sequence[list[bytes]]) -> None:
+    def put_batches(self, batches: Sequence[list[Any]]) -> None:
         """Put batch after batch, each as a whole."""
         for batch in batches:
             self.put(batch)
 
-    def take_batches(self, count: int, size: int) -> list[bytes]:
+    def take_batches(self, count: int, size: int) -> list[Any]:
         """Like `take`, so many at a time."""
         raise NotImplementedError(f"{type(self).__name__} takes one by one")
 
@@ -48,76 +55,73 @@ Open = Callable[[Path], Store]
 
 
 class Quiver(Store):
-    """A topic and one group."""
+    """A topic and one group, for messages of one shape."""
 
-    def __init__(self, path: Path, durability: Durability) -> None:
+    def __init__(self, path: Path, durability: Durability, shape: Shape = "plain") -> None:
+        self._is_real = shape == "real"
+        self._is_buffered = durability == "buffered"
         self.engine = quivermq.open(path)
         if TOPIC not in self.engine.topics():
             self.engine.create_topic(TOPIC, durability=durability)
         self.queue = self.engine.queue(TOPIC)
 
-    def put(self, values: Sequence[bytes]) -> None:
-        put = self.queue.put
-        for value in values:
-            put(value)
-        self._flush()
+    def put(self, messages: Sequence[AnyMessage]) -> None:
+        last = len(messages) - 1 if self._is_buffered else len(messages)
+        call_each(self.queue.put, messages[:last])
+        # What is still in the buffer has cost nothing yet: the last one has all of it written.
+        call_each(partial(self.queue.put, durability="os"), messages[last:])
 
-    def put_batches(self, batches: Sequence[list[bytes]]) -> None:
+    def put_batches(self, batches: Sequence[list[AnyMessage]]) -> None:
         put_many = self.queue.put_many
         for batch in batches:
             put_many(batch)
-        self._flush()
 
-    def take(self, count: int) -> list[bytes]:
-        get, values = self.queue.get, []
-        for _ in range(count):
-            message = get()
-            assert message is not None
-            values.append(message.value)
-            message.ack()
-        self._flush()
-        return values
+    def take(self, count: int) -> list[Any]:
+        return self._taken(self.queue.get, count, is_acked=True)
 
-    def take_batches(self, count: int, size: int) -> list[bytes]:
-        queue = self.queue
-        values: list[bytes] = []
-        while len(values) < count:
+    def take_batches(self, count: int, size: int) -> list[Any]:
+        queue, is_real = self.queue, self._is_real
+        taken: list[Any] = []
+        while len(taken) < count:
             messages = queue.get_many(size)
             assert messages
-            values += [message.value for message in messages]
+            if is_real:
+                taken += map(content, messages)
+            else:
+                taken += [message.value for message in messages]
             queue.ack(messages)
-        self._flush()
-        return values
+        return taken
 
-    def values(self) -> list[bytes]:
+    def values(self) -> list[Any]:
         stats = self.queue.stats()
         assert stats.in_flight == stats.retrying == stats.delayed == 0
-        values: list[bytes] = []
+        found: list[quivermq.StoredMessage] = []
         first = self.queue.peek(1)
-        position = first[0].offset if first else 0
-        while len(values) < stats.pending:
-            records = self.queue.read(0, position, _PAGE)
-            values += [record.value for record in records]
-            position = records[-1].offset + 1
-        return values
+        offset = first[0].offset if first else 0
+        while len(found) < stats.pending:
+            found += self.queue.read(0, offset, _PAGE)
+            offset = found[-1].offset + 1
+        return contents(found) if self._is_real else [message.value for message in found]
 
     def close(self) -> None:
         self.engine.close()
 
-    def _flush(self) -> None:
-        """What is still in a buffer has cost nothing yet."""
-        for log in list(self.engine._directory._logs.values()):
-            log.flush()
+    def _taken(
+        self, get: Callable[[], quivermq.Delivery | None], count: int, *, is_acked: bool
+    ) -> list[Any]:
+        taken: list[Any] = []
+        is_real = self._is_real
+        for _ in range(count):
+            message = get()
+            assert message is not None
+            taken.append(content(message) if is_real else message.value)
+            if is_acked:
+                message.ack()
+        return taken
 
 
 class QuiverPop(Quiver):
     """The same, but a message is settled by getting it, as in queues that have no acks."""
 
-    def take(self, count: int) -> list[bytes]:
-        pop, values = self.queue.pop, []
-        for _ in range(count):
-            message = pop()
-            assert message is not None
-            values.append(message.value)
-        self._flush()
-        return values
+    def take(self, count: int) -> list[Any]:
+        return self._taken(self.queue.pop, count, is_acked=False)

@@ -1,4 +1,4 @@
-"""What all benchmarks share: the messages, logs and plain files to put them into, ways to read them."""
+"""What all benchmarks share: logs and plain files to put messages into, ways to read them."""
 
 import mmap
 import os
@@ -9,23 +9,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from random import Random
 
 from crc32c import crc32c
 
+from benchmarks.messages import batches_of, columns_of, frame_bytes, random_messages
 from benchmarks.scale import MIB, Scale
+from benchmarks.shape import SHAPES, Shape
+from quivermq import DataDirectory, Log, StorageSettings
 from quivermq.disk import Disk
-from quivermq.frame import encode
-from quivermq.log import DataDirectory, Log
-from quivermq.settings import StorageSettings
 
-MESSAGE_BYTES = 100
 CHUNK_BYTES = 1024 * 1024
 LOG = "bench"
 
-# Any fixed moment will do: a plain limit writes the bytes of a frame, it does not make one.
-_TIME_US = 1_700_000_000_000_000
-_SEED = 20
 # Enough for the log itself and for whatever else this machine is doing meanwhile.
 _FREE_FACTOR = 5
 
@@ -36,6 +31,9 @@ class Bench:
 
     place: Path
     scale: Scale
+    shapes: tuple[Shape, ...] = SHAPES
+    is_alone: bool = False
+    """Without limits and peers: two versions of ours are beside each other instead."""
 
 
 def short_number(messages: int) -> str:
@@ -50,41 +48,6 @@ def free_space_obstacle(place: Path, size: int) -> str | None:
     if free >= _FREE_FACTOR * size:
         return None
     return f"{free // MIB} MiB are free on the disk, {_FREE_FACTOR * size // MIB} MiB would be needed"
-
-
-def random_messages(number: int) -> list[bytes]:
-    """Distinct messages without any pattern."""
-    random = Random(_SEED)
-    return [random.randbytes(MESSAGE_BYTES) for _ in range(number)]
-
-
-def json_messages(number: int) -> list[bytes]:
-    """Messages of exactly the same size that look like events."""
-    random = Random(_SEED)
-    return [_event(random, place) for place in range(number)]
-
-
-def _event(random: Random, place: int) -> bytes:
-    user, cents = random.randrange(100_000), random.randrange(100_000)
-    kind = random.choice(("click", "view", "order", "login"))
-    head = f'{{"id":{place},"user":"u{user}","kind":"{kind}","at":{_TIME_US + place},"amount":{cents / 100}'
-    return f'{head},"tag":"{random.randbytes(50).hex()}'.encode()[: MESSAGE_BYTES - 2] + b'"}'
-
-
-def batches_of(size: int, total: int) -> list[list[bytes]]:
-    """`total` messages in batches; the messages repeat, the lists are distinct."""
-    messages = random_messages(max(1000, size))
-    return [_rotated(messages, number * size, size) for number in range(total // size)]
-
-
-def _rotated(messages: Sequence[bytes], start: int, size: int) -> list[bytes]:
-    start %= len(messages)
-    return [*messages[start : start + size], *messages[: max(0, start + size - len(messages))]]
-
-
-def frame_bytes(values: Sequence[bytes]) -> bytes:
-    """What the log writes for a batch."""
-    return bytes(encode(values, timestamp=_TIME_US))
 
 
 @contextmanager
@@ -116,17 +79,35 @@ def plain_file(bench: Bench) -> Iterator[int]:
 
 
 @contextmanager
-def filled_log(bench: Bench, *, messages: int, batch: int) -> Iterator[Path]:
+def filled_log(bench: Bench, *, messages: int, batch: int, shape: Shape) -> Iterator[Path]:
     """The data directory of a log of so many messages, closed; it goes away again."""
-    batches = batches_of(batch, min(messages, 100 * batch))
+    batches = [columns_of(each) for each in batches_of(batch, min(messages, 100 * batch), shape)]
     with fresh_directory(bench.place) as path:
         with DataDirectory(path, StorageSettings(durability="os")) as data:
             log = data.log(LOG)
             for number in count():
                 if log.end >= messages:
                     break
-                log.append_many(batches[number % len(batches)])
+                values, others = batches[number % len(batches)]
+                log.append_many(values, **others)
         yield path
+
+
+@contextmanager
+def filled_logs(bench: Bench, *, messages: int, batch: int) -> Iterator[dict[Shape, tuple[Path, Log]]]:
+    """Open logs of so many messages of either shape, and their data directories."""
+    with ExitStack() as stack:
+        logs: dict[Shape, tuple[Path, Log]] = {}
+        for shape in bench.shapes:
+            path = stack.enter_context(filled_log(bench, messages=messages, batch=batch, shape=shape))
+            logs[shape] = path, stack.enter_context(DataDirectory(path)).log(LOG)
+        yield logs
+
+
+def stored_bytes(shape: Shape) -> int:
+    """What a message takes in a log with its share of a frame."""
+    sample = random_messages(1000, shape)
+    return len(frame_bytes(sample)) // len(sample)
 
 
 def log_files(path: Path, suffix: str = ".log") -> list[Path]:

@@ -19,8 +19,8 @@ from quivermq.client.producing.batch import Sent
 from quivermq.client.producing.producer import RemoteProducer
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
 from quivermq.errors import QuiverError
-from quivermq.log.verify import LogFinding
 from quivermq.model.messages import Timeline
+from quivermq.model.stats import LogFinding
 from quivermq.settings import ServerSettings
 from quivermq.settings.load import LoadedSettings
 
@@ -43,14 +43,11 @@ NOT_FOR_USERS = {
     "AsyncConsumer": {"end"},
     "AsyncDelivery": {"held"},
     "AsyncProducer": {"begin"},
-    "AsyncQueue": {"lease_s"},
+    "AsyncQueue": {"finish_with", "lease_s", "release_quietly"},
     "DataDirectory": {"remove", "release"},
-    "Engine": {
-        "topic_stats", "queue_stats", "dead_letter_count", "check_open", "hosted",
-        "check_space", "find", "find_all", "seam", "draft", "created_us", "hosted_or_new",
-    },
     "Log": {"append_batches", "roll", "configure", "replace", "is_closed", "failure"},
     "LogFollower": {"check_range"},
+    "Queue": {"finish_with", "lease_s", "release_quietly"},
 }  # fmt: skip
 _SETTINGS = (quivermq.EngineSettings, quivermq.StorageSettings, quivermq.TopicSettings, ServerSettings)
 

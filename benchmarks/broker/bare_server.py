@@ -10,18 +10,15 @@ import sys
 import uvloop
 
 import quivermq
+from benchmarks.broker.request import ANSWER
+from quivermq.engine import engine_of
 from quivermq.server.access import Permission
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response
-from quivermq.server.routing import Route
+from quivermq.server.routing import Parameter, Route
 from quivermq.server.run import Server
 from quivermq.settings import ServerSettings
-
-ANSWER = (
-    b'{"topic":"bench","partition":0,"priority":"normal","offset":100000,"duplicate":false,'
-    b'"scheduled_id":null}'
-)
 
 
 def _constant(_broker: Broker, _request: Request) -> Response:
@@ -38,11 +35,12 @@ async def _serve(path: str, port: int) -> None:
         summary="Nothing.",
         tag="bench",
         permission=Permission("none"),
+        query=tuple(Parameter(name, {"type": "string"}, "Not looked at.") for name in ("key", "timestamp")),
         # As where messages come in.
         body_bytes_max=ServerSettings().body_bytes_max,
     )
     with quivermq.open(path) as engine:
-        server = Server(App(Broker(engine, ServerSettings()), [route]), "127.0.0.1", port)
+        server = Server(App(Broker(engine_of(engine), ServerSettings()), [route]), "127.0.0.1", port)
         await server.start()
         await told.wait()
 

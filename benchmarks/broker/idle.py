@@ -15,7 +15,7 @@ from benchmarks.broker.quiver import QUIVER
 from benchmarks.broker.request import CONNECTION, VALUE, Request
 from benchmarks.broker.server import Server
 from benchmarks.broker.servers import PEERS, missing_peers, started
-from benchmarks.row import Goal, Row, Skipped
+from benchmarks.row import Figure, Goal, Row, Skipped
 from benchmarks.workload import Bench, short_number
 
 _IDLE_GOAL = Goal("below", 80e6)
@@ -29,7 +29,10 @@ _RECEIVE_BYTES = 64 * 1024
 
 
 def idle(bench: Bench) -> Iterable[Row | Skipped]:
-    """Resident memory, interpreter and all, and what NATS and Redis take for the same."""
+    """Resident memory, interpreter and all, and what NATS and Redis take for the same.
+
+    Nobody has a message meanwhile, so there is no twin with real ones.
+    """
     polls = bench.scale.broker_polls
     waiting_name = f"{short_number(polls)} idle long polls: memory"
     if reason := _obstacle(polls):
@@ -45,12 +48,12 @@ def idle(bench: Bench) -> Iterable[Row | Skipped]:
     yield _row("idle broker: memory", alone, _IDLE_GOAL)
     if waiting:
         yield _row(waiting_name, {**waiting, _PYTHON: alone[_PYTHON]}, _WAITING_GOAL)
-    yield from missing_peers()
+    yield from missing_peers(bench)
 
 
 def _row(name: str, seen: dict[str, float], goal: Goal) -> Row:
-    ours = seen.pop(QUIVER.name)
-    return Row(name, "bytes", ours, seen, goal, "resident, not growing")
+    figures = {each: Figure(size, held_up_by="resident, not growing") for each, size in seen.items()}
+    return Row(name, "bytes", figures.pop(QUIVER.name), figures, goal)
 
 
 def _obstacle(polls: int) -> str | None:

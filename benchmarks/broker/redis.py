@@ -11,8 +11,9 @@ from time import perf_counter
 from typing import Any, BinaryIO
 
 from benchmarks.broker.processes import HOST, connection, free_port, program, server_process
-from benchmarks.broker.request import VALUE, Request
+from benchmarks.broker.request import FIELDS, VALUE, Request
 from benchmarks.broker.server import Consumer, Kind, Server
+from benchmarks.shape import Shape
 from quivermq.settings import Durability
 
 _GROUP = "bench"
@@ -21,8 +22,8 @@ _SYNC = {"fsync": "always", "os": "everysec", "buffered": "no"}
 _END = b"\n"
 # Of the answer to XADD: the length of the id, and the id.
 _ADDED_LINES = 2
-# Of the answer to XREADGROUP: those before the first message, and those of each.
-_HEAD_LINES, _MESSAGE_LINES = 5, 8
+# Of the answer to XREADGROUP: those before the first message, of each message, and of each of its fields.
+_HEAD_LINES, _MESSAGE_LINES, _FIELD_LINES = 5, 4, 4
 _ID = re.compile(rb"\r\n(\d+-\d+)\r\n")
 _RECEIVE_BYTES = 256 * 1024
 
@@ -55,16 +56,17 @@ class Redis(Server):
         fields = dict(zip(group[::2], group[1::2], strict=True))
         return int(fields[b"entries-read"] or 0) - int(fields[b"pending"])
 
-    def publish(self, topic: str) -> Request:
-        return self.publish_many(topic, 1)
+    def publish(self, topic: str, shape: Shape = "plain") -> Request:
+        return self.publish_many(topic, 1, shape)
 
-    def publish_many(self, topic: str, count: int) -> Request:
+    def publish_many(self, topic: str, count: int, shape: Shape = "plain") -> Request:
         """One by one without waiting: the next thousand is on its way while the last is answered."""
-        one = _command("XADD", topic, "*", "v", VALUE)
+        pairs = [part for pair in _fields(shape).items() for part in pair]
+        one = _command("XADD", topic, "*", *pairs)
         return Request(one * count, _END, _ADDED_LINES * count, count, depth=1 if count == 1 else 2)
 
-    def consumer(self, topic: str) -> Consumer:
-        return _RedisConsumer(self.port, topic)
+    def consumer(self, topic: str, shape: Shape = "plain") -> Consumer:
+        return _RedisConsumer(self.port, topic, shape)
 
     def wait(self, topic: str) -> Request:
         arguments = ("GROUP", _GROUP, "one", "COUNT", "1", "BLOCK", "0", "STREAMS", topic, ">")
@@ -82,8 +84,9 @@ class Redis(Server):
 class _RedisConsumer(Consumer):
     """Reads batches and acks each as a whole."""
 
-    def __init__(self, port: int, topic: str) -> None:
+    def __init__(self, port: int, topic: str, shape: Shape) -> None:
         self._topic = topic
+        self._lines = _MESSAGE_LINES + _FIELD_LINES * len(_fields(shape))
         self._socket = connection(port)
 
     def take(self, count: int, batch: int, until: float) -> int:
@@ -91,7 +94,7 @@ class _RedisConsumer(Consumer):
         read = _command("XREADGROUP", "GROUP", _GROUP, "one", "COUNT", str(batch), "STREAMS", topic, ">")
         while taken < count and perf_counter() < until:
             send(read)
-            ids = _ID.findall(self._received(_HEAD_LINES + _MESSAGE_LINES * batch))
+            ids = _ID.findall(self._received(_HEAD_LINES + self._lines * batch))
             taken += len(ids)
             send(_command("XACK", topic, _GROUP, *ids))
             self._received(1)
@@ -139,6 +142,11 @@ def start_redis(place: Path, durability: Durability) -> Iterator[Redis]:
 
 
 REDIS = Kind(Redis.name, "redis-server", "`apt install redis-server` has it", start_redis)
+
+
+def _fields(shape: Shape) -> dict[str, bytes]:
+    """A message is a set of fields: a plain one has only its value."""
+    return {"v": VALUE, **FIELDS} if shape == "real" else {"v": VALUE}
 
 
 def _command(*arguments: str | bytes) -> bytes:

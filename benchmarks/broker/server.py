@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.broker.processes import program
 from benchmarks.broker.request import Request
+from benchmarks.shape import Shape
 from quivermq.settings import Durability
 
 
@@ -56,16 +57,16 @@ class Server(ABC):
         """How many of them the group has acked."""
 
     @abstractmethod
-    def publish(self, topic: str) -> Request:
+    def publish(self, topic: str, shape: Shape = "plain") -> Request:
         """One message, and the answer that it is stored."""
 
     @abstractmethod
-    def publish_many(self, topic: str, count: int) -> Request:
+    def publish_many(self, topic: str, count: int, shape: Shape = "plain") -> Request:
         """So many messages in the way that is fastest for this server, and the answers to all."""
 
     @abstractmethod
-    def consumer(self, topic: str) -> Consumer:
-        """A member of the group."""
+    def consumer(self, topic: str, shape: Shape = "plain") -> Consumer:
+        """A member of the group, who looks at all that messages of that shape have."""
 
     @abstractmethod
     def wait(self, topic: str) -> Request:

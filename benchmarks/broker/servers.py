@@ -14,14 +14,20 @@ PEERS = (NATS, REDIS)
 DURABILITIES: tuple[Durability, ...] = ("os", "fsync")
 
 
-def missing_peers() -> list[Skipped]:
-    """A line for each peer that is not here."""
-    return [Skipped(kind.name, kind.obstacle) for kind in PEERS if kind.obstacle is not None]
+def missing_peers(bench: Bench) -> list[Skipped]:
+    """A line for each peer that is wanted and not here."""
+    wanted = () if bench.is_alone else PEERS
+    return [Skipped(kind.name, kind.obstacle) for kind in wanted if kind.obstacle is not None]
 
 
 @contextmanager
 def started(bench: Bench, durability: Durability, kinds: Sequence[Kind]) -> Iterator[dict[str, Server]]:
-    """Those of the servers that are installed, by name; all run at once, and only one has work."""
+    """Those of the servers that are installed, by name; all run at once, and only one has work.
+
+    The first is ours. It is alone where no limits are measured.
+    """
+    if bench.is_alone:
+        kinds = kinds[:1]
     with ExitStack() as stack:
         place = stack.enter_context(fresh_directory(bench.place))
         yield {

@@ -6,15 +6,11 @@ import subprocess
 
 from benchmarks.broker.load import Round, fresh_topic, round_of
 from benchmarks.broker.processes import cpu_s, program
-from benchmarks.broker.quiver import Bare, Quiver
+from benchmarks.broker.quiver import HEADER_LINES, QUERY, Bare, Quiver
 from benchmarks.broker.request import VALUE
+from benchmarks.shape import Shape
 from benchmarks.workload import Bench, fresh_directory
 
-_SCRIPT = f"""
-wrk.method = "POST"
-wrk.body = "{VALUE.decode()}"
-wrk.headers["Content-Type"] = "application/octet-stream"
-"""
 _COUNT = re.compile(r"(\d+) requests in")
 _RATE = re.compile(r"Requests/sec:\s*([\d.]+)")
 
@@ -24,13 +20,13 @@ def obstacle() -> str | None:
     return None if program("wrk") else "there is no wrk here: `apt install wrk` has it"
 
 
-def publishing(bench: Bench, server: Quiver) -> Round:
+def publishing(bench: Bench, server: Quiver, shape: Shape) -> Round:
     """One thread, as many connections as our generator has; it knows whole seconds only."""
     connections, seconds = bench.scale.broker_connections, max(1, round(bench.scale.broker_s))
     with fresh_directory(bench.place) as place, fresh_topic(server) as topic:
         script = place / "publish.lua"
-        script.write_text(_SCRIPT)
-        url = f"{server.url}/v1/topics/{topic}/messages"
+        script.write_text(_script(shape))
+        url = f"{server.url}/v1/topics/{topic}/messages{QUERY if shape == 'real' else ''}"
         options = ["-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s", "-s", str(script)]
         before, used = cpu_s(server.pid), _children_s()
         command = [program("wrk") or "wrk", *options, url]
@@ -40,7 +36,13 @@ def publishing(bench: Bench, server: Quiver) -> Round:
         _check(server, topic, said, answered, connections)
     # It was starting and leaving for a part of the time, and says itself how fast it was in between.
     elapsed_s = answered / _found(_RATE, said)
-    return round_of(round(answered), elapsed_s, server_s, load_s)
+    return round_of(round(answered), elapsed_s, server_s=server_s, load_s=load_s)
+
+
+def _script(shape: Shape) -> str:
+    headers = {"Content-Type": "application/octet-stream", **(HEADER_LINES if shape == "real" else {})}
+    lines = ['wrk.method = "POST"', f'wrk.body = "{VALUE.decode()}"']
+    return "\n".join([*lines, *(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())])
 
 
 def _check(server: Quiver, topic: str, said: str, answered: float, connections: int) -> None:

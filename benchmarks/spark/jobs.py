@@ -1,36 +1,52 @@
 """The jobs that do their work inside the executors: audit, report, archive."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import quivermq.spark
 from benchmarks.measure import Prepare, Work, counted
-from benchmarks.row import Goal, Row
-from benchmarks.spark.machine import Contest
-from benchmarks.spark.store import PARTITIONS, TOPIC, Store, filled_store
+from benchmarks.race import Race, Subject, itself
+from benchmarks.row import Goal
+from benchmarks.shape import Shape
+from benchmarks.spark.machine import on_machine
+from benchmarks.spark.store import PARTITIONS, TOPIC, Store, filled_stores
 from benchmarks.workload import Bench, check, fresh_directory, mapped
 
 _INSIDE = Goal("at least", 20e6)
-_CHECKSUMS = {"crc32c of the mapped files, one core": "checksums"}
+_AUDIT, _REPORT, _ARCHIVE = "audit", "report", "archive"
 
 
-def spark_jobs(bench: Bench) -> Iterable[Row]:
+def spark_jobs(bench: Bench) -> Iterable[Race]:
     """Each over the same store."""
-    contest = Contest(bench.scale.spark_rounds)
-    with filled_store(bench) as store:
-        contest.run(
-            {
-                "audit": counted(partial(_audit, store), store.messages),
-                "report": counted(partial(_report, store), store.messages),
-                "checksums": counted(partial(_checksums, store), store.messages),
-            }
-        )
-        yield contest.row("audit", "audit", _CHECKSUMS, _INSIDE)
-        yield contest.row("report, with its page", "report", _CHECKSUMS, _INSIDE)
-        contest.run({"archive": _writing(store, _archive), "write": _writing(store, _write_parquet)})
-    yield contest.row("archive", "archive", {"df.write.parquet, zstd too": "write"}, Goal("share", 3))
+    run = on_machine(bench.scale.spark_rounds)
+    inside = [
+        Subject("audit", _AUDIT, _INSIDE, figure=itself),
+        Subject("report, with its page", _REPORT, _INSIDE, figure=itself),
+    ]
+    with filled_stores(bench) as stores:
+        yield Race(partial(_inside, stores), inside, run)
+        archive = Subject("archive", _ARCHIVE, Goal("share", 3), figure=itself)
+        yield Race(partial(_written, stores), [archive], run)
+
+
+def _inside(stores: Mapping[Shape, Store], shape: Shape) -> dict[str, Prepare]:
+    store = stores[shape]
+    works: dict[str, Callable[[Store], None]] = {
+        _AUDIT: _audit,
+        _REPORT: _report,
+        "crc32c of the mapped files, one core": _checksums,
+    }
+    return {name: counted(partial(work, store), store.messages) for name, work in works.items()}
+
+
+def _written(stores: Mapping[Shape, Store], shape: Shape) -> dict[str, Prepare]:
+    store = stores[shape]
+    return {
+        _ARCHIVE: _writing(store, _archive),
+        "df.write.parquet, zstd too": _writing(store, _write_parquet),
+    }
 
 
 def _audit(store: Store) -> None:

@@ -2,56 +2,71 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import Measured, Prepare, Work, alternate
-from benchmarks.row import Goal, Row
+from benchmarks.broker.processes import tree_cpu_s
+from benchmarks.measure import Prepare, Work, alternate
+from benchmarks.race import Entry, Run
+from benchmarks.row import Figure
 
 _STAT = Path("/proc/stat")
 
 
-@dataclass
-class Contest:
-    """Contenders that take turns, and how busy the machine was with each."""
+@dataclass(slots=True)
+class _Watched:
+    """What was seen of a contender in all rounds."""
 
-    rounds: int
-    measured: dict[str, Measured] = field(default_factory=dict)
-    busy: dict[str, list[float]] = field(default_factory=dict)
+    busy_percents: list[float]
+    cpu_s: float = 0.0
+    messages: int = 0
 
-    def run(self, contenders: Mapping[str, Prepare]) -> None:
-        watched = {name: self._watched(name, prepare) for name, prepare in contenders.items()}
-        if self.rounds > 1:
+    def clear(self) -> None:
+        self.busy_percents, self.cpu_s, self.messages = [], 0.0, 0
+
+    @property
+    def held_up_by(self) -> str:
+        return f"CPUs {sum(self.busy_percents) / len(self.busy_percents):.0f} % busy"
+
+
+def on_machine(rounds: int) -> Run:
+    """Turns, with what this process and all that it started used of the CPU."""
+
+    def run(entered: Mapping[Entry, Prepare]) -> dict[Entry, Figure]:
+        seen = {entry: _Watched([]) for entry in entered}
+        contenders = {entry: _watching(prepare, seen[entry]) for entry, prepare in entered.items()}
+        if rounds > 1:
             # The first time, classes are loaded and code is compiled: that is told of no one. A single
             # round only shows that it runs.
-            alternate(watched, 1)
-            self.busy.clear()
-        self.measured |= alternate(watched, self.rounds)
+            alternate(contenders, 1)
+            for each in seen.values():
+                each.clear()
+        measured = alternate(contenders, rounds)
+        return {
+            entry: Figure(measured[entry].rate, each.cpu_s / each.messages, each.held_up_by)
+            for entry, each in seen.items()
+        }
 
-    def row(self, name: str, subject: str, limits: Mapping[str, str], goal: Goal | None) -> Row:
-        """A row of a contender, and those that it is compared with by what they are called there."""
-        beside = {shown: self.measured[other].rate for shown, other in limits.items()}
-        return Row(name, "messages/s", self.measured[subject].rate, beside, goal, self.held_up_by(subject))
+    return run
 
-    def held_up_by(self, name: str) -> str:
-        percents = self.busy[name]
-        return f"CPUs {sum(percents) / len(percents):.0f} % busy"
 
-    def _watched(self, name: str, prepare: Prepare) -> Prepare:
-        @contextmanager
-        def watching() -> Iterator[Work]:
-            with prepare() as work:
+def _watching(prepare: Prepare, seen: _Watched) -> Prepare:
+    @contextmanager
+    def watching() -> Iterator[Work]:
+        with prepare() as work:
 
-                def run() -> int:
-                    before = _ticks()
-                    units = work()
-                    busy, total = (now - then for now, then in zip(_ticks(), before, strict=True))
-                    self.busy.setdefault(name, []).append(100 * busy / max(total, 1))
-                    return units
+            def run() -> int:
+                before, used_s = _ticks(), tree_cpu_s()
+                messages = work()
+                seen.cpu_s += tree_cpu_s() - used_s
+                seen.messages += messages
+                busy, total = (now - then for now, then in zip(_ticks(), before, strict=True))
+                seen.busy_percents.append(100 * busy / max(total, 1))
+                return messages
 
-                yield run
+            yield run
 
-        return watching
+    return watching
 
 
 def _ticks() -> tuple[int, int]:

@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import quivermq
 import quivermq.spark
-from benchmarks.workload import MESSAGE_BYTES, Bench, fresh_directory
-from quivermq.frame import encode
+from benchmarks.messages import dressed, frame_bytes
+from benchmarks.shape import MESSAGE_BYTES, TIME_US, Shape
+from benchmarks.workload import Bench, fresh_directory
 
 TOPIC = "events"
 PARTITIONS = 4
 BATCH = 1000
-_TIME_US = 1_700_000_000_000_000
 # What the rows of one frame are apart: ten million messages then span a day.
 _STEP_US = 8_640_000
 
@@ -47,7 +47,7 @@ class Store:
         return path
 
 
-def fill(path: Path, messages: int) -> None:
+def fill(path: Path, messages: int, shape: Shape) -> None:
     """Random messages, none like another: a Parquet file must not make a dictionary of a few."""
     with quivermq.open(path) as mq:
         mq.create_topic(TOPIC, partitions=PARTITIONS, durability="os")
@@ -55,14 +55,18 @@ def fill(path: Path, messages: int) -> None:
         for number in range(messages // BATCH):
             noise = os.urandom(MESSAGE_BYTES * BATCH)
             values = [noise[at : at + MESSAGE_BYTES] for at in range(0, len(noise), MESSAGE_BYTES)]
-            frame = encode(values, timestamp=_TIME_US + number * _STEP_US)
-            queue.put_frame(bytes(frame), partition=number % PARTITIONS)
+            time_us = TIME_US + number * _STEP_US
+            frame = frame_bytes(dressed(values, shape, time_us), time_us)
+            queue.put_frame(frame, partition=number % PARTITIONS)
 
 
 @contextmanager
-def filled_store(bench: Bench) -> Iterator[Store]:
-    """A store of as many messages as the scale says; it goes away again."""
+def filled_stores(bench: Bench) -> Iterator[dict[Shape, Store]]:
+    """A store of as many messages as the scale says for either shape; they go away again."""
     spark = quivermq.spark.session("local[2]", app="benchmarks")
     with fresh_directory(bench.place) as path:
-        fill(path / "data", bench.scale.spark_messages)
-        yield Store(path, bench.scale.spark_messages, spark)
+        stores: dict[Shape, Store] = {}
+        for shape in bench.shapes:
+            fill(path / shape / "data", bench.scale.spark_messages, shape)
+            stores[shape] = Store(path / shape, bench.scale.spark_messages, spark)
+        yield stores

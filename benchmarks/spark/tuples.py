@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from quivermq.log import follow
+from quivermq import follow
 
 
 class TupleSource(DataSource):

@@ -2,9 +2,7 @@
 
 from importlib.metadata import version
 
-from quivermq.client import Connection, RemoteQueue, connect
-from quivermq.engine import Engine, Queue
-from quivermq.engine import open_engine as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
+from quivermq.backend import Backend
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -55,6 +53,10 @@ from quivermq.model.messages import (
 )
 from quivermq.model.stats import Alert, Compacted, EngineStats, QueueStats, TopicInfo, TopicStats
 from quivermq.model.topic_settings import TopicSettings
+from quivermq.opening import connect
+from quivermq.opening import open_directory as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
+from quivermq.queue.connection import Connection
+from quivermq.queue.queue import Queue
 from quivermq.settings import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
 from quivermq.topic.defaults import load_settings
 
@@ -63,6 +65,7 @@ __version__ = version("quivermq")
 __all__ = [
     "AdoptedId",
     "Alert",
+    "Backend",
     "ClientSettings",
     "Closing",
     "Compacted",
@@ -77,7 +80,6 @@ __all__ = [
     "DirectoryLocked",
     "DiskFull",
     "DiskRefused",
-    "Engine",
     "EngineSettings",
     "EngineStats",
     "Fenced",
@@ -108,7 +110,6 @@ __all__ = [
     "RateLimited",
     "Record",
     "Reentered",
-    "RemoteQueue",
     "Repair",
     "Replaced",
     "Report",

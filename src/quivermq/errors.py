@@ -48,6 +48,10 @@ class QuiverError(Exception):
     retryable: ClassVar[bool] = False
     http_status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
+    advice: ClassVar[str] = ""
+    """What to do in Python, where messages of the class end with that."""
+    command_advice: ClassVar[str] = ""
+    """What the command line says in its place."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default would call the subclass with the message alone, and an error with fields
@@ -59,6 +63,12 @@ def _restore(cls: type[QuiverError], args: tuple[Any, ...], fields: dict[str, An
     error = cls.__new__(cls, *args)
     error.__dict__.update(fields)
     return error
+
+
+def error_json(error: QuiverError, message: str | None = None) -> dict[str, Any]:
+    """What every error says in JSON, in its own words or in others."""
+    text = str(error) if message is None else message
+    return {"code": error.code, "message": text, "retryable": error.retryable}
 
 
 class InvalidRequest(QuiverError):
@@ -154,6 +164,13 @@ class TopicNotFound(NotFound):
     """No topic of that name exists."""
 
     code = "topic_not_found"
+    advice = "topics() lists those there are"
+    command_advice = "`quiver topic list` shows those there are"
+
+    @classmethod
+    def named(cls, name: str) -> "TopicNotFound":
+        """The error that says so."""
+        return cls(f"there is no topic {name}: {cls.advice}")
 
 
 class GroupNotFound(NotFound):
@@ -187,6 +204,8 @@ class TopicExists(Conflict):
     """A topic of that name exists already."""
 
     code = "topic_exists"
+    advice = "use alter_topic to change it"
+    command_advice = "`quiver topic alter` changes it"
 
 
 class LeaseExpired(Conflict):
@@ -251,6 +270,8 @@ class Unauthenticated(Denied):
 
     code = "unauthenticated"
     http_status = 401
+    advice = "send `Authorization: Bearer KEY`"
+    command_advice = "set QUIVER_KEY to one"
 
 
 class Unavailable(QuiverError):

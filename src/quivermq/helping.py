@@ -20,6 +20,15 @@ class Condition(threading.Condition):
         self.lock = threading.RLock() if lock is None else lock
         super().__init__(self.lock)
 
+    def wait(self, timeout: float | None = None) -> bool:
+        try:
+            return super().wait(timeout)
+        except BaseException:
+            # Struck right behind letting go of the lock, before whatever would take it again.
+            if not self._is_owned():  # type: ignore[attr-defined]
+                self.lock.acquire()
+            raise
+
     def __enter__(self) -> NoReturn:
         raise TypeError("enter the lock of the condition: an exception cannot strike in there")
 

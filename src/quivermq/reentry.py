@@ -57,21 +57,6 @@ def entered(method: Method) -> Method:
 
 
 @contextmanager
-def entering() -> Iterator[None]:
-    """The same for a part of a method."""
-    thread = get_ident()
-    if thread in inside:
-        raise refusal()
-    try:
-        inside.add(thread)
-        yield
-    finally:
-        inside.discard(thread)
-        if postponed:
-            finish(thread)
-
-
-@contextmanager
 def outside() -> Iterator[None]:
     """Let code of users, which a call has to run, make calls of its own."""
     thread = get_ident()
@@ -82,20 +67,26 @@ def outside() -> Iterator[None]:
         inside.add(thread)
 
 
-@contextmanager
-def holding() -> Iterator[None]:
-    """Do something that makes calls while it holds a lock: what `soon` is asked for waits for all of it."""
-    thread = get_ident()
-    if thread in _holding:
-        yield
-        return
-    try:
-        _holding.add(thread)
-        yield
-    finally:
-        _holding.discard(thread)
-        if postponed and thread not in inside:
-            finish(thread)
+def held(method: Method) -> Method:
+    """Let a method make calls while it holds a lock: what `soon` is asked for waits for all of it.
+
+    No context manager: a signal that strikes when that is left would leave the thread marked.
+    """
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        thread = get_ident()
+        if thread in _holding:
+            return method(*args, **kwargs)
+        try:
+            _holding.add(thread)
+            return method(*args, **kwargs)
+        finally:
+            _holding.discard(thread)
+            if postponed and thread not in inside:
+                finish(thread)
+
+    return cast(Method, call)
 
 
 def is_inside() -> bool:

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from support.threads import PATIENCE_S
 
+import quivermq
+
 
 class Loop:
     """An event loop in a thread of its own."""
@@ -103,10 +105,14 @@ class Stream:
         self._loop.run(self._thing.aclose())
 
 
+# What can be walked over, and is one thing all the same.
+_ONE_ALONE = (bytes, str, bytearray, memoryview, dict, quivermq.Message)
+
+
 def bare(given: Any) -> Any:
     """What the asynchronous queue itself handed out."""
     if isinstance(given, Awaited):
         return given._thing
-    if isinstance(given, Iterable) and not isinstance(given, bytes | str | bytearray | memoryview | dict):
+    if isinstance(given, Iterable) and not isinstance(given, _ONE_ALONE):
         return [bare(item) for item in given]
     return given

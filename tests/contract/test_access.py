@@ -124,7 +124,7 @@ def test_a_connection_that_the_broker_closed_is_made_anew(connect: Connect, tmp_
         for number in range(3):
             # A put is never repeated: that this works means that no dead connection was used.
             orders.put(b"%d" % number)
-            wait_until(lambda: not broker.server.edge.guests)
+            wait_until(lambda: not broker.server.edge.clients)
         assert [message.value for message in orders.get_many(10)] == [b"0", b"1", b"2"]
 
 

@@ -146,6 +146,7 @@ WRONG: list[tuple[Any, type[quivermq.QuiverError]]] = [
     (lambda mq: mq.adopt("orders", "billing", Progress(4)), quivermq.OffsetOutOfRange),
     (lambda mq: mq.adopt("orders", "billing", Progress(-1)), quivermq.InvalidRequest),
     (lambda mq: mq.adopt("orders", "billing", Progress(1), partition=7), quivermq.InvalidRequest),
+    (lambda mq: mq.adopt("orders", "billing", Progress(1), partition=None), quivermq.InvalidRequest),
     (lambda mq: mq.adopt("orders", "billing", Progress(1), priority="urgent"), quivermq.InvalidRequest),
     (lambda mq: mq.adopt("orders", "billing", Progress(3, [Tried(2, 4, 1)])), quivermq.OffsetOutOfRange),
     (lambda mq: mq.adopt("orders", "billing", Progress(3, [Tried(1, 2, -1)])), quivermq.InvalidRequest),

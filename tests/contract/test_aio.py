@@ -55,6 +55,22 @@ def test_a_cancelled_get_keeps_no_message(run: Callable[[Body], None]) -> None:
     run(body)
 
 
+def test_a_coroutine_that_nobody_awaits_to_its_end_can_be_closed(run: Callable[[Body], None]) -> None:
+    async def body(mq: aio.AsyncConnection) -> None:
+        orders = mq.queue("orders")
+        for call in (orders.get(timeout=0.01, lease=0.2), orders.get_many(5, timeout=0.01, lease=0.2)):
+            # There is a connection by now, so that it asks as far as it goes without being awaited.
+            await orders.stats()
+            call.send(None)
+            call.close()
+        await orders.put(b"x")
+        message = await orders.get(timeout=60)
+        assert message is not None
+        assert message.value == b"x"
+
+    run(body)
+
+
 def test_many_calls_run_at_the_same_time(run: Callable[[Body], None]) -> None:
     async def body(mq: aio.AsyncConnection) -> None:
         orders = mq.queue("orders")

@@ -11,6 +11,7 @@ from support.broker import serving
 
 import quivermq
 from quivermq import aio
+from quivermq.client.blocking.backend import HttpBackend
 from quivermq.errors import Fenced
 
 Body = Callable[[aio.AsyncConnection, str], Awaitable[None]]
@@ -165,7 +166,8 @@ def test_a_member_that_was_thrown_out_joins_again(run: Callable[[Body], None]) -
             assert member is not None
             with quivermq.connect(url) as other:
                 leave = consumer._membership._calls.leave(member[0])
-                await asyncio.to_thread(other.shell.run, leave)
+                assert isinstance(other.backend, HttpBackend)
+                await asyncio.to_thread(other.backend.shell.run, leave)
             with pytest.raises(Fenced):
                 await consumer.commit()
             assert len(await read(consumer, 40)) == 40

@@ -9,6 +9,7 @@ from support.broker import serving
 from support.threads import start, wait_until
 
 import quivermq
+from quivermq.client.blocking.backend import HttpBackend
 from quivermq.client.consuming.consumer import RemoteConsumer
 from quivermq.errors import Fenced
 
@@ -224,7 +225,9 @@ def test_a_member_that_was_thrown_out_joins_again(mq: quivermq.Connection, conne
         read(consumer, 40)
         member = consumer._membership.member
         assert member is not None
-        connect().shell.run(consumer._membership._calls.leave(member[0]))
+        other = connect().backend
+        assert isinstance(other, HttpBackend)
+        other.shell.run(consumer._membership._calls.leave(member[0]))
         with pytest.raises(Fenced):
             consumer.commit()
         # What it could not commit comes again.

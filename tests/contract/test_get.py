@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from contract.wrong import mistakes
-from support.threads import start
+from support.threads import start, wait_until
 
 import quivermq
 
@@ -18,7 +18,7 @@ def test_a_topic_that_does_not_exist_has_no_messages(orders: Any) -> None:
     assert orders.get_many(5) == []
     assert orders.pop() is None
     assert orders.stats() == quivermq.QueueStats("orders", "billing")
-    with orders.process() as message:
+    with orders.process(timeout=0) as message:
         assert message is None
     assert list(orders.stream(timeout=0)) == []
 
@@ -39,6 +39,8 @@ def test_a_getter_waits_for_what_comes(mq: Any, orders: Any) -> None:
 def test_a_getter_waits_no_longer_than_it_says(orders: Any) -> None:
     assert orders.get(timeout=0.05) is None
     assert orders.get_many(3, timeout=0.05) == []
+    with orders.process(timeout=0.05) as message:
+        assert message is None
 
 
 def test_the_close_wakes_who_waits(mq: Any, orders: Any) -> None:
@@ -165,6 +167,9 @@ def test_a_delivery_belongs_to_its_group(mq: Any, orders: Any) -> None:
 WRONG_NUMBERS: list[tuple[Any, type[quivermq.QuiverError]]] = [
     (lambda q: q.get(timeout=-1), quivermq.InvalidRequest),
     (lambda q: q.get(timeout="5"), quivermq.InvalidRequest),
+    (lambda q: q.get(timeout=float("nan")), quivermq.InvalidRequest),
+    (lambda q: q.get(timeout=float("inf")), quivermq.InvalidRequest),
+    (lambda q: q.get(timeout=True), quivermq.InvalidRequest),
     (lambda q: q.get(lease=0), quivermq.InvalidRequest),
     (lambda q: q.get_many(0), quivermq.InvalidRequest),
     (lambda q: q.get_many(100_001), quivermq.InvalidRequest),
@@ -196,6 +201,49 @@ def test_a_block_acks_at_its_end(orders: Any) -> None:
         assert orders.stats().in_flight == 1
     assert message.is_settled
     assert orders.stats().backlog == 0
+
+
+def waiting_block(mq: Any, orders: Any) -> Any:
+    """A block without a timeout, in a thread of its own, that has found nothing yet."""
+    mq.create_topic("orders")
+
+    def work() -> tuple[bytes, int]:
+        with orders.process() as message:
+            return message.value, message.attempt
+
+    waiting = start(work)
+    # Whoever looks for messages makes the group.
+    wait_until(lambda: "billing" in mq.groups("orders"))
+    assert not waiting.done()
+    return waiting
+
+
+def test_a_block_without_a_timeout_waits_for_what_comes(mq: Any, orders: Any) -> None:
+    waiting = waiting_block(mq, orders)
+    mq.queue("orders").put(b"late")
+    assert waiting.result(60) == (b"late", 1)
+    assert orders.stats().backlog == 0
+
+
+def test_it_goes_on_waiting_where_that_is_done_in_slices(
+    mq: Any, orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A thread of an event loop, and a call of a broker, wait only for so long at a time.
+    monkeypatch.setattr("quivermq.aio.threads._SLICE_S", 0.01)
+    monkeypatch.setattr("quivermq.client.core.queue._WAIT_S_MAX", 0.01)
+    waiting = waiting_block(mq, orders)
+    assert mq.queue("orders", "other").get(timeout=0.2) is None
+    assert not waiting.done()
+    mq.queue("orders").put(b"late")
+    assert waiting.result(60) == (b"late", 1)
+    assert orders.stats().backlog == 0
+
+
+def test_a_block_without_a_timeout_ends_with_the_queue(mq: Any, orders: Any) -> None:
+    waiting = waiting_block(mq, orders)
+    mq.close()
+    with pytest.raises(quivermq.Closing):
+        waiting.result(60)
 
 
 def test_a_block_that_raises_gives_the_message_back(mq: Any) -> None:
@@ -274,7 +322,7 @@ def test_a_message_whose_lease_cannot_be_kept_goes_back(
     def fail(*_: object) -> None:
         raise RuntimeError("no more threads")
 
-    monkeypatch.setattr(mq.renewer, "hold", fail)
+    monkeypatch.setattr(mq._renewer, "hold", fail)
     orders.put(b"x")
     with pytest.raises(RuntimeError, match="no more threads"):
         next(orders.stream())

@@ -8,6 +8,8 @@ import pytest
 from contract.wrong import mistakes
 
 import quivermq
+from quivermq.frame import OFFSET_MAX
+from quivermq.model.lanes import PRIORITIES
 
 
 def values(messages: Any) -> list[bytes]:
@@ -44,6 +46,7 @@ WRONG: list[tuple[Any, type[quivermq.QuiverError]]] = [
     (lambda q: q.seek("earliest", priority="urgent"), quivermq.InvalidRequest),
     (lambda q: q.read(5), quivermq.InvalidRequest),
     (lambda q: q.read(start=7), quivermq.OffsetOutOfRange),
+    (lambda q: q.read(start=OFFSET_MAX), quivermq.OffsetOutOfRange),
     (lambda q: q.read(start=-1), quivermq.InvalidRequest),
     (lambda q: q.read(limit=-1), quivermq.InvalidRequest),
     (lambda q: q.read(priority="urgent"), quivermq.InvalidRequest),
@@ -118,6 +121,23 @@ def test_a_delayed_message_waits_and_can_be_cancelled(orders: Any) -> None:
     assert orders.cancel(put.scheduled_id) is True
     assert orders.cancel(put.scheduled_id) is False
     assert [s.id for s in orders.scheduled()] == [later.scheduled_id]
+
+
+# More than a broker cancels in one call.
+@pytest.mark.parametrize("count", [1000, 1001, 2500])
+def test_many_delayed_messages_are_cancelled_at_once(orders: Any, count: int) -> None:
+    puts = orders.put_many([quivermq.Message(b"later", delay=600) for _ in range(count)])
+    ids = [put.scheduled_id for put in puts]
+    kept = orders.put(b"kept", delay=600).scheduled_id
+    assert orders.cancel_many([*ids[: count // 2], "1-1-1", *ids[count // 2 :]]) == count
+    assert [each.id for each in orders.scheduled()] == [kept]
+    assert orders.cancel_many(ids) == 0
+    assert orders.stats().delayed == 1
+
+
+def test_of_nothing_and_of_a_topic_that_is_not_there_nothing_is_cancelled(orders: Any) -> None:
+    assert orders.cancel_many([]) == 0
+    assert orders.cancel_many(["1-1-1"] * 1001) == 0
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "../..", "1-1-1", None, 5])
@@ -211,8 +231,7 @@ def test_lists_are_whole_however_long(mq: Any, dead: Callable[..., Any]) -> None
     waiting = orders.scheduled()
     assert [int(each.value) for each in waiting] == sorted(range(count))
     assert [each.id for each in orders.scheduled(1500)] == [each.id for each in waiting][:1500]
-    priorities = ("high", "normal", "low")
-    messages = [quivermq.Message(b"%d" % i, priority=priorities[i % 3]) for i in range(count)]
+    messages = [quivermq.Message(b"%d" % i, priority=PRIORITIES[i % 3]) for i in range(count)]
     orders.put_many(messages)
     peeked = orders.peek(10_000)
     assert sorted(int(message.value) for message in peeked) == list(range(count))

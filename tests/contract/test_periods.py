@@ -70,6 +70,17 @@ def test_the_error_names_the_unit(orders: Any) -> None:
         orders.put(b"x", deliver_at=_NOW_S * 1e3)
 
 
+class Whole(int):
+    """What an enumeration or another library may have for a number."""
+
+
+def test_a_moment_may_be_of_a_kind_of_int(orders: Any) -> None:
+    orders.put(b"x", timestamp=Whole(1_000_000))
+    assert orders.get().timestamp == 1_000_000
+    with pytest.raises(quivermq.InvalidRequest, match="looks like"):
+        orders.put(b"x", timestamp=Whole(_NOW_S * 1e3))
+
+
 def test_a_moment_far_away_is_taken(orders: Any) -> None:
     orders.put(b"x", deliver_at=datetime(2999, 1, 1, tzinfo=UTC))
     orders.put(b"x", deliver_at=32_503_680_000.0)

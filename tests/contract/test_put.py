@@ -11,6 +11,7 @@ from contract.wrong import mistakes
 import quivermq
 from quivermq import Message
 from quivermq.frame import encode
+from quivermq.model.lanes import PRIORITIES
 
 MOMENT = datetime(2031, 5, 1, 12, tzinfo=UTC)
 MOMENT_US = int(MOMENT.timestamp()) * 1_000_000
@@ -66,6 +67,61 @@ def test_messages_of_a_key_stay_together_and_in_order(mq: Any) -> None:
     for key, partition in places.items():
         stored = [m.value for m in orders.read(partition) if m.key == b"k%d" % key]
         assert stored[:10] == [b"%d" % i for i in range(key, 50, 5)]
+
+
+def test_many_go_where_each_of_them_would_alone(mq: Any) -> None:
+    mq.create_topic("orders", partitions=3)
+    orders = mq.queue("orders")
+    keys = [b"", b"\xff\x00", "ü".encode(), bytes(100), *(b"customer-%d" % i for i in range(60))]
+    alone = [orders.put(b"alone", key=key).partition for key in keys]
+    assert {*alone} == {0, 1, 2}
+    puts = orders.put_many(
+        [
+            Message(b"%d" % i, key, {"a": b"%d" % i, "ü": b""}, timestamp=MOMENT)
+            for i, key in enumerate(keys)
+        ]
+    )
+    assert [put.partition for put in puts] == alone
+    stored = {(p, m.offset): m for p in range(3) for m in orders.read(p)}
+    for i, (key, put) in enumerate(zip(keys, puts, strict=True)):
+        found = stored[put.partition, put.offset]
+        assert (found.value, found.key, found.timestamp) == (b"%d" % i, key, MOMENT_US)
+        assert found.headers == {"a": b"%d" % i, "ü": b""}
+
+
+def test_many_of_several_lanes_are_put(mq: Any) -> None:
+    mq.create_topic("orders", partitions=2)
+    orders = mq.queue("orders")
+    messages = [
+        Message(b"%d" % i, headers={"n": b"1"}, priority=PRIORITIES[i % 3], partition=i % 2)
+        for i in range(300)
+    ]
+    puts = orders.put_many(messages)
+    assert puts == [quivermq.Put("orders", i % 2, PRIORITIES[i % 3], i // 6) for i in range(300)]
+    assert list(orders.put_many(messages[:3])) == [
+        quivermq.Put("orders", i % 2, PRIORITIES[i], 50) for i in range(3)
+    ]
+    for partition, priority in ((0, "high"), (1, "low")):
+        values = [int(m.value) for m in orders.read(partition, priority=priority)]
+        assert values[:50] == list(range(values[0], 300, 6))
+
+
+def test_headers_are_put_without_a_key(mq: Any) -> None:
+    mq.create_topic("orders", partitions=2)
+    orders = mq.queue("orders")
+    puts = orders.put_many([Message(b"%d" % i, headers={"a": b"%d" % i}) for i in range(50)])
+    stored = {(p, m.offset): (m.value, m.headers) for p in range(2) for m in orders.read(p)}
+    found = [stored[put.partition, put.offset] for put in puts]
+    assert found == [(b"%d" % i, {"a": b"%d" % i}) for i in range(50)]
+
+
+def test_what_is_too_large_for_a_frame_is_put_all_the_same(orders: Any) -> None:
+    messages = [Message(bytes(500_000), key=b"%d" % i) for i in range(10)] + [
+        Message(b"x", key=b"y")
+    ] * 11_000
+    orders.put(b"there is a topic")
+    puts = orders.put_many(messages)
+    assert [put.offset for put in puts] == list(range(1, 11_011))
 
 
 def test_a_partition_can_be_named(mq: Any) -> None:
@@ -165,6 +221,7 @@ def test_a_call_has_its_own_durability(orders: Any, durability: str) -> None:
     assert [m.value for m in orders.get_many(9)] == [b"a", b"b", b"c", b"d"]
 
 
+TEXT: Any = "text"
 WRONG: list[tuple[Any, type[quivermq.QuiverError]]] = [
     (lambda q: q.put("text"), quivermq.InvalidRequest),
     (lambda q: q.put(None), quivermq.InvalidRequest),
@@ -194,7 +251,21 @@ WRONG: list[tuple[Any, type[quivermq.QuiverError]]] = [
     (lambda q: q.put_many([b"x", bytes(3 * 1024 * 1024)]), quivermq.MessageTooLarge),
     (lambda q: q.put_many([b"x", "text"]), quivermq.InvalidRequest),
     (lambda q: q.put_many([b"x", Message(b"y", partition=9)]), quivermq.InvalidRequest),
+    (lambda q: q.put_many([Message(b"x", key=b"k"), Message(b"y", key=TEXT)]), quivermq.InvalidRequest),
+    (lambda q: q.put_many([Message(b"x", headers={"a": TEXT})]), quivermq.InvalidRequest),
+    (lambda q: q.put_many([Message(b"x", partition=9)]), quivermq.InvalidRequest),
+    (lambda q: q.put_many([Message(b"x", priority=TEXT)]), quivermq.InvalidRequest),
+    (
+        lambda q: q.put_many([Message(b"x", partition=i // 20) for i in range(40)]),
+        quivermq.InvalidRequest,
+    ),
+    (
+        lambda q: q.put_many([*[Message(b"x", key=b"k")] * 40, Message(bytes(3 * 1024 * 1024), key=b"k")]),
+        quivermq.MessageTooLarge,
+    ),
     (lambda q: q.put_many(b"bytes"), quivermq.InvalidRequest),
+    (lambda q: q.put_many(quivermq.Message(b"alone")), quivermq.InvalidRequest),
+    (lambda q: q.put_many([(b"a tuple",)]), quivermq.InvalidRequest),
     (lambda q: q.put_many(5), quivermq.InvalidRequest),
     (lambda q: q.put_frame(b"no frame"), quivermq.InvalidFrame),
     (lambda q: q.put_frame(frame(b"x")), quivermq.InvalidRequest),
@@ -216,6 +287,7 @@ def test_a_full_backlog_refuses_at_once(mq: Any) -> None:
         lambda: orders.put(b"c"),
         lambda: orders.put_many([b"c"]),
         lambda: orders.put(b"c", key=b"k"),
+        lambda: orders.put_many([Message(b"c", key=b"k")]),
     ]
     for call in calls:
         with pytest.raises(quivermq.Overloaded) as caught:
@@ -223,6 +295,14 @@ def test_a_full_backlog_refuses_at_once(mq: Any) -> None:
         assert (caught.value.topic, caught.value.limit) == ("orders", 2)
     orders.pop()
     assert orders.put(b"c").offset == 2
+
+
+def test_a_full_backlog_takes_nothing_of_many(mq: Any) -> None:
+    mq.create_topic("orders", partitions=2, backlog_messages_max=50)
+    orders = mq.queue("orders")
+    with pytest.raises(quivermq.Overloaded):
+        orders.put_many([Message(b"x", partition=i % 2) for i in range(60)])
+    assert orders.stats().pending == 0
 
 
 def test_nothing_is_put_into_a_pattern(mq: Any) -> None:

@@ -105,5 +105,6 @@ def test_many_delayed_messages_are_cancelled_at_once(mq: Any) -> None:
     assert orders.cancel_many([*ids[:3], ids[0], "made up"]) == 3
     assert [waiting.id for waiting in orders.scheduled()] == ids[3:]
     assert mq.queue("nowhere").cancel_many(ids) == 0
-    with pytest.raises(quivermq.InvalidRequest):
-        orders.cancel_many(ids[3])
+    for wrong in (ids[3], None):
+        with pytest.raises(quivermq.InvalidRequest):
+            orders.cancel_many(wrong)

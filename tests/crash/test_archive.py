@@ -73,16 +73,16 @@ def named_files(disk: FaultyDisk) -> set[Path]:
 def judge(disk: FaultyDisk, before: int, after: int) -> None:
     """Old or new, nothing twice; and whoever comes next makes it new, and leaves nothing behind."""
     seen = archived_values(disk)
-    assert seen in (VALUES[:before], VALUES[:after]), disk.story
-    assert set(plain_files(disk)) <= named_files(disk), disk.story
+    assert seen in (VALUES[:before], VALUES[:after]), disk.description
+    assert set(plain_files(disk)) <= named_files(disk), disk.description
     plain = plain_values(disk)
-    assert len(plain) == len(set(plain)), disk.story
-    assert set(plain) <= set(seen), disk.story
+    assert len(plain) == len(set(plain)), disk.description
+    assert set(plain) <= set(seen), disk.description
     archive_log(disk, log_of(disk), after, piece_messages=15)
-    assert archived_values(disk) == VALUES[:after], disk.story
-    assert sorted(plain_values(disk)) == sorted(VALUES[:after]), disk.story
-    assert set(plain_files(disk)) == named_files(disk), disk.story
-    assert not disk.names(staging_path(ARCHIVE)), disk.story
+    assert archived_values(disk) == VALUES[:after], disk.description
+    assert sorted(plain_values(disk)) == sorted(VALUES[:after]), disk.description
+    assert set(plain_files(disk)) == named_files(disk), disk.description
+    assert not disk.names(staging_path(ARCHIVE)), disk.description
     manifest = Archive(ARCHIVE, disk).manifest(TOPIC)
     assert manifest is not None
     assert manifest.is_settled
@@ -132,7 +132,7 @@ def test_a_merger(model: Model) -> None:
         if done:
             found = Archive(ARCHIVE, disk).topic(TOPIC, CREATED_US)
             assert found is not None
-            assert len(found.lane(LANE).files) == 2, disk.story
+            assert len(found.lane(LANE).files) == 2, disk.description
     assert len(judged) > 20
 
 
@@ -205,6 +205,6 @@ def test_the_pointer(model: Model) -> None:
     for disk, told in every_crash(run, model=model, seeds=seeds(3)):
         now = load_pointer(disk, DATA)
         if not told:
-            assert now in (None, ARCHIVE), disk.story
+            assert now in (None, ARCHIVE), disk.description
         else:
-            assert now in (told[-1], DATA / "archive"), disk.story
+            assert now in (told[-1], DATA / "archive"), disk.description

@@ -8,7 +8,9 @@ from support.faulty_disk import FaultyDisk, every_crash
 from support.queues import MODELS, START_US, Judged, Life, Model, life_to_judge
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.frame import Producer, encode
+from quivermq.model.lanes import priority_of
 from quivermq.topic import state_log
 
 pytestmark = pytest.mark.fault("producer", "engine")
@@ -43,7 +45,7 @@ def attempt(life: Life) -> int:
             continue
         partition, priority = place
         sent = frame(value, state.epoch, sequences[place])
-        life.queue().put_frame(sent, partition=partition, priority=priority)
+        life.queue().put_frame(sent, partition=partition, priority=priority_of(priority))
         sequences[place] += 1
     return state.epoch
 
@@ -101,9 +103,9 @@ def test_what_power_took_of_a_later_epoch_leaves_the_first_frame() -> None:
     queue.put_frame(frame(b"a", 0, 0), partition=0)
     assert life.engine.begin_producer("orders", ID).batches == [quivermq.FirstFrame(0, "normal", 0)]
     queue.put_frame(frame(b"lost", 1, 0), partition=0)
-    seen = life.engine.hosted("orders").topic.seen
-    assert seen._log is not None
-    seen._log.sync()
+    dedup = engine_of(life.engine).catalog.get("orders").topic.dedup
+    assert dedup._log is not None
+    dedup._log.sync()
     life = life.without_power()
     # To begin made durable what was there, whatever its own durability.
     assert [record.value for record in life.queue().read()] == [b"a"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from support.fault_count import count_faults
 from support.faulty_disk import FaultyDisk
 
-from quivermq.chaos import count_faults
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import StorageSettings
 

@@ -20,6 +20,7 @@ from support.queues import (
 )
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.topic import state_log
 
 pytestmark = pytest.mark.fault("power", "engine")
@@ -82,7 +83,7 @@ def judge(disk: FaultyDisk, *, is_certain: bool, is_thorough: bool = False) -> N
         queue = life.queue()
         dead = [letter.value for letter in queue.dead_letters()]
         assert not is_certain or sorted(dead) == sorted(VALUES)
-        life.engine.maintain()
+        engine_of(life.engine).maintain()
         dead = [letter.value for letter in queue.dead_letters()]
         deliverable = queue.get_many(10)
         assert sorted(dead + [message.value for message in deliverable]) == sorted(VALUES)
@@ -92,7 +93,7 @@ def judge(disk: FaultyDisk, *, is_certain: bool, is_thorough: bool = False) -> N
         assert [record.value for record in queue.read()] == VALUES
         if is_thorough:
             again = life.reopened()
-            again.engine.maintain()
+            engine_of(again.engine).maintain()
             assert again.queue().get() is None
             check_letters(again.queue())
             again.engine.close()
@@ -137,14 +138,14 @@ def test_a_crash_at_every_step_of_the_recovery_after_a_crash(how: str, model: Mo
 
     def recover(disk: FaultyDisk, _: list[None]) -> None:
         life = Life(disk, start_s=LONG_S)
-        life.engine.maintain()
+        engine_of(life.engine).maintain()
         fail_until_dead(life)
 
     first, judged = Judged(), Judged()
     for crashed, _ in every_crash(run, model=model, seeds=seeds(1), start=prepared("fsync")):
         if first.is_new(crashed) and len(first) % every(15) == 0:
             for disk, _ in every_crash(recover, model=model, seeds=[len(first)], start=crashed):
-                disk.story += f"; in a recovery {crashed.story}"
+                disk.description += f"; in a recovery {crashed.description}"
                 if judged.is_new(disk):
                     judge(disk, is_certain=False)
     assert len(judged) > 10

@@ -9,6 +9,7 @@ from support.faulty_disk import FaultyDisk, every_crash
 from support.queues import LONG_S, MODELS, START_US, Judged, Life, Model, drain, life_to_judge
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.frame import Producer, encode
 from quivermq.topic import state_log
 
@@ -120,7 +121,7 @@ def test_a_crash_at_every_step_of_the_recovery_after_a_crash(model: Model) -> No
         if not first.is_new(crashed, len(told)) or len(first) % every(25):
             continue
         for disk, _ in every_crash(recover, model=model, seeds=[len(first)], start=crashed):
-            disk.story += f"; in a recovery {crashed.story}"
+            disk.description += f"; in a recovery {crashed.description}"
             if judged.is_new(disk) and len(judged) % every(2) == 0:
                 judge(disk, told, are_kept=True)
     assert len(judged) > 10
@@ -136,9 +137,9 @@ def test_what_power_took_may_be_put_again() -> None:
     queue.put(b"lost", dedup_id="lost")
     queue.put_frame(frame(1, "lost"), partition=0)
     # Only the notes about it get as far as the disk.
-    seen = life.engine.hosted("orders").topic.seen
-    assert seen._log is not None
-    seen._log.sync()
+    dedup = engine_of(life.engine).catalog.get("orders").topic.dedup
+    assert dedup._log is not None
+    dedup._log.sync()
     life = life.without_power()
     queue = life.queue()
     assert [record.value for record in queue.read()] == [b"safe", b"safe"]
@@ -239,7 +240,7 @@ def test_the_id_of_a_delayed_message_is_known_wherever_that_is(
             assert life.queue().put(b"new", dedup_id="x").duplicate
             again = life.killed()
             assert again.queue().put(b"new", dedup_id="x").duplicate
-            again.engine.maintain()
+            engine_of(again.engine).maintain()
             assert stored(again) == [b"new", b"old"]
             again.close()
     assert len(judged) > 5

@@ -18,6 +18,7 @@ from support.queues import Judged
 
 from quivermq.errors import FsyncFailed
 from quivermq.log import DataDirectory, Log, verify
+from quivermq.model.lanes import HIGH, NORMAL, PRIORITIES
 from quivermq.settings import Durability, StorageSettings
 from quivermq.topic.delay import Delayed, DelayStore
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.fault("power", "engine")
 
 NOW = 1_700_000_000_000_000
 HOUR, DAY = 3_600_000_000, 86_400_000_000
-LANES = [(0, "high"), (0, "normal"), (1, "normal")]
+LANES = [(0, HIGH), (0, NORMAL), (1, NORMAL)]
 NAME = "topics/t/delayed"
 FSYNC = StorageSettings(segment_messages=4, batch_messages=3)
 OS = replace(FSYNC, durability="os")
@@ -59,16 +60,16 @@ class Process:
         self.store = DelayStore(self.directory, NAME, settings, self.lane)
         self.ids = promises.ids
 
-    def lane(self, partition: int, priority: str) -> Log:
-        return self.directory.log(f"topics/t/p{partition}/{priority}", self.settings)
+    def lane(self, partition: int, lane: int) -> Log:
+        return self.directory.log(f"topics/t/p{partition}/{PRIORITIES[lane]}", self.settings)
 
     def put(self, *dues: int, durability: Durability | None = None) -> None:
         """Put messages; each has a number, which says where it belongs, too."""
         promises, messages = self.promises, []
         for number, due in enumerate(dues, len(promises.put)):
-            partition, priority = LANES[number % 3]
+            partition, lane = LANES[number % 3]
             value = b"%d %d" % (number, due)
-            messages.append(Delayed(due, partition, priority, value, None, None, NOW, None, None))
+            messages.append(Delayed(due, partition, lane, value, None, None, NOW, None, None))
         given = range(len(promises.put), len(promises.put) + len(dues))
         promises.put += dues
         if (durability or self.settings.durability) != "fsync":
@@ -121,7 +122,9 @@ class Process:
         assert len(found) == self.store.pending
         for message in found:
             number, due = map(int, message.value.split())
-            assert (message.deliver_at, LANES[number % 3]) == (due, (message.partition, message.priority))
+            partition, lane = LANES[number % 3]
+            where = (message.deliver_at, message.partition, message.priority)
+            assert where == (due, partition, PRIORITIES[lane])
         return [(int(message.value.split()[0]), message.deliver_at) for message in found]
 
 
@@ -272,7 +275,7 @@ def test_a_crash_at_every_step_of_the_recovery_after_a_crash(name: str, model: M
         given = replace(promises, released_to=max(NOW + 5, promises.released_to))
         for disk, _ in every_crash(recover, model=model, seeds=[len(first)], start=crashed):
             if judged.is_new(disk, repr(given)):
-                disk.story += f"; in a recovery {crashed.story}"
+                disk.description += f"; in a recovery {crashed.description}"
                 with told(disk):
                     judge(disk, given, name, model)
     assert len(judged) > 10

@@ -10,6 +10,7 @@ from support.faulty_disk import FaultyDisk, every_crash
 from support.queues import LONG_S, MODELS, Judged, Life, Model, drain, life_to_judge, values
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.topic import state_log
 
 pytestmark = pytest.mark.fault("power", "engine")
@@ -188,7 +189,7 @@ def test_a_crash_of_the_process_that_recovered(durability: str, model: Model) ->
         if not first.is_new(crashed) or len(first) % every(9):
             continue
         for disk, after in every_crash(go_on, model=model, seeds=[len(first)], start=crashed):
-            disk.story += f"; after {crashed.story}"
+            disk.description += f"; after {crashed.description}"
             told = [*before, *after]
             # What the first one had begun, the second one may have found done, or not.
             if judged.is_new(disk, tuple(each[:3] for each in told)):
@@ -304,7 +305,7 @@ def test_a_durable_delayed_message_comes_also_when_its_lane_was_lost() -> None:
     queue.put(b"plain")
     queue.put(b"delayed", delay=10, durability="fsync")
     life.clock.advance(10)
-    life.engine.maintain()
+    engine_of(life.engine).maintain()
     life.get().reject()
     for seed in range(60):
         after = life.without_power("random", seed)

@@ -32,7 +32,7 @@ def test_what_does_not_fit_is_refused_and_what_comes_later_is_not(scenario: Scen
         scenario.run(witness)
         refused = witness.refused
         assert witness.log.end == ledger.end
-        disk.story = f"{disk.story}, full after {room_bytes} bytes"
+        disk.description = f"{disk.description}, full after {room_bytes} bytes"
 
         disk.fill_after(None)
         with told(disk):
@@ -60,7 +60,7 @@ def test_recovery_on_a_full_disk_succeeds_or_changes_no_byte(scenario: Scenario,
             log = Witness(disk, ledger, scenario.settings).log
         except DiskFull:
             # There are bytes to set aside and no room for them, or there is no index to go by.
-            assert logs_of(disk) == before, crashed.story
+            assert logs_of(disk) == before, crashed.description
         else:
             ledger.check(log, model)
         disk.fill_after(None)

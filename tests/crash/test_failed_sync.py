@@ -38,7 +38,7 @@ def run_to_failure(scenario: Scenario, step: int, keep: Keep, seed: int) -> tupl
         run()
     for witness in witnesses:
         check_fence(witness)
-    disk.story = f"after a failed sync at step {step} that kept {keep}, seed {seed}"
+    disk.description = f"after a failed sync at step {step} that kept {keep}, seed {seed}"
     return disk, ledger
 
 

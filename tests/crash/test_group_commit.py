@@ -152,7 +152,7 @@ def test_a_group_that_was_refused_stays_away_though_a_part_of_it_was_written() -
     for seed in seeds(50):
         left = disk.after_power_loss(seed)
         values = [record.value for record in DataDirectory(DATA, SMALL, disk=left).log(LOG.name).records()]
-        assert values == [b"first", b"second"], left.story
+        assert values == [b"first", b"second"], left.description
     disk.fill_after(None)
     assert log.append(b"third") == 2
     log.close()

@@ -69,8 +69,8 @@ def test_an_import_is_finished_by_the_next_one(
         life = Life(disk)
         [told] = finish(queue=life.engine, clock=life.clock).topics
         if promised:
-            assert (told.imported, told.dead_letters, told.already_there) == (0, 0, 6), disk.story
-        assert look(life) == expected, disk.story
+            assert (told.imported, told.dead_letters, told.already_there) == (0, 0, 6), disk.description
+        assert look(life) == expected, disk.description
         life.close()
 
 

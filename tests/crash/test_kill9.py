@@ -15,9 +15,9 @@ import pytest
 import support
 from support.crash import victim
 from support.doomed_writer import number_in, value_of
+from support.fault_count import count_faults
 from support.fault_record import MakeTrial
 
-from quivermq.chaos import count_faults
 from quivermq.chaos.cases import kills
 from quivermq.chaos.processes import ProcessPool, process_pool
 from quivermq.log import DataDirectory, Log, ReadableLog, follow, verify

@@ -12,16 +12,17 @@ from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 
 from quivermq.chaos.http_clients import ask_once
-from quivermq.engine import Engine, open_engine
 from quivermq.errors import LeaseExpired
+from quivermq.opening import open_directory
+from quivermq.queue.connection import Connection
 
 DATA = Path("/data")
 LEASE_S = 30.0
 
 
-def opened(clock: ManualClock) -> Engine:
+def opened(clock: ManualClock) -> Connection:
     """A queue in which nothing happens by itself: nobody takes the lease away when it is over."""
-    return open_engine(DATA, disk=FaultyDisk(), clock=clock, scheduler=ManualScheduler(clock))
+    return open_directory(DATA, disk=FaultyDisk(), clock=clock, scheduler=ManualScheduler(clock))
 
 
 @pytest.mark.fault("lease", "engine")

@@ -45,9 +45,9 @@ def test_no_whole_frame_is_thrown_away_when_recovery_dies() -> None:
             with pytest.raises(PowerCut):
                 Witness(dying, Ledger(), THREES)
             for left in (dying.after_kill(), dying.after_power_loss(seed)):
-                assert any(whole in data for data in left.files().values()), left.story
+                assert any(whole in data for data in left.files().values()), left.description
                 values(left)
-                assert any(whole in data for data in quarantine(left)), left.story
+                assert any(whole in data for data in quarantine(left)), left.description
             killed = dying.after_kill()
             values(killed)
             assert len(quarantine(killed)) == 1, (

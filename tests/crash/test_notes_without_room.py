@@ -5,9 +5,9 @@ note is all there is.
 """
 
 import pytest
+from support.fault_count import count_faults
 from support.queues import LONG_S, Life
 
-from quivermq.chaos import count_faults
 from quivermq.errors import DiskRefused
 from quivermq.reentry import outside
 from quivermq.topic.removals import Move, Removals

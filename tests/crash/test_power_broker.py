@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from support.broker import serving_engine
+from support.fault_count import count_faults
 from support.faulty_disk import FaultyDisk, Keep, PowerCut
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 
-from quivermq.chaos import Violation, count_faults
+from quivermq.chaos import Violation
 from quivermq.chaos.http_clients import HttpClient
-from quivermq.engine import open_engine
+from quivermq.opening import open_directory
 from quivermq.settings import EngineSettings, Settings
 
 DATA = Path("/data")
@@ -62,7 +63,7 @@ def live(disk: FaultyDisk, told: Told, life: int) -> None:
     """One life of a broker, which ends at the step that the disk was told."""
     clock = ManualClock()
     try:
-        engine = open_engine(DATA, SETTINGS, disk=disk, clock=clock, scheduler=ManualScheduler(clock))
+        engine = open_directory(DATA, SETTINGS, disk=disk, clock=clock, scheduler=ManualScheduler(clock))
     except PowerCut:
         return
     with serving_engine(engine) as served, closing(HttpClient(served.port, timeout_s=5)) as caller:
@@ -87,7 +88,7 @@ def _until_gone(caller: HttpClient, told: Told, life: int) -> None:
 
 
 def check(disk: FaultyDisk, told: Told) -> None:
-    with open_engine(DATA, SETTINGS, disk=disk) as engine:
+    with open_directory(DATA, SETTINGS, disk=disk) as engine:
         if "orders" not in engine.topics():
             assert not told.put
             return

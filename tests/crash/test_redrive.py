@@ -9,6 +9,7 @@ from support.faulty_disk import FaultyDisk, every_crash
 from support.queues import LONG_S, MODELS, TOPIC, Judged, Life, Model, drain, life_to_judge
 
 import quivermq
+from quivermq.model.lanes import PRIORITIES, priority_of
 from quivermq.topic import state_log
 
 pytestmark = pytest.mark.fault("interrupted", "engine")
@@ -27,7 +28,11 @@ def prepared(durability: str = "fsync") -> FaultyDisk:
     for value in VALUES:
         priority = value.split()[0].decode()
         queue.put(
-            value, key=b"k", headers={"h": value}, priority=priority, partition=int(priority == "low")
+            value,
+            key=b"k",
+            headers={"h": value},
+            priority=priority_of(priority),
+            partition=int(priority == "low"),
         )
     queue.reject(queue.get_many(4))
     assert len(queue.dead_letters()) == 4
@@ -42,7 +47,7 @@ def dead(life: Life) -> list[bytes]:
 def back(life: Life) -> list[bytes]:
     """What has come back to the topic, by looking at its log."""
     queue = life.queue()
-    lanes = [(partition, priority) for partition in (0, 1) for priority in ("high", "normal", "low")]
+    lanes = [(partition, priority) for partition in (0, 1) for priority in PRIORITIES]
     first = {b"high": 1, b"low": 1, b"normal 1": 2, b"normal 2": 2}
     records = [r for partition, priority in lanes for r in queue.read(partition, priority=priority)]
     for record in records:
@@ -111,7 +116,7 @@ def test_a_crash_at_every_step_of_the_recovery_after_a_crash(model: Model) -> No
     for crashed, _ in every_crash(run, model=model, seeds=seeds(1), start=prepared()):
         if first.is_new(crashed) and len(first) % every(10) == 0:
             for disk, _ in every_crash(recover, model=model, seeds=[len(first)], start=crashed):
-                disk.story += f"; in a recovery {crashed.story}"
+                disk.description += f"; in a recovery {crashed.description}"
                 if judged.is_new(disk):
                     judge(disk, 0)
     assert len(judged) > 5

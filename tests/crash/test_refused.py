@@ -6,8 +6,7 @@ What was refused is not there, what was promised is, and the log goes on by itse
 import pytest
 from support.crash import SCENARIOS, Scenario, Witness, glance, told
 from support.crash.scenarios import closing_and_opening
-
-from quivermq.chaos import count_faults
+from support.fault_count import count_faults
 
 pytestmark = pytest.mark.fault("full", "engine")
 
@@ -42,7 +41,7 @@ def test_what_is_refused_is_not_there_and_the_log_goes_on(
         witness.tolerates_refusals = True
         # Twice in a row every other time: what is done about the first may be refused as well.
         disk.refuse(*operations, at=range(step, step + 1 + turn % 2))
-        disk.story += f", refused at step {step}"
+        disk.description += f", refused at step {step}"
         with told(disk):
             scenario.run(witness)
             disk.refuse()

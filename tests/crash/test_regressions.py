@@ -16,6 +16,7 @@ from support.manual_scheduler import ManualScheduler
 from support.queues import DATA
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.errors import Corruption, DirectoryLocked, DiskFull, DiskRefused, StorageFailed
 from quivermq.frame import Producer, encode
 from quivermq.log import DataDirectory, repair
@@ -25,7 +26,7 @@ from quivermq.settings import EngineSettings, Settings, StorageSettings
 HOUR_S = 3600
 
 
-def opened(disk: FaultyDisk, clock: ManualClock | None = None) -> quivermq.Engine:
+def opened(disk: FaultyDisk, clock: ManualClock | None = None) -> quivermq.Connection:
     clock = clock or ManualClock()
     settings = Settings(engine=EngineSettings(free_bytes_min=0))
     return quivermq.open(DATA, settings, disk=disk, clock=clock, scheduler=ManualScheduler(clock))
@@ -143,7 +144,7 @@ def test_a_delay_store_that_fails_does_not_keep_the_lanes_from_being_served() ->
     clock.advance(2)
     disk.fail_sync("*/delayed/journal/*")
     assert [delivery.value for delivery in queue.get_many(10)] == [b"now"]
-    [problem] = mq.problems()
+    [problem] = engine_of(mq).problems()
     assert "delayed messages do not come" in problem.message
     disk.stop()
 

@@ -68,21 +68,21 @@ def judge(disk: FaultyDisk, acknowledged: list[int], model: Model) -> None:
     reached = max(acknowledged, default=0)
     # What was not synced may be there or not, in part too, as long as nothing relies on it.
     is_known = found in states() or (found == states()[1] + ALL[25 : 25 + len(found) - len(states()[1])])
-    assert is_known, (disk.story, found)
+    assert is_known, (disk.description, found)
     durable = reached if model == "kill" or reached != 2 else 1
-    assert found in states()[durable:] or model == "power", (disk.story, found, reached)
+    assert found in states()[durable:] or model == "power", (disk.description, found, reached)
     if reached in (1, 3):
-        assert found != states()[reached - 1], (disk.story, found)
+        assert found != states()[reached - 1], (disk.description, found)
     assert log.end >= 25
     # The second replacement took away what only the messages behind offset 25 make superfluous.
-    assert log.end >= 30 or found[2:3] != [ALL[19]], disk.story
+    assert log.end >= 30 or found[2:3] != [ALL[19]], disk.description
     log.append(b"more", durability="fsync")
     assert values(log) == [*found, b"more"]
     log.close()
     # The old index goes before the new one comes; in between there is none, and that is no loss.
     faults = {(finding.kind, finding.reason) for finding in logs.verify().findings}
-    assert faults <= {("index", "the index is missing or unreadable")}, (disk.story, faults)
-    assert not [name for name in disk.names(DATA / "log") if name.endswith(".tmp")], disk.story
+    assert faults <= {("index", "the index is missing or unreadable")}, (disk.description, faults)
+    assert not [name for name in disk.names(DATA / "log") if name.endswith(".tmp")], disk.description
 
 
 @both_models

@@ -7,10 +7,10 @@ has taken it, the note is all there is.
 from collections.abc import Callable
 
 import pytest
+from support.fault_count import count_faults
 from support.queues import MODELS, Life, Model
 
 import quivermq
-from quivermq.chaos import count_faults
 from quivermq.frame import Producer, encode
 
 pytestmark = pytest.mark.fault("producer", "engine")

@@ -14,7 +14,7 @@ from support.faulty_disk import FaultyDisk, every_crash
 from support.queues import DATA, MODELS, Life, Model, life_to_judge
 
 import quivermq
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.reading.directory import DirectoryReader
 from quivermq.spark.sink.commit import commit_batch, discard_batch
 from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.spark.sink.staging import STAGING, StagedFile, stage
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.fault("power", "engine")
 
 QUERY = "7f3a-query"
 BATCHES, TASKS, ROWS = 2, 2, 4
-OPTIONS = SinkOptions(DirectoryPlace(str(DATA)), topic="orders", batch_messages=2)
+OPTIONS = SinkOptions(DirectoryReader(str(DATA)), topic="orders", batch_messages=2)
 # Some rows are the same as others, also of the same task.
 EVERYTHING = sorted(
     b"%d %d %d" % (batch, task, row // 2)
@@ -42,12 +42,12 @@ def rows_of(batch: int, task: int, seed: int) -> pa.RecordBatch:
 
 def staged(disk: FaultyDisk, batch: int, seed: int = 0) -> list[StagedFile]:
     parts = [TaskPart(QUERY, batch, task) for task in range(TASKS)]
-    return [stage(iter([rows_of(*part[1:], seed)]), part, OPTIONS, disk) for part in parts]
+    return [stage(DATA, iter([rows_of(*part[1:], seed)]), part, OPTIONS, disk) for part in parts]
 
 
 def commit(disk: FaultyDisk, batch: int, files: list[StagedFile]) -> None:
     @contextmanager
-    def opened(_: Path) -> Iterator[quivermq.Engine]:
+    def opened(_: Path) -> Iterator[quivermq.Connection]:
         # As the driver's own process has it, which closes what it opens.
         life = Life(disk)
         with life.engine:
@@ -113,7 +113,7 @@ def test_the_first_manifest_counts() -> None:
     with pytest.raises(RuntimeError, match="died"):
         commit_batch(DATA, QUERY, 1, first, disk=disk, open_queue=_dying)
     other = pa.RecordBatch.from_pydict({"value": pa.array([b"other"], pa.binary())})
-    commit(disk, 1, [stage(iter([other]), TaskPart(QUERY, 1, 0), OPTIONS, disk)])
+    commit(disk, 1, [stage(DATA, iter([other]), TaskPart(QUERY, 1, 0), OPTIONS, disk)])
     with life_to_judge(disk) as life:
         assert stored(life) == EVERYTHING
 
@@ -147,9 +147,9 @@ def test_more_frames_than_a_topic_remembers_may_be_applied_again() -> None:
     disk = FaultyDisk()
     values = [b"%d" % n for n in range(200)]
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
-    options = SinkOptions(DirectoryPlace(str(DATA)), topic="orders", batch_messages=1)
+    options = SinkOptions(DirectoryReader(str(DATA)), topic="orders", batch_messages=1)
     for _ in range(2):
-        commit_twice = [stage(iter([rows]), TaskPart(QUERY, 0, 0), options, disk)]
+        commit_twice = [stage(DATA, iter([rows]), TaskPart(QUERY, 0, 0), options, disk)]
         commit(disk, 0, commit_twice)
         disk.remove(DATA / STAGING / QUERY / "applied")
     with life_to_judge(disk) as life:
@@ -165,7 +165,7 @@ def test_a_crash_at_every_step_of_a_batch_with_more_producers_than_a_topic_remem
     parts = [TaskPart(QUERY, 0, task) for task in range(6)]
 
     def many(disk: FaultyDisk) -> list[StagedFile]:
-        return [stage(iter([rows_of(0, part.task, 0)[:2]]), part, OPTIONS, disk) for part in parts]
+        return [stage(DATA, iter([rows_of(0, part.task, 0)[:2]]), part, OPTIONS, disk) for part in parts]
 
     def once(disk: FaultyDisk, _: list[None]) -> None:
         commit(disk, 0, many(disk))

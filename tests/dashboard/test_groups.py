@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from support.broker import Served
 
 import quivermq
+from quivermq.engine import engine_of
 
 
 def section(page: Page, title: str) -> Locator:
@@ -27,7 +28,7 @@ def put(broker: Served, count: int = 30) -> quivermq.Queue:
 
 
 def positions(broker: Served) -> list[int]:
-    cursors = broker.engine.hosted("orders").groups["billing"].cursors
+    cursors = engine_of(broker.engine).catalog.get("orders").groups["billing"].cursors
     return [cursor.lanes[1].next for cursor in cursors]
 
 
@@ -160,7 +161,7 @@ def test_all_groups_and_deleting_one(broker: Served, visit: Visiting) -> None:
     dialog.get_by_role("textbox").fill("billing")
     go.click()
     expect(page.get_by_text("Deleted billing of orders.")).to_be_visible()
-    assert "billing" not in broker.engine.hosted("orders").groups
+    assert "billing" not in engine_of(broker.engine).catalog.get("orders").groups
     # An old address of it says so, and goes on once it is there again.
     seen.open("groups/orders/billing")
     expect(page.get_by_role("alert")).to_contain_text("orders has no group billing")

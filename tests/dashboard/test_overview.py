@@ -10,8 +10,9 @@ from support.broker import Served, serving
 from support.manual_clock import ManualClock
 
 from quivermq.clock import SystemClock
-from quivermq.engine import open_engine
+from quivermq.engine import engine_of
 from quivermq.errors import FsyncFailed
+from quivermq.opening import open_directory
 from quivermq.server import events, history
 from quivermq.server.history import Recorder
 
@@ -76,7 +77,9 @@ def test_the_overview_in_the_dark(broker: Served, visit: Visiting) -> None:
 
 def test_what_does_not_work_is_said(broker: Served, visit: Visiting) -> None:
     broker.engine.queue("orders").put(b"x")
-    broker.app.broker.note(FsyncFailed("cannot sync: Input/output error", path=broker.engine.path))
+    broker.app.broker.note(
+        FsyncFailed("cannot sync: Input/output error", path=engine_of(broker.engine).path)
+    )
     page = visit(broker).open()
     expect(page.get_by_role("alert").first).to_contain_text("the disk failed to keep messages")
     expect(page.get_by_text("All is well")).to_have_count(0)
@@ -91,7 +94,7 @@ def test_what_is_wrong_stands_first_the_worst_on_top_and_leads_there(
     tmp_path: Path, visit: Visiting
 ) -> None:
     clock = ManualClock(SystemClock().now_us() - 38 * 60_000_000)
-    with open_engine(tmp_path / "data", clock=clock) as engine:
+    with open_directory(tmp_path / "data", clock=clock) as engine:
         queue = engine.queue("orders", "billing")
         queue.put_many([b"x"] * 5)
         for delivery in queue.get_many(2):

@@ -5,12 +5,12 @@ from dashboard.visits import Visiting
 from playwright.sync_api import Dialog, Route, expect
 from support.broker import Served, serving
 
-from quivermq.engine import Engine
+from quivermq.queue.connection import Connection
 
 PAGES = ("overview", "topics", "messages", "groups", "dead-letters", "delayed")
 
 
-def fill(engine: Engine) -> None:
+def fill(engine: Connection) -> None:
     """A little of everything."""
     engine.create_topic("orders", partitions=2)
     orders = engine.queue("orders", "billing")

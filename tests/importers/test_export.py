@@ -32,11 +32,11 @@ from quivermq import (
 from quivermq.disk import OutputDisk
 from quivermq.exporting import ExportedLane, ExportSummary, Format, export
 from quivermq.exporting import formats as export_formats
-from quivermq.exporting.formats import ExportRange, LaneRange
+from quivermq.exporting.formats import ExportRange
 from quivermq.exporting.run import FileOutput
-from quivermq.spark.batches import SCHEMA
-from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Lane, LaneExtent, Place, TopicView
+from quivermq.reading.batches import SCHEMA
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane, LaneExtent, MessageReader, TopicView
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 FORMATS = pytest.mark.parametrize("format_name", ["ndjson", "arrow", "parquet"])
@@ -47,7 +47,7 @@ def moment(minute: int) -> datetime:
     return EPOCH + timedelta(minutes=minute)
 
 
-def fill(mq: quivermq.Engine) -> None:
+def fill(mq: quivermq.Connection) -> None:
     """A topic with two partitions, in one of which all priorities are used."""
     mq.create_topic("orders", partitions=2, segment_messages=4)
     queue = mq.queue("orders")
@@ -254,7 +254,8 @@ def test_a_range_is_no_larger_than_what_there_is(wish: dict[str, Any], expected:
     view = TopicView(1, quivermq.TopicSettings(), {lane: LaneExtent(5, 5, 9, 100)})
     # The log has grown since its bounds were seen.
     place = SimpleNamespace(look=lambda _: view, find_time=lambda *_: 12)
-    assert ExportRange(**wish).parts(cast(Place, place), "orders") == [LaneRange(lane, *expected, 1)]
+    (part,) = ExportRange(**wish).parts(cast(MessageReader, place), "orders")
+    assert (part.lane, part.start, part.end, part.created_us) == (lane, *expected, 1)
 
 
 def test_a_moment_is_not_looked_for_where_there_is_nothing() -> None:
@@ -262,7 +263,8 @@ def test_a_moment_is_not_looked_for_where_there_is_nothing() -> None:
     view = TopicView(1, quivermq.TopicSettings(), {lane: LaneExtent(5, 5, 5, 0)})
     # Whoever asked this one for a moment would get an AttributeError.
     place = SimpleNamespace(look=lambda _: view)
-    assert ExportRange(start=moment(1)).parts(cast(Place, place), "orders") == [LaneRange(lane, 5, 5, 1)]
+    (part,) = ExportRange(start=moment(1)).parts(cast(MessageReader, place), "orders")
+    assert (part.lane, part.start, part.end, part.created_us) == (lane, 5, 5, 1)
 
 
 @FORMATS
@@ -584,7 +586,7 @@ def test_offsets_that_retention_took_meanwhile_are_an_error_that_says_so(
         raise OffsetOutOfRange(0, start=5, end=12)
         yield
 
-    monkeypatch.setattr(DirectoryPlace, "frames", gone)
+    monkeypatch.setattr(DirectoryReader, "frames", gone)
     with pytest.raises(
         OffsetOutOfRange, match=r"went while they were exported, and now it holds \[5, 12\)"
     ):
@@ -596,7 +598,7 @@ def test_offsets_that_retention_took_meanwhile_are_an_error_that_says_so(
 def test_a_topic_that_was_made_again_meanwhile_is_not_taken_for_the_other(
     data: Path, file: Path, format_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DirectoryPlace, "created_us", lambda *_: 1)
+    monkeypatch.setattr(DirectoryReader, "created_us", lambda *_: 1)
     with pytest.raises(Conflict, match="deleted and made again"):
         export("orders", file, path=data, format=format_name)
     assert left(file) == []

@@ -12,8 +12,8 @@ from support.sources import DISK, offsets, only, problems
 
 from quivermq.errors import InvalidRequest
 from quivermq.importers import fluxmq_batches
-from quivermq.importers.fluxmq import FluxSource, open_source
-from quivermq.importers.model import Item
+from quivermq.importers.fluxmq import open_source
+from quivermq.importers.model import ImportSource, Item
 
 CODECS = pytest.mark.parametrize("codec", [flux.NONE, flux.S2, flux.ZSTD])
 
@@ -23,7 +23,7 @@ def source_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("source")
 
 
-def read(path: Path, *batches: bytes) -> tuple[list[Item], FluxSource]:
+def read(path: Path, *batches: bytes) -> tuple[list[Item], ImportSource]:
     """The items of a queue that has these batches in its only segment."""
     flux.write_segment(path / "queues" / "q", 0, *batches)
     source = open_source(path, DISK)

@@ -10,9 +10,9 @@ from support.flux_files import Rec
 from support.sources import DISK, damage, flip, offsets, only, problems
 
 from quivermq.importers import fluxmq_batches, segments
-from quivermq.importers.fluxmq import FluxSource, open_source
+from quivermq.importers.fluxmq import open_source
 from quivermq.importers.fluxmq_batches import LAYOUT
-from quivermq.importers.model import Item
+from quivermq.importers.model import ImportSource, Item
 
 # Of three records each; the third one has headers and is compressed.
 BATCHES = [
@@ -35,7 +35,7 @@ def write(path: Path, *batches: bytes, base: int = 0) -> Path:
     return flux.write_segment(path / "queues" / "q", base, *batches)
 
 
-def read(path: Path) -> tuple[list[Item], FluxSource]:
+def read(path: Path) -> tuple[list[Item], ImportSource]:
     source = open_source(path, DISK)
     [topic] = source.topics
     return list(topic.items()), source

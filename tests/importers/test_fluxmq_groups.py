@@ -9,8 +9,8 @@ from support import flux_files as flux
 from support.sources import DISK, damage, only, problems
 
 from quivermq.importers import import_queue
-from quivermq.importers.fluxmq import FluxSource, FluxTopic, open_source
-from quivermq.importers.model import Position
+from quivermq.importers.fluxmq import open_source
+from quivermq.importers.model import ImportSource, Position, SourceTopic
 
 DELIVER, ACK, ACK_BATCH, NACK, CLAIM, CLAIM_BATCH, ADVANCE_FLOOR, SET_CURSOR = range(1, 9)
 
@@ -26,7 +26,7 @@ def queue(path: Path) -> Path:
     return path / "queues" / "q"
 
 
-def opened(path: Path) -> tuple[FluxTopic, FluxSource]:
+def opened(path: Path) -> tuple[SourceTopic, ImportSource]:
     source = open_source(path, DISK)
     [topic] = source.topics
     return topic, source

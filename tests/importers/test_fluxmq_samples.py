@@ -9,7 +9,7 @@ import pytest
 from support.flux_files import write_json
 from support.sources import DISK, damage, problems, topic_named
 
-from quivermq.importers.files import segment_files
+from quivermq.importers.files import SourceFiles
 from quivermq.importers.fluxmq import looks_like, open_source
 from quivermq.importers.fluxmq_batches import LAYOUT, batch_of
 from quivermq.importers.model import Findings, Position
@@ -67,9 +67,9 @@ def test_every_message_is_there_with_all_that_is_told_of_it(store: str) -> None:
 def test_every_batch_is_where_the_manifest_says(store: str) -> None:
     segments = SAMPLES / store / "queues" / "orders" / "segments"
     findings = Findings()
+    files = SourceFiles(DISK, findings)
     found: dict[str, list[dict[str, Any]]] = {}
-    files = segment_files(DISK, segments, ".seg")
-    for stored, _ in whole_records(DISK, files, LAYOUT, findings):
+    for stored, _ in whole_records(files, segments, LAYOUT):
         batch = batch_of(stored)
         found.setdefault(stored.path.name, []).append(
             {
@@ -83,7 +83,9 @@ def test_every_batch_is_where_the_manifest_says(store: str) -> None:
             }
         )
     assert found == {each["file"]: each["batches"] for each in told_segments(store)}
-    assert [file.path.stat().st_size for file in files] == [each["bytes"] for each in told_segments(store)]
+    assert [file.path.stat().st_size for file in files.segments(segments, ".seg")] == [
+        each["bytes"] for each in told_segments(store)
+    ]
     assert findings.count == 0
 
 

@@ -11,8 +11,8 @@ from support.sources import DISK, damage, flip, offsets, only, problems
 from quivermq.disk import File, SystemDisk
 from quivermq.errors import StorageFailed
 from quivermq.importers import segments
-from quivermq.importers.goqueue import GoSource, open_source
-from quivermq.importers.model import Item
+from quivermq.importers.goqueue import open_source
+from quivermq.importers.model import ImportSource, Item
 
 RECORDS = [
     go.record(0, b"v0"),
@@ -36,7 +36,7 @@ def write(path: Path, *records: bytes, base: int = 0) -> Path:
     return go.write_segment(path, base, records)
 
 
-def read(path: Path) -> tuple[list[Item], GoSource]:
+def read(path: Path) -> tuple[list[Item], ImportSource]:
     source = open_source(path, DISK)
     [topic] = source.topics
     return list(topic.items()), source

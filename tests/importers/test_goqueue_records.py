@@ -10,8 +10,8 @@ from support.sources import DISK, offsets, only, problems
 
 from quivermq.errors import InvalidRequest
 from quivermq.importers import goqueue_records
-from quivermq.importers.goqueue import GoSource, open_source
-from quivermq.importers.model import Item
+from quivermq.importers.goqueue import open_source
+from quivermq.importers.model import ImportSource, Item
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def source_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("source")
 
 
-def read(path: Path, *records: bytes) -> tuple[list[Item], GoSource]:
+def read(path: Path, *records: bytes) -> tuple[list[Item], ImportSource]:
     """The items of a broker's topic that has these records in its only segment."""
     go.write_segment(path / "logs/t/0", 0, records)
     (path / "transactions").mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.sources import DISK, damage, problems, topic_named
 
-from quivermq.importers.files import segment_files
+from quivermq.importers.files import SourceFiles
 from quivermq.importers.goqueue import looks_like, open_source
 from quivermq.importers.goqueue_records import LAYOUT, record_of
 from quivermq.importers.model import Death, Findings, Item, Position
@@ -55,8 +55,9 @@ def test_every_message_is_there_with_all_that_is_told_of_it() -> None:
 
 def test_every_record_is_where_the_indexes_say_and_has_the_flags_of_the_manifest() -> None:
     findings = Findings()
-    files = segment_files(DISK, SAMPLES / "partition_multi", ".log")
-    found = [(stored, record_of(stored)) for stored, _ in whole_records(DISK, files, LAYOUT, findings)]
+    files = SourceFiles(DISK, findings)
+    records = whole_records(files, SAMPLES / "partition_multi", LAYOUT)
+    found = [(stored, record_of(stored)) for stored, _ in records]
     assert [(record.offset, record.flags, record.priority) for _, record in found] == [
         (message["offset"], message["flags"], message["priority"]) for message in MESSAGES
     ]

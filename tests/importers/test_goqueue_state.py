@@ -10,8 +10,8 @@ from support import go_files as go
 from support.sources import DISK, offsets, only, problems, topic_named
 
 from quivermq.importers import import_queue
-from quivermq.importers.goqueue import GoSource, GoTopic, open_source
-from quivermq.importers.model import Death, Item, Position, text_identity
+from quivermq.importers.goqueue import open_source
+from quivermq.importers.model import Death, ImportSource, Item, Position, SourceTopic, text_identity
 
 PENDING, DELIVERED, CANCELLED, EXPIRED = range(4)
 DUE_NS = go.BASE_NS + 3_600_000_000_001
@@ -25,12 +25,12 @@ def source_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def opened(path: Path, name: str = "t") -> tuple[GoTopic, GoSource]:
+def opened(path: Path, name: str = "t") -> tuple[SourceTopic, ImportSource]:
     source = open_source(path, DISK)
     return topic_named(source.topics, name), source
 
 
-def read(path: Path) -> tuple[dict[tuple[int, int], Item], GoSource]:
+def read(path: Path) -> tuple[dict[tuple[int, int], Item], ImportSource]:
     topic, source = opened(path)
     return {(item.partition, item.identity): item for item in topic.items()}, source
 
@@ -187,7 +187,7 @@ def step(kind: str, producer: str = "P", transaction: str | None = None) -> dict
     return {"type": kind, "timestamp": "2026-01-01T00:00:00Z", "data": data}
 
 
-def live(path: Path) -> tuple[list[tuple[int, int]], GoSource]:
+def live(path: Path) -> tuple[list[tuple[int, int]], ImportSource]:
     items, source = read(path)
     return list(items), source
 
@@ -374,7 +374,7 @@ def letter(**told: Any) -> bytes:
     return json.dumps(whole | told).encode()
 
 
-def letters(path: Path, *values: bytes) -> tuple[list[Item], GoSource]:
+def letters(path: Path, *values: bytes) -> tuple[list[Item], ImportSource]:
     go.write_segment(
         path / "logs/t.dlq/1", 0, [go.record(n, value, b"k") for n, value in enumerate(values)]
     )

@@ -13,7 +13,7 @@ from quivermq.importers import import_queue
 
 MESSAGES = 1000
 STEPS = [
-    ("begin", 2, "after"),
+    ("begin_producer", 2, "after"),
     ("put_frame", 4, "before"),
     ("adopt", 2, "before"),
     ("put_frame", 9, "after"),
@@ -37,7 +37,7 @@ def tinymq(path: Path) -> Path:
     return path
 
 
-def check(mq: quivermq.Engine) -> None:
+def check(mq: quivermq.Connection) -> None:
     jobs = mq.queue("jobs")
     taken = {int(m.value): m.attempt for m in jobs.get_many(2 * MESSAGES)}
     assert taken == {n: 1 if n % 7 else 3 for n in range(MESSAGES)}

@@ -9,7 +9,7 @@ from support.ledgerq_files import Entry, Queue, queue_of, segment_header
 from support.sources import DISK, damage, flip, only, problems
 
 from quivermq.disk import SystemDisk
-from quivermq.importers import ledgerq_segments
+from quivermq.importers import ledgerq_segments, segments
 from quivermq.importers.ledgerq import open_source
 from quivermq.importers.model import Findings
 
@@ -181,7 +181,8 @@ def test_a_segment_without_a_whole_header_has_nothing(queue: Queue, size: int) -
 def test_windows_are_no_borders(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     flip(segment(queue), STARTS[1])
     for size in (22, 23, 40, 64, 100):
-        monkeypatch.setattr(ledgerq_segments, "_WINDOW_BYTES", size)
+        monkeypatch.setattr(segments, "_WINDOW_BYTES", size)
+        monkeypatch.setattr(ledgerq_segments, "_SEARCHED_BYTES", size)
         ids, findings = read(queue.path)
         assert ids == ["1", "3", "4", "5"], f"windows of {size}"
         assert damage(findings) == [(segment(queue).name, STARTS[1], SIZES[1])]

@@ -9,7 +9,7 @@ from support.ledgerq_files import Entry, queue_of
 from support.sources import DISK, only, problems
 
 from quivermq.importers import ledgerq_segments
-from quivermq.importers.ledgerq import LedgerTopic, open_source
+from quivermq.importers.ledgerq import open_source
 from quivermq.importers.model import Findings, Item
 
 EXPIRY_NS = 2_110_132_108_424_850_093
@@ -182,6 +182,6 @@ def test_a_topic_is_known_again_by_any_of_its_segments(source: Path) -> None:
 
 def test_a_topic_gives_its_messages_as_often_as_it_is_asked(source: Path) -> None:
     queue_of(source, Entry(id=1), Entry(id=2))
-    topic: LedgerTopic = open_source(source, DISK).topics[0]
+    topic = open_source(source, DISK).topics[0]
     assert [i.id for i in topic.items()] == [i.id for i in topic.items()] == ["1", "2"]
     assert topic.size_bytes == 64 + 2 * len(bytes(Entry(id=1)))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.sources import DISK, damage
 
+from quivermq.importers.files import SourceFiles
 from quivermq.importers.ledgerq import looks_like, open_source
 from quivermq.importers.ledgerq_segments import entries
 from quivermq.importers.model import Findings, Item
@@ -31,7 +32,7 @@ def test_every_entry_is_as_the_manifest_says(name: str, told: dict[str, Any]) ->
     found = [
         (segment["file"], entry)
         for segment in told["segments"]
-        for entry in entries(DISK, SAMPLES / told["dir"] / segment["file"], findings)
+        for entry in entries(SourceFiles(DISK, findings), SAMPLES / told["dir"] / segment["file"])
     ]
     whole = [message for message in told["messages"] if message["state"] not in ("corrupt", "torn")]
     assert len(found) == len(whole)

@@ -11,7 +11,7 @@ from support.sources import DISK
 from support.tinymq_files import ack, put
 
 from quivermq.importers import ledgerq, tinymq
-from quivermq.importers.model import Item
+from quivermq.importers.model import ImportSource, Item
 
 ENTRIES = [
     Entry(id=n, payload=b"payload %d" % n * n, headers={b"n": b"%d" % n} if n % 2 else None, priority=n % 3)
@@ -66,7 +66,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("source")
 
 
-def read(opened: ledgerq.LedgerSource | tinymq.TinySource) -> list[Item]:
+def read(opened: ImportSource) -> list[Item]:
     return [item for topic in opened.topics for item in (*topic.items(), *topic.dead_letters())]
 
 

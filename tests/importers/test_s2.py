@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.s2_blocks import block, compress, far, literal, near, repeat, uvarint
 
-from quivermq.importers.fluxmq_batches import InvalidBlock, decode_block, decode_tags
+from quivermq.importers.files import Unreadable
+from quivermq.importers.fluxmq_batches import decode_block, decode_tags
 
 MIB = 1024 * 1024
 
@@ -146,12 +147,12 @@ def test_the_compressor_of_these_tests_makes_what_snappy_cannot_read() -> None:
     ],
 )
 def test_what_is_no_block_is_refused(data: bytes, reason: str) -> None:
-    with pytest.raises(InvalidBlock, match=reason):
+    with pytest.raises(Unreadable, match=reason):
         decoded(data)
 
 
 def test_the_length_is_checked_before_anything_is_decoded() -> None:
-    with pytest.raises(InvalidBlock, match="4294967295 bytes, the limit is 1000"):
+    with pytest.raises(Unreadable, match="4294967295 bytes, the limit is 1000"):
         decode_block(uvarint(2**32 - 1) + b"garbage", bytes_max=1000)
     assert decode_block(block(1000, literal(b"x"), far(1, 7), repeat(992)), bytes_max=1000) == b"x" * 1000
 
@@ -160,7 +161,7 @@ def test_the_length_is_checked_before_anything_is_decoded() -> None:
 def test_a_block_that_was_cut_is_refused(cut: int) -> None:
     whole = compress(b"orders-eu-" * 30 + b"something else" + b"orders-eu-" * 30)
     assert len(whole) > 30
-    with pytest.raises(InvalidBlock):
+    with pytest.raises(Unreadable):
         decoded(whole[:-cut])
 
 
@@ -173,7 +174,7 @@ def test_a_flipped_bit_makes_other_bytes_of_the_length_it_says_or_an_error(
     whole[place // 8] ^= 1 << place % 8
     try:
         made = decode_block(bytes(whole), bytes_max=MIB)
-    except InvalidBlock:
+    except Unreadable:
         return
     assert len(made) == said(bytes(whole))
 
@@ -182,6 +183,6 @@ def test_a_flipped_bit_makes_other_bytes_of_the_length_it_says_or_an_error(
 def test_any_bytes_are_a_block_or_refused(data: bytes) -> None:
     try:
         made = decode_block(data, bytes_max=MIB)
-    except InvalidBlock:
+    except Unreadable:
         return
     assert len(made) == said(data)

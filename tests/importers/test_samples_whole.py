@@ -11,6 +11,7 @@ import pytest
 import quivermq
 from quivermq import StoredMessage
 from quivermq.importers import import_queue
+from quivermq.model.lanes import priority_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LEDGERQ = json.loads((FIXTURES / "ledgerq" / "manifest.json").read_text())["datasets"]
@@ -19,7 +20,7 @@ FLUXMQ = json.loads((FIXTURES / "fluxmq" / "manifest.json").read_text())["stores
 GOQUEUE = json.loads((FIXTURES / "goqueue" / "manifest.json").read_text())["dirs"]
 
 
-def stored(mq: quivermq.Engine, topic: str) -> list[StoredMessage]:
+def stored(mq: quivermq.Connection, topic: str) -> list[StoredMessage]:
     """All lanes, by what the messages were called before."""
     if topic not in mq.topics():
         return []
@@ -123,7 +124,7 @@ def test_goqueue(tmp_path: Path) -> None:
     own = {0: b"critical", 4: b"background"}
     with quivermq.open(tmp_path / "data") as mq:
         import_queue("goqueue", FIXTURES / "goqueue" / "partition_multi", mq, topic="t")
-        found = {lane: mq.queue("t").read(limit=1000, priority=lane) for lane in lanes}
+        found = {lane: mq.queue("t").read(limit=1000, priority=priority_of(lane)) for lane in lanes}
     for lane, priorities in lanes.items():
         messages = [m for m in told if m["priority"] in priorities]
         assert [int(m.headers["quiver-import-id"]) for m in found[lane]] == [m["offset"] for m in messages]

@@ -8,10 +8,10 @@ from zlib import crc32
 import pytest
 from support.tinymq_files import MOMENT, MOMENT_US, ack, message, put, summed, uuid
 
+from quivermq.importers.files import Unreadable
 from quivermq.importers.tinymq_log import (
     Glance,
     PutMessage,
-    UnreadableLine,
     glance,
     message_of,
     parse_record,
@@ -77,7 +77,7 @@ def test_the_checksum_is_that_of_the_raw_line_without_it() -> None:
     text = plain(record(headers={"checksum": "7", "x": ',"checksum":5}'}))
     line = text[:-1] + b', "checksum" : %d }' % crc32(text)
     assert glance(line) == Glance(True, uuid(1).encode())
-    with pytest.raises(UnreadableLine, match="does not match"):
+    with pytest.raises(Unreadable, match="does not match"):
         glance(line.replace(b"PUT", b"ACK"))
 
 
@@ -89,7 +89,7 @@ def test_a_header_called_checksum_is_not_the_checksum() -> None:
 
 @pytest.mark.parametrize("checksum", [-1, 1.5, "7", True, 2**40, []])
 def test_a_checksum_that_is_none_is_refused(checksum: Any) -> None:
-    with pytest.raises(UnreadableLine):
+    with pytest.raises(Unreadable):
         glance(plain({**record(), "checksum": checksum}))
 
 
@@ -101,7 +101,7 @@ def test_every_bit_of_a_summed_line_counts() -> None:
                 changed[position] ^= 1 << bit
                 try:
                     found = glance(bytes(changed))
-                except UnreadableLine:
+                except Unreadable:
                     continue
                 # Only what takes the checksum away, or makes it 0, can be believed: its own name.
                 assert position >= line.rindex(b"checksum"), (position, bit, found)
@@ -139,7 +139,7 @@ def test_every_bit_of_a_summed_line_counts() -> None:
     ],
 )
 def test_a_line_that_makes_no_sense_is_refused_in_words(line: bytes, problem: str) -> None:
-    with pytest.raises(UnreadableLine, match=problem):
+    with pytest.raises(Unreadable, match=problem):
         glance(line)
 
 

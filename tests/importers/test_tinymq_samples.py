@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.sources import DISK, damage
 
+from quivermq.importers.files import SourceFiles
 from quivermq.importers.model import Item, text_identity
 from quivermq.importers.tinymq import looks_like, open_source, topic_name
 
@@ -30,7 +31,7 @@ def moment_us(text: str | None) -> int | None:
 
 def items_of(name: str, file: str) -> list[Item]:
     """What is in one file: a topic's own messages, or its dead letters."""
-    topic = topic_name(DISK, SAMPLES / name / file)
+    topic = topic_name(SourceFiles(DISK), SAMPLES / name / file)
     [found] = [t for t in open_source(SAMPLES / name, DISK).topics if t.name == topic.removesuffix(".dlq")]
     return list(found.dead_letters() if topic.endswith(".dlq") else found.items())
 

@@ -15,6 +15,7 @@ from support.command import INHERITED, QUIVER, table_rows
 from support.command_inside import Ran, quiver
 
 import quivermq
+from quivermq.engine import engine_of
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_the_whole_is_counted_compacted_verified_and_measured(served: Served) ->
 
 def test_a_directory_that_is_served_can_be_read_beside_the_broker(served: Served) -> None:
     ask(served, "put", "orders", stdin=b"tea\ncoffee\n")
-    data = served.engine.path
+    data = engine_of(served.engine).path
     assert quiver("read", "orders", "--format", "value", "--data", data).out == b"tea\ncoffee\n"
     assert quiver("tail", "orders", "-n", "1", "--count", "1", "--data", data).out == b"coffee\n"
     ran = quiver("get", "orders", "--data", data)

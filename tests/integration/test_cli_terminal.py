@@ -7,6 +7,7 @@ import pytest
 from support.command import run_at_terminal
 
 import quivermq
+from quivermq.engine import engine_of
 
 
 @pytest.fixture
@@ -23,7 +24,11 @@ def data(tmp_path: Path) -> Path:
 def state(data: Path) -> tuple[bool, list[str], int]:
     with quivermq.open(data) as mq:
         there = "orders" in mq.topics()
-        return there, mq.groups("orders") if there else [], mq.dead_letter_count("orders")
+        return (
+            there,
+            mq.groups("orders") if there else [],
+            engine_of(mq).statistics.dead_letter_count("orders"),
+        )
 
 
 COMMANDS = [

@@ -9,6 +9,8 @@ import requests
 from support.broker import serving
 from support.threads import PATIENCE_S
 
+from quivermq.engine import engine_of
+
 
 def events(response: requests.Response) -> Iterator[tuple[str, Any]]:
     """The events of an answer that goes on."""
@@ -37,7 +39,7 @@ def test_a_client_hears_of_what_happens_until_the_broker_drains(tmp_path: Path) 
             "change": "created",
         }
         # Figures may have been made between the creation and the message.
-        now_us = served.engine.clock.now_us()
+        now_us = engine_of(served.engine).clock.now_us()
         after = (data for name, data in heard if name == "stats" and data["time"] >= now_us)
         assert next(after)["messages"] == 1
         served.drain()

@@ -1,7 +1,9 @@
 """Whoever stops in order, or is gone before it could begin, counts no attempt: over real sockets."""
 
 import asyncio
+import contextlib
 import gc
+import inspect
 import os
 import select
 import signal
@@ -10,7 +12,11 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from random import getrandbits
+from types import FrameType
 from typing import Any, Literal, get_args
 
 import pytest
@@ -18,14 +24,18 @@ from support.broker import Served, serving
 from support.threads import wait_until
 
 import quivermq
-from quivermq import aio
+from quivermq import Settings, StorageSettings, aio
 from quivermq.client.asynchronous.pool import AsyncPool
+from quivermq.client.blocking.backend import HttpBackend
 from quivermq.client.blocking.pool import Pool
-from quivermq.client.core.call import DELIVERY, Broken
+from quivermq.client.core.call import Broken
 from quivermq.client.core.http import request_bytes
-from quivermq.delivery.arriving import expecting
 from quivermq.delivery.state import LaneState
+from quivermq.engine import engine_of
 from quivermq.engine.taking import Taking
+from quivermq.model.json import DELIVERY
+from quivermq.queue.renewing import Renewer
+from quivermq.settings import Durability
 from quivermq.topic.state_log import StateLog
 
 # More than the kernel takes for a client that does not read.
@@ -44,7 +54,7 @@ def receive(broker: Served, body: bytes) -> socket.socket:
     return client
 
 
-def topic(broker: Served, durability: str = "os", count: int = 8) -> quivermq.Queue:
+def topic(broker: Served, durability: Durability = "os", count: int = 8) -> quivermq.Queue:
     broker.engine.create_topic("orders", attempts_max=1, durability=durability)
     queue = broker.engine.queue("orders", "billing")
     queue.put_many([b"x" * LARGE for _ in range(count)])
@@ -53,7 +63,9 @@ def topic(broker: Served, durability: str = "os", count: int = 8) -> quivermq.Qu
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("end", ["close", "reset"])
-def test_an_answer_that_cannot_be_sent_is_given_back(tmp_path: Path, durability: str, end: str) -> None:
+def test_an_answer_that_cannot_be_sent_is_given_back(
+    tmp_path: Path, durability: Durability, end: str
+) -> None:
     with serving(tmp_path) as broker:
         queue = topic(broker, durability)
         client = receive(broker, b'{"max": 8}')
@@ -73,12 +85,14 @@ def test_an_answer_that_arrived_is_not_given_back(tmp_path: Path) -> None:
         client = receive(broker, b"{}")
         assert client.recv(100_000).startswith(b"HTTP/1.1 200")
         client.close()
-        wait_until(lambda: not broker.server.edge.guests)
+        wait_until(lambda: not broker.server.edge.clients)
         assert queue.stats().in_flight == 1
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_broker_that_stops_gives_back_what_it_could_not_send(tmp_path: Path, durability: str) -> None:
+def test_a_broker_that_stops_gives_back_what_it_could_not_send(
+    tmp_path: Path, durability: Durability
+) -> None:
     with serving(tmp_path, drain_timeout_ms=1) as broker:
         topic(broker, durability)
         client = receive(broker, b'{"max": 8}')
@@ -151,7 +165,9 @@ def test_a_cancelled_task_burns_no_attempt(tmp_path: Path, is_embedded: bool) ->
     assert (stats.pending, stats.in_flight, stats.dead_letters) == (10, 0, 0)
 
 
-def test_a_stream_that_is_collected_in_the_middle_of_a_call_is_given_back(tmp_path: Path) -> None:
+def test_a_stream_that_is_collected_in_the_middle_of_a_call_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
         mq.create_topic("orders", attempts_max=1)
         orders = mq.queue("orders")
@@ -160,15 +176,15 @@ def test_a_stream_that_is_collected_in_the_middle_of_a_call_is_given_back(tmp_pa
         next(box[0])
         box.append(box)
         del box
-        exchange, collected = mq.shell._pool.exchange, list[bool]()
+        exchange, collected = Pool.exchange, list[bool]()
 
-        def collecting(call: Any) -> Any:
+        def collecting(self: Pool, call: Any) -> Any:
             if not collected:
                 collected.append(True)
                 gc.collect()
-            return exchange(call)
+            return exchange(self, call)
 
-        mq.shell._pool.exchange = collecting  # type: ignore[method-assign]
+        monkeypatch.setattr(Pool, "exchange", collecting)
         assert mq.topics() == ["orders"]
         wait_until(lambda: orders.stats().in_flight == 0)
         assert {message.attempt for message in orders.get_many(10)} == {1}
@@ -189,6 +205,12 @@ def ways_to_take(orders: Any) -> list[Callable[[], object]]:
     ]
 
 
+def taking_of(mq: quivermq.Connection) -> object:
+    """What closing the connection would have its broker give back."""
+    assert isinstance(mq.backend, HttpBackend)
+    return mq.backend._taking
+
+
 def assert_given_back(orders: Any, strike: list[bool]) -> None:
     """Whatever asks for messages, and is struck before it has them, gives them back."""
     for take in ways_to_take(orders):
@@ -202,12 +224,12 @@ def assert_given_back(orders: Any, strike: list[bool]) -> None:
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_what_a_signal_handler_raises_while_messages_are_taken_loses_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
     take, strike = Taking.take_now, list[bool]()
 
-    def struck(self: Taking, *args: Any) -> Any:
-        found = take(self, *args)
+    def struck(self: Taking, *args: Any, **kwargs: Any) -> Any:
+        found = take(self, *args, **kwargs)
         if strike:
             raise KeyboardInterrupt
         return found
@@ -254,7 +276,7 @@ def test_nor_around_the_note_of_it(
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_nor_when_the_state_is_half_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, is_done: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability, is_done: bool
 ) -> None:
     """Behind the position and without a lease, messages would come no more."""
     grant, strike = LaneState.grant, list[bool]()
@@ -272,15 +294,16 @@ def test_nor_when_the_state_is_half_changed(
     with quivermq.open(tmp_path) as mq:
         mq.create_topic("orders", attempts_max=1, durability=durability)
         orders = mq.queue("orders")
+        engine_queue = engine_of(mq).queue("orders", "default")
         orders.put_many([b"%d" % number for number in range(10)])
 
         def whole() -> object:
-            # As for a broker, which gives back what it takes in the name of a client in another way.
-            box = expecting()
+            # As for a broker, which takes messages in the name of a client, with a token of the client's.
+            token = getrandbits(63)
             try:
-                return orders.take(3, whole=True)
+                return engine_queue.take_batches(3, whole=True, token=token)
             finally:
-                orders._give_back(box)
+                engine_queue.release_taken([token])
 
         for take in (whole, lambda: orders.get_many(5), lambda: orders.get_many(5), whole):
             strike.append(True)
@@ -289,6 +312,135 @@ def test_nor_when_the_state_is_half_changed(
             assert not strike
             assert orders.stats().in_flight == 0
         assert [message.value for message in orders.get_many(20)] == [b"%d" % n for n in range(10)]
+
+
+class Strike:
+    """Raises as a signal handler does, at the entry of the so many'th function of the queue's own.
+
+    That is where the interpreter looks whether there was a signal. A generator that goes on would not see
+    what a trace function raises, so these are left out.
+    """
+
+    def __init__(self, number: int, within: tuple[str, ...] | None = None) -> None:
+        self._left = number
+        self._within = (OWN,) if within is None else within
+        self.is_done = False
+
+    def __enter__(self) -> "Strike":
+        sys.settrace(self._entered)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _entered(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if (
+            event != "call"
+            or code.co_flags & inspect.CO_GENERATOR
+            or not code.co_filename.startswith(self._within)
+        ):
+            return
+        if not self._left:
+            sys.settrace(None)
+            self.is_done = True
+            raise KeyboardInterrupt
+        self._left -= 1
+
+
+OWN = str(Path(quivermq.__file__).parent)
+
+
+def in_process(orders: quivermq.Queue) -> list[quivermq.Delivery]:
+    with orders.process(timeout=1) as message:
+        assert message is not None
+        sys.settrace(None)
+        raise SystemExit
+    raise AssertionError("it was not left")
+
+
+def in_stream(orders: quivermq.Queue, prefetch: int) -> list[quivermq.Delivery]:
+    stream = orders.stream(timeout=1, prefetch=prefetch)
+    next(stream)
+    sys.settrace(None)
+    stream.close()
+    return []
+
+
+def gotten(orders: quivermq.Queue, timeout: int) -> list[quivermq.Delivery]:
+    message = orders.get(timeout)
+    assert message is not None
+    return [message]
+
+
+TAKES: dict[str, Callable[[quivermq.Queue], list[quivermq.Delivery]]] = {
+    "get": lambda orders: gotten(orders, 0),
+    "get with a timeout": lambda orders: gotten(orders, 1),
+    "get_many": lambda orders: orders.get_many(5),
+    "process": in_process,
+    "stream": lambda orders: in_stream(orders, 1),
+    "stream ahead": lambda orders: in_stream(orders, 5),
+}
+
+
+def assert_none_lost(mq: quivermq.Connection, take: str) -> None:
+    """Strike one step after the other, until a call gets to its end."""
+    mq.create_topic("orders", attempts_max=1)
+    orders = mq.queue("orders")
+    values = [b"%d" % number for number in range(10)]
+    orders.put_many(values)
+    for number in count():
+        held: list[quivermq.Delivery] = []
+        with suppress(KeyboardInterrupt, SystemExit), Strike(number) as strike:
+            held = TAKES[take](orders)
+        orders.release(held)
+        wait_until(lambda: orders.stats().in_flight == 0)
+        assert orders.stats().pending == len(values), f"step {number}"
+        if not strike.is_done:
+            break
+    assert number > 10, "the steps of a call were not found"
+    assert sorted((message.value, message.attempt) for message in orders.get_many(20)) == [
+        (value, 1) for value in values
+    ]
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("take", TAKES)
+def test_no_step_of_a_call_loses_a_message(tmp_path: Path, take: str, durability: Durability) -> None:
+    settings = Settings(storage=StorageSettings(durability=durability))
+    with quivermq.open(tmp_path, settings) as mq:
+        assert_none_lost(mq, take)
+
+
+# A connection that is struck between two hands is closed when nobody has it any more.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize("take", TAKES)
+def test_no_step_of_a_call_of_a_broker_loses_a_message(tmp_path: Path, take: str) -> None:
+    with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+        assert_none_lost(mq, take)
+        assert not taking_of(mq)
+        gc.collect()
+
+
+def test_a_poll_that_was_struck_can_be_made_again(tmp_path: Path) -> None:
+    """Also where a block is left, which is a function of Python's own."""
+    with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+        mq.queue("orders").put_many([b"%d" % number for number in range(10)])
+        with mq.consumer("orders", "billing") as consumer:
+            wait_until(lambda: consumer.poll(0.1))
+            # Somebody who logs them later keeps what they have seen alive.
+            errors: list[KeyboardInterrupt] = []
+            for number in count():
+                strike = Strike(number, (OWN, contextlib.__file__))
+                try:
+                    with strike:
+                        consumer.poll(0)
+                except KeyboardInterrupt as error:
+                    errors.append(error)
+                consumer.poll(0)
+                if not strike.is_done:
+                    break
+            assert number > 10, "the steps of a call were not found"
 
 
 Moment = Literal["before it is sent", "before the answer", "behind it", "when it was read"]
@@ -316,7 +468,7 @@ def test_nor_while_a_broker_sends_them(
         mq.create_topic("orders", attempts_max=1)
         mq.queue("orders").put_many([b"%d" % number for number in range(10)])
         assert_given_back(mq.queue("orders"), strike)
-        assert not mq.takings.begun
+        assert not taking_of(mq)
 
 
 def test_nor_when_the_giving_back_is_struck_as_well(
@@ -406,7 +558,7 @@ def test_acks_of_a_stream_that_are_struck_are_sent_again(
     with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
         orders = mq.queue("orders")
         # Nobody else sends acks: there is nothing to fetch ahead.
-        monkeypatch.setattr(mq.renewer, "repeat", lambda *_: None)
+        monkeypatch.setattr(Renewer, "repeat", lambda *_: None)
         for is_done in (False, True):
             orders.put_many([b"1", b"2"])
             stream = orders.stream(prefetch=8, timeout=0)
@@ -496,3 +648,118 @@ def test_three_deploys_make_no_dead_letter(tmp_path: Path, is_embedded: bool) ->
     with quivermq.open(tmp_path) as mq:
         assert mq.queue("orders").dead_letters() == []
         assert mq.queue("orders").stats().pending == 1
+
+
+LEFT = """
+    import sys, time
+    import quivermq
+    from quivermq.queue.queue import Queue
+
+    address = sys.argv[1]
+    mq = quivermq.connect(address) if "://" in address else quivermq.open(address)
+    orders = mq.queue("orders")
+    orders.put_many([b"%d" % number for number in range(10)])
+    get_many = Queue.get_many
+
+    def slow(self, count, timeout, *, lease):
+        if timeout == 0:
+            # What a stream fetches ahead: its thread is in here when everything ends.
+            time.sleep(0.5)
+        return get_many(self, count, timeout, lease=lease)
+
+    Queue.get_many = slow
+    stream = orders.stream(prefetch=4)
+    next(stream)
+    next(stream)
+"""
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_a_stream_that_is_left_at_the_end_of_the_program_does_not_hold_it_up(
+    tmp_path: Path, is_embedded: bool
+) -> None:
+    def left(address: str) -> None:
+        command = [sys.executable, "-c", textwrap.dedent(LEFT), address]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+    def look(mq: quivermq.Connection) -> None:
+        orders = mq.queue("orders")
+        assert orders.stats().in_flight == 0
+        assert [(message.value, message.attempt) for message in orders.get_many(10)] == [
+            (b"%d" % number, 1) for number in range(1, 10)
+        ]
+
+    if is_embedded:
+        left(str(tmp_path))
+        with quivermq.open(tmp_path) as mq:
+            look(mq)
+    else:
+        with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+            left(broker.url)
+            look(mq)
+
+
+WAITING = """
+    import os, signal, sys, threading
+    import quivermq
+
+    address = sys.argv[1]
+    mq = quivermq.connect(address) if "://" in address else quivermq.open(address)
+    orders = mq.queue("orders")
+    orders.put_many([b"1", b"2"])
+    signal.signal(signal.SIGTERM, lambda *_: mq.close())
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    try:
+        for message in orders.stream(prefetch=4):
+            pass
+    except quivermq.Closing:
+        print("closed")
+"""
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_a_signal_handler_that_closes_the_queue_ends_a_stream_that_waits(
+    tmp_path: Path, is_embedded: bool
+) -> None:
+    def waiting(address: str) -> None:
+        command = [sys.executable, "-c", textwrap.dedent(WAITING), address]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "closed\n", "")
+
+    if is_embedded:
+        waiting(str(tmp_path))
+    else:
+        with serving(tmp_path) as broker:
+            waiting(broker.url)
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_a_forked_child_leaves_a_stream_to_its_parent(tmp_path: Path, is_embedded: bool) -> None:
+    def forked(mq: quivermq.Connection) -> None:
+        orders = mq.queue("orders")
+        orders.put_many([b"%d" % number for number in range(10)])
+        streams = [orders.stream(timeout=0, prefetch=4)]
+        seen = [next(streams[0]).value]
+        child = os.fork()
+        if child == 0:
+            with suppress(BaseException):
+                try:
+                    next(streams[0])
+                except quivermq.Closing:
+                    streams.clear()
+                    gc.collect()
+                    os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        seen += [message.value for message in streams[0]]
+        assert seen == [b"%d" % number for number in range(10)]
+        stats = orders.stats()
+        assert (stats.pending, stats.in_flight) == (0, 0)
+
+    if is_embedded:
+        with quivermq.open(tmp_path) as mq:
+            forked(mq)
+    else:
+        with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+            forked(mq)

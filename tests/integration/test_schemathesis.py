@@ -21,9 +21,10 @@ from schemathesis.generation.meta import CoveragePhaseData, CoverageScenario, Fu
 from schemathesis.specs.openapi.checks import negative_data_rejection
 from support.broker import Served, serving
 
-from quivermq.engine import Engine
+from quivermq.engine import engine_of
 from quivermq.frame import encode
-from quivermq.server.http import FRAME
+from quivermq.model.json import FRAME
+from quivermq.queue.connection import Connection
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routes import all_routes
 
@@ -105,10 +106,10 @@ def session() -> Iterator[requests.Session]:
         yield session
 
 
-def prepare(engine: Engine) -> None:
+def prepare(engine: Connection) -> None:
     """Have something of everything, also when the last request took it away."""
     for topic in TOPICS:
-        if engine.find(topic) is None:
+        if engine_of(engine).catalog.find(topic) is None:
             queue = engine.queue(topic, "billing")
             queue.put_many([b"text", b"\xff"])
             queue.put(b"later", delay=3600)

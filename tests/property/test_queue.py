@@ -31,7 +31,8 @@ from support.queue_model import (
 
 import quivermq
 from quivermq.clock import SteadyClock
-from quivermq.delivery.delivery import deliveries_of
+from quivermq.delivery.taken import deliveries_of
+from quivermq.engine import engine_of
 
 pytestmark = pytest.mark.fault("clock", "engine")
 
@@ -187,7 +188,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Let the queue do what is due, then look at everything it shows."""
-        self.engine.maintain()
+        engine_of(self.engine).maintain()
         self.look(is_settled=True)
 
     def look(self, *, is_settled: bool = False) -> None:
@@ -284,7 +285,11 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(group=groups, count=st.integers(1, 6), pops=st.booleans())
     def take_whole(self, group: int, count: int, pops: bool) -> None:
         """As the broker does it, which hands on whole frames where it can."""
-        self.take(group, lambda queue: deliveries_of(queue.take(count, whole=True, pop=pops)), 0, pops=pops)
+
+        def take(queue: Any) -> list[Any]:
+            return deliveries_of(queue._backend.take_batches(count, whole=True, pop=pops))
+
+        self.take(group, take, 0, pops=pops)
 
     @rule(group=groups)
     def pop(self, group: int) -> None:

@@ -14,6 +14,7 @@ from support.command_inside import quiver
 
 import quivermq
 from quivermq import Message
+from quivermq.engine import engine_of
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark import ArchiveSummary, archive
 
@@ -197,7 +198,7 @@ def test_a_broker_frees_what_is_archived(
     finish(served.engine, 200)
     summary = run(spark, {"server": served.url}, tmp_path / "away", free=True)
     assert summary.freed_segments >= 2
-    assert served.engine.archive.directory == tmp_path / "away"
+    assert engine_of(served.engine).archive.directory == tmp_path / "away"
     with quivermq.connect(served.url) as mq:
         assert [m.offset for m in mq.queue("orders").read(0, 0)] == list(range(84))
 

@@ -9,7 +9,7 @@ from support.command_inside import quiver
 import quivermq
 from quivermq.errors import DirectoryLocked, InvalidRequest
 from quivermq.spark import redrive
-from quivermq.spark.jobs.redrive import AUDIT_TOPIC, Lying, batches_of, ranges_of
+from quivermq.spark.jobs.redrive import AUDIT_TOPIC, LetterPlace, batches_of, ranges_of
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ def test_the_command(spark: SparkSession, data: Path) -> None:
 
 
 def test_batches_are_of_one_topic_and_ranges_are_half_open() -> None:
-    letters = [Lying("a", 0, "normal", n) for n in (0, 1, 5)] + [
-        Lying("a", 1, "high", 7),
-        Lying("b", 0, "low", 1),
+    letters = [LetterPlace("a", 0, "normal", n) for n in (0, 1, 5)] + [
+        LetterPlace("a", 1, "high", 7),
+        LetterPlace("b", 0, "low", 1),
     ]
     batches = list(batches_of(letters, 2))
     assert [(topic, [lying.offset for lying in each]) for topic, each in batches] == [

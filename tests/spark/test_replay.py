@@ -107,7 +107,7 @@ def test_a_dry_run_writes_nothing(spark: SparkSession, data: Path) -> None:
 def test_what_is_wrong_is_told(spark: SparkSession, data: Path) -> None:
     with pytest.raises(TopicNotFound):
         replay(["nothing"], "out", path=str(data), spark=spark)
-    with pytest.raises(InvalidRequest, match="before it starts"):
+    with pytest.raises(InvalidRequest, match="before it begins"):
         replay(["orders"], "out", path=str(data), start=5, end=2, spark=spark)
     with pytest.raises(InvalidRequest, match="its own WHERE"):
         replay(["orders"], "out", path=str(data), sql="SELECT 1", where="true", spark=spark)

@@ -8,6 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.broker import Served, serving
 
+from quivermq.engine import engine_of
+
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
@@ -29,7 +31,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def tables(spark: SparkSession, served: Served, table: str, **options: str) -> Iterator[DataFrame]:
     """The same table from the directory and from the broker."""
-    for place in ({"path": str(served.engine.path)}, {"server": served.url}):
+    for place in ({"path": str(engine_of(served.engine).path)}, {"server": served.url}):
         yield spark.read.format("quiver").options(**place, table=table, **options).load()
 
 
@@ -74,7 +76,11 @@ def test_segments(spark: SparkSession, served: Served) -> None:
 
 
 def test_only_the_columns_that_are_asked_for_are_made(spark: SparkSession, served: Served) -> None:
-    reader = spark.read.format("quiver").option("path", str(served.engine.path)).option("table", "groups")
+    reader = (
+        spark.read.format("quiver")
+        .option("path", str(engine_of(served.engine).path))
+        .option("table", "groups")
+    )
     assert rows(reader.schema("lag long, topic string").load().filter("topic = 'invoices'")) == [
         {"lag": 1, "topic": "invoices"}
     ]
@@ -91,6 +97,8 @@ def test_only_the_columns_that_are_asked_for_are_made(spark: SparkSession, serve
 def test_what_is_wrong_is_said(
     spark: SparkSession, served: Served, options: dict[str, str], words: str
 ) -> None:
-    reader = spark.read.format("quiver").option("path", str(served.engine.path)).options(**options)
+    reader = (
+        spark.read.format("quiver").option("path", str(engine_of(served.engine).path)).options(**options)
+    )
     with pytest.raises(Exception, match=words):
         reader.load().collect()

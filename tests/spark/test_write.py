@@ -32,7 +32,7 @@ def numbers(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
     return spark.range(0, count, numPartitions=tasks).selectExpr("CAST(id AS STRING) AS value")
 
 
-def stored(mq: quivermq.Engine, topic: str) -> list[quivermq.StoredMessage]:
+def stored(mq: quivermq.Connection, topic: str) -> list[quivermq.StoredMessage]:
     return [
         message
         for partition in range(mq.topic(topic).partitions)

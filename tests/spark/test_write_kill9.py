@@ -38,7 +38,7 @@ def add_batch(directory: Path, number: int) -> Counter[bytes]:
     return Counter(line.encode() for of_file in lines for line in of_file)
 
 
-def stored(mq: quivermq.Engine) -> Counter[bytes]:
+def stored(mq: quivermq.Connection) -> Counter[bytes]:
     partitions = range(mq.topic("out").partitions)
     return Counter(m.value for p in partitions for m in mq.queue("out").read(p, limit=100_000))
 

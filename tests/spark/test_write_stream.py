@@ -39,7 +39,7 @@ def run(rows: DataFrame, checkpoint: Path, **options: Any) -> None:
     query.awaitTermination()
 
 
-def stored(mq: quivermq.Engine) -> Counter[bytes]:
+def stored(mq: quivermq.Connection) -> Counter[bytes]:
     partitions = range(mq.topic("out").partitions)
     return Counter(m.value for p in partitions for m in mq.queue("out").read(p, limit=100_000))
 

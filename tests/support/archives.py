@@ -9,7 +9,7 @@ from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import Disk, SystemDisk
 from quivermq.frame import Frame
 from quivermq.log import LogFollower, ReadableLog
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import PRIORITIES
 from quivermq.settings import StorageSettings
 from quivermq.topic.stored import load_topic
 
@@ -91,7 +91,7 @@ def archive_queue(
         assert stored is not None
         for partition in range(stored.settings.partitions):
             for priority in disk.names(data / "topics" / topic / f"p{partition}"):
-                if priority in LANES:
+                if priority in PRIORITIES:
                     path = data / "topics" / topic / f"p{partition}" / priority
                     log = LogFollower(path, StorageSettings(), disk=disk)
                     archive_log(

@@ -13,7 +13,9 @@ from typing import Any
 import uvloop
 
 from quivermq.clock import Clock
-from quivermq.engine import Engine, open_engine
+from quivermq.engine import engine_of
+from quivermq.opening import open_directory
+from quivermq.queue.connection import Connection
 from quivermq.server.app import App
 from quivermq.server.keys import KeyStore
 from quivermq.server.run import Server, broker_app
@@ -25,7 +27,7 @@ from support.threads import PATIENCE_S
 class Served:
     """A broker that runs."""
 
-    engine: Engine
+    engine: Connection
     server: Server
     app: App
     loop: asyncio.AbstractEventLoop
@@ -62,14 +64,16 @@ def serving(
         storage=StorageSettings(durability=durability), server=ServerSettings(**server)
     )
     with (
-        open_engine(path, settings, clock=clock) as engine,
+        open_directory(path, settings, clock=clock) as engine,
         serving_engine(engine, port=port, tls=tls) as served,
     ):
         yield served
 
 
 @contextmanager
-def serving_engine(engine: Engine, *, port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
+def serving_engine(
+    engine: Connection, *, port: int = 0, tls: ssl.SSLContext | None = None
+) -> Iterator[Served]:
     """Serve an engine that is open already, and that stays open."""
     started: _Started = Future()
     thread = threading.Thread(target=_run, args=(engine, port, tls, started), daemon=True)
@@ -86,7 +90,7 @@ def serving_engine(engine: Engine, *, port: int = 0, tls: ssl.SSLContext | None 
 _Started = Future[tuple[Served, asyncio.Event]]
 
 
-def _run(engine: Engine, port: int, tls: ssl.SSLContext | None, started: _Started) -> None:
+def _run(engine: Connection, port: int, tls: ssl.SSLContext | None, started: _Started) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_serve(engine, port, tls, started))
@@ -96,8 +100,12 @@ def _run(engine: Engine, port: int, tls: ssl.SSLContext | None, started: _Starte
             started.set_exception(error)
 
 
-async def _serve(engine: Engine, port: int, tls: ssl.SSLContext | None, started: _Started) -> None:
-    app = broker_app(engine, engine.settings.server, KeyStore(engine.path, clock=engine.clock))
+async def _serve(engine: Connection, port: int, tls: ssl.SSLContext | None, started: _Started) -> None:
+    app = broker_app(
+        engine_of(engine),
+        engine_of(engine).settings.server,
+        KeyStore(engine_of(engine).path, clock=engine_of(engine).clock),
+    )
     server = Server(app, "127.0.0.1", port, tls=tls)
     try:
         await server.start()

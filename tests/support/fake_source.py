@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quivermq.importers import importing
-from quivermq.importers.model import Death, Findings, Item, SeenId, SourceGroup
+from quivermq.importers.model import Death, Findings, ImportSource, Item, SeenId, SourceGroup
 
 MOMENT_US = 1_794_772_570_000_000
 
@@ -55,20 +55,6 @@ class FakeTopic:
         return iter([replace(each) for each in self.dead])
 
 
-@dataclass(slots=True)
-class FakeSource:
-    """A source with these topics."""
-
-    topics: Sequence[FakeTopic]
-    kind: str = "fake"
-    has_names: bool = True
-    path: Path = Path("/fake")
-    findings: Findings = field(default_factory=Findings)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 class Shelf:
     """Where `import_queue` finds sources: whatever stands here is what it opens."""
 
@@ -77,5 +63,5 @@ class Shelf:
         self.has_names = True
         monkeypatch.setattr(importing, "open_source", self._open)
 
-    def _open(self, *_: object) -> FakeSource:
-        return FakeSource(self.topics, has_names=self.has_names)
+    def _open(self, *_: object) -> ImportSource:
+        return ImportSource("fake", Path("/fake"), self.topics, Findings(), self.has_names)

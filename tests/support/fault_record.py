@@ -13,10 +13,10 @@ from tempfile import mkdtemp
 
 import pytest
 
-from quivermq.chaos import FaultCount
 from quivermq.chaos.cases import FAULTS
 from quivermq.chaos.processes import ProcessPool, process_pool
 from quivermq.chaos.trial import Trial
+from support.fault_count import FaultCount
 
 _NAMES = {fault.name for fault in FAULTS}
 _MEMORY = Path("/dev/shm")

@@ -14,9 +14,9 @@ from quivermq.clock import SteadyClock
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.cursor_state import CursorState, DeliveryMeter
 from quivermq.delivery.dead_letters import DeadLetterTopic
+from quivermq.engine import engine_of
 from quivermq.log import DataDirectory, verify
 from quivermq.metrics import Metrics
-from quivermq.model.lanes import LANES
 from quivermq.model.names import usual_origin
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import StorageSettings
@@ -34,7 +34,6 @@ START_US = 1_700_000_000_000_000
 SECOND, HOUR = 1_000_000, 3_600_000_000
 # Longer than any lease, wait or window of the tests.
 LONG_S = 7200
-NORMAL = LANES.index("normal")
 
 Model = Literal["kill", "power"]
 MODELS: tuple[Model, ...] = ("kill", "power")
@@ -67,7 +66,7 @@ class Life:
         """Let time pass, and do what has fallen due."""
         self.clock.advance(seconds)
         self.scheduler.run_due()
-        self.engine.maintain()
+        engine_of(self.engine).maintain()
 
     def reopened(self) -> "Life":
         """The next process, after this one has closed everything."""
@@ -85,7 +84,7 @@ class Life:
     def close(self) -> None:
         """Close the queue, and look at every byte of it."""
         self.engine.close()
-        assert_sound(verify(DATA, self.engine.settings.storage, disk=self.disk))
+        assert_sound(verify(DATA, engine_of(self.engine).settings.storage, disk=self.disk))
 
     def _next(self, disk: FaultyDisk) -> "Life":
         return Life(disk, start_s=(self.clock.now_us() - START_US) / SECOND)
@@ -130,7 +129,7 @@ def life_to_judge(disk: FaultyDisk, *, start_s: float = 0) -> Iterator[Life]:
         with Life(disk, start_s=start_s) as life:
             yield life
     except BaseException as error:
-        error.add_note(disk.story)
+        error.add_note(disk.description)
         raise
 
 
@@ -203,7 +202,7 @@ class Parts:
             dead_letter_topic=lambda _: DeadLetterTopic([self.grave(partition.topic)], self.letters.append),
             meter=meter(),
             on_ready=self.rings.append,
-            keeps_dead=usual_origin(partition.topic) is not None,
+            is_dead_letter_topic=usual_origin(partition.topic) is not None,
         )
         return Cursor(state)
 

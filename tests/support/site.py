@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, Response
@@ -29,7 +30,7 @@ class Site:
         self.engine = quivermq.open(
             DATA, disk=self.disk, clock=self.clock, scheduler=ManualScheduler(self.clock)
         )
-        self.broker = Broker(self.engine, ServerSettings(**settings))
+        self.broker = Broker(engine_of(self.engine), ServerSettings(**settings))
         self.app = App(self.broker, routes)
         self._runner = asyncio.Runner()
 

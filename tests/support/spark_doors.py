@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from types import TracebackType
 
-from quivermq.engine import Engine
+from quivermq.queue.connection import Connection
 from quivermq.server.http import Later, Request, Response
 from quivermq.server.routing import Answer
 from support.broker import Served, serving_engine
@@ -57,7 +57,7 @@ class Door:
 class Doors:
     """All ports of one engine, open until the end of the `with` statement."""
 
-    def __init__(self, engine: Engine, act: Callable[[], None]) -> None:
+    def __init__(self, engine: Connection, act: Callable[[], None]) -> None:
         self._engine = engine
         self._act = act
         self._open = ExitStack()

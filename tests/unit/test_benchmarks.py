@@ -7,13 +7,20 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.spark_classes import QUICK_START
 
+import quivermq
 from benchmarks import peers
 from benchmarks.contest import Taking, put_each, put_round, take_each, take_round
+from benchmarks.markdown import markdown
+from benchmarks.messages import contents, random_messages
+from benchmarks.race import PLAIN_MESSAGES
+from benchmarks.row import Figure, Row, Skipped
 from benchmarks.scale import TINY
+from benchmarks.shape import SHAPES
 from benchmarks.stores import Open, Quiver, QuiverPop, Store
 from benchmarks.workload import Bench
 from quivermq.settings import Durability
@@ -46,6 +53,8 @@ BROKER = [
 ]
 SPARK = ["spark_scan", "spark_jobs", "spark_stream"]
 GROUPS = [*STORAGE_AND_QUEUE, *BROKER, *SPARK]
+# Nothing is put while it is measured.
+WITHOUT_MESSAGES = {"broker_memory"}
 
 
 def benchmarks(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -57,6 +66,13 @@ def benchmarks(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
+
+
+def assert_every_row_has_a_twin(rows: list[dict[str, Any]]) -> None:
+    plain, real = ([row for row in rows if row["messages"] == shape] for shape in SHAPES)
+    assert [row["name"] for row in plain] == [row["name"] for row in real]
+    for row, twin in zip(plain, real, strict=True):
+        assert (twin["limits"][0]["name"], twin["limits"][0]["value"]) == (PLAIN_MESSAGES, row["value"])
 
 
 @pytest.mark.parametrize(
@@ -77,6 +93,10 @@ def test_every_row_has_a_figure_and_its_limits(names: Sequence[str], tmp_path: P
         assert row["limits"]
         assert row["limited_by"]
         assert (row["met"] is None) == (row["goal"] is None)
+        assert row["cpu_s"] is None or row["cpu_s"] >= 0
+        assert row["unit"] != "messages/s" or row["cpu_s"] is not None
+    for name in set(names) - WITHOUT_MESSAGES:
+        assert_every_row_has_a_twin([row for row in groups[name] if "skipped" not in row])
     assert list(data.iterdir()) == [], "the logs were not removed"
 
 
@@ -91,6 +111,67 @@ def test_the_table_has_the_rows_and_fits_the_screen(tmp_path: Path) -> None:
     assert all("os.write" in line for line in lines if line.startswith("append_many("))
     assert "read values" not in result.stdout
     assert max(map(len, lines)) <= 140
+
+
+def test_only_messages_of_one_shape_are_measured_when_that_is_asked_for(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    only = ["--only", "append_many", "--messages", "real"]
+    result = benchmarks("--tiny", *only, "--data", tmp_path / "data", "--json", report)
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(report.read_text())["groups"]["append_many"]
+    assert [row["messages"] for row in rows] == ["real", "real"]
+    assert not [limit for row in rows for limit in row["limits"] if limit["name"] == PLAIN_MESSAGES]
+
+
+def another_version(tmp_path: Path) -> Path:
+    """This one, but without the messages that have a key: as if it were from before them."""
+    package = Path(quivermq.__file__).parent
+    (tmp_path / "src" / "quivermq").mkdir(parents=True)
+    (tmp_path / "src" / "quivermq" / "__init__.py").write_text(
+        f"__path__ = [{str(package)!r}]\n"
+        f"exec(open({str(package / '__init__.py')!r}).read())\n"
+        "Message = None\n"
+    )
+    return tmp_path / "src"
+
+
+def test_two_versions_take_turns_and_what_one_cannot_run_is_said(tmp_path: Path) -> None:
+    other, report, data = another_version(tmp_path), tmp_path / "report.json", tmp_path / "data"
+    only = ["--only", "queue_put", "--only", "append_many"]
+    result = benchmarks(
+        "--tiny", *only, "--beside", other, "--rounds", "2", "--json", report, "--data", data
+    )
+    assert result.returncode == 0, result.stderr
+    assert "put_many(100) at os, real cannot run in the other version: TypeError" in result.stdout
+    rows = json.loads(report.read_text())["groups"]
+    for row in rows["queue_put"]:
+        assert row["values"]["this"] > 0
+        assert row["cpu_s"]["this"] > 0
+        assert (row["ratio"] is None) == (row["messages"] == "real")
+        assert ("the other" in row["missing"]) == (row["messages"] == "real")
+    assert all(row["missing"] for row in rows["append_many"])
+    assert list(data.iterdir()) == [], "the logs were not removed"
+
+
+def test_another_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    result = benchmarks("--beside", tmp_path)
+    assert result.returncode == 2
+    assert f"there is no quivermq in {tmp_path}" in result.stderr
+
+
+def test_the_table_of_the_readme_has_plain_and_real_messages_beside_the_peers() -> None:
+    plain = {"append to the log": Figure(150e3), "huey, NORMAL": Figure(20e3)}
+    real = {PLAIN_MESSAGES: Figure(100e3), "append to the log": Figure(90e3)}
+    rows: list[Row | Skipped] = [
+        Row("put at os, 1 thread", "messages/s", Figure(100e3), plain),
+        Row("put at os, 1 thread", "messages/s", Figure(62e3), real, shape="real"),
+        Row("put at buffered, 1 thread", "messages/s", Figure(1e6)),
+        Skipped("put at fsync, 1 thread", "no disk"),
+    ]
+    assert markdown({"queue_put": rows}).splitlines()[1:] == [
+        "|---|---|---|---|---|",
+        "| `put`, one by one, `os` | 100 k | 62 k | 0.62 | the log alone 150 k (90 k), huey 20 k |",
+    ]
 
 
 def test_an_unknown_group_is_refused_with_those_there_are() -> None:
@@ -127,6 +208,23 @@ def test_every_store_keeps_what_it_is_given_until_it_is_taken(opens: Open, tmp_p
     store.close()
     store = opens(tmp_path)
     assert store.values() == VALUES[1:]
+    store.close()
+
+
+@pytest.mark.parametrize("store_class", [Quiver, QuiverPop])
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_store_of_real_messages_keeps_all_that_is_in_them(
+    store_class: type[Quiver], durability: Durability, tmp_path: Path
+) -> None:
+    messages = random_messages(4, "real")
+    store = store_class(tmp_path, durability, "real")
+    store.put(messages[:2])
+    store.put_batches([messages[2:]])
+    assert store.take(1) == contents(messages[:1])
+    assert store.take_batches(2, 1) == contents(messages[1:3])
+    store.close()
+    store = store_class(tmp_path, durability, "real")
+    assert store.values() == contents(messages[3:])
     store.close()
 
 

@@ -6,34 +6,57 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.broker.load import fill, fresh_topic, publishing, run_pacer
-from benchmarks.broker.plan import PacedPlan, per_mille
+import quivermq
+from benchmarks.broker.load import fill, fresh_topic, publishing, run_generator, run_pacer
+from benchmarks.broker.plan import PacedPlan, Plan, per_mille
 from benchmarks.broker.processes import server_process
-from benchmarks.broker.quiver import BARE, QUIVER
+from benchmarks.broker.quiver import BARE, QUIVER, start_quiver
 from benchmarks.broker.request import Request
 from benchmarks.broker.server import Kind, Server
 from benchmarks.broker.servers import DURABILITIES, PEERS
+from benchmarks.shape import KEY_BYTES, MESSAGE_BYTES, SHAPES, TIME_US, TRACE, TYPE, Shape
 from quivermq.settings import Durability
 
 INSTALLED = [kind for kind in (QUIVER, *PEERS) if kind.obstacle is None]
 MESSAGES = 200
 
 
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("kind", INSTALLED, ids=lambda kind: kind.name)
-def test_every_server_has_what_it_acknowledged(kind: Kind, durability: Durability, tmp_path: Path) -> None:
+def test_every_server_has_what_it_acknowledged(
+    kind: Kind, durability: Durability, shape: Shape, tmp_path: Path
+) -> None:
     with kind.start(tmp_path / "server", durability) as server:
         with fresh_topic(server) as topic:
-            fill(server, topic, MESSAGES, 100)
+            fill(server, topic, MESSAGES, 100, shape)
             server.add_group(topic)
             assert server.stored(topic) == MESSAGES
             assert server.settled(topic) == 0
-            consumer = server.consumer(topic)
+            consumer = server.consumer(topic, shape)
             assert consumer.take(100, 100, until=time.perf_counter() + 60) == 100
             consumer.close()
             assert (server.stored(topic), server.settled(topic)) == (MESSAGES, 100)
-        seen = publishing(server, server.publish, connections=2, seconds=0.05)
+        seen = publishing(server, lambda topic: server.publish(topic, shape), connections=2, seconds=0.05)
         assert seen.messages > 0
+
+
+@pytest.mark.parametrize("form", ["raw", "JSON", "frame"])
+def test_a_real_message_has_a_key_two_headers_and_its_time_in_the_broker(form: str, tmp_path: Path) -> None:
+    with start_quiver(tmp_path / "server", "os") as server, fresh_topic(server) as topic:
+        request_of: dict[str, Request] = {
+            "raw": server.publish(topic, "real"),
+            "JSON": server.publish_json(topic, "real"),
+            "frame": server.publish_many(topic, 1, "real"),
+        }
+        run_generator(Plan(server.port, request_of[form], 1, requests=1))
+        with quivermq.connect(server.url) as connection:
+            (stored,) = connection.queue(topic).read(0, 0)
+    assert len(stored.value) == MESSAGE_BYTES
+    assert stored.key is not None
+    assert len(stored.key) == KEY_BYTES
+    assert set(stored.headers) == {TRACE, TYPE}
+    assert stored.timestamp == TIME_US
 
 
 @pytest.mark.parametrize("kind", [BARE, *INSTALLED], ids=lambda kind: kind.name)

@@ -1,6 +1,7 @@
 """Waiting and threads that no exception of a signal handler leaves locked."""
 
 import threading
+from _thread import LockType
 
 import pytest
 from support.threads import PATIENCE_S, wait_until
@@ -25,6 +26,22 @@ def test_a_condition_is_entered_by_its_lock() -> None:
         condition.notify_all()
     thread.join()
     assert news == ["told", "heard"]
+
+
+@pytest.mark.parametrize("lock", [None, threading.Lock()])
+def test_who_is_struck_while_letting_go_of_the_lock_has_it_again(lock: LockType | None) -> None:
+    condition = Condition(lock)
+    release = condition._release_save  # type: ignore[attr-defined]
+
+    def strike() -> None:
+        release()
+        raise KeyboardInterrupt
+
+    condition._release_save = strike  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt), condition.lock:
+        condition.wait(PATIENCE_S)
+    with condition.lock:
+        condition.notify_all()
 
 
 def test_who_was_woken_when_an_exception_struck_is_woken_again() -> None:

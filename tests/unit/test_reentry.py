@@ -2,11 +2,16 @@
 
 import logging
 import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
 
 import pytest
+from support.entering import entering
 
 from quivermq.errors import Reentered
-from quivermq.reentry import entered, entering, holding, is_inside, outside, postponed, soon
+from quivermq.reentry import entered, held, is_inside, outside, postponed, soon
 
 
 class Thing:
@@ -17,6 +22,11 @@ class Thing:
         if callable(act):
             act()
         return result
+
+
+@held
+def hold(act: Callable[[], object]) -> None:
+    act()
 
 
 def test_a_call_that_interrupts_another_is_refused_and_harms_neither() -> None:
@@ -78,28 +88,48 @@ def test_code_of_users_may_make_calls() -> None:
 
 def test_what_is_asked_for_while_something_is_held_waits_for_all_of_it() -> None:
     done: list[str] = []
-    with holding():
+
+    def act() -> None:
         with entering():
             soon(lambda: done.append("later"))
         # The call has ended, and not what it is a part of.
         assert done == []
+
+    hold(act)
     assert done == ["later"]
 
 
 def test_what_is_held_inside_of_a_call_does_not_end_that() -> None:
     done: list[str] = []
     with entering():
-        with holding():
-            soon(lambda: done.append("later"))
+        hold(lambda: soon(lambda: done.append("later")))
         assert done == []
     assert done == ["later"]
 
 
+def test_a_signal_that_strikes_behind_what_is_held_does_not_keep_its_thread() -> None:
+    def strike(_frame: FrameType, event: str, _: object) -> None:
+        # Where a function begins, the interpreter looks whether there was a signal.
+        if event == "call":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        try:
+            hold(lambda: sys.settrace(strike))
+        finally:
+            sys.settrace(None)
+            assert not is_inside()
+
+
 def test_a_forked_child_is_in_no_call() -> None:
-    with entering(), holding():
+    def fork() -> None:
         soon(lambda: None)
         child = os.fork()
         if child == 0:
             os._exit(is_inside() or bool(postponed))
         assert os.waitpid(child, 0)[1] == 0
         assert is_inside()
+
+    with entering():
+        hold(fork)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from quivermq.disk import Disk, read_file, replace_file
 from quivermq.errors import StorageFailed
+from quivermq.model.lanes import PRIORITIES
 from quivermq.sealed import open_seal, sealed
 
 MESSAGES = "messages"
@@ -75,7 +76,6 @@ def _topic_name(topic: str) -> str:
 _VERSION = 1
 _NAMES = ("version", "topic", "created_us", "generation", "lanes", "dropped")
 _BYTES_MAX = 1024 * 1024 * 1024
-_PRIORITIES = ("high", "normal", "low")
 
 TIMESTAMP_NONE = -(2**63)
 
@@ -207,12 +207,6 @@ class Manifest:
         return replace(self, lanes={**self.lanes, place: lane}, generation=self.generation + 1)
 
 
-def load_manifest(disk: Disk, archive: Path, topic: str) -> Manifest | None:
-    """The manifest of a topic; None when it has none. Raises StorageFailed for one that is mangled."""
-    data = manifest_bytes(disk, archive, topic)
-    return None if data is None else parse_manifest(data, archive, topic)
-
-
 def manifest_bytes(disk: Disk, archive: Path, topic: str) -> bytes | None:
     """The file of a manifest, for whoever wants to know whether it is still the same."""
     try:
@@ -266,7 +260,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def _file_to_json(file: ArchivedFile) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "name": file.name,
         "day": file.day,
         "start": file.start,
@@ -277,19 +271,19 @@ def _file_to_json(file: ArchivedFile) -> dict[str, Any]:
         "crc": file.crc,
     }
     if file.last is not None:
-        told["last"] = list(file.last)
-    return told if file.staged is None else {**told, "staged": file.staged}
+        document["last"] = list(file.last)
+    return document if file.staged is None else {**document, "staged": file.staged}
 
 
 def _from_json(document: Mapping[str, Any], topic: str) -> Manifest:
     if document["topic"] != topic:
         raise ValueError(f"it is about the topic {document['topic']!r}")
     lanes = {}
-    for told in document["lanes"]:
-        place = LanePlace(_number(told["partition"]), told["priority"])
-        if place.priority not in _PRIORITIES or place in lanes:
+    for lane in document["lanes"]:
+        place = LanePlace(_number(lane["partition"]), lane["priority"])
+        if place.priority not in PRIORITIES or place in lanes:
             raise ValueError(f"{place} is no lane, or is there twice")
-        lanes[place] = _lane(told)
+        lanes[place] = _lane(lane)
     return Manifest(
         topic=topic,
         created_us=_number(document["created_us"]),
@@ -299,32 +293,32 @@ def _from_json(document: Mapping[str, Any], topic: str) -> Manifest:
     )
 
 
-def _lane(told: Mapping[str, Any]) -> ArchivedLane:
-    files = tuple(map(_file, told["files"]))
-    gaps = tuple((_number(start), _number(end)) for start, end in told["gaps"])
+def _lane(document: Mapping[str, Any]) -> ArchivedLane:
+    files = tuple(map(_file, document["files"]))
+    gaps = tuple((_number(start), _number(end)) for start, end in document["gaps"])
     # Files and gaps together have to be one range: nobody may miss a part of it without a word.
     ranges = sorted([*((file.start, file.end) for file in files), *gaps])
     is_whole = all(a[1] == b[0] for a, b in pairwise(ranges))
     if not files or not is_whole or any(start >= end for start, end in ranges):
         raise ValueError("the files of a lane do not follow on each other")
-    if (ranges[0][0], ranges[-1][1]) != (_number(told["start"]), _number(told["end"])):
+    if (ranges[0][0], ranges[-1][1]) != (_number(document["start"]), _number(document["end"])):
         raise ValueError("the files of a lane are not its whole range")
     return ArchivedLane(files, gaps)
 
 
-def _file(told: Mapping[str, Any]) -> ArchivedFile:
-    staged, last = told.get("staged"), told.get("last")
-    if type(told["timestamp_max"]) is not int:
-        raise ValueError(f"{told['timestamp_max']!r} is not a time")
+def _file(document: Mapping[str, Any]) -> ArchivedFile:
+    staged, last = document.get("staged"), document.get("last")
+    if type(document["timestamp_max"]) is not int:
+        raise ValueError(f"{document['timestamp_max']!r} is not a time")
     return ArchivedFile(
-        name=_name(told["name"]),
-        day=str(told["day"]),
-        start=_number(told["start"]),
-        end=_number(told["end"]),
-        rows=_number(told["rows"]),
-        timestamp_max=told["timestamp_max"],
-        bytes=_number(told["bytes"]),
-        crc=_number(told["crc"]),
+        name=_name(document["name"]),
+        day=str(document["day"]),
+        start=_number(document["start"]),
+        end=_number(document["end"]),
+        rows=_number(document["rows"]),
+        timestamp_max=document["timestamp_max"],
+        bytes=_number(document["bytes"]),
+        crc=_number(document["crc"]),
         staged=None if staged is None else _name(staged),
         last=None if last is None else LastMessage(*map(_number, last)),
     )

@@ -307,10 +307,10 @@ def store_pointer(disk: Disk, data: Path, directory: Path | None) -> None:
 
     One that lies inside is named relative to it, so that both can be moved together.
     """
-    told = None if directory is None else str(directory)
+    name = None if directory is None else str(directory)
     if directory is not None and directory.is_relative_to(data):
-        told = str(directory.relative_to(data))
-    document = {"version": _VERSION, "directory": told}
+        name = str(directory.relative_to(data))
+    document = {"version": _VERSION, "directory": name}
     replace_file(disk, data / FILE_NAME, sealed(document, indent=None))
 
 

@@ -2,12 +2,12 @@
 
 - `cases/`: the faults, what must hold in spite of each, and how each is tried; `run`: trying them for long.
 - `trial`: where one attempt happens, and the seed it follows.
-- `load`, `history`: a load that uses every feature, and all that it was told, held against the files.
+- `load`, `history`: a load that uses every feature, and every answer it got, held against the files.
 - `processes`, `http_clients`: workers and brokers that start quickly and are killed, and their clients.
 - `faulty_disk`, `faulty_device`, `durable_state`: a disk in memory that stops, tears, forgets and refuses.
 - `system_faults`: failing system calls, small disks and wrong clocks for real processes.
 
-Nobody needs any of it to use a queue. This module has what all share: checks, and a count of faults.
+Nobody needs any of it to use a queue. This module has what all share: checks, and threads that fail loudly.
 """
 
 import threading
@@ -39,19 +39,31 @@ def wait_until(condition: Callable[[], object], what: str, patience_s: float = P
         pause.wait(_LOOK_S)
 
 
-class FaultCount:
-    """How many faults there were in this process since this was made."""
+class CheckedThread:
+    """A thread at work until it is done, or until one of the expected errors, which are no failure."""
 
-    total = 0
-
-    def __init__(self) -> None:
-        self._start = FaultCount.total
+    def __init__(self, work: Callable[[], object], *expected: type[BaseException]) -> None:
+        self._work = work
+        self._expected = expected
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     @property
-    def count(self) -> int:
-        return FaultCount.total - self._start
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
 
+    def end(self, what: str) -> None:
+        """Wait until it is over. Raises what it failed with, and Violation when it goes on: `what` does."""
+        self._thread.join(PATIENCE_S)
+        expect(self.is_over, what)
+        if self._error is not None:
+            raise self._error
 
-def count_faults(times: int = 1) -> None:
-    """Note that something was broken once more."""
-    FaultCount.total += times
+    def _run(self) -> None:
+        try:
+            self._work()
+        except self._expected:
+            return
+        except BaseException as error:
+            self._error = error

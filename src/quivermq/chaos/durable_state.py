@@ -46,8 +46,8 @@ class Inode:
         self._unsynced: list[Change] = []
         self._synced = 0
 
-    def copy(self) -> "Inode":
-        """The same file on a disk of its own."""
+    def __deepcopy__(self, _: object) -> "Inode":
+        # Changes never change, so that the list of them is enough.
         twin = Inode(self.number, self.live)
         twin.durable = bytearray(self.durable)
         twin.unreadable = set(self.unreadable)
@@ -112,9 +112,9 @@ class Inode:
     def _count_before(self, moment: int) -> int:
         return max(0, moment - self._synced)
 
-    def _forget(self, count: int, still_owed: list[Change]) -> None:
-        self._unsynced[:count] = still_owed
-        self._synced += count - len(still_owed)
+    def _forget(self, count: int, still_unsynced: list[Change]) -> None:
+        self._unsynced[:count] = still_unsynced
+        self._synced += count - len(still_unsynced)
 
 
 def _apply(change: Change, image: bytearray) -> None:
@@ -228,14 +228,6 @@ class Directory:
     live: dict[str, "Node"] = field(default_factory=dict)
     durable: dict[str, "Node"] = field(default_factory=dict)
 
-    def copy(self, twins: "dict[Node, Node]") -> "Directory":
-        """The same names on a disk of its own. `twins` are the copies that were made already."""
-        twin = Directory(self.number)
-        twins[self] = twin
-        for names, copied in ((self.live, twin.live), (self.durable, twin.durable)):
-            copied.update((name, _twin(node, twins)) for name, node in names.items())
-        return twin
-
 
 Node = Inode | Directory
 Entry = tuple[Directory, str, Node | None]  # None: the name is gone
@@ -249,14 +241,6 @@ class NameChange:
     # A sync of it failed. No later sync tries again, but a new change of the same name writes the
     # place anew and takes this one with it.
     lost: bool = False
-
-    def copy(self, twins: dict[Node, Node]) -> "NameChange":
-        """The same change on a disk of its own."""
-        entries = (
-            (_twin_directory(directory, twins), name, None if node is None else _twin(node, twins))
-            for directory, name, node in self.entries
-        )
-        return NameChange(tuple(entries), self.lost)
 
     def touches(self, directory: Directory) -> bool:
         return any(directory is touched for touched, _, _ in self.entries)
@@ -274,12 +258,6 @@ class NameHistory:
 
     def __init__(self) -> None:
         self._unsynced: list[NameChange] = []
-
-    def copy(self, twins: dict[Node, Node]) -> "NameHistory":
-        """The same history on a disk of its own."""
-        twin = NameHistory()
-        twin._unsynced = [change.copy(twins) for change in self._unsynced]
-        return twin
 
     def change(self, *entries: Entry) -> None:
         """Change what processes see, and leave the platter for a later sync."""
@@ -321,19 +299,6 @@ class NameHistory:
             for directory, name, node in change.entries:
                 _set(directory.durable, name, node)
         self._unsynced = [change for change in self._unsynced if change not in changes]
-
-
-def _twin(node: Node, twins: dict[Node, Node]) -> Node:
-    """The one copy of a node, whichever names and changes speak of it."""
-    if node not in twins:
-        twins[node] = node.copy() if isinstance(node, Inode) else node.copy(twins)
-    return twins[node]
-
-
-def _twin_directory(directory: Directory, twins: dict[Node, Node]) -> Directory:
-    twin = _twin(directory, twins)
-    assert isinstance(twin, Directory)
-    return twin
 
 
 def _kept(changes: list[NameChange], keep: Keep, rng: Random) -> list[NameChange]:

@@ -6,14 +6,12 @@ disk fails or refuses. Paths and directories are left to `faulty_disk`, bytes to
 
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 from quivermq.chaos.durable_state import Directory, Inode, Keep, NameHistory, Node, Resize, Write
 from quivermq.disk import Buffer
@@ -69,18 +67,6 @@ class DiskStep:
         return f"step {self.number}, {self.share:.0%} of {self.operation} {self.path}"
 
 
-class CutMap(NamedTuple):
-    """A mapping whose last bytes went away while somebody could still read them."""
-
-    path: Path
-    mapped_bytes: int
-    size: int
-
-
-class _Mapped(bytearray):
-    """Mapped bytes. Unlike `bytes` it can be watched: it lives as long as any view of it."""
-
-
 @dataclass(slots=True)
 class _SyncFault:
     glob: str
@@ -115,10 +101,6 @@ class Device:
         self.seed = seed
         self.guard = threading.RLock()
         self.history: list[DiskStep] = []
-        self.mapped_then_cut: list[CutMap] = []
-        # Called before a step takes hold, outside the guard, so that a test can keep one thread
-        # in the middle of a sync while others go on.
-        self.before_step: Callable[[str, Path], None] | None = None
         self.root = Directory(number=1)
         self.names_history = NameHistory()
         self.locked: set[int] = set()
@@ -131,7 +113,6 @@ class Device:
         self._refused: frozenset[str] = frozenset()
         self._refused_steps: range | None = None
         self._failing_step: int | None = None
-        self._maps: list[tuple[weakref.ref[_Mapped], Inode, Path]] = []
 
     @property
     def steps(self) -> int:
@@ -200,8 +181,6 @@ class Device:
     @contextmanager
     def step(self, operation: str, path: Path) -> Iterator[DiskStep]:
         """Take one step, and die of it if it is the one. One that is refused counts, too."""
-        if self.before_step is not None and not self._dead:
-            self.before_step(operation, path)
         with self.alive():
             number = self.steps + 1
             self._dead = number == self._stop
@@ -235,20 +214,6 @@ class Device:
     def new_number(self) -> int:
         self._last_number += 1
         return self._last_number
-
-    def map(self, inode: Inode, length: int, path: Path) -> memoryview:
-        """A copy of the first bytes, watched for the file to get shorter under it."""
-        mapped = _Mapped(inode.live[:length])
-        self._maps.append((weakref.ref(mapped), inode, path))
-        return memoryview(mapped).toreadonly()
-
-    def note_cut(self, inode: Inode) -> None:
-        """Look for mappings that reach behind the file's new end."""
-        self._maps = [entry for entry in self._maps if entry[0]() is not None]
-        for reference, mapped_inode, path in self._maps:
-            mapped = reference()
-            if mapped is not None and mapped_inode is inode and len(mapped) > len(inode.live):
-                self.mapped_then_cut.append(CutMap(path, len(mapped), len(inode.live)))
 
     def _share_of_last_step(self) -> float:
         rng = Random(f"{self.seed} {self._stop} share")
@@ -329,7 +294,8 @@ class FaultyFile:
             self._check_open()
             if length > len(self._inode.live):
                 raise ValueError("mmap length is greater than file size")
-            return self._device.map(self._inode, length, self.path)
+            # A copy: what a real mapping shows of a file that is cut meanwhile is nobody's to see.
+            return memoryview(bytes(self._inode.live[:length]))
 
     def truncate(self, size: int) -> None:
         with self._device.step("truncate", self.path) as step:
@@ -337,7 +303,6 @@ class FaultyFile:
             if step.happens:
                 self._inode.change(Resize(size))
                 self._end = size
-                self._device.note_cut(self._inode)
 
     def sync(self) -> None:
         with self._device.alive():

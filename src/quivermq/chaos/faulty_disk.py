@@ -1,36 +1,37 @@
 """A disk in memory that stops, tears, forgets, fails and fills up, the same way for the same seed.
 
-It is a `quivermq.disk.Disk`: the tree of files, the faults that sit in files, the disk as the next process
-finds it, and `every_crash`, which runs a scenario once for every step it could die at. `faulty_device` is
-the process that uses it, `durable_state` what is on the platter.
+It is a `quivermq.disk.Disk`: the tree of files, the faults that sit in files, and the disk as the next
+process finds it. `faulty_device` is the process that uses it, `durable_state` what is on the platter.
 
 It is harsher than any one file system, but not harsher than what `quivermq.disk` promises.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from random import Random
-from typing import Literal, TypeVar
+from typing import Self
 
-from quivermq.chaos import count_faults
 from quivermq.chaos.durable_state import Directory, Inode, Keep, NameHistory, Node, Resize, Write
-from quivermq.chaos.faulty_device import Device, FaultyFile, FaultyLock, PowerCut
+from quivermq.chaos.faulty_device import Device, FaultyFile, FaultyLock
 from quivermq.errors import DirectoryLocked, DiskFull, FsyncFailed, StorageFailed
 
 
 class FaultyDisk(Device):
     """A `quivermq.disk.Disk` in memory. Only the root, `Path("/")`, is there from the start.
 
-    `story` says how the disk came to be as it is: put it into assertion messages.
+    `description` says how the disk came to be as it is: put it into assertion messages.
     """
+
+    file_type = FaultyFile
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
-        self.story = f"a new disk, seed {seed}"
+        self.description = f"a new disk, seed {seed}"
 
     def __repr__(self) -> str:
-        return f"<FaultyDisk: {self.story}>"
+        return f"<FaultyDisk: {self.description}>"
 
     def create(self, path: Path, *, is_private: bool = False) -> FaultyFile:
         if self.exists(path):
@@ -42,12 +43,12 @@ class FaultyDisk(Device):
             inode = Inode(self.new_number())
             if step.happens:
                 self.names_history.change((directory, path.name, inode))
-            return FaultyFile(self, inode, path, writable=True)
+            return self.file_type(self, inode, path, writable=True)
 
     def open(self, path: Path, *, writable: bool = False) -> FaultyFile:
         with self.alive():
             self.check_taken("open", path)
-            return FaultyFile(self, self._inode(path), path, writable=writable)
+            return self.file_type(self, self._inode(path), path, writable=writable)
 
     def names(self, directory: Path) -> list[str]:
         with self.alive():
@@ -169,16 +170,13 @@ class FaultyDisk(Device):
         with self.guard:
             self._inode(path).chop(size)
 
-    def after_kill(self) -> "FaultyDisk":
+    def after_kill(self) -> Self:
         """The disk as another process finds it: what was written is seen, but no more durable."""
         with self.guard:
-            twins: dict[Node, Node] = {}
-            root = self.root.copy(twins)
-            return self._restarted(root, self.names_history.copy(twins), "after a kill")
+            root, names_history = deepcopy((self.root, self.names_history))
+            return self._restarted(root, names_history, "after a kill")
 
-    def after_power_loss(
-        self, seed: int = 0, *, keep: Keep = "random", names: Keep | None = None
-    ) -> "FaultyDisk":
+    def after_power_loss(self, seed: int = 0, *, keep: Keep = "random", names: Keep | None = None) -> Self:
         """The disk as the next boot finds it: what was synced, and of the rest what `keep` says.
 
         `names` says it for names alone, if they fare otherwise than bytes.
@@ -187,38 +185,17 @@ class FaultyDisk(Device):
             rng = Random(f"{seed} {self.steps}")
             found = self.names_history.after_power_loss(names or keep, rng)
             root = _after_power_loss(self.root, found, keep, rng)
-            told = f"after a power loss that kept {keep} (names: {names or keep}), seed {seed}"
-            return self._restarted(root, NameHistory(), told)
+            how = f"after a power loss that kept {keep} (names: {names or keep}), seed {seed}"
+            return self._restarted(root, NameHistory(), how)
 
-    def write_to(self, real_directory: Path) -> None:
-        """Write the tree as processes see it to the real file system, to look at."""
-        with self.guard:
-            _write(self.root, real_directory)
-
-    @classmethod
-    def from_directory(cls, real_directory: Path, *, seed: int = 0) -> "FaultyDisk":
-        """A disk that holds a copy of a real directory, all of it durable."""
-        disk = cls(seed)
-        disk.root = disk._load(real_directory)
-        disk.story = f"a copy of {real_directory}, seed {seed}"
-        return disk
-
-    def _restarted(self, root: Directory, history: NameHistory, told: str) -> "FaultyDisk":
-        disk = FaultyDisk(self.seed)
+    def _restarted(self, root: Directory, history: NameHistory, how: str) -> Self:
+        disk = type(self)(self.seed)
         disk.root = root
         disk.names_history = history
-        disk.mapped_then_cut = list(self.mapped_then_cut)
         disk._last_number = self._last_number
         disk._capacity_bytes = self._capacity_bytes
-        disk.story = f"{told}; {self.history[-1] if self.history else 'no step'} was the last"
+        disk.description = f"{how}; {self.history[-1] if self.history else 'no step'} was the last"
         return disk
-
-    def _load(self, real_directory: Path) -> Directory:
-        directory = Directory(self.new_number())
-        for real in sorted(real_directory.iterdir()):
-            node: Node = self._load(real) if real.is_dir() else Inode(self.new_number(), real.read_bytes())
-            directory.live[real.name] = directory.durable[real.name] = node
-        return directory
 
     def _find(self, path: Path) -> Node | None:
         node: Node | None = self.root
@@ -269,79 +246,3 @@ def _files(directory: Directory, path: Path) -> Iterator[tuple[Path, bytes]]:
             yield path / name, bytes(node.live)
         else:
             yield from _files(node, path / name)
-
-
-def _write(directory: Directory, real_directory: Path) -> None:
-    real_directory.mkdir(parents=True, exist_ok=True)
-    for name, node in directory.live.items():
-        if isinstance(node, Inode):
-            (real_directory / name).write_bytes(node.live)
-        else:
-            _write(node, real_directory / name)
-
-
-T = TypeVar("T")
-Scenario = Callable[[FaultyDisk, list[T]], None]
-
-_KEEPS: tuple[Keep, ...] = ("nothing", "random", "everything")
-
-
-def every_crash(
-    scenario: Scenario[T],
-    *,
-    model: Literal["power", "kill"],
-    seeds: Iterable[int] = range(3),
-    keep: Keep | None = None,
-    start: FaultyDisk | None = None,
-) -> Iterator[tuple[FaultyDisk, list[T]]]:
-    """Yield, for every step and seed, the disk after the restart and what was acknowledged.
-
-    The scenario gets a disk, a copy of `start` if there is one, and a list to which it adds what
-    the code under test has promised to keep. The last crash comes after the scenario's end.
-
-    Three seeds see each step before, in part and after it, and each `keep`; nine see every pair.
-    `disk.story` says which crash it was; an error of the scenario itself carries a note of it.
-    """
-    seeds = list(seeds)
-    rehearsal = _fresh(start, 0)
-    scenario(rehearsal, [])
-    for step in range(1, rehearsal.steps + 2):
-        for seed in seeds:
-            disk = _fresh(start, seed)
-            disk.stop_at(step, torn=_torn(step, seed))
-            acknowledged = _run(scenario, disk)
-            if model == "kill":
-                after = disk.after_kill()
-            else:
-                kept = keep or _KEEPS[(seed + seed // 3 + step // 3) % 3]
-                after = disk.after_power_loss(seed, keep=kept)
-            count_faults()
-            after.story += f"; crash {step} of {rehearsal.steps + 1}, seed {seed}"
-            yield after, acknowledged
-
-
-def _fresh(start: FaultyDisk | None, seed: int) -> FaultyDisk:
-    disk = FaultyDisk() if start is None else start.after_kill()
-    disk.seed = seed
-    return disk
-
-
-def _torn(step: int, seed: int) -> float:
-    return (0.0, Random(f"{seed} {step} torn").uniform(0.01, 0.99), 1.0)[(seed + step) % 3]
-
-
-def _run(scenario: Scenario[T], disk: FaultyDisk) -> list[T]:
-    acknowledged: list[T] = []
-    try:
-        scenario(disk, acknowledged)
-    except PowerCut:
-        pass
-    except Exception as error:
-        # What clean-up code or other threads raise after the process died never happened.
-        if not disk.dead:
-            error.add_note(f"raised by the scenario after {disk.steps} steps, seed {disk.seed}")
-            raise
-    # The scenario may have ended before the step, or one of its threads have died alone: whoever
-    # is left dies now, and what it adds to the list from here on does not count.
-    disk.stop()
-    return list(acknowledged)

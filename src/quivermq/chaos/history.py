@@ -1,4 +1,4 @@
-"""What a load was told: each answer is held against those before it, and the logs against all of them."""
+"""What a load was answered: each answer is held against those before it, and the logs against all."""
 
 from collections import Counter, defaultdict
 from itertools import groupby
@@ -21,11 +21,14 @@ from quivermq.chaos.load import (
 )
 from quivermq.chaos.trial import read_all
 from quivermq.disk import Disk
-from quivermq.engine import Engine, Queue
+from quivermq.engine import engine_of
 from quivermq.log import LogFollower
+from quivermq.model.lanes import PRIORITIES, Priority, priority_of
+from quivermq.queue.connection import Connection
+from quivermq.queue.queue import Queue
 from quivermq.settings import StorageSettings
 
-LANES = [(partition, priority) for partition in range(PARTITIONS) for priority in ("high", "normal", "low")]
+LANES = [(partition, priority) for partition in range(PARTITIONS) for priority in PRIORITIES]
 _RECEIPTS_HANDED_ON = 20
 
 
@@ -60,7 +63,7 @@ class LoadHistory:
         self.disk_fails = False
         """Whether a pop may finish a message of a partition that fails, and then return one of another."""
         self.dead_letters: dict[tuple[int, int], Delivered] = {}
-        """What the log of dead letters has, by partition and offset; of most of it no worker was told."""
+        """What the log of dead letters has, by partition and offset; of most of it no worker knows."""
         self.dead_letters_gone = 0
         """How many of them were gone before anybody looked."""
         self._scheduled_ids: dict[int, str] = {}
@@ -217,7 +220,7 @@ class LoadHistory:
 
     # What the logs say.
 
-    def check(self, engine: Engine, disk: Disk | None = None) -> None:
+    def check(self, engine: Connection, disk: Disk | None = None) -> None:
         """Everything in the logs was put, everything that was put is there, and as often as it should."""
         if TOPIC not in engine.topics():
             expect(not self.put, "the topic is gone")
@@ -229,7 +232,7 @@ class LoadHistory:
         waiting = [number_in(scheduled.value) for scheduled in queue.scheduled()]
         copies: Counter[int] = Counter()
         for partition, priority in LANES:
-            found = self._read(queue, partition, priority)
+            found = self._read(queue, partition, priority_of(priority))
             self._check_order_of_puts(found, copies)
             copies.update(found)
         there = {*copies, *waiting}
@@ -238,7 +241,7 @@ class LoadHistory:
         expect(there.isdisjoint(self.cancelled), "what was cancelled is there")
         self._check_dead_letters(engine, disk, copies, waiting)
 
-    def _read(self, queue: Queue, partition: int, priority: str) -> list[int]:
+    def _read(self, queue: Queue, partition: int, priority: Priority) -> list[int]:
         found: list[int] = []
         for record in read_all(queue, partition, priority):
             where = MessagePlace(partition, priority, len(found))
@@ -264,7 +267,7 @@ class LoadHistory:
             expect(numbers == sorted(numbers), "messages of one lane are out of order")
 
     def _check_dead_letters(
-        self, engine: Engine, disk: Disk | None, copies: Counter[int], waiting: list[int]
+        self, engine: Connection, disk: Disk | None, copies: Counter[int], waiting: list[int]
     ) -> None:
         """Each is in the log of dead letters once; it is still shown, or the message went back."""
         name = f"{TOPIC}.dlq"
@@ -273,7 +276,7 @@ class LoadHistory:
             return
         shown = written = gone = 0
         for partition in range(engine.topic(name).partitions):
-            directory = engine.path / "topics" / name / f"p{partition}" / "normal"
+            directory = engine_of(engine).path / "topics" / name / f"p{partition}" / "normal"
             log = LogFollower(directory, StorageSettings(), disk=disk)
             # What was redriven may be gone for good, together with its segment.
             gone, written = gone + log.start, written + log.end
@@ -302,7 +305,7 @@ class LoadHistory:
 
     # The end.
 
-    def drain(self, engine: Engine) -> None:
+    def drain(self, engine: Connection) -> None:
         """When no lease holds any more, everything that is not finished comes out once more."""
         for group in GROUPS:
             queue = engine.queue(TOPIC, group=group)
@@ -312,12 +315,12 @@ class LoadHistory:
                     self.acked.add((group, MessagePlace(*where)))
                 queue.ack(taken)
 
-    def check_finished(self, engine: Engine, disk: Disk | None = None) -> None:
+    def check_finished(self, engine: Connection, disk: Disk | None = None) -> None:
         """The queue, opened when no lease holds any more, has everything once, and delivers all of it.
 
         Every message was acknowledged or is a dead letter, in every group, as far as a worker could know.
         """
-        engine.maintain()
+        engine_of(engine).maintain()
         self.check(engine, disk)
         self.drain(engine)
         self.check(engine, disk)

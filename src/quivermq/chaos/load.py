@@ -19,12 +19,11 @@ from random import Random
 from typing import Any
 
 from quivermq.chaos import expect
-from quivermq.client import Connection
-from quivermq.engine import Engine
 from quivermq.errors import DiskRefused, LeaseExpired, StorageFailed
 from quivermq.frame import Producer, encode
 from quivermq.model.deliveries import Delivery
 from quivermq.model.messages import Message
+from quivermq.queue.connection import Connection
 
 NUMBERS_PER_RUN = 100_000
 
@@ -110,7 +109,7 @@ class WorkerRun:
     """Whether it gives messages up, sends them back and shortens files most of the time."""
 
 
-def prepare(engine: Engine | Connection, settings: dict[str, Any]) -> None:
+def prepare(engine: Connection, settings: dict[str, Any]) -> None:
     """Make the topic, unless an earlier run has."""
     if TOPIC not in engine.topics():
         engine.create_topic(TOPIC, **{**SETTINGS, **settings})
@@ -119,7 +118,7 @@ def prepare(engine: Engine | Connection, settings: dict[str, Any]) -> None:
 class Worker:
     """Takes the steps of one run."""
 
-    def __init__(self, engine: Engine | Connection, run: WorkerRun, report: Report) -> None:
+    def __init__(self, engine: Connection, run: WorkerRun, report: Report) -> None:
         self._engine = engine
         self._queues = {group: engine.queue(TOPIC, group=group) for group in GROUPS}
         self._run = run

@@ -30,9 +30,10 @@ from quivermq.chaos import Violation, expect
 from quivermq.chaos.http_clients import HttpClient
 from quivermq.chaos.load import Worker, WorkerRun, number_in, prepare, value_of
 from quivermq.chaos.system_faults import JumpingClock, allow_tracing, move_to_small_disk
-from quivermq.client import Connection, connect
-from quivermq.engine import Engine, open_engine
+from quivermq.engine import engine_of
 from quivermq.errors import LeaseExpired
+from quivermq.opening import connect, open_directory
+from quivermq.queue.connection import Connection
 from quivermq.server.run import serve
 from quivermq.topic.defaults import load_settings
 
@@ -248,7 +249,7 @@ def run_order(order: dict[str, Any]) -> None:
 
 
 def _work(path: str, settings: dict[str, Any], run: dict[str, Any]) -> None:
-    engine = open_engine(path)
+    engine = open_directory(path)
     prepare(engine, settings)
     Worker(engine, WorkerRun(**run), report).run()
 
@@ -267,13 +268,17 @@ def _serve(
     log = os.open(f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 2)
     settings = load_settings(environ=environment).settings
-    engine = open_engine(path, settings, clock=None if clock is None else JumpingClock(Path(clock)))
-    serve(engine, replace(settings.server, port=port), ready=lambda server: report("serving", server.port))
+    engine = open_directory(path, settings, clock=None if clock is None else JumpingClock(Path(clock)))
+    serve(
+        engine_of(engine),
+        replace(settings.server, port=port),
+        ready=lambda server: report("serving", server.port),
+    )
 
 
 def _retain(path: str, number: int) -> None:
     """Put, take and remove what is finished, all the time."""
-    engine = open_engine(path)
+    engine = open_directory(path)
     if "kept" not in engine.topics():
         engine.create_topic("kept", segment_messages=4, delete_finished=True, durability="os")
     queue = engine.queue("kept")
@@ -324,9 +329,9 @@ def _take_poison(place: str, topic: str, lease_s: float, crashes: bool) -> None:
             report("raised")
 
 
-def _opened(place: str) -> Engine | Connection:
+def _opened(place: str) -> Connection:
     """A directory, or a broker by its address."""
-    return connect(place, retries=0) if place.startswith("http") else open_engine(place)
+    return connect(place, retries=0) if place.startswith("http") else open_directory(place)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ _SHIFT = Struct("<q")
 
 
 class JumpingClock:
-    """The machine's clock, wrong by as much as a small file says. Time that passes is told truly."""
+    """The machine's clock, wrong by as much as a small file says. Time that passes is true."""
 
     def __init__(self, path: Path) -> None:
         self._clock = SystemClock()

@@ -9,8 +9,11 @@ from typing import Any
 
 from quivermq.chaos.processes import BrokerProcess, ProcessPool, broker, process_pool
 from quivermq.clock import SystemClock
-from quivermq.engine import Engine, Queue, open_engine
+from quivermq.model.lanes import Priority
 from quivermq.model.messages import StoredMessage
+from quivermq.opening import open_directory
+from quivermq.queue.connection import Connection
+from quivermq.queue.queue import Queue
 
 DAY_S = 24 * 3600
 _READ_AT_ONCE = 10_000
@@ -54,17 +57,25 @@ class Trial:
             yield process
 
 
-class FrozenClock:
-    """Time that stands still: while something is counted, nothing falls due."""
+class TickingClock:
+    """Time that goes on by a tick whenever somebody looks, so that the same run sees the same times.
 
-    def __init__(self, now_us: int) -> None:
+    Without a tick it stands still: while something is counted, nothing falls due.
+    """
+
+    def __init__(self, now_us: int, tick_us: int = 0) -> None:
         self._now_us = now_us
+        self._tick_us = tick_us
 
     def now_us(self) -> int:
+        self._now_us += self._tick_us
         return self._now_us
 
     def monotonic(self) -> float:
-        return 0.0
+        return self.now_us() / 1_000_000
+
+    def advance(self, seconds: float) -> None:
+        self._now_us += round(seconds * 1_000_000)
 
 
 class NoScheduler:
@@ -75,13 +86,13 @@ class NoScheduler:
     def close(self) -> None: ...
 
 
-def opened_to_look(path: Path, later_s: int = 0) -> Engine:
+def opened_to_look(path: Path, later_s: int = 0) -> Connection:
     """The queue as it is, so many seconds from now."""
-    clock = FrozenClock(SystemClock().now_us() + later_s * 1_000_000)
-    return open_engine(path, clock=clock, scheduler=NoScheduler())
+    clock = TickingClock(SystemClock().now_us() + later_s * 1_000_000)
+    return open_directory(path, clock=clock, scheduler=NoScheduler())
 
 
-def read_all(queue: Queue, partition: int = 0, priority: str = "normal") -> Iterator[StoredMessage]:
+def read_all(queue: Queue, partition: int = 0, priority: Priority = "normal") -> Iterator[StoredMessage]:
     """Every message of a lane, from its beginning."""
     start: int | None = None
     while records := queue.read(partition, start, _READ_AT_ONCE, priority=priority):

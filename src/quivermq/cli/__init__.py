@@ -12,19 +12,13 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from quivermq.errors import DiskRefused, InvalidRequest, QuiverError, StorageFailed
+from quivermq.errors import DiskRefused, InvalidRequest, QuiverError, StorageFailed, error_json
 
 INTERRUPTED = 130
-
-# The library says what to call; here the same is done by a command.
-_ADVICE = {
-    "topics() lists those there are": "`quiver topic list` shows those there are",
-    "use alter_topic to change it": "`quiver topic alter` changes it",
-    "say which topic it becomes": "say --topic NAME",
-    "give one another name": "give one another name with --name THERE=HERE",
-    "Without strict, everything": "Without --strict, everything",
-    "send `Authorization: Bearer KEY`": "set QUIVER_KEY to one",
-}
+# What goes wrong with a file that the output goes to; everything else of the disk has a class of its own.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# EBADF is an output that was closed before we began, by `>&-`: see _fill_streams.
+_OUTPUT_FAILED = {*_NO_ROOM, errno.EIO, errno.EBADF}
 
 
 def main() -> int:
@@ -37,42 +31,26 @@ def main() -> int:
     from quivermq.cli.app import app
 
     as_json = _wants_json(sys.argv)
-    code = 0
     try:
         try:
             # A program that wants JSON gets its errors as JSON, also about the options it gave.
-            code = app(prog_name="quiver", standalone_mode=not as_json) or 0
+            return app(prog_name="quiver", standalone_mode=not as_json) or 0
         finally:
             # A reader that has gone away is noticed here, not in the interpreter's last breath.
             sys.stdout.flush()
-    except QuiverError as error:
-        _tell(_report(error, as_json=as_json))
-        return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         _drop_output()
         return 1
-    except OSError as error:
-        if error.filename is not None or error.errno not in _OUTPUT_FAILED:
-            raise
-        _drop_output()
-        failed = _output_error(error)
-        _tell(_report(failed, as_json=as_json))
-        return failed.exit_code
     except Exception as error:
-        told = _usage_error(error) if as_json else None
-        if told is None:
+        failed = _error_to_report(error, as_json=as_json)
+        if failed is None:
             raise
-        _tell(_report(told, as_json=True))
-        return told.exit_code
-    return code
-
-
-# What goes wrong with a file that the output goes to; everything else of the disk has a class of its own.
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# EBADF is an output that was closed before we began, by `>&-`: see _fill_streams.
-_OUTPUT_FAILED = {*_NO_ROOM, errno.EIO, errno.EBADF}
+        # Where the errors go there may be no room either, and then the exit code has to do.
+        with suppress(OSError):
+            print(_report(failed, as_json=as_json), file=sys.stderr, flush=True)
+        return failed.exit_code
 
 
 def _fill_streams() -> None:
@@ -89,6 +67,21 @@ def _fill_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))
 
 
+def _error_to_report(error: Exception, *, as_json: bool) -> QuiverError | None:
+    """The error of ours that says what happened; None for what is a bug, or what typer says itself."""
+    if isinstance(error, QuiverError):
+        return error
+    if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
+        _drop_output()
+        return _output_error(error)
+    if not as_json:
+        return None
+    # What the parser of options says, or an answer of no to a question.
+    if callable(format_message := getattr(error, "format_message", None)):
+        return InvalidRequest(format_message())
+    return InvalidRequest("it was not confirmed") if type(error).__name__ == "Abort" else None
+
+
 def _output_error(error: OSError) -> QuiverError:
     """The output could not be written: by the table of errors, as if it were a file of ours."""
     if error.errno == errno.EBADF:
@@ -97,19 +90,6 @@ def _output_error(error: OSError) -> QuiverError:
     if error.errno in _NO_ROOM:
         return DiskRefused(f"{message}: free some room there, then retry", path=Path("-"))
     return StorageFailed(message, path=Path("-"))
-
-
-def _usage_error(error: Exception) -> QuiverError | None:
-    """What the parser of options says, or an answer of no to a question; None for anything else."""
-    if callable(format_message := getattr(error, "format_message", None)):
-        return InvalidRequest(format_message())
-    return InvalidRequest("it was not confirmed") if type(error).__name__ == "Abort" else None
-
-
-def _tell(line: str) -> None:
-    # Where the errors go there may be no room either, and then the exit code has to do.
-    with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
 
 
 def _drop_output() -> None:
@@ -126,8 +106,6 @@ def _wants_json(arguments: list[str]) -> bool:
 
 def _report(error: QuiverError, *, as_json: bool) -> str:
     message = str(error)
-    for library, command in _ADVICE.items():
-        message = message.replace(library, command)
-    if not as_json:
-        return f"error: {message}"
-    return json.dumps({"error": {"code": error.code, "message": message, "retryable": error.retryable}})
+    if error.advice and message.endswith(error.advice):
+        message = message.removesuffix(error.advice) + error.command_advice
+    return json.dumps({"error": error_json(error, message)}) if as_json else f"error: {message}"

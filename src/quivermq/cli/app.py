@@ -4,6 +4,7 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from quivermq.cli import (
     bench,
@@ -18,7 +19,6 @@ from quivermq.cli import (
     pipeline,
     put,
     read,
-    repair,
     scheduled,
     serve,
     settings,
@@ -56,8 +56,8 @@ app.command("import")(import_queue.command)
 app.command("stats")(stats.command)
 app.command("compact")(compact.command)
 app.command("export")(export.command)
-app.command("verify")(verify.command)
-app.command("repair")(repair.command)
+app.command("verify")(verify.verify_queue)
+app.command("repair")(verify.repair_directory)
 app.command("bench")(bench.command)
 app.command("chaos")(chaos.command)
 app.add_typer(pipeline.app, name="pipeline")
@@ -74,8 +74,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     pass

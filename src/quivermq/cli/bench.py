@@ -8,26 +8,31 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
 
-import typer
+from typer import Option
 
+from quivermq.cli.command import answering
+from quivermq.cli.connecting import open_queue
 from quivermq.cli.durations import parse_seconds
-from quivermq.cli.output import JsonOption, print_json, print_table, progress_count, say, size_text
-from quivermq.cli.place import AnyEngine, AnyQueue, open_queue
+from quivermq.cli.output import CommandResult, TextTable, size_text
+from quivermq.cli.progress import progress_count
 from quivermq.cli.stopping import stopping_orderly
 from quivermq.disk import SystemDisk
-from quivermq.errors import InvalidRequest, QuiverError
+from quivermq.errors import QuiverError
 from quivermq.log.directory import LOCK_NAME
+from quivermq.log.entries import DURABILITIES, durability_of
+from quivermq.queue.connection import Connection
+from quivermq.queue.queue import Queue
+from quivermq.settings import Durability
 
 # How late a signal may be noticed.
 _TURN_SECONDS = 0.5
 _PREFIX = "quiver-bench-"
-_DURABILITIES = ("fsync", "os", "buffered")
 
 # Does one call, and returns how many messages it was about; 0 when there are no more.
 Call = Callable[[], int]
@@ -50,32 +55,25 @@ class BenchResult:
     max_ms: float
 
 
+@answering
 def command(
-    size: Annotated[int, typer.Option(help="Bytes of a message.", min=1, max=1024 * 1024)] = 100,
-    batch: Annotated[int, typer.Option(help="Messages of a batch.", min=1, max=10_000)] = 1000,
-    threads: Annotated[
-        int, typer.Option(help="How many threads call at the same time.", min=1, max=256)
-    ] = 1,
-    duration: Annotated[str, typer.Option(help="How long each measurement takes.")] = "2s",
+    size: Annotated[int, Option(help="Bytes of a message.", min=1, max=1024 * 1024)] = 100,
+    batch: Annotated[int, Option(help="Messages of a batch.", min=1, max=10_000)] = 1000,
+    threads: Annotated[int, Option(help="How many threads call at the same time.", min=1, max=256)] = 1,
+    duration: Annotated[str, Option(help="How long each measurement takes.")] = "2s",
     durability: Annotated[
-        list[str] | None,
-        typer.Option(help="fsync, os or buffered. May be repeated; without it, all of them."),
+        list[str] | None, Option(help="fsync, os or buffered. May be repeated; without it, all of them.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="The directory whose disk is measured.")] = None,
-    server: Annotated[str | None, typer.Option(help="The URL of the broker that is measured.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+    data: Annotated[Path | None, Option(help="The directory whose disk is measured.")] = None,
+    server: Annotated[str | None, Option(help="The URL of the broker that is measured.")] = None,
+) -> CommandResult:
     """Measure how many messages a second go in and out, and how long a call takes.
 
     Without `--data` and `--server` in a temporary directory, which may lie in memory: to measure a disk,
     name a directory on it. The environment is not asked, so that no broker is put under load by accident.
     Topics are made for it and deleted at the end.
     """
-    chosen = durability or list(_DURABILITIES)
-    if unknown := set(chosen) - set(_DURABILITIES):
-        raise InvalidRequest(
-            f"durability is one of {', '.join(_DURABILITIES)}, not {sorted(unknown)[0]!r:.80}"
-        )
+    chosen = [durability_of(word) for word in durability or DURABILITIES]
     seconds = parse_seconds(duration)
     found: list[BenchResult] = []
     with (
@@ -87,37 +85,33 @@ def command(
             for measured in _measure(mq, word, size=size, batch=batch, threads=threads, seconds=seconds):
                 found.append(measured)
                 advance(1)
-    if as_json:
-        machine = {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "cpus": os.cpu_count(),
-        }
-        print_json({"where": where, "size": size, **machine, "results": [asdict(each) for each in found]})
-        return
-    print_table(
-        ("what", "durability", "messages/s", "bytes/s", "p50 ms", "p99 ms", "max ms"),
-        [_row(each) for each in found],
-    )
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+    }
     calls = "1 thread calls" if threads == 1 else f"{threads} threads call"
-    say(
+    note = (
         f"measured in {where}: messages of {size} bytes, {calls}, each line for {seconds:g} s;"
         " latencies are those of a call"
+    )
+    return CommandResult(
+        {"where": where, "size": size, **machine, "results": [asdict(each) for each in found]},
+        TextTable(
+            ("what", "durability", "messages/s", "bytes/s", "p50 ms", "p99 ms", "max ms"),
+            [_row(each) for each in found],
+        ),
+        notes=[note],
     )
 
 
 @contextmanager
-def _bench_queue(data: Path | None, server: str | None) -> Iterator[tuple[AnyEngine, str]]:
-    if data is not None or server is not None:
-        with open_queue(data, server, create=True) as mq:
-            yield mq, str(data or server)
-        return
-    _remove_leftovers()
-    with (
-        tempfile.TemporaryDirectory(prefix=_PREFIX) as directory,
-        open_queue(Path(directory), None, create=True) as mq,
-    ):
-        yield mq, directory
+def _bench_queue(data: Path | None, server: str | None) -> Iterator[tuple[Connection, str]]:
+    with ExitStack() as stack:
+        if data is None and server is None:
+            _remove_leftovers()
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX)))
+        yield stack.enter_context(open_queue(data, server, create=True)), str(data or server)
 
 
 def _remove_leftovers() -> None:
@@ -133,7 +127,7 @@ def _remove_leftovers() -> None:
 
 
 def _measure(
-    mq: AnyEngine, durability: str, *, size: int, batch: int, threads: int, seconds: float
+    mq: Connection, durability: Durability, *, size: int, batch: int, threads: int, seconds: float
 ) -> Iterator[BenchResult]:
     topic = f"{_PREFIX}{secrets.token_hex(4)}"
     mq.create_topic(topic, durability=durability)
@@ -165,12 +159,12 @@ def _measure(
         mq.delete_topic(topic)
 
 
-def _put_one(queue: AnyQueue, value: bytes) -> int:
+def _put_one(queue: Queue, value: bytes) -> int:
     queue.put(value)
     return 1
 
 
-def _get(queue: AnyQueue, count: int) -> int:
+def _get(queue: Queue, count: int) -> int:
     messages = queue.get_many(count)
     if messages:
         queue.ack(messages)

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
-from quivermq.cli.output import JsonOption, counted, print_json, print_table, say
+from quivermq.cli.options import JsonOption
+from quivermq.cli.output import CommandResult, TextTable, counted, say
 from quivermq.cli.serve import check_parts
 from quivermq.errors import InvalidRequest, StorageFailed
 
@@ -20,32 +22,29 @@ if TYPE_CHECKING:
     from quivermq.chaos.run import Outcome
 
 _SECONDS = 60.0
+_CLEAR_LINE = "\r\x1b[K"
 
 
 def command(
     data: Annotated[
         Path | None,
-        typer.Option(
-            help="A new or empty directory to work in. Without it, one of the system's for a while."
-        ),
+        Option(help="A new or empty directory to work in. Without it, one of the system's for a while."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="How long to go on; every case is tried once at least.", min=0)
+        float | None, Option(help="How long to go on; every case is tried once at least.", min=0)
     ] = None,
     cycles: Annotated[
-        int | None, typer.Option(help="Try each case once, with so many kills or faults.", min=1)
+        int | None, Option(help="Try each case once, with so many kills or faults.", min=1)
     ] = None,
-    fault: Annotated[
-        list[str] | None, typer.Option(help="Only this fault; may be given more than once.")
-    ] = None,
-    seed: Annotated[str | None, typer.Option(help="Do the same as an earlier run.")] = None,
+    fault: Annotated[list[str] | None, Option(help="Only this fault; may be given more than once.")] = None,
+    seed: Annotated[str | None, Option(help="Do the same as an earlier run.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Kill, starve and damage queues and brokers of this machine, and tell what held.
+    """Kill, starve and damage queues and brokers of this machine, and show what held.
 
     Nothing of yours is touched: everything happens in a directory of its own, which is removed when
-    everything held. Otherwise it is kept, its place and the seed are told, and the command exits with 6.
-    Ctrl-C ends it early: the table tells what was tried until then.
+    everything held. Otherwise it is kept, its place and the seed are shown, and the command exits with 6.
+    Ctrl-C ends it early: the table shows what was tried until then.
     What cannot be tried here, for want of a tool or a right, says so. `--fault soak` has to be asked for.
     """
     check_parts()
@@ -60,7 +59,7 @@ def command(
         fault or (),
         seconds=_SECONDS if seconds is None and cycles is None else seconds,
         cycles=cycles,
-        on_progress=_tell,
+        on_progress=_show,
     )
     if not as_json:
         say(f"seed {plan.seed}, in {directory}")
@@ -69,10 +68,10 @@ def command(
         with _silence():
             run(plan, outcomes)
     finally:
-        if as_json:
-            print_json({"seed": plan.seed, "cases": [_as_json(outcome) for outcome in outcomes]})
-        else:
-            _print(outcomes)
+        if sys.stderr.isatty():
+            print(_CLEAR_LINE, end="", file=sys.stderr)
+        cases = [_as_json(outcome) for outcome in outcomes]
+        CommandResult({"seed": plan.seed, "cases": cases}, *_parts(outcomes)).print(as_json=as_json)
         has_held = all(outcome.has_held for outcome in outcomes)
         if has_held:
             shutil.rmtree(directory, ignore_errors=True)
@@ -82,7 +81,7 @@ def command(
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What is broken on purpose is nothing to be told about."""
+    """What is broken on purpose is nothing to report."""
     logger = logging.getLogger("quivermq")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -103,32 +102,32 @@ def _directory(data: Path | None) -> Path:
     return data.absolute()
 
 
-def _tell(outcome: "Outcome") -> None:
+def _show(outcome: "Outcome") -> None:
     """Show at a terminal what was just tried."""
     if sys.stderr.isatty():
         case = outcome.case
         state = "held" if outcome.has_held else "FAILED"
         text = f"{case.fault}, {case.against}, {case.name}: {state} {counted(outcome.tried, 'time')}"
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        print(f"{_CLEAR_LINE}{text}", end="", file=sys.stderr, flush=True)
 
 
-def _print(outcomes: "list[Outcome]") -> None:
+def _parts(outcomes: "list[Outcome]") -> list[str | TextTable]:
+    """A table of all cases, and what did not hold."""
     from quivermq.chaos.cases import FAULTS
 
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
     rows: list[tuple[str, ...]] = []
     for fault in FAULTS:
         named = (fault.name, fault.promise)
         for outcome in (each for each in outcomes if each.case.fault == fault.name):
             rows.append((*named, outcome.case.against, outcome.case.name, *_result(outcome)))
             named = ("", "")
-    print_table(("fault", "what must hold", "against", "how", "tried", "result"), rows)
-    for outcome in outcomes:
-        if not outcome.has_held:
-            case = outcome.case
-            print(f"{case.fault}, {case.against}, {case.name}, seed {outcome.seed}: {outcome.failure}")
-            print(f"  look at {outcome.kept}")
+    failures = [
+        f"{each.case.fault}, {each.case.against}, {each.case.name}, seed {each.seed}: {each.failure}\n"
+        f"  look at {each.kept}"
+        for each in outcomes
+        if not each.has_held
+    ]
+    return [TextTable(("fault", "what must hold", "against", "how", "tried", "result"), rows), *failures]
 
 
 def _result(outcome: "Outcome") -> tuple[str, str]:

@@ -3,31 +3,25 @@
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from quivermq.cli.output import JsonOption, counted, print_json, size_text
-from quivermq.cli.place import DataOption, ServerOption, open_queue
-
-ArchivedOption = Annotated[
-    bool,
-    typer.Option("--archived", help="Also what is archived, once all groups have finished with it."),
-]
+from quivermq.cli.command import on_queue
+from quivermq.cli.connecting import open_queue
+from quivermq.cli.output import CommandResult, counted, size_text
+from quivermq.queue.connection import Connection
 
 
+@on_queue(open_queue)
 def command(
-    data: DataOption = None,
-    server: ServerOption = None,
-    archived: ArchivedOption = False,
-    as_json: JsonOption = False,
-) -> None:
+    mq: Connection,
+    archived: Annotated[
+        bool, Option("--archived", help="Also what is archived, once all groups have finished with it.")
+    ] = False,
+) -> CommandResult:
     """Remove what the settings of the topics no longer keep, and shorten the journals of the groups.
 
     A queue that is open does this by itself from time to time.
     """
-    with open_queue(data, server) as mq:
-        removed = mq.compact(archived=archived)
-    if as_json:
-        print_json(asdict(removed))
-    else:
-        parts = counted(removed.segments, "segment"), counted(removed.messages, "message")
-        print(f"removed {', '.join(parts)}, {size_text(removed.bytes)}")
+    removed = mq.compact(archived=archived)
+    parts = counted(removed.segments, "segment"), counted(removed.messages, "message")
+    return CommandResult(asdict(removed), f"removed {', '.join(parts)}, {size_text(removed.bytes)}")

@@ -7,67 +7,59 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Annotated
 
-import typer
+from typer import Option
 
+from quivermq.cli.connecting import name_close_topics, open_queue
 from quivermq.cli.durations import parse_seconds
 from quivermq.cli.handover import Handover, handing_over
-from quivermq.cli.messages import DELIVERED
-from quivermq.cli.outgoing import FormatOption, NdjsonOption, OutputFormat, check_reader, encoder
+from quivermq.cli.options import DataOption, GroupOption, NdjsonOption, ServerOption, TopicArgument
+from quivermq.cli.outgoing import FormatOption, check_reader, encoder
 from quivermq.cli.output import say
 from quivermq.cli.patience import Patience
-from quivermq.cli.place import (
-    AnyEngine,
-    AnyQueue,
-    DataOption,
-    ServerOption,
-    TopicArgument,
-    open_queue,
-    with_close_names,
-)
 from quivermq.cli.stopping import stopping_orderly
-from quivermq.delivery.delivery import release_quietly
+from quivermq.delivery.taken import release_quietly
 from quivermq.errors import InvalidRequest, LeaseExpired, NotFound, QuiverError, TopicNotFound
 from quivermq.model.deliveries import Delivery
+from quivermq.model.json import DELIVERED
 from quivermq.model.names import is_pattern
+from quivermq.queue.connection import Connection
+from quivermq.queue.queue import Queue
 
 _FOREVER = "forever"
 # How long it may take to notice that nobody reads the output any more.
 _TURN_SECONDS = 1.0
 
-GroupOption = Annotated[str, typer.Option("--group", help="The group that consumes.")]
-
 
 def command(
     topic: TopicArgument,
     group: GroupOption = "default",
-    count: Annotated[int, typer.Option(help="How many messages at most.", min=1)] = 1,
-    everything: Annotated[bool, typer.Option("--all", help="All that there are, however many.")] = False,
+    count: Annotated[int, Option(help="How many messages at most.", min=1)] = 1,
+    everything: Annotated[bool, Option("--all", help="All that there are, however many.")] = False,
     wait: Annotated[
-        str | None,
-        typer.Option(help="How long to wait for the next message: 500ms, 5s, 2m, 1h, or `forever`."),
+        str | None, Option(help="How long to wait for the next message: 500ms, 5s, 2m, 1h, or `forever`.")
     ] = None,
     ack: Annotated[
         bool,
-        typer.Option(
+        Option(
             help="Whether messages are done with once they are read. Without, they stay leased, and"
             " come again unless somebody settles them by their receipt."
         ),
     ] = True,
     lease: Annotated[
-        str | None, typer.Option(help="How long they are leased. By default as the topic is set.")
+        str | None, Option(help="How long they are leased. By default as the topic is set.")
     ] = None,
     batch: Annotated[
         int,
-        typer.Option(
+        Option(
             help="How many are taken and acked at once: more is faster, fewer leaves more to others.",
             min=1,
             max=10_000,
         ),
     ] = 100,
     fail_empty: Annotated[
-        bool, typer.Option("--fail-empty", help="Exit with 3 when there was no message.")
+        bool, Option("--fail-empty", help="Exit with 3 when there was no message.")
     ] = False,
-    shape: FormatOption = OutputFormat.value,
+    shape: FormatOption = "value",
     data: DataOption = None,
     server: ServerOption = None,
     as_json: NdjsonOption = False,
@@ -83,7 +75,7 @@ def command(
         raise InvalidRequest("--all has no --count: give one of them")
     timeout = _timeout(wait)
     lease_seconds = None if lease is None else parse_seconds(lease)
-    encode = encoder(OutputFormat.ndjson if as_json else shape, DELIVERED)
+    encode = encoder("ndjson" if as_json else shape, DELIVERED)
     with stopping_orderly(), open_queue(data, server) as mq, handing_over() as handover:
         _check_topic(mq, topic, is_waited_for=timeout != 0)
         queue = mq.queue(topic, group)
@@ -104,7 +96,7 @@ def command(
         raise NotFound(f"there is no message for the group {group} in {topic}")
 
 
-def _check_topic(mq: AnyEngine, topic: str, *, is_waited_for: bool) -> None:
+def _check_topic(mq: Connection, topic: str, *, is_waited_for: bool) -> None:
     """Raise TopicNotFound for one that is not there: what is misspelt would look empty for ever."""
     if is_pattern(topic):
         return
@@ -113,7 +105,8 @@ def _check_topic(mq: AnyEngine, topic: str, *, is_waited_for: bool) -> None:
     except TopicNotFound as error:
         if not is_waited_for:
             raise
-        say(f"{with_close_names(error, topic, mq)} Waiting for it")
+        name_close_topics(error, mq.topics)
+        say(f"{error} Waiting for it")
 
 
 def _timeout(wait: str | None) -> float | None:
@@ -124,7 +117,7 @@ def _timeout(wait: str | None) -> float | None:
 
 
 def _batches(
-    queue: AnyQueue,
+    queue: Queue,
     count: int | None,
     batch_max: int,
     timeout: float | None,
@@ -143,7 +136,7 @@ def _batches(
 
 
 def _next(
-    queue: AnyQueue, count: int, timeout: float | None, lease: float | None, patience: Patience
+    queue: Queue, count: int, timeout: float | None, lease: float | None, patience: Patience
 ) -> list[Delivery]:
     """The next messages, waited for in short turns so that a closed output is noticed."""
     end = _end(timeout)
@@ -163,13 +156,13 @@ def _end(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout
 
 
-def _lease_seconds(mq: AnyEngine, batch: list[Delivery]) -> float:
+def _lease_seconds(mq: Connection, batch: list[Delivery]) -> float:
     """How long the shortest of the leases lasts."""
     return min(mq.topic(name).settings.lease_ms for name in {each.topic for each in batch}) / 1000
 
 
 @contextmanager
-def _renewed(queue: AnyQueue, batch: list[Delivery], lease: float) -> Iterator[None]:
+def _renewed(queue: Queue, batch: list[Delivery], lease: float) -> Iterator[None]:
     """Keep the leases for as long as it takes: who reads the pipe may be slow."""
     ended = threading.Event()
 
@@ -189,7 +182,7 @@ def _renewed(queue: AnyQueue, batch: list[Delivery], lease: float) -> Iterator[N
 
 
 def _deliver(
-    queue: AnyQueue,
+    queue: Queue,
     batch: list[Delivery],
     handover: Handover,
     encode: Callable[[list[Delivery]], bytes],
@@ -224,7 +217,7 @@ def _keep(taken: list[Delivery]) -> None:
     """Leave the messages leased."""
 
 
-def _ack(queue: AnyQueue, patience: Patience, timeout: float | None, written: list[Delivery]) -> None:
+def _ack(queue: Queue, patience: Patience, timeout: float | None, written: list[Delivery]) -> None:
     try:
         patience.ask(lambda: queue.ack(written), _end(timeout))
     except LeaseExpired as error:

@@ -12,9 +12,8 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
-from quivermq.cli.outgoing import write_all
+from quivermq.cli.outgoing import output_number, write_all
 
 try:
     import fcntl
@@ -37,50 +36,40 @@ _LOOK_MS = 5
 _ZERO = bytes(4)
 
 
-class Handover(Protocol):
-    """Where the output goes."""
-
-    # How many messages are given at once.
-    step: int
-
-    def give(self, what: object, data: bytes, while_waiting: Callable[[], None]) -> None:
-        """Return once the reader has the data. Raises BrokenPipeError when nobody reads any more.
-
-        `while_waiting` is called while the reader lets this wait.
-        """
-
-    def is_taken(self, what: object) -> bool:
-        """Whether the reader has what was given by this name, also when `give` was interrupted."""
-
-
-class FileHandover:
+class Handover:
     """A file, a terminal, or a pipe that does not tell: what is written and flushed is taken."""
 
+    # How many messages are given at once.
     step = _FILE_MESSAGES
 
     def __init__(self) -> None:
         self._written: object = None
 
-    def give(self, what: object, data: bytes, while_waiting: Callable[[], None]) -> None:  # noqa: ARG002 - It never waits.
+    def give(self, what: object, data: bytes, while_waiting: Callable[[], None]) -> None:  # noqa: ARG002 - A file never lets it wait.
+        """Return once the reader has the data. Raises BrokenPipeError when nobody reads any more.
+
+        `while_waiting` is called while the reader lets this wait.
+        """
         write_all(data)
         self._written = what
 
     def is_taken(self, what: object) -> bool:
+        """Whether the reader has what was given by this name, also when `give` was interrupted."""
         return what is self._written
 
 
-class PipeHandover:
+class PipeHandover(Handover):
     """A pipe of one page."""
 
     step = 1
 
     def __init__(self, number: int) -> None:
+        super().__init__()
         self._number = number
         self._room = select.poll()
         self._room.register(number, select.POLLOUT)
         self._end = select.poll()
         self._end.register(number, 0)
-        self._written: object = None
 
     def give(self, what: object, data: bytes, while_waiting: Callable[[], None]) -> None:
         # A page at most, which fits, so that all waiting is done in `_wait`, where a signal is noticed.
@@ -92,7 +81,7 @@ class PipeHandover:
         self._wait(while_waiting)
 
     def is_taken(self, what: object) -> bool:
-        return what is self._written and not self._has_unread()
+        return super().is_taken(what) and not self._has_unread()
 
     def shrink(self) -> None:
         """Cut the pipe down to a page, unless others wrote more than that, which has to be read first."""
@@ -135,9 +124,9 @@ class PipeHandover:
 @contextmanager
 def handing_over() -> Iterator[Handover]:
     """Standard output, which is a pipe as before once this ends."""
-    number = _pipe_number()
-    if number is None:
-        yield FileHandover()
+    number = output_number()
+    if number is None or not _PIPES_TELL or not stat.S_ISFIFO(os.fstat(number).st_mode):
+        yield Handover()
         return
     sys.stdout.flush()
     handover = PipeHandover(number)
@@ -148,14 +137,3 @@ def handing_over() -> Iterator[Handover]:
     finally:
         with suppress(OSError):
             fcntl.fcntl(number, fcntl.F_SETPIPE_SZ, before_bytes)
-
-
-def _pipe_number() -> int | None:
-    """The descriptor of standard output, if it is a pipe that tells what was read."""
-    if not _PIPES_TELL:
-        return None
-    try:
-        number = sys.stdout.fileno()
-    except (OSError, ValueError):
-        return None  # Not a file of the system, but something in memory.
-    return number if stat.S_ISFIFO(os.fstat(number).st_mode) else None

@@ -4,47 +4,33 @@ import json
 import select
 import sys
 from collections.abc import Callable, Iterable
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import typer
+from typer import Option
 
-from quivermq.cli.messages import message_as_json
+from quivermq.model.json import listed_json
 
-
-class OutputFormat(StrEnum):
-    """What is written of each message."""
-
-    value = "value"
-    null = "null"
-    raw = "raw"
-    ndjson = "ndjson"
-
-
+# What is written of each message.
+OutputFormat = Literal["value", "null", "raw", "ndjson"]
 FormatOption = Annotated[
     OutputFormat,
-    typer.Option(
+    Option(
         "--format",
         help="`value`: one value a line; `null`: each ended by a zero byte; `raw`: the bytes alone;"
         " `ndjson`: all of a message as a line of JSON.",
     ),
 ]
-NdjsonOption = Annotated[bool, typer.Option("--json", help="The same as `--format ndjson`.")]
 
-_ENDS = {OutputFormat.value: b"\n", OutputFormat.null: b"\0", OutputFormat.raw: b""}
+_ENDS: dict[OutputFormat, bytes] = {"value": b"\n", "null": b"\0", "raw": b""}
 
 
 def encoder(shape: OutputFormat, names: Iterable[str]) -> Callable[[Iterable[Any]], bytes]:
     """A function that turns messages into what is written. `names` are the attributes that JSON tells."""
-    told = tuple(names)
-
-    def encode(messages: Iterable[Any]) -> bytes:
-        if shape is OutputFormat.ndjson:
-            return b"".join([_line(message_as_json(message, told)) for message in messages])
-        end = _ENDS[shape]
-        return b"".join([message.value + end for message in messages])
-
-    return encode
+    if shape == "ndjson":
+        fields = tuple(names)
+        return lambda messages: b"".join([_line(listed_json(message, fields)) for message in messages])
+    end = _ENDS[shape]
+    return lambda messages: b"".join([message.value + end for message in messages])
 
 
 def writer(shape: OutputFormat, names: Iterable[str]) -> Callable[[Iterable[Any]], None]:
@@ -53,11 +39,7 @@ def writer(shape: OutputFormat, names: Iterable[str]) -> Callable[[Iterable[Any]
     It raises BrokenPipeError when nobody reads any more.
     """
     encode = encoder(shape, names)
-
-    def write(messages: Iterable[Any]) -> None:
-        write_all(encode(messages))
-
-    return write
+    return lambda messages: write_all(encode(messages))
 
 
 def write_all(data: bytes) -> None:
@@ -76,11 +58,18 @@ def _line(document: dict[str, Any]) -> bytes:
 
 def check_reader() -> None:
     """Raise BrokenPipeError when whoever read the output is gone, also while there is nothing to write."""
-    try:
-        number = sys.stdout.fileno()
-    except (OSError, ValueError):
-        return  # Not a file of the system, but something in memory.
+    number = output_number()
+    if number is None:
+        return
     poll = select.poll()
     poll.register(number, 0)
     if any(events & select.POLLERR for _, events in poll.poll(0)):
         raise BrokenPipeError
+
+
+def output_number() -> int | None:
+    """The descriptor of standard output; None where that is no file of the system but in memory."""
+    try:
+        return sys.stdout.fileno()
+    except (OSError, ValueError):
+        return None

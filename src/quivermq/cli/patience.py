@@ -27,20 +27,20 @@ class Patience:
 
         Raises what the question raises, Unreachable at the end or when nobody has ever answered.
         """
-        is_told = False
+        is_waiting = False
         while True:
             try:
                 answer = question()
             except Unreachable as error:
                 if not self._was_there or (end is not None and time.monotonic() >= end):
                     raise
-                if not is_told:
+                if not is_waiting:
                     say(f"{error}; waiting for it, Ctrl-C ends this")
-                is_told = True
+                is_waiting = True
                 check_reader()
                 time.sleep(_PAUSE_SECONDS)
             else:
                 self._was_there = True
-                if is_told:
+                if is_waiting:
                     say("the broker answers again")
                 return answer

@@ -1,32 +1,34 @@
 """`quiver read`: look at the messages of a log without taking them."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
-import typer
+from typer import Option
 
+from quivermq.cli.connecting import open_to_look
 from quivermq.cli.durations import moment_text
-from quivermq.cli.looking import Sight, open_sight
-from quivermq.cli.messages import STORED, shown
-from quivermq.cli.outgoing import NdjsonOption, OutputFormat, writer
-from quivermq.cli.output import print_table
-from quivermq.cli.place import DataOption, ServerOption, TopicArgument
+from quivermq.cli.options import DataOption, NdjsonOption, ServerOption, TopicArgument
+from quivermq.cli.outgoing import OutputFormat, writer
+from quivermq.cli.output import TextTable, shown
+from quivermq.model.json import STORED
+from quivermq.model.lanes import Priority, priority_of
 from quivermq.model.messages import StoredMessage
+from quivermq.queue.queue import Queue
 
-PartitionOption = Annotated[int, typer.Option("--partition", help="The partition.", min=0)]
-PriorityOption = Annotated[str, typer.Option("--priority", help="high, normal or low.")]
+_PAGE_MESSAGES = 1000
 
 
 def command(
     topic: TopicArgument,
-    partition: PartitionOption = 0,
+    partition: Annotated[int, Option(help="The partition.", min=0)] = 0,
     start: Annotated[
-        int | None, typer.Option(help="The first offset. Without it, the earliest there is.", min=0)
+        int | None, Option(help="The first offset. Without it, the earliest there is.", min=0)
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many messages at most.", min=1)] = 100,
-    priority: PriorityOption = "normal",
+    limit: Annotated[int, Option(help="How many messages at most.", min=1)] = 100,
+    priority: Annotated[str, Option(help="high, normal or low.")] = "normal",
     shape: Annotated[
         OutputFormat | None,
-        typer.Option(
+        Option(
             "--format",
             help="In place of the table: `value`, `null`, `raw` or `ndjson`, as in `quiver get`.",
         ),
@@ -39,24 +41,36 @@ def command(
 
     A directory that another process has open is read beside it, as far as it has written.
     """
-    with open_sight(data, server, topic, beside=False) as sight:
+    lane_priority = priority_of(priority)
+    with open_to_look(data, server, is_quiet=True) as mq:
+        mq.topic(topic)  # One that is not there is told now, not when something is read.
+        pages = _pages(mq.queue(topic), partition, start, limit, lane_priority)
         if shape is None and not as_json:
-            _print(sight, partition, start, limit, priority)
+            rows = [_row(message) for page in pages for message in page]
+            TextTable(("offset", "time", "key", "value", "headers"), rows).print()
             return
-        write = writer(OutputFormat.ndjson if as_json or shape is None else shape, STORED)
-        for page in sight.pages(partition, start, limit, priority):
+        write = writer("ndjson" if as_json or shape is None else shape, STORED)
+        for page in pages:
             write(page)
 
 
-def _print(sight: Sight, partition: int, start: int | None, limit: int, priority: str) -> None:
-    messages = [each for page in sight.pages(partition, start, limit, priority) for each in page]
-    print_table(("offset", "time", "key", "value", "headers"), [_row(message) for message in messages])
+def _pages(
+    queue: Queue, partition: int, start: int | None, limit: int, priority: Priority
+) -> Iterator[list[StoredMessage]]:
+    """Up to `limit` messages of one lane, page by page."""
+    while limit > 0:
+        page = queue.read(partition, start, min(limit, _PAGE_MESSAGES), priority=priority)
+        if not page:
+            return
+        yield page
+        start = page[-1].offset + 1
+        limit -= len(page)
 
 
-def _row(message: StoredMessage) -> tuple[str, ...]:
+def _row(message: StoredMessage) -> tuple[object, ...]:
     headers = ", ".join(f"{name}={shown(content, 30)}" for name, content in message.headers.items())
     return (
-        str(message.offset),
+        message.offset,
         moment_text(message.timestamp),
         shown(message.key, 30),
         shown(message.value),

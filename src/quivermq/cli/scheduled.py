@@ -3,73 +3,62 @@
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
+from quivermq.cli.command import on_queue
+from quivermq.cli.connecting import open_queue, open_to_look
 from quivermq.cli.durations import moment_text
-from quivermq.cli.messages import message_as_json, shown
-from quivermq.cli.output import JsonOption, counted, print_json, print_table
-from quivermq.cli.place import DataOption, ServerOption, TopicArgument, open_queue, open_to_look
+from quivermq.cli.options import TopicArgument
+from quivermq.cli.output import CommandResult, TextTable, counted, shown
 from quivermq.errors import NotFound
+from quivermq.model.json import listed_json
 from quivermq.model.messages import Scheduled
+from quivermq.queue.connection import Connection
 
 app = typer.Typer(help="Look at delayed messages and cancel them.", no_args_is_help=True)
 
-_TOLD = ("id", "deliver_at", "partition", "priority", "timestamp")
+IdsArgument = Annotated[list[str], Argument(metavar="ID...", help="What `quiver put` called them.")]
+
+_LISTED = ("id", "deliver_at", "partition", "priority", "timestamp")
 
 
 @app.command("list")
+@on_queue(open_to_look)
 def list_scheduled(
     topic: TopicArgument,
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 100,
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    limit: Annotated[int, Option(help="How many at most.", min=1)] = 100,
+    *,
+    mq: Connection,
+) -> CommandResult:
     """List the messages that wait for their time, the next one first."""
-    with open_to_look(data, server) as mq:
-        mq.topic(topic)
-        waiting = mq.queue(topic).scheduled(limit)
-    if as_json:
-        print_json({"scheduled": [message_as_json(message, _TOLD) for message in waiting]})
-    else:
-        print_table(
+    mq.topic(topic)
+    waiting = mq.queue(topic).scheduled(limit)
+    return CommandResult(
+        {"scheduled": [listed_json(message, _LISTED) for message in waiting]},
+        TextTable(
             ("id", "due", "partition", "priority", "key", "value"), [_row(message) for message in waiting]
-        )
-
-
-IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="What `quiver put` called them.")]
+        ),
+    )
 
 
 @app.command()
-def cancel(
-    topic: TopicArgument,
-    scheduled_ids: IdsArgument,
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@on_queue(open_queue)
+def cancel(topic: TopicArgument, scheduled_ids: IdsArgument, mq: Connection) -> CommandResult:
     """Call delayed messages off. Exits with 3 when none of them waits, or no longer."""
-    with open_queue(data, server) as mq:
-        mq.topic(topic)
-        cancelled = mq.queue(topic).cancel_many(scheduled_ids)
-    _tell("cancelled", topic, scheduled_ids, cancelled, as_json=as_json)
+    mq.topic(topic)
+    return _result("cancelled", topic, scheduled_ids, mq.queue(topic).cancel_many(scheduled_ids))
 
 
 @app.command()
-def deliver(
-    topic: TopicArgument,
-    scheduled_ids: IdsArgument,
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@on_queue(open_queue)
+def deliver(topic: TopicArgument, scheduled_ids: IdsArgument, mq: Connection) -> CommandResult:
     """Let delayed messages come now. Exits with 3 when none of them waits, or no longer."""
-    with open_queue(data, server) as mq:
-        mq.topic(topic)
-        delivered = sum(map(mq.queue(topic).deliver_now, scheduled_ids))
-    _tell("delivered", topic, scheduled_ids, delivered, as_json=as_json)
+    mq.topic(topic)
+    delivered = sum(map(mq.queue(topic).deliver_now, scheduled_ids))
+    return _result("delivered", topic, scheduled_ids, delivered)
 
 
-def _tell(done: str, topic: str, scheduled_ids: list[str], count: int, *, as_json: bool) -> None:
+def _result(done: str, topic: str, scheduled_ids: list[str], count: int) -> CommandResult:
     if not count:
         is_one = len(scheduled_ids) == 1
         wait, they = ("does not wait", "it never was") if is_one else ("do not wait", "they never were")
@@ -77,17 +66,14 @@ def _tell(done: str, topic: str, scheduled_ids: list[str], count: int, *, as_jso
             f"{', '.join(scheduled_ids)[:300]} {wait} in {topic}:"
             f" delivered or cancelled before, or {they} there"
         )
-    if as_json:
-        print_json({done: count})
-    else:
-        print(f"{done} {counted(count, 'message')}")
+    return CommandResult({done: count}, f"{done} {counted(count, 'message')}")
 
 
-def _row(message: Scheduled) -> tuple[str, ...]:
+def _row(message: Scheduled) -> tuple[object, ...]:
     return (
         message.id,
         moment_text(message.deliver_at),
-        str(message.partition),
+        message.partition,
         message.priority,
         shown(message.key, 30),
         shown(message.value),

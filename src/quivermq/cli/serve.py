@@ -2,17 +2,16 @@
 
 import logging
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Option
 
-from quivermq.cli.output import JsonOption, print_line_of_json
-from quivermq.cli.place import ConfigOption, DataOption, data_of, loaded_here, named_data, with_advice
+from quivermq.cli.connecting import loaded_here, named_data, served_data, with_advice
+from quivermq.cli.options import ConfigOption, DataOption, JsonOption
+from quivermq.cli.output import print_line_of_json
 from quivermq.engine import Engine, open_engine
 from quivermq.errors import DirectoryLocked, QuiverError
-from quivermq.settings import Settings
 from quivermq.settings.load import SETTINGS
 
 if TYPE_CHECKING:
@@ -22,22 +21,6 @@ if TYPE_CHECKING:
 _PARTS = {"httptools", "msgspec", "uvloop"}
 
 
-class LogShape(StrEnum):
-    """How the log is written."""
-
-    text = "text"
-    json = "json"
-
-
-class LogLevel(StrEnum):
-    """What is worth a line in the log."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
 def _help(name: str) -> str:
     setting = SETTINGS[f"server.{name}"]
     return f"{setting.doc} The setting `server.{name}`, by default {setting.text(setting.default)}."
@@ -45,13 +28,15 @@ def _help(name: str) -> str:
 
 def command(
     data: DataOption = None,
-    host: Annotated[str | None, typer.Option(help=_help("host"))] = None,
-    port: Annotated[int | None, typer.Option(help=_help("port"), min=0, max=65535)] = None,
-    tls_certificate: Annotated[Path | None, typer.Option(help=_help("tls_certificate"))] = None,
-    tls_key: Annotated[Path | None, typer.Option(help=_help("tls_key"))] = None,
-    keys: Annotated[Path | None, typer.Option(help=_help("keys"))] = None,
-    log: Annotated[LogShape | None, typer.Option(help=_help("log"))] = None,
-    log_level: Annotated[LogLevel | None, typer.Option(help=_help("log_level"))] = None,
+    host: Annotated[str | None, Option(help=_help("host"))] = None,
+    port: Annotated[int | None, Option(help=_help("port"), min=0, max=65535)] = None,
+    tls_certificate: Annotated[Path | None, Option(help=_help("tls_certificate"))] = None,
+    tls_key: Annotated[Path | None, Option(help=_help("tls_key"))] = None,
+    keys: Annotated[Path | None, Option(help=_help("keys"))] = None,
+    log: Annotated[Literal["text", "json"] | None, Option(help=_help("log"))] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None, Option(help=_help("log_level"))
+    ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,24 +57,20 @@ def command(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "keys": keys,
-        "log": None if log is None else log.value,
-        "log_level": None if log_level is None else log_level.value,
+        "log": log,
+        "log_level": log_level,
     }
     given = {f"server.{name}": value for name, value in flags.items() if value is not None}
     settings = loaded_here(config, given).settings
     server = settings.server
-    engine = _opened(settings)
+    try:
+        engine = open_engine(served_data(settings), settings)
+    except DirectoryLocked as error:
+        raise with_advice(error) from None
     configure_logging(
         as_json=server.log == "json", level=logging.getLevelNamesMapping()[server.log_level.upper()]
     )
-    serve(engine, server, ready=lambda server: _tell(server, engine, as_json=as_json))
-
-
-def _opened(settings: Settings) -> Engine:
-    try:
-        return open_engine(data_of(settings), settings)
-    except DirectoryLocked as error:
-        raise with_advice(error) from None
+    serve(engine, server, ready=lambda server: _print_addresses(server, engine, as_json=as_json))
 
 
 def check_parts() -> None:
@@ -102,20 +83,20 @@ def check_parts() -> None:
         raise QuiverError("install the broker: pip install 'quivermq[server]'") from None
 
 
-def _tell(server: "Server", engine: Engine, *, as_json: bool) -> None:
-    places = {
+def _print_addresses(server: "Server", engine: Engine, *, as_json: bool) -> None:
+    addresses = {
         "url": server.url,
         "docs": f"{server.url}/docs",
         "metrics": f"{server.url}/metrics",
         "data": str(engine.path.resolve()),
     }
     if as_json:
-        print_line_of_json(places)
+        print_line_of_json(addresses)
     else:
-        print(f"Quiver serves {places['data']}")
-        print(f"  dashboard {places['url']}")
-        print(f"  API       {places['docs']}")
-        print(f"  metrics   {places['metrics']}")
+        print(f"Quiver serves {addresses['data']}")
+        print(f"  dashboard {addresses['url']}")
+        print(f"  API       {addresses['docs']}")
+        print(f"  metrics   {addresses['metrics']}")
         print("Ctrl-C ends it.")
     # Whoever waits for this may read from a pipe, and the next line comes never.
     sys.stdout.flush()

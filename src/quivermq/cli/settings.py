@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from quivermq.cli.output import JsonOption, print_json, print_table
-from quivermq.cli.place import ConfigOption, loaded_here
+from quivermq.cli.command import answering
+from quivermq.cli.connecting import loaded_here
+from quivermq.cli.options import ConfigOption
+from quivermq.cli.output import CommandResult, TextTable
 from quivermq.topic.defaults import TopicDefaults
 
 app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
@@ -19,30 +22,24 @@ def _group() -> None:
 
 
 @app.command()
+@answering
 def show(
     config: ConfigOption = None,
     topic: Annotated[
         str | None,
-        typer.Option(help="Show what a topic of that name is made with, instead of all rules for topics."),
+        Option(help="Show what a topic of that name is made with, instead of all rules for topics."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Print every setting with its value and where that came from."""
     loaded = loaded_here(config)
     defaults = TopicDefaults(loaded.settings)
-    rules = defaults.values() if topic is None else defaults.of(topic)
-    rows = [(s.key, s.setting, s.value, s.origin) for s in (*loaded.values(), *rules)]
-    if as_json:
-        told = [
-            {"key": key, "value": _plain(value), "origin": origin, "doc": setting.doc}
-            for key, setting, value, origin in rows
-        ]
-        print_json({"settings": told})
-    else:
-        print_table(
-            ("key", "value", "origin", "doc"),
-            [(key, setting.text(value), origin, setting.doc) for key, setting, value, origin in rows],
-        )
+    values = (*loaded.values(), *(defaults.values() if topic is None else defaults.of(topic)))
+    listed = [
+        {"key": each.key, "value": _plain(each.value), "origin": each.origin, "doc": each.setting.doc}
+        for each in values
+    ]
+    rows = [(each.key, each.setting.text(each.value), each.origin, each.setting.doc) for each in values]
+    return CommandResult({"settings": listed}, TextTable(("key", "value", "origin", "doc"), rows))
 
 
 def _plain(value: object) -> object:

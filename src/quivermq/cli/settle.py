@@ -5,13 +5,16 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+from quivermq.cli.command import on_queue
+from quivermq.cli.connecting import open_queue
 from quivermq.cli.durations import parse_seconds
-from quivermq.cli.get import GroupOption
-from quivermq.cli.output import JsonOption, counted, print_json
-from quivermq.cli.place import AnyEngine, AnyQueue, DataOption, ServerOption, TopicArgument, open_queue
-from quivermq.errors import InvalidRequest, LeaseExpired
+from quivermq.cli.options import GroupOption, TopicArgument
+from quivermq.cli.output import CommandResult, counted
+from quivermq.errors import InvalidRequest, LeaseExpired, error_json
+from quivermq.queue.connection import Connection
+from quivermq.queue.queue import Queue
 
 _FROM_STDIN = "-"
 # As many as a broker takes in one call.
@@ -19,144 +22,111 @@ _BATCH = 10_000
 
 ReceiptsArgument = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="RECEIPT...",
         help="The receipts of `quiver get --no-ack --json`. `-` takes them from standard input:"
         " one a line, or the lines of `get` as they are.",
     ),
 ]
-ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why, for whoever looks at it later.")]
-
-Settle = Callable[[AnyQueue, list[str]], None]
+ReasonOption = Annotated[str | None, Option("--reason", help="Why, for whoever looks at it later.")]
 
 
+@on_queue(open_queue)
 def ack(
-    topic: TopicArgument,
-    receipts: ReceiptsArgument,
-    group: GroupOption = "default",
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    topic: TopicArgument, receipts: ReceiptsArgument, group: GroupOption = "default", *, mq: Connection
+) -> CommandResult:
     """Say that messages are done with. Exits with 4 when a lease has run out: such messages come again."""
-    with open_queue(data, server) as mq:
-        _run(_queue(mq, topic, group), receipts, lambda queue, held: queue.ack(held), "acked", as_json)
+    queue = _queue(mq, topic, group)
+    return _settle(receipts, queue.ack, "acked")
 
 
+@on_queue(open_queue)
 def nack(
     topic: TopicArgument,
     receipts: ReceiptsArgument,
     delay: Annotated[
-        str | None, typer.Option(help="When they come again: 5s, 2m. By default after a growing wait.")
+        str | None, Option(help="When they come again: 5s, 2m. By default after a growing wait.")
     ] = None,
     reason: ReasonOption = None,
     group: GroupOption = "default",
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    *,
+    mq: Connection,
+) -> CommandResult:
     """Say that messages failed: they come again, or become dead letters after their last attempt."""
     seconds = None if delay is None else parse_seconds(delay)
-    with open_queue(data, server) as mq:
-        _run(
-            _queue(mq, topic, group),
-            receipts,
-            lambda queue, held: queue.nack(held, delay=seconds, reason=reason),
-            "nacked",
-            as_json,
-        )
+    queue = _queue(mq, topic, group)
+    return _settle(receipts, lambda held: queue.nack(held, delay=seconds, reason=reason), "nacked")
 
 
+@on_queue(open_queue)
 def release(
-    topic: TopicArgument,
-    receipts: ReceiptsArgument,
-    group: GroupOption = "default",
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    topic: TopicArgument, receipts: ReceiptsArgument, group: GroupOption = "default", *, mq: Connection
+) -> CommandResult:
     """Give messages back as if they had not been taken: they come again at once, and no attempt counts."""
-    with open_queue(data, server) as mq:
-        _run(
-            _queue(mq, topic, group), receipts, lambda queue, held: queue.release(held), "released", as_json
-        )
+    queue = _queue(mq, topic, group)
+    return _settle(receipts, queue.release, "released")
 
 
+@on_queue(open_queue)
 def reject(
     topic: TopicArgument,
     receipts: ReceiptsArgument,
     reason: ReasonOption = None,
     group: GroupOption = "default",
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    *,
+    mq: Connection,
+) -> CommandResult:
     """Say that messages can never succeed: they become dead letters at once."""
-    with open_queue(data, server) as mq:
-        _run(
-            _queue(mq, topic, group),
-            receipts,
-            lambda queue, held: queue.reject(held, reason),
-            "rejected",
-            as_json,
-        )
+    queue = _queue(mq, topic, group)
+    return _settle(receipts, lambda held: queue.reject(held, reason), "rejected")
 
 
+@on_queue(open_queue)
 def extend(
     topic: TopicArgument,
     receipts: ReceiptsArgument,
-    lease: Annotated[str, typer.Option(help="How long from now: 60s, 5m.")] = "30s",
+    lease: Annotated[str, Option(help="How long from now: 60s, 5m.")] = "30s",
     group: GroupOption = "default",
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    *,
+    mq: Connection,
+) -> CommandResult:
     """Keep messages for longer: their leases last for so long from now."""
     seconds = parse_seconds(lease)
-    with open_queue(data, server) as mq:
-        _run(
-            _queue(mq, topic, group),
-            receipts,
-            lambda queue, held: queue.extend(held, seconds),
-            "extended",
-            as_json,
-        )
+    queue = _queue(mq, topic, group)
+    return _settle(receipts, lambda held: queue.extend(held, seconds), "extended")
 
 
-def _queue(mq: AnyEngine, topic: str, group: str) -> AnyQueue:
+def _queue(mq: Connection, topic: str, group: str) -> Queue:
     # One that is not there is told as such, not as a receipt that makes no sense.
     mq.topic(topic)
     return mq.queue(topic, group)
 
 
-def _run(queue: AnyQueue, told: list[str], settle: Settle, done: str, as_json: bool) -> None:
-    """Settle all of them, tell of each, and raise LeaseExpired when some came late."""
-    receipts = list(dict.fromkeys(_receipts(told)))
+def _settle(given: list[str], settle: Callable[[list[str]], None], done: str) -> CommandResult:
+    """Settle all of them and tell of each; fails with LeaseExpired when some came late."""
+    receipts = list(dict.fromkeys(_receipts(given)))
     late: list[str] = []
     for start in range(0, len(receipts), _BATCH):
         try:
-            settle(queue, receipts[start : start + _BATCH])
+            settle(receipts[start : start + _BATCH])
         except LeaseExpired as error:
             late += error.receipts
-    if as_json:
-        print_json({"results": [_result(receipt, late) for receipt in receipts]})
-    else:
-        print(f"{done} {counted(len(receipts) - len(late), 'message')}")
-    if late:
-        raise LeaseExpired(receipts=late)
+    return CommandResult(
+        {"results": [_result(receipt, late) for receipt in receipts]},
+        f"{done} {counted(len(receipts) - len(late), 'message')}",
+        failure=LeaseExpired(receipts=late) if late else None,
+    )
 
 
 def _result(receipt: str, late: list[str]) -> dict[str, Any]:
     """As a broker tells it."""
     if receipt not in late:
         return {"ok": True, "receipt": receipt}
-    error = LeaseExpired(receipts=[receipt])
-    told = {"code": error.code, "message": str(error), "retryable": error.retryable}
-    return {"ok": False, "receipt": receipt, "error": told}
+    return {"ok": False, "receipt": receipt, "error": error_json(LeaseExpired(receipts=[receipt]))}
 
 
-def _receipts(told: list[str]) -> Iterator[str]:
-    for receipt in told:
+def _receipts(given: list[str]) -> Iterator[str]:
+    for receipt in given:
         if receipt != _FROM_STDIN:
             yield receipt
             continue

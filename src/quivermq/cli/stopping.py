@@ -3,26 +3,33 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+
+@contextmanager
+def handling(names: tuple[str, ...], handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Let a handler have these signals, as far as the system has them; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 @contextmanager
 def stopping_orderly() -> Iterator[None]:
     """Let SIGTERM, or a terminal that is closed, end the block by an exception, so that what it holds is
     given back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop(number: int, _: object) -> None:
         # As a shell tells that a signal ended a program.
         sys.exit(128 + number)
 
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
+    with handling(("SIGTERM", "SIGHUP"), stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

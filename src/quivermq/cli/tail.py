@@ -1,30 +1,43 @@
 """`quiver tail`: see messages as they come, without taking them."""
 
 import time
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
-import typer
+from typer import Option
 
-from quivermq.cli.looking import Lane, Sight, open_sight
-from quivermq.cli.messages import STORED
-from quivermq.cli.outgoing import FormatOption, NdjsonOption, OutputFormat, check_reader, writer
+from quivermq.cli.connecting import check_directory, find_location, naming_topics, open_queue
+from quivermq.cli.options import DataOption, NdjsonOption, ServerOption, TopicArgument
+from quivermq.cli.outgoing import FormatOption, check_reader, writer
 from quivermq.cli.patience import Patience
-from quivermq.cli.place import DataOption, ServerOption, TopicArgument
 from quivermq.errors import OffsetOutOfRange, Unreachable
+from quivermq.model.json import STORED
+from quivermq.model.lanes import priority_of
 from quivermq.model.messages import StoredMessage
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane
 
 _PAGE_MESSAGES = 1000
 # Short enough for somebody who watches, long enough to cost a broker nothing.
 _PAUSE_SECONDS = 0.2
 
 
+class _Topic(NamedTuple):
+    """A topic to watch: the end of each of its lanes, and some messages of one from an offset on."""
+
+    ends: Callable[[], dict[Lane, int]]
+    read: Callable[[Lane, int], list[StoredMessage]]
+
+
 def command(
     topic: TopicArgument,
     last: Annotated[
-        int, typer.Option("--last", "-n", help="Begin with so many earlier ones of each log.", min=0)
+        int, Option("--last", "-n", help="Begin with so many earlier ones of each log.", min=0)
     ] = 0,
-    count: Annotated[int | None, typer.Option(help="End after so many messages.", min=1)] = None,
-    shape: FormatOption = OutputFormat.value,
+    count: Annotated[int | None, Option(help="End after so many messages.", min=1)] = None,
+    shape: FormatOption = "value",
     data: DataOption = None,
     server: ServerOption = None,
     as_json: NdjsonOption = False,
@@ -34,13 +47,13 @@ def command(
     All partitions and priorities are followed, also those that are added. Of a directory the files are
     watched, beside the process that writes to them. A broker that is started again is waited for.
     """
-    write = writer(OutputFormat.ndjson if as_json else shape, STORED)
-    with open_sight(data, server, topic, beside=True) as sight:
+    write = writer("ndjson" if as_json else shape, STORED)
+    with _watched(data, server, topic) as watched:
         patience = Patience()
-        positions = patience.ask(lambda: {lane: _begin(sight, lane, last) for lane in sight.lanes()})
+        offsets = {lane: max(0, end - last) for lane, end in patience.ask(watched.ends).items()}
         left = count
         while left is None or left > 0:
-            found = patience.ask(lambda: _advance_all(sight, positions))
+            found = patience.ask(lambda: _advance_all(watched, offsets))
             found = sorted(found, key=lambda message: message.timestamp)[:left]
             if found:
                 write(found)
@@ -50,37 +63,60 @@ def command(
                 time.sleep(_PAUSE_SECONDS)
 
 
-def _begin(sight: Sight, lane: Lane, last: int) -> int:
-    bounds = sight.bounds(lane)
-    if bounds is None:
-        return 0
-    start, end = bounds
-    return max(start, end - last)
+@contextmanager
+def _watched(data: Path | None, server: str | None, topic: str) -> Iterator[_Topic]:
+    """The topic where the options say. The files of a directory are read, so that others can open it."""
+    location = find_location(data, server)
+    if location.data is None:
+        with open_queue(data, server) as mq:
+            queue = mq.queue(topic)
+            yield _Topic(
+                lambda: {
+                    Lane(topic, each.partition, each.priority): each.end
+                    for each in mq.backend.look(topic).lanes
+                },
+                lambda lane, start: queue.read(
+                    lane.partition, start, _PAGE_MESSAGES, priority=priority_of(lane.priority)
+                ),
+            )
+        return
+    check_directory(location.data)
+    reader = DirectoryReader(str(location.data))
+    with naming_topics(lambda: list(reader.origins())):
+        yield _Topic(
+            lambda: {lane: extent.end for lane, extent in reader.lanes(topic).items()},
+            lambda lane, start: [
+                StoredMessage(topic, lane.partition, priority_of(lane.priority), *record)
+                for record in reader.follower(lane).records(start, limit=_PAGE_MESSAGES)
+            ],
+        )
 
 
-def _advance_all(sight: Sight, positions: dict[Lane, int]) -> list[StoredMessage]:
+def _advance_all(watched: _Topic, offsets: dict[Lane, int]) -> list[StoredMessage]:
     """What came since in all lanes. One that is new is followed from its first message on."""
-    before = dict(positions)
+    before = dict(offsets)
     try:
-        for lane in sight.lanes():
-            positions.setdefault(lane, 0)
-        return [each for lane in positions for each in _advance(sight, lane, positions)]
+        return [
+            message
+            for lane, end in watched.ends().items()
+            if offsets.setdefault(lane, 0) != end
+            for message in _advance(watched, lane, offsets)
+        ]
     except Unreachable:
         # What was read of the first lanes was not written: it is read again.
-        positions.update(before)
+        offsets.update(before)
         raise
 
 
-def _advance(sight: Sight, lane: Lane, positions: dict[Lane, int]) -> list[StoredMessage]:
-    """What came since, and the position behind it."""
-    partition, priority = lane
+def _advance(watched: _Topic, lane: Lane, offsets: dict[Lane, int]) -> list[StoredMessage]:
+    """What came since, and the offset behind it."""
     while True:
         try:
-            found = sight.read(partition, positions[lane], _PAGE_MESSAGES, priority)
+            found = watched.read(lane, offsets[lane])
         except OffsetOutOfRange as error:
             # Retention was faster: go on with what is left.
-            positions[lane] = min(max(positions[lane], error.start), error.end)
+            offsets[lane] = min(max(offsets[lane], error.start), error.end)
             continue
         if found:
-            positions[lane] = found[-1].offset + 1
+            offsets[lane] = found[-1].offset + 1
         return found

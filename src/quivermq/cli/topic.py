@@ -3,153 +3,126 @@
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
+from quivermq.cli.command import answering, on_queue
+from quivermq.cli.connecting import open_queue, open_to_look
 from quivermq.cli.durations import duration_ms
-from quivermq.cli.looking import sight_of
-from quivermq.cli.output import JsonOption, YesOption, confirm, counted, print_json, print_table, size_text
-from quivermq.cli.place import AnyEngine, DataOption, ServerOption, TopicArgument, open_queue, open_to_look
-from quivermq.errors import InvalidRequest, InvalidSettings
+from quivermq.cli.group import COUNT_COLUMNS, counts
+from quivermq.cli.options import DataOption, ServerOption, TopicArgument, YesOption, parse_pairs
+from quivermq.cli.output import CommandResult, TextTable, confirm, counted, size_text
+from quivermq.errors import InvalidRequest, InvalidSettings, OffsetOutOfRange
+from quivermq.frame import OFFSET_MAX
+from quivermq.model.lanes import PRIORITIES
 from quivermq.model.stats import TopicStats
+from quivermq.model.stats_json import topic_stats_json
 from quivermq.model.topic_settings import TopicSettings
+from quivermq.queue.connection import Connection
 from quivermq.settings.setting import settings_of
 
 app = typer.Typer(help="Look at topics, make, change and delete them.", no_args_is_help=True)
 
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", help="A setting of the topic, as NAME=VALUE: `retention_ms=7d`. May be repeated."
-    ),
+    Option("--set", help="A setting of the topic, as NAME=VALUE: `retention_ms=7d`. May be repeated."),
 ]
 
 
 @app.command("list")
-def list_topics(data: DataOption = None, server: ServerOption = None, as_json: JsonOption = False) -> None:
+@on_queue(open_to_look)
+def list_topics(mq: Connection) -> CommandResult:
     """List all topics."""
-    with open_to_look(data, server) as mq:
-        topics = list(mq.stats().topics.values())
-    if as_json:
-        print_json({"topics": [topic_as_json(topic) for topic in topics]})
-        return
-    print_table(
-        ("topic", "partitions", "messages", "size", "delayed", "dead letters", "groups"),
-        [_row(topic) for topic in topics],
+    topics = list(mq.stats().topics.values())
+    return CommandResult({"topics": [topic_stats_json(topic) for topic in topics]}, _table(topics))
+
+
+@app.command()
+@on_queue(open_to_look)
+def show(topic: TopicArgument, mq: Connection) -> CommandResult:
+    """Show one topic: what is in it, its groups, and how it is set."""
+    settings = mq.topic(topic).settings
+    stats = mq.stats().topics[topic]
+    bounds = TextTable(("partition", "priority", "first offset", "next offset"), _bounds(mq, topic))
+    groups = TextTable(
+        ("group", *COUNT_COLUMNS), [(each.group, *counts(each)) for each in stats.groups.values()]
+    )
+    values = [
+        (name, setting.text(getattr(settings, name)), setting.doc)
+        for name, setting in settings_of(TopicSettings).items()
+    ]
+    return CommandResult(
+        {**topic_stats_json(stats), "settings": settings.to_json()},
+        _table([stats]),
+        *(table for table in (bounds, groups) if table.rows),
+        TextTable(("setting", "value", "doc"), values),
     )
 
 
 @app.command()
-def show(
-    topic: TopicArgument, data: DataOption = None, server: ServerOption = None, as_json: JsonOption = False
-) -> None:
-    """Show one topic: what is in it, its groups, and how it is set."""
-    with open_to_look(data, server) as mq:
-        _show(mq, topic, as_json=as_json)
-
-
-@app.command()
+@answering
 def create(
     topic: TopicArgument,
     settings: SetOption = None,
     exist_ok: Annotated[
-        bool, typer.Option("--exist-ok", help="Leave a topic that is there already as it is.")
+        bool, Option("--exist-ok", help="Leave a topic that is there already as it is.")
     ] = False,
     data: DataOption = None,
     server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Create a topic. `quiver put` does so as well, with the defaults.
 
     Sizes may be written as `64MiB`, spans of time as `7d`, `12h`, `5m` or `30s`, and no limit as `none`.
     """
+    # Before the queue is opened, because that makes a directory.
     given = parse_settings(settings)
     with open_queue(data, server, create=True) as mq:
         is_new = topic not in mq.topics()
         mq.create_topic(topic, exist_ok=exist_ok, **given)
-        _show_changed(mq, topic, "created" if is_new else "kept", as_json=as_json)
+        return _changed(mq, topic, "created" if is_new else "kept")
 
 
 @app.command()
-def alter(
-    topic: TopicArgument,
-    settings: SetOption = None,
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@on_queue(open_queue)
+def alter(topic: TopicArgument, settings: SetOption = None, *, mq: Connection) -> CommandResult:
     """Change settings of a topic while it is in use."""
     given = parse_settings(settings)
     if not given:
         raise InvalidRequest("say what to change, such as --set retention_ms=7d")
-    with open_queue(data, server) as mq:
-        mq.alter_topic(topic, **given)
-        _show_changed(mq, topic, "altered", as_json=as_json)
+    mq.alter_topic(topic, **given)
+    return _changed(mq, topic, "altered")
 
 
 @app.command()
-def delete(
-    topic: TopicArgument,
-    yes: YesOption = False,
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@on_queue(open_queue)
+def delete(topic: TopicArgument, yes: YesOption = False, *, mq: Connection, as_json: bool) -> CommandResult:
     """Delete a topic with its messages and what its groups know. Its dead letters stay."""
-    with open_queue(data, server) as mq:
-        # First of all, because there is no need to ask about a topic that is not there.
-        mq.topic(topic)
-        messages = counted(mq.stats().topics[topic].messages, "message")
-        confirm(f"Delete {topic} with {messages}?", yes=yes, as_json=as_json)
-        mq.delete_topic(topic)
-    if as_json:
-        print_json({"deleted": topic})
-    else:
-        print(f"deleted {topic} with {messages}")
+    messages = _messages(mq, topic)
+    confirm(f"Delete {topic} with {messages}?", yes=yes, as_json=as_json)
+    mq.delete_topic(topic)
+    return CommandResult({"deleted": topic}, f"deleted {topic} with {messages}")
 
 
 @app.command()
-def purge(
-    topic: TopicArgument,
-    yes: YesOption = False,
-    data: DataOption = None,
-    server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@on_queue(open_queue)
+def purge(topic: TopicArgument, yes: YesOption = False, *, mq: Connection, as_json: bool) -> CommandResult:
     """Take every message out of a topic for good, delayed ones included. Its dead letters stay."""
-    with open_queue(data, server) as mq:
-        mq.topic(topic)
-        messages = counted(mq.stats().topics[topic].messages, "message")
-        confirm(f"Purge {topic} of {messages}?", yes=yes, as_json=as_json)
-        purged = mq.queue(topic).purge()
-    if as_json:
-        print_json({"purged": purged})
-    else:
-        print(f"purged {topic} of {counted(purged, 'message')}")
+    confirm(f"Purge {topic} of {_messages(mq, topic)}?", yes=yes, as_json=as_json)
+    purged = mq.queue(topic).purge()
+    return CommandResult({"purged": purged}, f"purged {topic} of {counted(purged, 'message')}")
 
 
 @app.command()
-def sync(
-    topic: TopicArgument, data: DataOption = None, server: ServerOption = None, as_json: JsonOption = False
-) -> None:
+@on_queue(open_queue)
+def sync(topic: TopicArgument, mq: Connection) -> CommandResult:
     """Wait until everything that was put into a topic is on stable storage, whatever its durability."""
-    with open_queue(data, server) as mq:
-        mq.queue(topic).sync()
-    if as_json:
-        print_json({"synced": topic})
-    else:
-        print(f"everything in {topic} is on stable storage")
+    mq.queue(topic).sync()
+    return CommandResult({"synced": topic}, f"everything in {topic} is on stable storage")
 
 
 def parse_settings(given: list[str] | None) -> dict[str, Any]:
     """The settings that `--set` names. Raises InvalidRequest, InvalidSettings."""
-    parsed: dict[str, Any] = {}
-    for text in given or ():
-        name, equals, raw = text.partition("=")
-        if not equals or not name:
-            raise InvalidRequest(f"--set takes NAME=VALUE, not {text!r:.80}")
-        if name in parsed:
-            raise InvalidRequest(f"--set {name} is there twice")
-        parsed[name] = _parse_setting(name, raw)
-    return parsed
+    pairs = parse_pairs(given, "--set takes", "--set")
+    return {name: _parse_setting(name, raw) for name, raw in pairs.items()}
 
 
 def _parse_setting(name: str, raw: str) -> object:
@@ -164,59 +137,45 @@ def _parse_setting(name: str, raw: str) -> object:
         raise InvalidSettings(name, str(error), origin="--set") from None
 
 
-def topic_as_json(topic: TopicStats) -> dict[str, Any]:
-    """A topic as the broker tells of it."""
-    told = topic.as_dict()
-    return {"name": told.pop("topic"), **told}
+def _messages(mq: Connection, topic: str) -> str:
+    """How many there are. Raises TopicNotFound: there is no need to ask about one that is not there."""
+    mq.topic(topic)
+    return counted(mq.stats().topics[topic].messages, "message")
 
 
-def _row(topic: TopicStats) -> tuple[str, ...]:
-    return (
-        topic.topic,
-        str(topic.partitions),
-        str(topic.messages),
-        size_text(topic.bytes),
-        str(topic.delayed),
-        str(topic.dead_letters),
-        ", ".join(topic.groups) or "-",
-    )
-
-
-def _show_changed(mq: AnyEngine, topic: str, what: str, *, as_json: bool) -> None:
-    if as_json:
-        _show(mq, topic, as_json=True)
-    else:
-        print(f"{what} {topic} with {counted(mq.topic(topic).partitions, 'partition')}")
-
-
-def _show(mq: AnyEngine, topic: str, *, as_json: bool) -> None:
+def _changed(mq: Connection, topic: str, what: str) -> CommandResult:
     settings = mq.topic(topic).settings
-    stats = mq.stats().topics[topic]
-    if as_json:
-        print_json({**topic_as_json(stats), "settings": settings.to_json()})
-        return
-    print_table(
-        ("topic", "partitions", "messages", "size", "delayed", "dead letters", "groups"), [_row(stats)]
-    )
-    sight = sight_of(mq, topic)
-    bounds = [(lane, found) for lane in sight.lanes() if (found := sight.bounds(lane)) is not None]
-    if bounds:
-        print_table(
-            ("partition", "priority", "first offset", "next offset"),
-            [(str(number), priority, *map(str, found)) for (number, priority), found in bounds],
-        )
-    if stats.groups:
-        print_table(
-            ("group", "pending", "in flight", "retrying", "waiting for key"),
-            [
-                (g.group, *map(str, (g.pending, g.in_flight, g.retrying, g.waiting_for_key)))
-                for g in stats.groups.values()
-            ],
-        )
-    print_table(
-        ("setting", "value", "doc"),
+    document = {**topic_stats_json(mq.stats().topics[topic]), "settings": settings.to_json()}
+    return CommandResult(document, f"{what} {topic} with {counted(settings.partitions, 'partition')}")
+
+
+def _table(topics: list[TopicStats]) -> TextTable:
+    return TextTable(
+        ("topic", "partitions", "messages", "size", "delayed", "dead letters", "groups"),
         [
-            (name, setting.text(getattr(settings, name)), setting.doc)
-            for name, setting in settings_of(TopicSettings).items()
+            (
+                each.topic,
+                each.partitions,
+                each.messages,
+                size_text(each.bytes),
+                each.delayed,
+                each.dead_letters,
+                ", ".join(each.groups) or "-",
+            )
+            for each in topics
         ],
     )
+
+
+def _bounds(mq: Connection, topic: str) -> list[tuple[object, ...]]:
+    """The first offset of each lane in use, archived ones included, and the one behind its last."""
+    queue, found = mq.queue(topic), list[tuple[object, ...]]()
+    for partition in range(mq.topic(topic).partitions):
+        for priority in PRIORITIES:
+            try:
+                queue.read(partition, OFFSET_MAX, 1, priority=priority)
+            except OffsetOutOfRange as error:
+                # Nobody has that many messages, and the refusal tells how many there are.
+                if error.end:
+                    found.append((partition, priority, error.start, error.end))
+    return found

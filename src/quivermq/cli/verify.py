@@ -1,56 +1,107 @@
-"""`quiver verify`: check every byte of a data directory and tell what was found."""
+"""`quiver verify` and `quiver repair`: check every byte of a data directory, and mend what is damaged."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from quivermq.cli.output import JsonOption, counted, print_json, print_table, progress_bar
-from quivermq.cli.place import DataOption, ServerOption, connected, find_place
+from quivermq.cli.command import answering
+from quivermq.cli.connecting import DATA_VARIABLE, connected, find_location
+from quivermq.cli.options import DataOption, ServerOption, YesOption
+from quivermq.cli.output import CommandResult, TextTable, confirm, counted, offsets_text
+from quivermq.cli.progress import progress_bar
 from quivermq.errors import Corruption
-from quivermq.log import LogFinding, Report, total_bytes, verify
+from quivermq.log import Repair, Report, repair, total_bytes, verify
+from quivermq.model.stats_json import relative_path, report_json
 
 _PATIENCE_SECONDS = 24 * 3600
 
 
-def command(data: DataOption = None, server: ServerOption = None, as_json: JsonOption = False) -> None:
+@answering
+def verify_queue(data: DataOption = None, server: ServerOption = None) -> CommandResult:
     """Check every byte of every log. Changes nothing; may run beside a writer.
 
     Exits with 0 when every message that should be there is there, otherwise with 6. A torn tail, an
     index that does not fit and a gap that an earlier repair left are told, but lose nothing that is not
     lost already.
     """
-    place = find_place(data, server)
-    if place.data is not None:
-        report = verify_with_progress(place.data)
+    location = find_location(data, server)
+    if location.server is None:
+        assert location.data is not None
+        report = _verify_with_progress(location.data)
     else:
-        assert place.server is not None
         # Nothing comes back before the last byte is checked, and there may be many.
-        with connected(place.server, timeout=_PATIENCE_SECONDS) as client:
+        with connected(location.server, timeout=_PATIENCE_SECONDS) as client:
             report = client.verify()
-    root = place.data or Path()
-    if as_json:
-        print_json(report_as_json(report, root))
-    else:
-        print_report(report, root)
-    if not report.is_sound:
-        raise typer.Exit(Corruption.exit_code)
+    root = location.data or Path()
+    failure = None if report.is_sound else typer.Exit(Corruption.exit_code)
+    return CommandResult(report_json(report, root), *_report_parts(report, root), failure=failure)
 
 
-def verify_with_progress(data: Path) -> Report:
+@answering
+def repair_directory(
+    data: Annotated[
+        Path,
+        Option(
+            "--data",
+            envvar=DATA_VARIABLE,
+            show_envvar=False,
+            help=f"The data directory. Or set `{DATA_VARIABLE}`.",
+        ),
+    ],
+    yes: YesOption = False,
+    *,
+    as_json: bool,
+) -> CommandResult:
+    """Mend every log below a directory that nobody has open. Nothing is thrown away.
+
+    Damaged bytes are copied into side files in `@quarantine` beside the log; their offsets stay, as
+    gaps. Torn tails are treated likewise, and indexes that do not fit are made anew.
+    """
+    found = _verify_with_progress(data)
+    if not as_json:
+        # Before the question about it.
+        CommandResult(None, *_report_parts(found, data)).print(as_json=False)
+    if any(finding.kind != "gap" for finding in found.findings):
+        confirm("Set the damaged bytes aside and mend the logs?", yes=yes, as_json=as_json)
+    with progress_bar("repairing", lambda: total_bytes(data)) as advance:
+        done = repair(data, progress=advance)
+    rows = [
+        (
+            relative_path(mended.path, data),
+            f"[{mended.position}, {mended.end})",
+            offsets_text(mended.offsets),
+            "-" if mended.side_file is None else relative_path(mended.side_file, data),
+        )
+        for mended in done.mended
+    ]
+    return CommandResult(
+        {"found": report_json(found, data), "repair": _as_json(done, data)},
+        *([TextTable(("file", "bytes", "offsets", "set aside in"), rows)] if rows else []),
+        f"{counted(done.logs, 'log')}, {counted(done.segments, 'segment')}: {_outcome(done)}",
+    )
+
+
+def _verify_with_progress(data: Path) -> Report:
     """Verify a directory behind a progress bar."""
     with progress_bar("verifying", lambda: total_bytes(data)) as advance:
         return verify(data, progress=advance)
 
 
-def print_report(report: Report, data: Path) -> None:
+def _report_parts(report: Report, data: Path) -> list[str | TextTable]:
     """The findings as a table, and one line on the whole."""
-    if report.findings:
-        print_table(
-            ("kind", "file", "bytes", "offsets", "reason"),
-            [_row(finding, data) for finding in report.findings],
+    rows = [
+        (
+            finding.kind,
+            relative_path(finding.path, data),
+            f"[{finding.position}, {finding.end})",
+            offsets_text(finding.offsets),
+            finding.reason,
         )
+        for finding in report.findings
+    ]
     state = "sound" if report.is_sound else "DAMAGED: `quiver repair` sets the damaged bytes aside"
     parts = (
         counted(report.logs, "log"),
@@ -59,29 +110,26 @@ def print_report(report: Report, data: Path) -> None:
         counted(report.messages, "message"),
         counted(report.bytes, "byte"),
     )
-    print(f"{', '.join(parts)}: {state}")
+    table = TextTable(("kind", "file", "bytes", "offsets", "reason"), rows)
+    return [*([table] if rows else []), f"{', '.join(parts)}: {state}"]
 
 
-def report_as_json(report: Report, data: Path) -> dict[str, Any]:
-    """The report as programs read it."""
-    fields = asdict(report) | {"is_sound": report.is_sound}
-    fields["findings"] = [
-        asdict(finding) | {"path": str(relative(finding.path, data))} for finding in report.findings
-    ]
-    return fields
-
-
-def relative(path: Path, data: Path) -> Path:
-    """A file's path below the data directory, which everybody who asked knows already."""
-    return path.relative_to(data) if path.is_relative_to(data) else path
-
-
-def _row(finding: LogFinding, data: Path) -> tuple[str, ...]:
-    start, end = finding.offsets
+def _outcome(done: Repair) -> str:
+    if not done.mended and not done.indexes_rebuilt:
+        return "nothing to mend"
     return (
-        finding.kind,
-        str(relative(finding.path, data)),
-        f"[{finding.position}, {finding.end})",
-        f"[{start}, {'?' if end is None else end})",
-        finding.reason,
+        f"{counted(len(done.mended), 'range')} set aside,"
+        f" {counted(done.indexes_rebuilt, 'index', 'indexes')} made anew; nothing was deleted"
     )
+
+
+def _as_json(done: Repair, data: Path) -> dict[str, Any]:
+    mended = [
+        asdict(one)
+        | {
+            "path": str(relative_path(one.path, data)),
+            "side_file": None if one.side_file is None else str(relative_path(one.side_file, data)),
+        }
+        for one in done.mended
+    ]
+    return asdict(done) | {"mended": mended}

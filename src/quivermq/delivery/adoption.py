@@ -1,7 +1,7 @@
-"""Going on where another queue was, from which messages were imported: positions, attempts made there."""
+"""Going on where another queue was that messages were imported from: how far it came, its attempts."""
 
 from quivermq.delivery import journal
-from quivermq.delivery.state import LaneState, PendingRetry
+from quivermq.delivery.state import LaneState, Wait
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import OFFSET_MAX
 from quivermq.log import Log
@@ -39,27 +39,27 @@ def is_there(state: LaneState, expected: Progress | None) -> bool:
     """Whether the group is exactly where it was put; with None, whether it has never been anywhere."""
     if state.leases:
         return False
-    waiting = {offset: retry.attempt for offset, retry in state.retries.items()}
+    waiting = {offset: wait.attempt for offset, wait in state.waiting.items()}
     if expected is None:
-        return not state.has_position and not waiting
-    told = {offset: run.attempts for run in expected.tried for offset in range(run.start, run.end)}
-    # What was never tried and lies behind the position is told by nothing.
-    behind = {offset: n for offset, n in state.tried.items() if offset >= state.next}
-    return state.next == (expected.position or 0) and {**behind, **waiting} == told
+        return not state.has_begun and not waiting
+    stated = {offset: run.attempts for run in expected.tried for offset in range(run.start, run.end)}
+    # What was never tried and lies behind `next` is stated nowhere.
+    behind = {offset: n for offset, n in state.imported_attempts.items() if offset >= state.next}
+    return state.next == (expected.position or 0) and {**behind, **waiting} == stated
 
 
 def adopted_record(lane: int, state: LaneState, progress: Progress, now_us: int) -> bytes:
     """The changes of a journal that bring the progress about; none when there is nothing to change."""
-    position = state.next if progress.position is None else progress.position
-    changes = [] if progress.position is None else [journal.sought(lane, position)]
+    next_offset = state.next if progress.position is None else progress.position
+    changes = [] if progress.position is None else [journal.sought(lane, next_offset)]
     waiting: dict[int, list[tuple[int, int]]] = {}
     tried: dict[int, list[tuple[int, int]]] = {}
     for run in progress.tried:
-        if run.start < position and progress.position is not None:
-            waiting.setdefault(run.attempts, []).append((run.start, min(run.end, position)))
-        if run.end > position and run.attempts:
-            tried.setdefault(run.attempts, []).append((max(run.start, position), run.end))
+        if run.start < next_offset and progress.position is not None:
+            waiting.setdefault(run.attempts, []).append((run.start, min(run.end, next_offset)))
+        if run.end > next_offset and run.attempts:
+            tried.setdefault(run.attempts, []).append((max(run.start, next_offset), run.end))
     # They are due at once: how long the other queue would have waited is not known.
-    changes += [journal.waiting(lane, PendingRetry(n, now_us), merged(each)) for n, each in waiting.items()]
+    changes += [journal.waiting(lane, Wait(n, now_us), merged(each)) for n, each in waiting.items()]
     changes += [journal.tried(lane, n, merged(each)) for n, each in tried.items()]
     return b"".join(changes)

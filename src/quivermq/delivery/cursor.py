@@ -12,7 +12,7 @@ from quivermq.delivery.dead_letter_transfer import DeadLetterWriter
 from quivermq.delivery.journal import Replay
 from quivermq.delivery.leasing import LeaseGranter
 from quivermq.delivery.settlement import Settlement
-from quivermq.delivery.state import PendingRetry, Unfinished, unfinished_after, unfinished_one
+from quivermq.delivery.state import Unfinished, Wait, unfinished_after, unfinished_one
 from quivermq.model.adoption import Progress
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.topic.offsets import runs
@@ -38,7 +38,7 @@ class Cursor:
     """What a group has had of a partition. Thread-safe.
 
     `LeaseGranter` hands messages out, `Settlement` takes them back, and the cursor itself moves the group,
-    pauses it and tells how far it is. All of them work on one `CursorState`, which has the journal.
+    pauses it and says how far it is. All of them work on one `CursorState`, which has the journal.
     """
 
     def __init__(self, shared: CursorState) -> None:
@@ -51,14 +51,10 @@ class Cursor:
         self._shared = shared
         self._dead_letters = DeadLetterWriter(shared)
         self.settlement = Settlement(shared, self._dead_letters)
+        """The settler of everything that is handed out here."""
         self._granter = LeaseGranter(shared, self.settlement, self._dead_letters)
         # Bound once: an extra call would cost every message.
         self.ready, self.overdue, self.take = self._granter.ready, self._granter.overdue, self._granter.take
-        settlement = self.settlement
-        self.is_last_attempt = settlement.is_last_attempt
-        self.ack, self.ack_one, self.ack_batch = settlement.ack, settlement.ack_one, settlement.ack_batch
-        self.nack, self.release, self.reject = settlement.nack, settlement.release, settlement.reject
-        self.extend = settlement.extend
 
     @property
     def settings(self) -> TopicSettings:
@@ -84,9 +80,9 @@ class Cursor:
 
     def seek(self, lane: int, offset: int) -> None:
         """Let everything from an offset on be pending, and everything before it done."""
-        self.wait_durable(self.place(lane, offset))
+        self.wait_durable(self.move_to(lane, offset))
 
-    def place(self, lane: int, offset: int, *, is_commit: bool = False) -> int:
+    def move_to(self, lane: int, offset: int, *, is_commit: bool = False) -> int:
         """As `seek`, but return what to wait for: so many lanes can be moved before anybody waits.
 
         A commit says that somebody had everything up to here and finished with it, so it is counted.
@@ -111,9 +107,9 @@ class Cursor:
     def _count_commit(self, lane: int, offset: int) -> None:
         """Whoever reads the log is seen only here: what is committed was delivered, and is done with."""
         state, partition = self.lanes[lane], self._shared.partition
-        start = partition.first_told(lane, state.next)
+        start = partition.first_known(lane, state.next)
         fresh = partition.removals.lanes[lane].missing_between(start, offset) if start < offset else 0
-        finished = sum(each < offset for held in (state.leases, state.retries) for each in held)
+        finished = sum(each < offset for held in (state.leases, state.waiting) for each in held)
         if fresh:
             self.meter.delivered.add(fresh)
         if fresh or finished:
@@ -123,7 +119,7 @@ class Cursor:
         """Take over how far another queue came with messages that were imported from it.
 
         With a position, only where the group has never been, or still is exactly where `expected` says;
-        False tells that it is elsewhere. Raises InvalidRequest, OffsetOutOfRange.
+        False says that it is elsewhere. Raises InvalidRequest, OffsetOutOfRange.
         """
         shared = self._shared
         with shared.lock:
@@ -142,7 +138,7 @@ class Cursor:
             if adopted:
                 Replay(self.lanes).apply_record(adopted)
                 state.forget_ahead()
-                state.forget_tried()
+                state.forget_imported_attempts()
                 shared.rebuild_order()
                 shared.keep_short()
         shared.on_ready(EVERYBODY)
@@ -150,7 +146,7 @@ class Cursor:
         return True
 
     def wait_durable(self, end: int) -> None:
-        """Return once what `place`, `pause` or `retry_now` wrote is as durable as the topic asks for."""
+        """Return once what `move_to`, `pause` or `retry_now` wrote is as durable as the topic asks for."""
         self._shared.sync(end)
 
     def retry_now(self) -> tuple[int, int]:
@@ -161,22 +157,22 @@ class Cursor:
             shared.check_open()
             now_us = shared.clock.now_us()
             for lane, state in enumerate(self.lanes):
-                waits: dict[PendingRetry, list[int]] = {}
-                for offset, retry in state.retries.items():
-                    if retry.due > now_us:
-                        waits.setdefault(PendingRetry(retry.attempt, now_us), []).append(offset)
+                waits: dict[Wait, list[int]] = {}
+                for offset, wait in state.waiting.items():
+                    if wait.due > now_us:
+                        waits.setdefault(Wait(wait.attempt, now_us), []).append(offset)
                 if waits:
                     end = shared.wait(lane, waits)
                     count += sum(map(len, waits.values()))
         shared.on_ready(count)
         return count, end
 
-    def forget_retries(self, lane: int) -> None:
-        """Be done with everything in a lane that waits for another attempt: it was taken out."""
+    def forget_waiting(self, lane: int) -> None:
+        """Be done with everything in a lane that waits: it was taken out."""
         shared = self._shared
         with shared.lock:
             shared.check_open()
-            offsets = list(self.lanes[lane].retries)
+            offsets = list(self.lanes[lane].waiting)
             if offsets:
                 end = shared.append(journal.finished(lane, runs(offsets)))
                 shared.finish(lane, offsets)
@@ -190,8 +186,8 @@ class Cursor:
         with shared.lock:
             state, log = self.lanes[lane], shared.partition.logs[lane]
             if state.next < offset:
-                # A group that has no position here yet begins where the log does, and still has none.
-                if state.has_position or (log is not None and offset > log.start):
+                # A group that was never here begins where the log does, and still was never here.
+                if state.has_begun or (log is not None and offset > log.start):
                     shared.append(journal.moved(lane, offset))
                     state.next = offset
                 state.forget_ahead()
@@ -199,7 +195,7 @@ class Cursor:
     def forget_gone(self, lane: int) -> None:
         """Forget what was read ahead and is not in the log any more.
 
-        The position stays: only who reads the archive knows whether it has what comes next.
+        What comes next stays: only who reads the archive knows whether it has what comes next.
         """
         with self._shared.lock:
             state, log = self.lanes[lane], self._shared.partition.logs[lane]
@@ -220,7 +216,7 @@ class Cursor:
             self._dead_letters.report(now_us)
             if not shared.is_closed and shared.deadlines.is_due(now_us):
                 self._granter.expire(now_us)
-            due = [time for state in self.lanes if (time := state.next_ready()) is not None]
+            due = [time for state in self.lanes if (time := state.next_due()) is not None]
         if due and min(due) <= now_us:
             shared.on_ready(1)
 
@@ -233,11 +229,11 @@ class Cursor:
             return shared.deadlines.has_due(now_us)
 
     def next_event(self) -> int | None:
-        """When something here becomes ready by time alone: a lease that runs out, a retry that is due."""
+        """When something here becomes ready by time alone: a lease runs out, or a message is due again."""
         with self._shared.lock:
             times = [self._shared.deadlines.next]
             if not self.is_paused:
-                times += [state.next_ready() for state in self.lanes]
+                times += [state.next_due() for state in self.lanes]
         return min((time for time in times if time is not None), default=None)
 
     def pause(self, is_paused: bool) -> int:
@@ -259,15 +255,15 @@ class Cursor:
             if (settings.ordering == "key") != (shared.order is not None):
                 shared.rebuild_order()
 
-    def settle(self) -> None:
+    def finish_transfers(self) -> None:
         """Note what became dead letters: then nobody has to look for them. Raises DiskRefused."""
         with self._shared.lock:
             self._shared.finish_transfers()
 
     @property
-    def is_settled(self) -> bool:
-        """Whether no message is on its way to the dead letters."""
-        return not (self._shared.pending_transfers or self._shared.open_transfers)
+    def has_open_transfers(self) -> bool:
+        """Whether messages are on their way to the dead letters, or it is not noted that they arrived."""
+        return bool(self._shared.pending_transfers or self._shared.open_transfers)
 
     def compact(self) -> int:
         """Put a snapshot in place of the journal. Returns how many bytes that freed."""
@@ -286,7 +282,7 @@ class Cursor:
         """Hand nothing out any more. With `is_gone` it was deleted, and no lease holds any more."""
         shared = self._shared
         with shared.lock:
-            self._dead_letters.report(shared.clock.now_us(), is_last=True)
+            self._dead_letters.report(shared.clock.now_us(), is_final=True)
             shared.is_closed = True
             shared.is_gone = is_gone
 
@@ -302,20 +298,20 @@ class Cursor:
         with self._shared.lock:
             return [state.floor for state in self.lanes]
 
-    def positions(self) -> list[int | None]:
-        """For each lane the same, or None where the group has never been."""
+    def committed(self) -> list[int | None]:
+        """For each lane the same, or None where the group has never been: what a commit would say."""
         with self._shared.lock:
-            return [state.floor if state.has_position else None for state in self.lanes]
+            return [state.floor if state.has_begun else None for state in self.lanes]
 
     def counts(self) -> list[LaneCounts]:
         """How many messages of each lane are in which state."""
         with self._shared.lock:
             return [
                 LaneCounts(
-                    fresh + state.untried - state.held,
+                    fresh + state.untried - state.waiting_for_key,
                     len(state.leases),
-                    len(state.retries) - state.untried,
-                    state.held,
+                    len(state.waiting) - state.untried,
+                    state.waiting_for_key,
                 )
                 for state, fresh in zip(self.lanes, self._fresh(), strict=True)
             ]
@@ -335,16 +331,16 @@ class Cursor:
         partition = self._shared.partition
         found = []
         for lane, (state, log) in enumerate(zip(self.lanes, partition.logs, strict=True)):
-            first = partition.first_told(lane, state.next)
+            first = partition.first_known(lane, state.next)
             end = 0 if log is None else log.start if in_archive else log.end
             found.append(partition.removals.lanes[lane].missing_between(first, end) if first < end else 0)
         return found
 
-    def held_in_archive(self) -> list[int]:
+    def unfinished_in_archive(self) -> list[int]:
         """How many messages of each lane that only the archive has were handed out, or wait."""
         with self._shared.lock:
             return [
-                sum(offset < start for held in (state.leases, state.retries) for offset in held)
+                sum(offset < start for held in (state.leases, state.waiting) for offset in held)
                 if log is not None and (start := log.start)
                 else 0
                 for state, log in zip(self.lanes, self._shared.partition.logs, strict=True)
@@ -353,7 +349,7 @@ class Cursor:
     def is_behind_logs(self) -> bool:
         """Whether what comes next in some lane, or again, may have to be read from an archive."""
         return any(
-            log is not None and (start := log.start) and (state.next < start or state.retries)
+            log is not None and (start := log.start) and (state.next < start or state.waiting)
             for state, log in zip(self.lanes, self._shared.partition.logs, strict=True)
         )
 
@@ -372,10 +368,10 @@ class Cursor:
         state = self.lanes[lane]
         with self._shared.lock:
             # No more than copied: whoever takes and settles messages waits for this.
-            leases, retries, times = state.leases.copy(), state.retries.copy(), state.times.copy()
-        return unfinished_after(leases, retries, times, now_us, after, limit)
+            leases, waiting, times = state.leases.copy(), state.waiting.copy(), state.times.copy()
+        return unfinished_after(leases, waiting, times, now_us=now_us, after=after, limit=limit)
 
-    def held(self, lane: int, now_us: int, after: int, limit: int) -> list[Unfinished]:
+    def leased(self, lane: int, now_us: int, after: int, limit: int) -> list[Unfinished]:
         """What somebody has of a lane: the first ones behind an offset."""
         state = self.lanes[lane]
         with self._shared.lock:
@@ -385,7 +381,7 @@ class Cursor:
         offsets = nsmallest(limit, found)
         return [unfinished_one(offset, leases[offset], None, times, now_us) for offset in offsets]
 
-    def held_by(self, token: int) -> list[tuple[int, list[int]]]:
+    def leased_with(self, token: int) -> list[tuple[int, list[int]]]:
         """By lane, the offsets of what is leased with a token."""
         found = []
         for lane, state in enumerate(self.lanes):
@@ -394,3 +390,9 @@ class Cursor:
             if offsets := [offset for offset, lease in leases.items() if lease.token == token]:
                 found.append((lane, offsets))
         return found
+
+    def release_token(self, token: int) -> None:
+        """Give back whatever is leased with a token. Raises Closing, and what keeps the journal from it."""
+        # Also when nothing is: what a signal handler struck may be in the journal alone.
+        for lane, offsets in self.leased_with(token) or [(0, [])]:
+            self.settlement.release(lane, [(offset, token) for offset in offsets], raises=False)

@@ -15,13 +15,15 @@ from typing import NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery import journal
+from quivermq.delivery.collector import collector_at_rest
 from quivermq.delivery.dead_letters import DeadLetterTopic
-from quivermq.delivery.ordering import Deadlines, KeyOrder, LaneOffset
-from quivermq.delivery.recovery import collector_at_rest, line_up, recover
-from quivermq.delivery.state import FOR_ITS_TURN, NOW, LaneState, PendingRetry, is_last
+from quivermq.delivery.deadlines import Deadlines
+from quivermq.delivery.ordering import KeyOrder, LaneOffset
+from quivermq.delivery.recovery import line_up, recover
+from quivermq.delivery.state import FOR_ITS_KEY, KEY_IS_FREE, LaneState, Wait, is_last
 from quivermq.errors import Closing
 from quivermq.metrics import Counter, Histogram
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import LANE_COUNT
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import Partition
@@ -61,7 +63,7 @@ class CursorState:
         dead_letter_topic: Callable[[bool], DeadLetterTopic | None],
         meter: DeliveryMeter,
         on_ready: Callable[[int], None],
-        keeps_dead: bool = False,
+        is_dead_letter_topic: bool = False,
     ) -> None:
         """`dead_letter_topic` finds where dead letters go, and with True makes that topic.
 
@@ -75,8 +77,8 @@ class CursorState:
         self.dead_letter_topic = dead_letter_topic
         self.meter = meter
         self.on_ready = on_ready
-        # A dead-letter topic: what lies there is never given up.
-        self.keeps_dead = keeps_dead
+        # What lies in a dead-letter topic is never given up.
+        self.is_dead_letter_topic = is_dead_letter_topic
         self.lock = threading.Lock()
         self.is_closed = False
         # It was deleted: no lease holds any more.
@@ -92,7 +94,7 @@ class CursorState:
         self.own_name = f"process {os.getpid()} on {gethostname()}"
         # Which numbers the journal has for those who hold leases, since its last snapshot.
         self.holders: dict[str, int] = {}
-        self.lanes = [LaneState() for _ in LANES]
+        self.lanes = [LaneState() for _ in range(LANE_COUNT)]
         self.deadlines = Deadlines(self.lanes)
         self.order: KeyOrder | None = None
         with collector_at_rest():
@@ -108,7 +110,7 @@ class CursorState:
 
     def is_last(self, attempt: int) -> bool:
         """Whether a message becomes a dead letter when this attempt fails."""
-        return not self.keeps_dead and is_last(attempt, self.settings)
+        return not self.is_dead_letter_topic and is_last(attempt, self.settings)
 
     # The journal.
 
@@ -168,24 +170,25 @@ class CursorState:
     def wait(
         self,
         lane: int,
-        waits: dict[PendingRetry, list[int]],
-        note: Callable[[int, PendingRetry, Sequence[int]], bytes] = journal.waiting,
+        waits: dict[Wait, list[int]],
+        note: Callable[[int, Wait, Sequence[int]], bytes] = journal.waiting,
     ) -> int:
         """Note that messages wait, and let them; returns the end of the journal."""
-        end = self.append(b"".join(note(lane, retry, runs(offsets)) for retry, offsets in waits.items()))
+        end = self.append(b"".join(note(lane, wait, runs(offsets)) for wait, offsets in waits.items()))
         state = self.lanes[lane]
         self.deadlines.sweep()
-        for retry, offsets in waits.items():
+        for wait, offsets in waits.items():
             for offset in offsets:
-                state.wait(offset, retry, is_its_turn=self.is_first(lane, offset))
+                state.wait(offset, wait, is_its_turn=self.is_first(lane, offset))
         return end
 
     def finish(self, lane: int, offsets: Sequence[int]) -> None:
         """Be done with messages. The journal has that already."""
         state = self.lanes[lane]
-        if state.retries or state.times:
+        if state.waiting or state.times:
             state.finish(offsets)
         else:
+            # As `LaneState.finish` where nothing has failed, as usual: without a loop in Python.
             deque(map(state.leases.pop, offsets, repeat(None)), maxlen=0)
         if self.order is not None:
             self.free_keys(lane, offsets)
@@ -196,8 +199,8 @@ class CursorState:
             return
         for offset in offsets:
             turn = self.order.leave(LaneOffset(lane, offset))
-            if turn is not None and (waits := self.lanes[turn.lane].retries.get(turn.offset)) is not None:
-                self.lanes[turn.lane].wait(turn.offset, NOW if waits == FOR_ITS_TURN else waits)
+            if turn is not None and (waits := self.lanes[turn.lane].waiting.get(turn.offset)) is not None:
+                self.lanes[turn.lane].wait(turn.offset, KEY_IS_FREE if waits == FOR_ITS_KEY else waits)
                 self.freed += 1
                 self.on_ready(1)
 

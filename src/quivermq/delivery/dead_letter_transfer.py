@@ -10,18 +10,13 @@ from contextlib import suppress
 
 from quivermq.delivery import journal
 from quivermq.delivery.cursor_state import CursorState
-from quivermq.delivery.dead_letters import (
-    DLQ_HEADER_BYTES_MAX,
-    DeadLetterTopic,
-    Origin,
-    Verdict,
-    dead_letter_headers,
-)
+from quivermq.delivery.dead_letters import DeadLetterTopic, Origin, Verdict, dead_letter_headers
 from quivermq.delivery.fresh import messages_at
 from quivermq.errors import DiskRefused, QuiverError
 from quivermq.frame import Flag
 from quivermq.log import Log
-from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.dead_letters import DLQ_HEADER_BYTES_MAX
+from quivermq.model.lanes import NORMAL
 from quivermq.model.messages import Record
 from quivermq.topic.incoming import message_bytes
 from quivermq.topic.offsets import runs
@@ -61,7 +56,13 @@ class DeadLetterWriter:
         target = shared.dead_letter_topic(True)
         assert target is not None, "it was to be made"
         moved = move_dead_letters(
-            shared.partition, shared.journal, target, origin, verdicts, now_us, shared.open_transfers
+            shared.partition,
+            shared.journal,
+            target,
+            origin=origin,
+            verdicts=verdicts,
+            now_us=now_us,
+            open_transfers=shared.open_transfers,
         )
         for offsets in moved:
             # They are dead letters now, also when there is no room for the note of it.
@@ -79,9 +80,9 @@ class DeadLetterWriter:
         except QuiverError as error:
             logger.error("dead letters of %s wait: %s", self._shared.journal.name, error)
 
-    def report(self, now_us: int, *, is_last: bool = False) -> None:
-        """Log the dead letters that were held back to be logged together, if it is time."""
-        self._report.log(now_us, is_last=is_last)
+    def report(self, now_us: int, *, is_final: bool = False) -> None:
+        """Log the dead letters that wait to be logged together, if it is time; with `is_final` at once."""
+        self._report.log(now_us, is_final=is_final)
 
     def _drop(self, lane: int, offsets: list[int]) -> None:
         shared = self._shared
@@ -98,8 +99,9 @@ class DeadLetterWriter:
 
 def move_dead_letters(
     partition: Partition,
-    notes: StateLog,
+    state_log: StateLog,
     target: DeadLetterTopic,
+    *,
     origin: Origin,
     verdicts: dict[int, Verdict],
     now_us: int,
@@ -111,7 +113,7 @@ def move_dead_letters(
     of which nobody knows whether the dead letters are there.
     """
     number = origin.partition % len(target.partitions)
-    log = target.partitions[number].log(LANE_NUMBERS["normal"])
+    log = target.partitions[number].log(NORMAL)
     lost = set(verdicts)
     # Read as they are moved: all of them together may be larger than memory.
     records = messages_at(partition, origin.lane, verdicts.keys())
@@ -123,8 +125,8 @@ def move_dead_letters(
         log.flush()
         open_transfers[transfer] = intent
         try:
-            notes.sync(notes.append(intent))
-            _append(log, batch, origin, verdicts, now_us, transfer)
+            state_log.sync(state_log.append(intent))
+            _append(log, batch, transfer, origin=origin, verdicts=verdicts, now_us=now_us)
         except DiskRefused:
             del open_transfers[transfer]
             raise
@@ -140,10 +142,11 @@ def move_dead_letters(
 def _append(
     log: Log,
     batch: list[Record],
+    transfer: int,
+    *,
     origin: Origin,
     verdicts: dict[int, Verdict],
     now_us: int,
-    transfer: int,
 ) -> None:
     log.append_many(
         [record.value for record in batch],
@@ -178,11 +181,11 @@ class DeadLetterReport:
         self._offsets += offsets[: _OFFSETS_KEPT - len(self._offsets)]
         self.log(now_us)
 
-    def log(self, now_us: int, *, is_last: bool = False) -> None:
-        """Log what was noted, if there is something and it is time."""
+    def log(self, now_us: int, *, is_final: bool = False) -> None:
+        """Log what was noted, if there is something and it is time, or nothing will follow."""
         last_us = self._logged_us
         is_time = last_us is None or not last_us <= now_us < last_us + _REPORT_PAUSE_US
-        if not self._count or not (is_time or is_last):
+        if not self._count or not (is_time or is_final):
             return
         origin = self._origin
         assert origin is not None, "who adds says where they came from"

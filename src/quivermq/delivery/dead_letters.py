@@ -13,17 +13,14 @@ from quivermq.model.dead_letters import (
     DLQ_HEADER_NAMES,
     DLQ_HEADER_PREFIX,
     DeadLetter,
-    _encoded,
+    cut_error,
+    cut_reason,
     dlq_headers,
 )
-from quivermq.model.lanes import LANE_NUMBERS, LANES
+from quivermq.model.lanes import PRIORITIES
 from quivermq.model.messages import Record
 from quivermq.topic.partition import Partition
 
-_REASON_BYTES_MAX = 256
-_ERROR_BYTES_MAX = 4096
-# More than all of these headers take in a frame.
-DLQ_HEADER_BYTES_MAX = 6 * 1024
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 
 
@@ -56,20 +53,16 @@ def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us
     why = (
         origin.topic,
         origin.partition,
-        LANES[origin.lane],
+        PRIORITIES[origin.lane],
         record.offset,
         record.timestamp,
         verdict.attempts,
-        _cut(verdict.reason, _REASON_BYTES_MAX),
-        _cut(verdict.error, _ERROR_BYTES_MAX),
+        cut_reason(verdict.reason),
+        cut_error(verdict.error),
         origin.group,
         now_us,
     )
     return {**record.headers, **dlq_headers(why)}
-
-
-def _cut(text: str, bytes_max: int) -> str:
-    return _encoded(text)[:bytes_max].decode(errors="ignore")
 
 
 def holds_dead_letters(header: Header) -> bool:
@@ -79,34 +72,17 @@ def holds_dead_letters(header: Header) -> bool:
 
 def dead_letter(record: Record, partition: int, lane: int, topic: str, *, is_marked: bool) -> DeadLetter:
     """A record of the dead-letter topic of `topic`. Unless `is_marked`, somebody put it there by hand."""
-    if not is_marked:
-        return DeadLetter(
-            id=f"{partition}-{lane}-{record.offset}",
-            value=record.value,
-            key=record.key,
-            headers=record.headers,
-            topic=topic,
-            partition=partition,
-            priority=LANES[lane],
-            offset=record.offset,
-            timestamp=record.timestamp,
-            attempts=0,
-            reason="",
-            error="",
-            group="",
-            time=record.timestamp,
-            by_hand=True,
-        )
-    stated = {name: record.headers.get(DLQ_HEADER_PREFIX + name, b"") for name in DLQ_HEADER_NAMES}
-    priority = stated["priority"].decode(errors="replace")
+    headers = record.headers if is_marked else {}
+    stated = {name: headers.get(DLQ_HEADER_PREFIX + name, b"") for name in DLQ_HEADER_NAMES}
+    priority = stated["priority"].decode(errors="replace") if is_marked else PRIORITIES[lane]
     return DeadLetter(
         id=f"{partition}-{lane}-{record.offset}",
         value=record.value,
         key=record.key,
         headers=record.headers,
         topic=topic,
-        partition=_number(stated["partition"], 0),
-        priority=priority if priority in LANE_NUMBERS else "normal",
+        partition=_number(stated["partition"], 0) if is_marked else partition,
+        priority=priority if priority in PRIORITIES else "normal",
         offset=_number(stated["offset"], record.offset),
         timestamp=_number(stated["timestamp"], record.timestamp),
         attempts=_number(stated["attempts"], 0),
@@ -114,7 +90,8 @@ def dead_letter(record: Record, partition: int, lane: int, topic: str, *, is_mar
         error=stated["error"].decode(errors="replace"),
         group=stated["group"].decode(errors="replace"),
         time=_number(stated["time"], record.timestamp),
-        scheduled_id=record.scheduled_id,
+        by_hand=not is_marked,
+        scheduled_id=record.scheduled_id if is_marked else None,
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Set
 from contextlib import suppress
 from typing import NamedTuple
 
-from quivermq.delivery.delivery import Slice
 from quivermq.delivery.ordering import KeyOrder, LaneOffset
 from quivermq.delivery.state import LaneState
+from quivermq.delivery.taken import Slice
 from quivermq.errors import OffsetOutOfRange, StorageFailed
 from quivermq.frame import CHUNK, REMOVED, Column, Frame, records_at
 from quivermq.log import Log
@@ -25,8 +25,8 @@ GIVEN_BYTES = 32 * 1024 * 1024
 _SLICED_BYTES = 8 * 1024 * 1024
 # A message that is no further away than so many others is found by reading on.
 _CLOSE = 16
-# So many messages of keys that are taken may wait for their turn, before a lane gives nothing more.
-HELD_MAX = 10_000
+# So many messages with a key may be in flight or wait, before a lane gives no further one.
+KEYED_UNFINISHED_MAX = 10_000
 
 
 class Fresh(NamedTuple):
@@ -34,7 +34,7 @@ class Fresh(NamedTuple):
 
     records: list[Record]
     expired: list[int]
-    held: list[int]
+    waiting_for_key: list[int]
     next: int
     ahead_index: int
 
@@ -43,6 +43,7 @@ def fresh_messages(
     state: LaneState,
     log: Readable,
     count: int,
+    *,
     now_us: int,
     removed: OffsetSet,
     order: KeyOrder | None,
@@ -55,7 +56,7 @@ def fresh_messages(
     size = 0
     records: list[Record] = []
     expired: list[int] = []
-    held: list[int] = []
+    waiting_for_key: list[int] = []
     ahead_index, offset = state.ahead_index, state.next
     while len(records) < count:
         if ahead_index >= len(state.ahead):
@@ -64,8 +65,8 @@ def fresh_messages(
             try:
                 start = _read_ahead(state, log, begin)
             except StorageFailed:
-                # What was found is good; the next one who looks is told.
-                if records or expired or held:
+                # What was found is good; the next one who looks gets the error.
+                if records or expired or waiting_for_key:
                     break
                 raise
             if start is None:
@@ -85,19 +86,21 @@ def fresh_messages(
                 if removed and record.offset in removed:
                     continue
                 if record.expires_at is not None and record.expires_at <= now_us:
-                    # What compaction has taken out did not expire: nobody counts it, nobody buries it.
+                    # What compaction has taken out did not expire: nobody counts it, it is no dead letter.
                     if record.expires_at != REMOVED:
                         expired.append(record.offset)
-                elif order is not None and len(order) >= HELD_MAX and record.key is not None:
-                    return Fresh(records, expired, held, record.offset, ahead_index - len(chunk) + index)
+                elif order is not None and len(order) >= KEYED_UNFINISHED_MAX and record.key is not None:
+                    return Fresh(
+                        records, expired, waiting_for_key, record.offset, ahead_index - len(chunk) + index
+                    )
                 elif order is None or order.enter(record.key, LaneOffset(lane, record.offset)):
                     records.append(record)
                 else:
-                    held.append(record.offset)
+                    waiting_for_key.append(record.offset)
         else:
             records += chunk
         offset = chunk[-1].offset + 1 if ahead_index < len(state.ahead) else state.ahead_end
-    return Fresh(records, expired, held, offset, ahead_index)
+    return Fresh(records, expired, waiting_for_key, offset, ahead_index)
 
 
 def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], int]:
@@ -116,7 +119,7 @@ def fresh_slices(state: LaneState, log: Log, count: int) -> tuple[list[Slice], i
             try:
                 state.frames = _whole_frames(log, offset)
             except (OffsetOutOfRange, StorageFailed):
-                # What was found is good; the next one who looks is told.
+                # What was found is good; the next one who looks gets the error.
                 break
             continue
         end = min(frame.header.end_offset, offset + count)
@@ -144,7 +147,7 @@ def waiting_since(state: LaneState, log: Log, before_us: int, count: int) -> tup
         try:
             state.frames = _whole_frames(log, offset)
         except (OffsetOutOfRange, StorageFailed):
-            # Whoever takes it is told.
+            # Whoever takes it gets the error.
             return 0, 0
     since, found = 0, 0
     for frame in state.frames[max(0, _index_with(offset, state.frames)) :]:
@@ -160,7 +163,7 @@ def append_time_at(state: LaneState, log: Log, offset: int) -> int | None:
     try:
         frame = _frame_with(offset, state.frames) or _frame_at(log, offset)
     except StorageFailed:
-        # Whoever takes it is told.
+        # Whoever takes it gets the error.
         return None
     return None if frame is None else frame.header.append_time
 

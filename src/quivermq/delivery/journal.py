@@ -4,11 +4,13 @@ A record is a run of changes (see topic/records.py); numbers are offsets, tokens
 Which leases have expired is not written down: their deadlines say so.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from struct import Struct
+from typing import TypeVar
 
-from quivermq.delivery.state import DeliveryTimes, LaneState, PendingRetry
+from quivermq.delivery.state import DeliveryTimes, LaneState, Wait
 from quivermq.errors import InvalidFrame
 from quivermq.model.deliveries import Lease
 from quivermq.topic.offsets import offsets_of, runs
@@ -17,17 +19,21 @@ from quivermq.topic.records import Change, pack, unpack
 GRANT, FINISH, RETRY, EXTEND, SEEK, NEXT, DEAD_LETTER, CUT, TRIED, RELEASE, PAUSE = range(1, 12)
 HOLDER, DELIVERED = 12, 13
 
-# Of the name of a holder_named: what a change has room for is more.
+# Of the name of a holder: what a change has room for is more.
 NAME_BYTES_MAX = 1024
+# Of the runs of one change in a snapshot.
+_RUNS_NUMBERS = 1024
+
+Value = TypeVar("Value", Wait, int, DeliveryTimes)
 
 
-def granted(lane: int, next_offset: int, lease: Lease, flat: Sequence[int], holder_named: int = 0) -> bytes:
+def granted(lane: int, next_offset: int, lease: Lease, flat: Sequence[int], holder: int = 0) -> bytes:
     """Messages are with a consumer; `next_offset` is the first one that nobody ever had.
 
-    `holder_named` is the number that its name has in this journal.
+    `holder` is the number that its name has in this journal.
     """
-    told = (next_offset, lease.token, lease.attempt, lease.deadline, lease.since, holder_named)
-    return pack(GRANT, lane, [*told, *flat])
+    numbers = (next_offset, lease.token, lease.attempt, lease.deadline, lease.since, holder)
+    return pack(GRANT, lane, [*numbers, *flat])
 
 
 # The two changes that are made most, for one message each: as `pack` would write them.
@@ -36,11 +42,11 @@ _FINISH_ONE = Struct("<BBHIqq")
 
 
 def granted_one(
-    lane: int, next_offset: int, token: int, deadline: int, since: int, holder_named: int, offset: int
+    lane: int, next_offset: int, token: int, deadline: int, since: int, holder: int, offset: int
 ) -> bytes:
     """As `granted`, for the first attempt of one message."""
     return _GRANT_ONE.pack(
-        GRANT, lane, 0, 8, next_offset, token, 1, deadline, since, holder_named, offset, offset + 1
+        GRANT, lane, 0, 8, next_offset, token, 1, deadline, since, holder, offset, offset + 1
     )
 
 
@@ -54,14 +60,14 @@ def finished(lane: int, flat: Sequence[int]) -> bytes:
     return pack(FINISH, lane, flat)
 
 
-def waiting(lane: int, retry: PendingRetry, flat: Sequence[int]) -> bytes:
+def waiting(lane: int, wait: Wait, flat: Sequence[int]) -> bytes:
     """Messages wait for their next attempt, or, with no attempt yet, for their turn."""
-    return pack(RETRY, lane, [retry.attempt, retry.due, *flat])
+    return pack(RETRY, lane, [wait.attempt, wait.due, *flat])
 
 
-def given_back(lane: int, retry: PendingRetry, flat: Sequence[int]) -> bytes:
+def given_back(lane: int, wait: Wait, flat: Sequence[int]) -> bytes:
     """Messages were released: they wait as before the attempt that had begun, which does not count."""
-    return pack(RELEASE, lane, [retry.attempt, retry.due, *flat])
+    return pack(RELEASE, lane, [wait.attempt, wait.due, *flat])
 
 
 def extended(lane: int, lease: Lease, flat: Sequence[int]) -> bytes:
@@ -109,8 +115,8 @@ def delivered(lane: int, times: DeliveryTimes, flat: Sequence[int]) -> bytes:
     return pack(DELIVERED, lane, [*times, *flat])
 
 
-class DeadLetterTransfer:
-    """Messages on their way to the dead letters when the process died."""
+class DeadLetterIntent:
+    """Messages that were on their way to the dead letters when the process died."""
 
     __slots__ = ("lane", "offsets", "target_end", "target_partition", "transfer")
 
@@ -125,12 +131,13 @@ class Replay:
 
     def __init__(self, lanes: list[LaneState]) -> None:
         self.lanes = lanes
-        self.burials: list[DeadLetterTransfer] = []
+        self.intents: list[DeadLetterIntent] = []
+        """Those of which no record says that all messages are finished."""
         self.is_paused = False
         self._holders: dict[int, str] = {}
 
     def apply_record(self, record: bytes) -> None:
-        """Apply all changes of a record. That single messages were leased is most of what journals tell."""
+        """Apply all changes of a record. Most of them say that single messages were leased."""
         if len(record) % _GRANT_ONE.size == 0 and self._apply_single_grants(record):
             return
         for change in unpack(record):
@@ -145,7 +152,7 @@ class Replay:
         for _, lane, _, _, next_offset, token, attempt, deadline, since, number, offset, _ in rows:
             state = self.lanes[lane]
             if attempt > 1:
-                # That a lease is over is told by the next one alone.
+                # Only the next lease says that this one is over.
                 state.remember(offset, attempt - 1)
             state.stop_waiting(offset)
             state.leases[offset] = Lease(attempt, deadline, token, self._holders.get(number), since)
@@ -160,21 +167,21 @@ class Replay:
             next_offset, token, attempt, deadline, since, number = numbers[:6]
             offsets = list(offsets_of(numbers[6:]))
             for offset in offsets:
-                # That a lease is over is told by the next one alone.
+                # Only the next lease says that this one is over.
                 state.remember(offset, attempt - 1)
                 state.stop_waiting(offset)
             state.grant(Lease(attempt, deadline, token, self._holders.get(number), since), offsets)
             state.next = max(state.next, next_offset)
         elif kind == FINISH:
             state.finish(offsets_of(numbers))
-            for burial in self.burials:
-                if burial.lane == lane:
-                    burial.offsets.difference_update(offsets_of(numbers))
-            self.burials = [burial for burial in self.burials if burial.offsets]
+            for intent in self.intents:
+                if intent.lane == lane:
+                    intent.offsets.difference_update(offsets_of(numbers))
+            self.intents = [intent for intent in self.intents if intent.offsets]
         elif kind in (RETRY, RELEASE):
-            retry = PendingRetry(numbers[0], numbers[1])
+            wait = Wait(numbers[0], numbers[1])
             for offset in offsets_of(numbers[2:]):
-                state.wait(offset, retry, is_its_turn=False)
+                state.wait(offset, wait, is_its_turn=False)
         elif kind == EXTEND:
             token, attempt, deadline = numbers[:3]
             offsets = list(offsets_of(numbers[3:]))
@@ -187,11 +194,11 @@ class Replay:
         elif kind == NEXT:
             state.next = max(state.next, numbers[0])
         elif kind == DEAD_LETTER:
-            self.burials.append(DeadLetterTransfer(change))
+            self.intents.append(DeadLetterIntent(change))
         elif kind == CUT:
             state.cut(numbers[0])
         elif kind == TRIED:
-            state.tried.update(dict.fromkeys(offsets_of(numbers[1:]), numbers[0]))
+            state.imported_attempts.update(dict.fromkeys(offsets_of(numbers[1:]), numbers[0]))
         elif kind == PAUSE:
             self.is_paused = bool(numbers[0])
         elif kind == HOLDER:
@@ -206,27 +213,32 @@ def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:
     """The changes that bring a state about from nothing."""
     numbers: dict[str | None, int] = {None: 0}
     for lane, state in enumerate(lanes):
-        # A group that was sent to the beginning has a position, unlike one that was never here.
+        # A group that was sent to the beginning has begun, unlike one that was never here.
         yield sought(lane, 0) if state.was_sought and not state.next else moved(lane, state.next)
         for lease, offsets in state.leases_by_identity():
-            flat = runs(offsets)
             if lease.owner is not None and lease.owner not in numbers:
                 numbers[lease.owner] = len(numbers)
                 yield holder_named(numbers[lease.owner], lease.owner)
-            for start in range(0, len(flat), 1024):
-                yield granted(lane, 0, lease, flat[start : start + 1024], numbers[lease.owner])
-        by_retry = sorted((retry, offset) for offset, retry in state.retries.items())
-        for retry, group in groupby(by_retry, key=lambda item: item[0]):
-            flat = runs(offset for _, offset in group)
-            for start in range(0, len(flat), 1024):
-                yield waiting(lane, retry, flat[start : start + 1024])
-        by_attempts = sorted((attempts, offset) for offset, attempts in state.tried.items())
-        for attempts, each in groupby(by_attempts, key=lambda item: item[0]):
-            flat = runs(offset for _, offset in each)
-            for start in range(0, len(flat), 1024):
-                yield tried(lane, attempts, flat[start : start + 1024])
-        by_times = sorted((times, offset) for offset, times in state.times.items())
-        for times, those in groupby(by_times, key=lambda item: item[0]):
-            flat = runs(offset for _, offset in those)
-            for start in range(0, len(flat), 1024):
-                yield delivered(lane, times, flat[start : start + 1024])
+            for flat in _short_runs(offsets):
+                yield granted(lane, 0, lease, flat, numbers[lease.owner])
+        for wait, flat in _by_value(state.waiting):
+            yield waiting(lane, wait, flat)
+        for attempts, flat in _by_value(state.imported_attempts):
+            yield tried(lane, attempts, flat)
+        for times, flat in _by_value(state.times):
+            yield delivered(lane, times, flat)
+
+
+def _by_value(values: Mapping[int, Value]) -> Iterator[tuple[Value, list[int]]]:
+    """Each value with the runs of offsets that have it."""
+    by_value = sorted((value, offset) for offset, value in values.items())
+    for value, pairs in groupby(by_value, key=itemgetter(0)):
+        for flat in _short_runs(offset for _, offset in pairs):
+            yield value, flat
+
+
+def _short_runs(offsets: Iterable[int]) -> Iterator[list[int]]:
+    """The runs of some offsets, in parts that are small enough for one change."""
+    flat = runs(offsets)
+    for start in range(0, len(flat), _RUNS_NUMBERS):
+        yield flat[start : start + _RUNS_NUMBERS]

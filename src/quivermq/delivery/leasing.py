@@ -6,11 +6,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from quivermq.delivery import journal
-from quivermq.delivery.arriving import arrives
 from quivermq.delivery.cursor_state import CursorState
 from quivermq.delivery.dead_letter_transfer import DEAD_LETTER_RETRY_US, DeadLetterWriter
 from quivermq.delivery.dead_letters import Verdict
-from quivermq.delivery.delivery import Taken, message_count
 from quivermq.delivery.fresh import (
     GIVEN_BYTES,
     Fresh,
@@ -21,7 +19,8 @@ from quivermq.delivery.fresh import (
     waiting_since,
 )
 from quivermq.delivery.settlement import Settlement
-from quivermq.delivery.state import FOR_ITS_TURN, LaneState, PendingRetry
+from quivermq.delivery.state import FOR_ITS_KEY, LaneState, Wait
+from quivermq.delivery.taken import Taken, message_count
 from quivermq.log import Log
 from quivermq.model.deliveries import Lease
 from quivermq.model.messages import Record
@@ -31,7 +30,7 @@ from quivermq.topic.partition import Partition
 # Of messages that are handed out one by one, the age of every so many'th is observed.
 _AGE_SAMPLED = 16
 
-Batch = tuple[Lease, list[Record]]
+LeasedRecords = tuple[Lease, list[Record]]
 
 
 class _Request(NamedTuple):
@@ -51,7 +50,7 @@ class _Request(NamedTuple):
 class _Found(NamedTuple):
     """What there is for a request: messages with their leases, and what is passed over."""
 
-    batches: list[Batch]
+    batches: list[LeasedRecords]
     gone: list[int]
     """What is finished by this: it is not in the log any more, or popped."""
     expired: list[tuple[int, int]]
@@ -77,9 +76,9 @@ class LeaseGranter:
         with shared.lock:
             if shared.deadlines.is_due(now_us):
                 self.expire(now_us)
-            fresh = max(0, log.end - shared.partition.first_told(lane, state.next))
-            due = state.next_ready()
-        return fresh + (len(state.ready) if due is not None and due <= now_us else 0)
+            fresh = max(0, log.end - shared.partition.first_known(lane, state.next))
+            due = state.next_due()
+        return fresh + (len(state.due_heap) if due is not None and due <= now_us else 0)
 
     def overdue(self, lane: int, before_us: int, now_us: int, count: int) -> tuple[int, int]:
         """When the first message of a lane came in, if before a moment, and how many did, up to `count`.
@@ -92,12 +91,12 @@ class LeaseGranter:
             return 0, 0
         with shared.lock:
             since, found = waiting_since(state, log, before_us, count)
-            due = state.next_ready()
+            due = state.next_due()
             if due is not None and due <= now_us:
-                came = append_time_at(state, log, state.ready[0][1])
+                came = append_time_at(state, log, state.due_heap[0][1])
                 if came is not None and came <= before_us:
                     since = min(since or came, came)
-                    found = min(found + len(state.ready), count)
+                    found = min(found + len(state.due_heap), count)
         return since, found
 
     def take(
@@ -105,7 +104,6 @@ class LeaseGranter:
         lane: int,
         count: int,
         lease_us: int,
-        *,
         pop: bool = False,
         whole: bool = False,
         owner: str | None = None,
@@ -155,9 +153,9 @@ class LeaseGranter:
                 # Until the dead letter is written: it may take more than one attempt.
                 shared.deadlines.watch(lane, lease, offsets, now_us + DEAD_LETTER_RETRY_US)
                 continue
-            retry = PendingRetry(lease.attempt, lease.deadline)
+            wait = Wait(lease.attempt, lease.deadline)
             for offset in offsets:
-                shared.lanes[lane].wait(offset, retry, is_its_turn=shared.is_first(lane, offset))
+                shared.lanes[lane].wait(offset, wait, is_its_turn=shared.is_first(lane, offset))
             released += len(offsets)
         for lane, verdicts in given_up.items():
             self._dead_letters.try_dead_letter(lane, verdicts, now_us)
@@ -171,8 +169,8 @@ class LeaseGranter:
         shared = self._shared
         return (
             state.ahead_index < len(state.ahead)
-            and not state.ready
-            and not state.tried
+            and not state.due_heap
+            and not state.imported_attempts
             and not state.has_conditions
             and shared.order is None
             and not shared.partition.removals.lanes[lane]
@@ -201,7 +199,6 @@ class LeaseGranter:
         if pop:
             shared.append(journal.moved(lane, next_offset))
         else:
-            arrives(taken)
             holder = shared.holders.get(owner) or shared.holder_number(owner)
             shared.append(
                 journal.granted_one(lane, next_offset, lease.token, deadline, now_us, holder, offset)
@@ -222,8 +219,8 @@ class LeaseGranter:
     def _is_fresh_only(self, state: LaneState, request: _Request) -> bool:
         """Whether nothing is due again, and no message has to be looked at before it is handed out."""
         shared = self._shared
-        due = state.next_ready()
-        is_nothing_due = (due is None or due > request.now_us) and not state.tried
+        due = state.next_due()
+        is_nothing_due = (due is None or due > request.now_us) and not state.imported_attempts
         return is_nothing_due and shared.order is None and not shared.partition.removals.lanes[request.lane]
 
     def _lease_slices(
@@ -242,7 +239,6 @@ class LeaseGranter:
         else:
             flat = merged((start, end) for _, start, end in slices)
             change = journal.granted(lane, next_offset, lease, flat, shared.holder_number(request.owner))
-            arrives(taken)
             offsets = list(offsets_of(flat))
         end = shared.append(change)
         try:
@@ -263,14 +259,16 @@ class LeaseGranter:
 
     # Any messages.
 
-    def _lease_messages(self, state: LaneState, count: int, request: _Request) -> tuple[list[Batch], int]:
+    def _lease_messages(
+        self, state: LaneState, count: int, request: _Request
+    ) -> tuple[list[LeasedRecords], int]:
         """Batches of messages, and the end of the journal that has them.
 
         Passing over a message may make another one of its key ready, so that has to be looked at, too.
         """
         shared = self._shared
         while True:
-            due = state.take_ready(count, request.now_us) if state.ready else []
+            due = state.take_due(count, request.now_us) if state.due_heap else []
             try:
                 records, taken = _as_many_as_fit(shared.partition, request.lane, due)
                 found = self._find(state, count if taken is due else len(taken), request, taken, records)
@@ -292,7 +290,7 @@ class LeaseGranter:
         state: LaneState,
         count: int,
         request: _Request,
-        due: list[tuple[int, PendingRetry]],
+        due: list[tuple[int, Wait]],
         records: dict[int, Record],
     ) -> _Found:
         """Up to `count` messages: those that are `due`, of which there are `records`, then fresh ones."""
@@ -301,25 +299,31 @@ class LeaseGranter:
         by_attempt: dict[int, list[Record]] = {}
         gone: list[int] = []
         expired: list[tuple[int, int]] = []
-        for offset, retry in due:
+        for offset, wait in due:
             record = records.get(offset)
             if record is None or offset in removed:
                 gone.append(offset)
             elif record.expires_at is not None and record.expires_at <= now_us:
-                expired.append((offset, retry.attempt))
+                expired.append((offset, wait.attempt))
             else:
-                attempts = retry.attempt or state.tried.get(offset, 0)
+                attempts = wait.attempt or state.imported_attempts.get(offset, 0)
                 by_attempt.setdefault(attempts + 1, []).append(record)
                 count -= 1
                 if request.pop:
                     gone.append(offset)
         batches = [(request.lease(attempt), again) for attempt, again in by_attempt.items()]
         fresh = fresh_messages(
-            state, partition.readable(lane), count, now_us, removed, self._shared.order, lane
+            state,
+            partition.readable(lane),
+            count,
+            now_us=now_us,
+            removed=removed,
+            order=self._shared.order,
+            lane=lane,
         )
         if fresh.records:
             batches += _by_attempt(fresh.records, state, request)
-        expired += [(offset, state.tried.get(offset, 0)) for offset in fresh.expired]
+        expired += [(offset, state.imported_attempts.get(offset, 0)) for offset in fresh.expired]
         return _Found(batches, gone, expired, fresh)
 
     def _note(self, state: LaneState, request: _Request, found: _Found) -> int:
@@ -340,14 +344,13 @@ class LeaseGranter:
                 flat = runs(offsets)
             leased.append((lease, offsets))
             if not request.pop:
-                arrives(Taken(self._settlement, lane, lease, records))
                 changes.append(journal.granted(lane, fresh.next, lease, flat, holder))
-        if fresh.held:
-            changes.append(journal.waiting(lane, FOR_ITS_TURN, runs(fresh.held)))
+        if fresh.waiting_for_key:
+            changes.append(journal.waiting(lane, FOR_ITS_KEY, runs(fresh.waiting_for_key)))
         if self._keeps_expired and expired:
-            changes += [journal.waiting(lane, PendingRetry(n, 0), [o, o + 1]) for o, n in expired]
+            changes += [journal.waiting(lane, Wait(n, 0), [o, o + 1]) for o, n in expired]
         else:
-            gone += [offset for offset, _ in expired if offset in state.retries]
+            gone += [offset for offset, _ in expired if offset in state.waiting]
         if gone:
             changes.append(journal.finished(lane, runs(gone)))
         if changes or leased:
@@ -379,16 +382,16 @@ class LeaseGranter:
         shared, lane, fresh = self._shared, request.lane, found.fresh
         state.next = fresh.next
         state.ahead_index = fresh.ahead_index
-        for offset in fresh.held:
-            state.wait(offset, FOR_ITS_TURN, is_its_turn=False)
-        if state.tried:
+        for offset in fresh.waiting_for_key:
+            state.wait(offset, FOR_ITS_KEY, is_its_turn=False)
+        if state.imported_attempts:
             for offset in (offset for _, offsets in leased for offset in offsets):
-                state.tried.pop(offset, None)
+                state.imported_attempts.pop(offset, None)
         for lease, offsets in leased:
             if request.pop:
                 shared.free_keys(lane, offsets)
                 continue
-            for offset in offsets if lease.attempt > 1 or state.retries else ():
+            for offset in offsets if lease.attempt > 1 or state.waiting else ():
                 state.stop_waiting(offset)
             state.grant(lease, offsets)
             shared.deadlines.watch(lane, lease, offsets)
@@ -397,7 +400,7 @@ class LeaseGranter:
         if self._keeps_expired:
             # Until they are dead letters, which may take more than one attempt.
             for offset, attempt in found.expired:
-                state.wait(offset, PendingRetry(attempt, request.now_us + DEAD_LETTER_RETRY_US))
+                state.wait(offset, Wait(attempt, request.now_us + DEAD_LETTER_RETRY_US))
 
     def _count(self, found: _Found, request: _Request) -> None:
         """Count what was handed out, and be done with what has expired."""
@@ -418,12 +421,14 @@ class LeaseGranter:
     def _keeps_expired(self) -> bool:
         """Whether messages that expire become dead letters."""
         settings = self._shared.settings
-        return settings.dead_letter_expired and settings.dead_letters and not self._shared.keeps_dead
+        return (
+            settings.dead_letter_expired and settings.dead_letters and not self._shared.is_dead_letter_topic
+        )
 
 
 def _as_many_as_fit(
-    partition: Partition, lane: int, due: list[tuple[int, PendingRetry]]
-) -> tuple[dict[int, Record], list[tuple[int, PendingRetry]]]:
+    partition: Partition, lane: int, due: list[tuple[int, Wait]]
+) -> tuple[dict[int, Record], list[tuple[int, Wait]]]:
     """The messages that are due again, by offset, and which of them one call gives: they may be large.
 
     Those that are given include those that are gone, of which there is no message.
@@ -434,14 +439,16 @@ def _as_many_as_fit(
         records[record.offset] = record
         size += len(record.value)
         if size >= GIVEN_BYTES:
-            return records, [(offset, retry) for offset, retry in due if offset <= record.offset]
+            return records, [(offset, wait) for offset, wait in due if offset <= record.offset]
     return records, due
 
 
-def _by_attempt(records: list[Record], state: LaneState, request: _Request) -> Iterator[Batch]:
+def _by_attempt(records: list[Record], state: LaneState, request: _Request) -> Iterator[LeasedRecords]:
     """Messages that nobody had here, in order, each with the number of its attempt."""
-    if not state.tried:
+    if not state.imported_attempts:
         yield request.lease(1), records
         return
-    for attempts, each in groupby(records, key=lambda record: state.tried.get(record.offset, 0)):
+    for attempts, each in groupby(
+        records, key=lambda record: state.imported_attempts.get(record.offset, 0)
+    ):
         yield request.lease(attempts + 1), list(each)

@@ -1,19 +1,15 @@
 """Bringing the state of a group back when its partition is opened."""
 
-import gc
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from quivermq.delivery import journal
 from quivermq.delivery.dead_letters import DeadLetterTopic
 from quivermq.delivery.fresh import messages_at
-from quivermq.delivery.journal import DeadLetterTransfer, Replay
+from quivermq.delivery.journal import DeadLetterIntent, Replay
 from quivermq.delivery.ordering import KeyOrder, LaneOffset
-from quivermq.delivery.state import FOR_ITS_TURN, LaneState
+from quivermq.delivery.state import FOR_ITS_KEY, LaneState
 from quivermq.errors import StorageFailed
-from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.lanes import NORMAL
 from quivermq.topic.offsets import runs
 from quivermq.topic.partition import Partition
 from quivermq.topic.state_log import StateLog
@@ -22,9 +18,9 @@ from quivermq.topic.transfer import find_transfer
 
 def recover(
     lanes: list[LaneState],
-    notes: StateLog,
+    state_log: StateLog,
     partition: Partition,
-    find_graves: Callable[[], DeadLetterTopic | None],
+    find_dead_letter_topic: Callable[[], DeadLetterTopic | None],
 ) -> bool:
     """Replay the journal into `lanes`, which are new, and finish what the process died over.
 
@@ -32,21 +28,21 @@ def recover(
     whether the group was paused.
     """
     replay = Replay(lanes)
-    notes.apply(replay.apply_record)
-    _forget_lost(lanes, notes, partition)
-    graves = find_graves() if replay.burials else None
-    for burial in replay.burials:
-        if graves is not None and _has_arrived(burial, graves):
-            notes.sync(notes.append(journal.finished(burial.lane, runs(burial.offsets))))
-            lanes[burial.lane].finish(burial.offsets)
+    state_log.apply(replay.apply_record)
+    _forget_lost(lanes, state_log, partition)
+    target = find_dead_letter_topic() if replay.intents else None
+    for intent in replay.intents:
+        if target is not None and _has_arrived(intent, target):
+            state_log.sync(state_log.append(journal.finished(intent.lane, runs(intent.offsets))))
+            lanes[intent.lane].finish(intent.offsets)
     for state in lanes:
         state.forget_ahead()
-        state.forget_tried()
-        state.rebuild_ready()
+        state.forget_imported_attempts()
+        state.rebuild_due_heap()
     return replay.is_paused
 
 
-def _forget_lost(lanes: list[LaneState], notes: StateLog, partition: Partition) -> None:
+def _forget_lost(lanes: list[LaneState], state_log: StateLog, partition: Partition) -> None:
     """Where a power loss took the end of a lane, other messages will come there, and are pending."""
     changes = b""
     for lane, (state, log) in enumerate(zip(lanes, partition.logs, strict=True)):
@@ -56,16 +52,16 @@ def _forget_lost(lanes: list[LaneState], notes: StateLog, partition: Partition) 
             state.cut(end)
     if changes:
         # Before anything new can be appended there.
-        notes.sync(notes.append(changes))
+        state_log.sync(state_log.append(changes))
 
 
-def _has_arrived(burial: DeadLetterTransfer, graves: DeadLetterTopic) -> bool:
-    if burial.target_partition >= len(graves.partitions):
+def _has_arrived(intent: DeadLetterIntent, target: DeadLetterTopic) -> bool:
+    if intent.target_partition >= len(target.partitions):
         return False
-    grave = graves.partitions[burial.target_partition].log(LANE_NUMBERS["normal"])
-    if find_transfer(grave, burial.target_end, burial.transfer) is None:
+    log = target.partitions[intent.target_partition].log(NORMAL)
+    if find_transfer(log, intent.target_end, intent.transfer) is None:
         return False
-    grave.sync()
+    log.sync()
     return True
 
 
@@ -87,69 +83,20 @@ def line_up(lanes: list[LaneState], partition: Partition) -> KeyOrder:
         LaneOffset(lane, offset) for lane, state in enumerate(lanes) for offset in sorted(state.leases)
     ]
     waiting = [
-        (retry == FOR_ITS_TURN, lane, offset)
+        (wait == FOR_ITS_KEY, lane, offset)
         for lane, state in enumerate(lanes)
-        for offset, retry in state.retries.items()
+        for offset, wait in state.waiting.items()
     ]
     messages += [LaneOffset(lane, offset) for _, lane, offset in sorted(waiting)]
     try:
         keys = {
             LaneOffset(lane, record.offset): record.key
             for lane, state in enumerate(lanes)
-            for record in messages_at(partition, lane, {*state.leases, *state.retries})
+            for record in messages_at(partition, lane, {*state.leases, *state.waiting})
         }
     except StorageFailed as error:
         raise KeysUnread(str(error), path=error.path) from error
     late = {message for message in messages if not order.enter(keys.get(message), message)}
     for lane, state in enumerate(lanes):
-        state.give_turns(without={offset for offset in state.retries if LaneOffset(lane, offset) in late})
+        state.give_turns(without={offset for offset in state.waiting if LaneOffset(lane, offset) in late})
     return order
-
-
-class _Rest:
-    """How many want it to rest, and whether it is to work again afterwards."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
-        self.was_enabled = False
-
-    def begin(self) -> None:
-        with self.lock:
-            if not self.count:
-                self.was_enabled = gc.isenabled()
-                gc.disable()
-            self.count += 1
-
-    def end(self) -> None:
-        with self.lock:
-            self.count -= 1
-            if not self.count and self.was_enabled:
-                gc.enable()
-
-    def forget(self) -> None:
-        """In a forked child: those who wanted it are threads that it does not have."""
-        if self.count and self.was_enabled:
-            gc.enable()
-        self.lock, self.count = threading.Lock(), 0
-
-
-_rest = _Rest()
-
-
-@contextmanager
-def collector_at_rest() -> Iterator[None]:
-    """Make objects that all stay: to look through them again and again takes as long as making them.
-
-    For short, because in the meantime nothing that refers to itself is freed, of the whole process. Several
-    threads may be in here at once; whoever had the collector off before finds it so afterwards.
-    """
-    _rest.begin()
-    try:
-        yield
-    finally:
-        _rest.end()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_rest.forget)

@@ -11,10 +11,10 @@ from quivermq.delivery import journal
 from quivermq.delivery.cursor_state import CursorState
 from quivermq.delivery.dead_letter_transfer import DeadLetterWriter
 from quivermq.delivery.dead_letters import Verdict
-from quivermq.delivery.state import PendingRetry, backoff_us, released
+from quivermq.delivery.state import Wait, backoff_us, released
 from quivermq.errors import InvalidRequest, LeaseExpired
 from quivermq.model.checks import Period, seconds_us
-from quivermq.model.deliveries import Claim, Lease, Receipt
+from quivermq.model.deliveries import Claim, Lease, Receipt, check_reason
 from quivermq.reentry import entered
 from quivermq.topic.offsets import runs
 
@@ -115,7 +115,7 @@ class Settlement:
         raises: bool = True,
     ) -> list[Claim]:
         """Messages failed: they wait for their next attempt, or become dead letters after the last."""
-        _check_texts(reason, error)
+        check_reason(reason, error)
         delay_us = None if delay is None else seconds_us("delay", delay, lowest=0)
         shared = self._shared
         with shared.lock:
@@ -123,14 +123,14 @@ class Settlement:
             now_us = shared.clock.now_us()
             leases = shared.lanes[lane].leases
             verdicts: dict[int, Verdict] = {}
-            waits: dict[PendingRetry, list[int]] = {}
+            waits: dict[Wait, list[int]] = {}
             for offset in offsets:
                 attempt = leases[offset].attempt
                 if shared.is_last(attempt):
                     verdicts[offset] = Verdict(attempt, reason or "attempts", error or "")
                 else:
                     wait_us = backoff_us(attempt, shared.settings) if delay_us is None else delay_us
-                    waits.setdefault(PendingRetry(attempt, now_us + wait_us), []).append(offset)
+                    waits.setdefault(Wait(attempt, now_us + wait_us), []).append(offset)
             end = shared.wait(lane, waits) if waits else 0
             if verdicts:
                 self._dead_letters.dead_letter(lane, verdicts, now_us)
@@ -148,7 +148,7 @@ class Settlement:
         with shared.lock:
             offsets, refused = self._valid(lane, claims)
             leases = shared.lanes[lane].leases
-            waits: dict[PendingRetry, list[int]] = {}
+            waits: dict[Wait, list[int]] = {}
             for offset in offsets:
                 waits.setdefault(released(leases[offset].attempt), []).append(offset)
             end = shared.wait(lane, waits, journal.given_back) if waits else 0
@@ -171,9 +171,9 @@ class Settlement:
         raises: bool = True,
     ) -> list[Claim]:
         """Messages can never succeed: they become dead letters."""
-        _check_texts(reason, error)
+        check_reason(reason, error)
         shared = self._shared
-        if shared.keeps_dead:
+        if shared.is_dead_letter_topic:
             raise InvalidRequest(f"{self.topic} holds dead letters already: ack the message, or redrive it")
         with shared.lock:
             offsets, refused = self._valid(lane, claims)
@@ -254,9 +254,3 @@ class Settlement:
 
 def _prolonged(lease: Lease, deadline: int) -> Lease:
     return Lease(lease.attempt, deadline, lease.token, lease.owner, lease.since)
-
-
-def _check_texts(*texts: object) -> None:
-    for text in texts:
-        if text is not None and not isinstance(text, str):
-            raise InvalidRequest(f"a reason and an error are texts, not a {type(text).__name__}")

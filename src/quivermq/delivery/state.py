@@ -1,6 +1,6 @@
 """What a group knows of one lane: pure state, changed live and by replay in the same way.
 
-Every offset before `next` that has neither a lease nor a retry is finished. So a million acks out of
+Every offset before `next` that has no lease and does not wait is finished. So a million acks out of
 order cost nothing, and only what is unfinished takes memory.
 """
 
@@ -20,27 +20,30 @@ from quivermq.model.topic_settings import TopicSettings
 _GROWTH_MAX = 650
 
 
-class PendingRetry(NamedTuple):
-    """A message that waits: how often it was delivered already, and when it is due."""
+class Wait(NamedTuple):
+    """What a message waits for: `attempt` deliveries of it failed, and it is due again at `due`.
+
+    No delivery failed of one that was released, or that waits for its key: its attempt is 0.
+    """
 
     attempt: int
     due: int
 
 
-# It waits for the earlier ones of its key.
-FOR_ITS_TURN = PendingRetry(0, 0)
+# The wait for the earlier messages of a key.
+FOR_ITS_KEY = Wait(0, 0)
 # When a message that was given back is due: at once, whatever the clock says, and before those that failed.
 # So what was given back comes again in the order in which it lies.
 _AT_ONCE = 1
 
 
-def released(attempt: int) -> PendingRetry:
-    """What waits after it was given back: the attempt that had begun does not count."""
-    return PendingRetry(attempt - 1, _AT_ONCE)
+def released(attempt: int) -> Wait:
+    """The wait of a message that was given back: the attempt that had begun does not count."""
+    return Wait(attempt - 1, _AT_ONCE)
 
 
-# It waited for the earlier ones of its key, and now it is its turn.
-NOW = released(1)
+# The same once those are finished: it is due at once.
+KEY_IS_FREE = released(1)
 
 
 def backoff_us(attempt: int, settings: TopicSettings) -> int:
@@ -78,43 +81,47 @@ def times_of(
 
 
 class LaneState:
-    """One lane of a partition, as one group sees it."""
+    """One lane of a partition, as one group sees it.
+
+    What is known of a message is forgotten in `finish`, `seek` and `cut`, and for speed also by hand in
+    `CursorState.finish`, `Settlement.ack_one` and `Settlement.ack_batch`. `journal.snapshot` writes it.
+    """
 
     __slots__ = (
         "ahead",
         "ahead_average",
         "ahead_end",
         "ahead_index",
+        "due_heap",
         "frames",
         "has_conditions",
-        "held",
+        "imported_attempts",
         "leases",
         "next",
         "passed_over",
-        "ready",
-        "retries",
         "times",
-        "tried",
         "untried",
+        "waiting",
+        "waiting_for_key",
         "was_sought",
     )
 
     def __init__(self, offset: int = 0) -> None:
         self.next = offset
         self.was_sought = False
-        # Whether `next` went past messages that had expired, which the journal may not tell.
+        # Whether `next` went past messages that had expired: the journal may not say so.
         self.passed_over = False
         self.leases: dict[int, Lease] = {}
-        self.retries: dict[int, PendingRetry] = {}
-        # Of messages that failed and are not finished; of all others the lease says it.
+        self.waiting: dict[int, Wait] = {}
+        # Of messages that failed and are not finished. The first delivery of others is their lease.
         self.times: dict[int, DeliveryTimes] = {}
-        # How many of those that wait never failed, and how many of these wait for their turn.
+        # How many of those in `waiting` never failed, and how many of these wait for their key.
         self.untried = 0
-        self.held = 0
-        # (due, offset); an entry counts only while `retries` says the same.
-        self.ready: list[tuple[int, int]] = []
+        self.waiting_for_key = 0
+        # A heap of (due, offset); an entry counts only while `waiting` says the same.
+        self.due_heap: list[tuple[int, int]] = []
         # How often messages that nobody here had yet were delivered by the queue they were imported from.
-        self.tried: dict[int, int] = {}
+        self.imported_attempts: dict[int, int] = {}
         self.forget_ahead()
 
     def forget_ahead(self) -> None:
@@ -138,7 +145,7 @@ class LaneState:
         self.frames = frames
 
     @property
-    def has_position(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the group has ever been anywhere here; 0 alone may also be where nobody began."""
         return self.next > 0 or self.was_sought
 
@@ -147,33 +154,33 @@ class LaneState:
 
         Not where messages only expired: they would be there again if the clock went back.
         """
-        is_there = self.has_position and self.next == offset and not self.passed_over
-        return is_there and not (self.leases or self.retries)
+        is_there = self.has_begun and self.next == offset and not self.passed_over
+        return is_there and not (self.leases or self.waiting)
 
     @property
     def floor(self) -> int:
         """The first offset that is not finished."""
-        return min(self.next, min(self.leases, default=self.next), min(self.retries, default=self.next))
+        return min(self.next, min(self.leases, default=self.next), min(self.waiting, default=self.next))
 
     @property
     def unfinished(self) -> int:
         """How many messages before `next` are not finished."""
-        return len(self.leases) + len(self.retries)
+        return len(self.leases) + len(self.waiting)
 
     def grant(self, lease: Lease, offsets: Iterable[int]) -> None:
         self.leases.update(dict.fromkeys(offsets, lease))
 
-    def wait(self, offset: int, retry: PendingRetry, *, is_its_turn: bool = True) -> None:
+    def wait(self, offset: int, wait: Wait, *, is_its_turn: bool = True) -> None:
         """Let a message wait until it is due, and until it is its turn."""
-        self.remember(offset, retry.attempt)
+        self.remember(offset, wait.attempt)
         self.leases.pop(offset, None)
         self.stop_waiting(offset)
-        self.retries[offset] = retry
-        if not retry.attempt:
+        self.waiting[offset] = wait
+        if not wait.attempt:
             self.untried += 1
-            self.held += retry == FOR_ITS_TURN
+            self.waiting_for_key += wait == FOR_ITS_KEY
         if is_its_turn:
-            heappush(self.ready, (retry.due, offset))
+            heappush(self.due_heap, (wait.due, offset))
 
     def remember(self, offset: int, attempt: int) -> None:
         """Keep when a message was delivered, if its lease ends and the attempt counts."""
@@ -190,18 +197,18 @@ class LaneState:
 
     def stop_waiting(self, offset: int) -> None:
         """A message that waited does so no more: somebody has it, or it is done with."""
-        retry = self.retries.pop(offset, None)
-        if retry is not None and not retry.attempt:
+        wait = self.waiting.pop(offset, None)
+        if wait is not None and not wait.attempt:
             self.untried -= 1
-            self.held -= retry == FOR_ITS_TURN
+            self.waiting_for_key -= wait == FOR_ITS_KEY
 
     def seek(self, offset: int) -> None:
         self.leases.clear()
-        self.retries.clear()
+        self.waiting.clear()
         self.times.clear()
-        self.untried = self.held = 0
-        self.ready.clear()
-        self.tried.clear()
+        self.untried = self.waiting_for_key = 0
+        self.due_heap.clear()
+        self.imported_attempts.clear()
         self.next = offset
         self.was_sought = True
         self.passed_over = False
@@ -211,65 +218,67 @@ class LaneState:
         """Forget what lies behind the end of the log: other messages will come there."""
         self.next = min(self.next, end)
         self.leases = {offset: lease for offset, lease in self.leases.items() if offset < end}
-        self.retries = {offset: retry for offset, retry in self.retries.items() if offset < end}
+        self.waiting = {offset: wait for offset, wait in self.waiting.items() if offset < end}
         self.times = {offset: times for offset, times in self.times.items() if offset < end}
-        self.tried = {offset: attempts for offset, attempts in self.tried.items() if offset < end}
-        self.rebuild_ready()
+        self.imported_attempts = {
+            offset: attempts for offset, attempts in self.imported_attempts.items() if offset < end
+        }
+        self.rebuild_due_heap()
         self.forget_ahead()
 
     def reaches_behind(self, end: int) -> bool:
         """Whether anything here is about offsets that the log does not have."""
-        held = (self.leases, self.retries, self.tried)
+        held = (self.leases, self.waiting, self.imported_attempts)
         return max(self.next, *(max(offsets, default=-1) + 1 for offsets in held)) > end
 
-    def forget_tried(self) -> None:
+    def forget_imported_attempts(self) -> None:
         """Forget the earlier attempts of what was delivered here since; not of what waits for its turn."""
-        self.tried = {
+        self.imported_attempts = {
             offset: attempts
-            for offset, attempts in self.tried.items()
-            if offset >= self.next or (offset in self.retries and not self.retries[offset].attempt)
+            for offset, attempts in self.imported_attempts.items()
+            if offset >= self.next or (offset in self.waiting and not self.waiting[offset].attempt)
         }
 
     def give_turns(self, without: Set[int] = frozenset()) -> None:
         """Let nothing wait for its turn but these."""
-        turns = [o for o, retry in self.retries.items() if retry == FOR_ITS_TURN and o not in without]
-        self.retries.update(dict.fromkeys(turns, NOW))
-        self.rebuild_ready(without)
+        turns = [o for o, wait in self.waiting.items() if wait == FOR_ITS_KEY and o not in without]
+        self.waiting.update(dict.fromkeys(turns, KEY_IS_FREE))
+        self.rebuild_due_heap(without)
 
-    def rebuild_ready(self, without: Set[int] = frozenset()) -> None:
+    def rebuild_due_heap(self, without: Set[int] = frozenset()) -> None:
         """Line up what waits by when it is due, but for those whose turn it is not."""
-        self.untried = sum(not retry.attempt for retry in self.retries.values())
-        self.held = sum(retry == FOR_ITS_TURN for retry in self.retries.values())
-        self.ready = [(retry.due, o) for o, retry in self.retries.items() if o not in without]
-        heapify(self.ready)
+        self.untried = sum(not wait.attempt for wait in self.waiting.values())
+        self.waiting_for_key = sum(wait == FOR_ITS_KEY for wait in self.waiting.values())
+        self.due_heap = [(wait.due, o) for o, wait in self.waiting.items() if o not in without]
+        heapify(self.due_heap)
 
-    def next_ready(self) -> int | None:
+    def next_due(self) -> int | None:
         """When the next of those that wait is due."""
-        ready, retries = self.ready, self.retries
-        while ready:
-            due, offset = ready[0]
-            retry = retries.get(offset)
-            if retry is not None and retry.due == due:
+        due_heap, waiting = self.due_heap, self.waiting
+        while due_heap:
+            due, offset = due_heap[0]
+            wait = waiting.get(offset)
+            if wait is not None and wait.due == due:
                 return due
-            heappop(ready)
+            heappop(due_heap)
         return None
 
-    def take_ready(self, count: int, now_us: int) -> list[tuple[int, PendingRetry]]:
+    def take_due(self, count: int, now_us: int) -> list[tuple[int, Wait]]:
         """The messages that are due, oldest first, no more than `count`. They stay where they are."""
-        taken: list[tuple[int, PendingRetry]] = []
+        taken: list[tuple[int, Wait]] = []
         while len(taken) < count:
-            due = self.next_ready()
+            due = self.next_due()
             if due is None or due > now_us:
                 break
-            _, offset = heappop(self.ready)
-            taken.append((offset, self.retries[offset]))
+            _, offset = heappop(self.due_heap)
+            taken.append((offset, self.waiting[offset]))
         return taken
 
-    def put_back(self, taken: Iterable[tuple[int, PendingRetry]]) -> None:
-        """Undo `take_ready`, for those that still wait."""
-        for offset, retry in taken:
-            if self.retries.get(offset) == retry:
-                heappush(self.ready, (retry.due, offset))
+    def put_back(self, taken: Iterable[tuple[int, Wait]]) -> None:
+        """Undo `take_due`, for those that still wait."""
+        for offset, wait in taken:
+            if self.waiting.get(offset) == wait:
+                heappush(self.due_heap, (wait.due, offset))
 
     def leases_by_identity(self) -> Iterator[tuple[Lease, list[int]]]:
         """Each lease with the offsets that have it."""
@@ -297,28 +306,31 @@ class Unfinished(NamedTuple):
 
 def unfinished(state: LaneState, now_us: int) -> list[Unfinished]:
     """All of a lane, by offset. A lease that is over gave its message back when it ended."""
-    return unfinished_after(state.leases, state.retries, state.times, now_us, -1, state.unfinished)
+    return unfinished_after(
+        state.leases, state.waiting, state.times, now_us=now_us, after=-1, limit=state.unfinished
+    )
 
 
 def unfinished_after(
     leases: Mapping[int, Lease],
-    retries: Mapping[int, PendingRetry],
+    waiting: Mapping[int, Wait],
     times: Mapping[int, DeliveryTimes],
+    *,
     now_us: int,
     after: int,
     limit: int,
 ) -> list[Unfinished]:
     """The first ones behind an offset, at most so many. Only of these more than the offset is looked at."""
-    offsets = nsmallest(limit, (offset for offset in chain(leases, retries) if offset > after))
+    offsets = nsmallest(limit, (offset for offset in chain(leases, waiting) if offset > after))
     return [
-        unfinished_one(offset, leases.get(offset), retries.get(offset), times, now_us) for offset in offsets
+        unfinished_one(offset, leases.get(offset), waiting.get(offset), times, now_us) for offset in offsets
     ]
 
 
 def unfinished_one(
     offset: int,
     lease: Lease | None,
-    retry: PendingRetry | None,
+    wait: Wait | None,
     times: Mapping[int, DeliveryTimes],
     now_us: int,
 ) -> Unfinished:
@@ -327,7 +339,7 @@ def unfinished_one(
     if lease is not None:
         state: UnfinishedState = "in_flight" if lease.deadline > now_us else "retrying"
         return Unfinished(offset, lease.attempt, state, lease.deadline, lease.owner, *delivered)
-    assert retry is not None, "an offset is in one of the two"
-    if retry.attempt:
-        return Unfinished(offset, retry.attempt, "retrying", retry.due, None, *delivered)
-    return Unfinished(offset, 0, "waiting_for_key" if retry == FOR_ITS_TURN else "released", 0)
+    assert wait is not None, "an offset is in one of the two"
+    if wait.attempt:
+        return Unfinished(offset, wait.attempt, "retrying", wait.due, None, *delivered)
+    return Unfinished(offset, 0, "waiting_for_key" if wait == FOR_ITS_KEY else "released", 0)

@@ -1,7 +1,7 @@
-"""The whole queue, synchronous: what `quivermq.open()` returns."""
+"""The whole queue of a data directory, synchronous: the `Backend` of `quivermq.open`."""
 
-from quivermq.engine.engine import Engine, open_engine
-from quivermq.engine.queue import Queue
-from quivermq.model.stats import Compacted, TopicInfo
+from quivermq.engine.engine import Engine, engine_of, open_engine
+from quivermq.engine.queue import EngineQueue
+from quivermq.topic.incoming import CheckedMessage, is_delayed
 
-__all__ = ["Compacted", "Engine", "Queue", "TopicInfo", "open_engine"]
+__all__ = ["CheckedMessage", "Engine", "EngineQueue", "engine_of", "is_delayed", "open_engine"]

@@ -5,8 +5,7 @@ writes them is another process.
 """
 
 import logging
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from quivermq.archive import (
@@ -18,13 +17,14 @@ from quivermq.archive import (
     load_pointer,
     store_pointer,
 )
+from quivermq.archive.joined import JoinedLane
 from quivermq.archive.manifest import OWN, topic_path
 from quivermq.archive.reading import find_difference
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, OffsetOutOfRange, StorageFailed
-from quivermq.frame import Frame, Wanted
+from quivermq.frame import OFFSET_MAX, Frame, Wanted
 from quivermq.log import Log
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import PRIORITIES
 from quivermq.model.messages import Record
 from quivermq.topic.partition import Partition
 
@@ -73,7 +73,7 @@ class QueueArchive:
             logger.info("the archive is %s", directory)
         return directory
 
-    def use(self, directory: str | os.PathLike[str] | None) -> None:
+    def use(self, directory: str | None) -> None:
         """Make a directory the archive, durably, or none. Raises NotFound when it is no archive."""
         chosen = None
         if directory is not None:
@@ -135,10 +135,7 @@ def check_belongs(archived: ArchivedTopic, place: LanePlace, log: Log) -> None:
         )
 
 
-def _path(directory: object) -> Path:
-    if not isinstance(directory, str | os.PathLike):
-        raise InvalidRequest(f"an archive is the path of a directory, not {directory!r}")
-    text = str(directory)
+def _path(text: str) -> Path:
     if not text or "\0" in text or len(text) > _PATH_MAX or max(map(len, text.split("/"))) > _NAME_MAX:
         raise InvalidRequest(f"an archive is the path of a directory, not {text!r:.80}")
     return Path(text)
@@ -152,7 +149,7 @@ class Seam:
         self._created_us = created_us
         self._partition = partition
         self._lane = lane
-        self._place = LanePlace(partition.number, LANES[lane])
+        self._place = LanePlace(partition.number, PRIORITIES[lane])
         # How far `frames` has come: what lies before is read, or was taken out for everybody.
         self.reached = 0
 
@@ -166,7 +163,7 @@ class Seam:
         return archived.lane(self._place).start
 
     @property
-    def told_start(self) -> int:
+    def known_start(self) -> int:
         """The same by what was last seen of the archive, for whoever only shows it."""
         log = self._partition.logs[self._lane]
         start = 0 if log is None else log.start
@@ -199,7 +196,7 @@ class Seam:
             offset = log.start if following is None else following
         return log.first_from(offset)
 
-    def told_append_time(self, offset: int) -> int | None:
+    def known_append_time(self, offset: int) -> int | None:
         """When a message that only the archive has came in, at the latest; None of any other."""
         lane = self._archive.last_lane(self._partition.topic, self._created_us, self._place)
         for file in lane.files_from(offset)[:1]:
@@ -210,11 +207,7 @@ class Seam:
     def find_time(self, timestamp_us: int) -> int:
         """The first offset whose message is not older; the end when all are."""
         log = self._partition.logs[self._lane]
-        if log is None:
-            return 0
-        archived = self._archived(log)
-        found = None if archived is None else archived.find_time(self._place, timestamp_us)
-        return log.find_time(timestamp_us) if found is None else found
+        return 0 if log is None else self._joined(log).find_time(timestamp_us)
 
     def frames(self, offset: int) -> Iterator[Frame]:
         """Frames from the one that holds an offset on, up to the end of the live log, or up to a hole.
@@ -222,36 +215,21 @@ class Seam:
         Raises OffsetOutOfRange, which says where to go on, when it would begin with what is neither here
         nor there because retention was forced.
         """
-        first, log = offset, self._partition.logs[self._lane]
+        log = self._partition.logs[self._lane]
         self.reached = offset
         if log is None:
             if offset:
                 raise OffsetOutOfRange(offset, start=0, end=0)
             return
-        while True:
-            while offset < log.start:
-                # One look for both, because the archive may be another one at the next.
-                archived = self._archived(log)
-                lane = ArchivedLane() if archived is None else archived.lane(self._place)
-                end = min(log.start, lane.whole_end(offset))
-                if archived is None or end <= offset:
-                    if offset > first:
-                        return
-                    raise _hole(offset, lane, log)
-                yield from archived.frames(self._place, offset, end)
-                offset = self.reached = end
-            try:
-                # What was taken out for everybody need not be read.
-                floor = min(self._partition.removals.lanes[self._lane].floor, log.end)
-                for frame in log.frames(max(offset, floor)):
-                    yield frame
-                    offset = self.reached = max(offset, frame.header.end_offset)
-                self.reached = max(self.reached, floor)
-                return
-            except OffsetOutOfRange:
-                # Unless retention was faster: what it took is archived.
-                if offset >= log.start:
-                    raise
+        joined = self._joined(log)
+        try:
+            # Up to behind the last offset there can be: also who asks for that is told where the log ends.
+            yield from joined.frames(offset, OFFSET_MAX + 1)
+            self.reached = max(joined.reached, self._floor(log))
+        except OffsetOutOfRange:
+            if joined.reached == offset or joined.reached >= log.start:
+                raise
+            self.reached = joined.reached
 
     def records(self, offset: int, wanted: Wanted = EVERYTHING) -> Iterator[Record]:
         """The messages from an offset on, one by one, without those that were taken out for everybody."""
@@ -260,6 +238,13 @@ class Seam:
             for record in wanted.records(frame, offset):
                 if record.offset >= offset and not (removed and record.offset in removed):
                     yield record
+
+    def _joined(self, log: Log) -> JoinedLane:
+        return JoinedLane(self._place, _LiveLog(log, self._floor), lambda: self._archived(log))
+
+    def _floor(self, log: Log) -> int:
+        """Everything before it was taken out for everybody, and need not be read."""
+        return min(self._partition.removals.lanes[self._lane].floor, log.end)
 
     def _archived(self, log: Log) -> ArchivedTopic | None:
         """The archive, if it has something from before the log. Raises StorageFailed."""
@@ -270,16 +255,19 @@ class Seam:
         return found
 
 
-def _hole(offset: int, archived: ArchivedLane, log: Log) -> OffsetOutOfRange:
-    """The error of offsets that are gone: `start` is where to go on."""
-    start = log.start
-    following = archived.next_start(offset)
-    error = OffsetOutOfRange(
-        offset, start=start if following is None else min(start, following), end=log.end
-    )
-    if archived.files and archived.start <= offset:
-        text = (
-            f"offset {offset} is gone: retention took it before it was archived; go on with {error.start}"
-        )
-        error.args = (text,)
-    return error
+class _LiveLog:
+    def __init__(self, log: Log, floor: Callable[[Log], int]) -> None:
+        self._log = log
+        self._floor = floor
+        self.find_time = log.find_time
+
+    @property
+    def start(self) -> int:
+        return self._log.start
+
+    @property
+    def end(self) -> int:
+        return self._log.end
+
+    def frames(self, start: int, _: int) -> Iterator[Frame]:
+        return self._log.frames(max(start, self._floor(self._log)))

@@ -10,8 +10,9 @@ from quivermq.frame import Frame
 from quivermq.group.group import Group
 from quivermq.log import Log
 from quivermq.metrics import Metrics
-from quivermq.model.messages import Message, Put
+from quivermq.model.messages import Put
 from quivermq.settings import Durability
+from quivermq.topic.incoming import Batch
 from quivermq.topic.topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -36,13 +37,11 @@ class Backlog:
         """How many messages were refused, and how many dropped, since the queue was opened."""
         return int(self._refused.value), int(self._dropped.value)
 
-    def put(self, messages: Sequence[bytes | Message], durability: Durability | None) -> Sequence[Put]:
+    def put(self, batch: Batch, durability: Durability | None) -> Sequence[Put]:
         """Store messages if the limits of the topic have room for them. Raises Overloaded."""
         topic = self._topic
-        if not messages:
+        if not batch.values:
             return []
-        # A message that is wrong in itself is refused as such, and makes no room.
-        batch = topic.checked(messages)
         if not topic.settings.is_bounded:
             return topic.put_batch(batch, durability)
         word = topic.settings.durability if durability is None else durability
@@ -96,7 +95,7 @@ class Backlog:
 
     def _held_bytes_in_archive(self, group: Group) -> int:
         """What `_unfinished_bytes` counts although only the archive has it."""
-        held = [cursor.held_in_archive() for cursor in group.cursors]
+        held = [cursor.unfinished_in_archive() for cursor in group.cursors]
         return sum(
             held[partition][lane] * log.size_bytes // max(1, log.end - log.start)
             for (partition, lane), log in self._topic.lanes().items()

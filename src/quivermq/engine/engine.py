@@ -2,46 +2,40 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, Protocol, Self
 
-from quivermq.clock import Clock
+from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.disk import Buffer, Disk, SystemDisk
-from quivermq.engine.activity import Problem, TopicActivity, activity_of, broken_topic, problems_of
-from quivermq.engine.adopting import adopt_ids, adopt_progress
-from quivermq.engine.group_state import Load, state_of
-from quivermq.engine.hosted import Hosted
-from quivermq.engine.hosting import Hosting
-from quivermq.engine.origins import dead_letter_settings, graves_of
-from quivermq.engine.queue import Queue
-from quivermq.engine.survey import Survey
-from quivermq.engine.watch import Done
-from quivermq.errors import (
-    DiskRefused,
-    FsyncFailed,
-    InvalidRequest,
-    InvalidSettings,
-    QuiverError,
-    StorageFailed,
-    TopicExists,
-)
-from quivermq.frame import OFFSET_MAX
-from quivermq.group.group import Group
-from quivermq.log import Replaced, Report, RetentionResult, verify
-from quivermq.log.flusher import Scheduler
-from quivermq.metrics import Sample
+from quivermq.engine.activity import Problem, TopicActivity
+from quivermq.engine.archived import QueueArchive, Seam
+from quivermq.engine.catalog import Catalog
+from quivermq.engine.inspection import Inspection
+from quivermq.engine.looking import lanes_of
+from quivermq.engine.maintenance import Maintenance
+from quivermq.engine.opening import Opening
+from quivermq.engine.queue import EngineQueue
+from quivermq.engine.retention import compact
+from quivermq.engine.statistics import Statistics, Survey
+from quivermq.errors import InvalidRequest, QuiverError
+from quivermq.frame import Frame
+from quivermq.log import DataDirectory, Replaced, Report, RetentionResult, verify
+from quivermq.log.flusher import Flusher, Scheduler
+from quivermq.metrics import Metrics, Sample
 from quivermq.model.adoption import AdoptedId, Progress
-from quivermq.model.checks import check_number
+from quivermq.model.checks import check_number, check_partition
 from quivermq.model.lanes import lane_number
 from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
 from quivermq.model.names import check_group_name, check_topic_name
-from quivermq.model.stats import Compacted, EngineStats, GroupState, QueueStats, TopicInfo, TopicStats
-from quivermq.model.turns import in_turns
+from quivermq.model.operations import TopicExtent
+from quivermq.model.stats import Compacted, EngineStats, TopicInfo
 from quivermq.reentry import entered
 from quivermq.settings import Settings, settings_from
-from quivermq.topic.stored import mark_deleted
+from quivermq.topic.defaults import TopicDefaults
+from quivermq.topic.partition import Partition
+from quivermq.topic.rules import TopicRules
 
 logger = logging.getLogger(__name__)
 
@@ -77,113 +71,100 @@ def _check_arguments(path: object, settings: object, disk: Disk) -> None:
         )
 
 
-class Engine(Hosting):
-    """An open queue. Thread-safe; close it, or use it in a `with` statement."""
+class Engine:
+    """An open queue: a `Backend`. Thread-safe; close it, or use it in a `with` statement.
+
+    What the operations of a backend promise stands in `Connection`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings: Settings,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        self.settings = settings
+        # First, because settings that are refused leave no directory behind.
+        defaults = TopicDefaults(settings)
+        self.metrics = Metrics()
+        self.clock = SteadyClock(clock or SystemClock())
+        sync_time = self.metrics.histogram(
+            "quiver_fsync_seconds", "How long it took to make what was written durable."
+        )
+        self._directory = DataDirectory(
+            path,
+            settings.storage,
+            disk=disk,
+            clock=self.clock,
+            scheduler=scheduler,
+            sync_time=sync_time,
+            files_max=settings.engine.files_max,
+        )
+        self.path = self._directory.path
+        self.directory: Path | None = self.path
+        self.name = str(self.path)
+        self.scheduler = scheduler or Flusher(self.clock)
+        self._owns_scheduler = scheduler is None
+        try:
+            self.archive = QueueArchive(self._directory.disk, self.path)
+            self.catalog = Catalog(
+                self._directory, settings, defaults, self.archive, metrics=self.metrics, clock=self.clock
+            )
+            self.members = self.catalog.members
+            self.statistics = Statistics(
+                self.catalog, self.metrics, sync_time, disk=self._directory.disk, clock=self.clock
+            )
+            self.inspection = Inspection(self)
+            self._opening = Opening(self.catalog, clock=self.clock, scheduler=self.scheduler)
+            self._opening.start()
+        except BaseException:
+            self._directory.close()
+            raise
+        self._maintenance = Maintenance(
+            settings.engine, self.catalog, self._opening, clock=self.clock, scheduler=self.scheduler
+        )
+        self._maintenance.start()
 
     @entered
-    def create_topic(self, name: str, *, exist_ok: bool = False, **settings: Any) -> None:
-        """Create a topic. Raises TopicExists, InvalidName, InvalidSettings.
-
-        With `exist_ok`, one that is there already stays as it is, whatever the settings say.
-        """
-        check_topic_name(name)
-        made = self._settings_of_new(name, **settings)
-        with self._topics_lock:
-            self.check_open()
-            self._check_whole(name)
-            if name in self._hosted or self._opened(name) is not None:
-                if exist_ok:
-                    return
-                raise TopicExists(f"the topic {name} exists already: use alter_topic to change it")
-            self._limits.check_topic(name, made.partitions)
-            hosted = self._create(name, made, settings)
-        self._take_over_dead_letters(hosted)
+    def create_topic(self, name: str, exist_ok: bool, settings: Mapping[str, Any]) -> None:
+        self.catalog.create(name, settings, exist_ok=exist_ok)
 
     @entered
-    def alter_topic(self, name: str, **settings: Any) -> None:
-        """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
-        with self._changing:
-            hosted = self.hosted(name)
-            changed = hosted.settings.changed(settings)
-            if hosted.origin is not None:
-                source = self._settings_of(hosted.origin)
-                changed = dead_letter_settings(source, hosted.origin, changed, settings)
-            changed.storage(self.settings.storage)
-            more = changed.partitions - hosted.settings.partitions
-            self._limits.check_partitions(name, more)
-            # Before there can be a dead letter that needs a partition there; and once more, for a topic
-            # that was made for the first one meanwhile.
-            self._alter_dead_letters(hosted, changed)
-            self._configure(hosted, changed)
-            self._alter_dead_letters(hosted, changed)
-        logger.info("altered topic %s", name, extra={"topic": name, "settings": settings})
-        self._tell_watchers(name, "altered")
+    def alter_topic(self, name: str, settings: Mapping[str, Any]) -> None:
+        self.catalog.alter(name, settings)
 
     @entered
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, its messages and what its groups know. Its dead letters stay."""
-        with self._changing:
-            hosted = self.hosted(name)
-            try:
-                self._store_deleted(hosted)
-            except FsyncFailed as error:
-                # Only the next opening tells whether it is deleted: until then it promises nothing.
-                hosted.close()
-                with self._topics_lock:
-                    self._set_aside(name, error)
-                raise
-            hosted.close(is_deleted=True)
-            with self._topics_lock:
-                self._drop(name)
-                self.members.topic_changed(name)
-                self._remove_files(name)
-        self.metrics.forget(topic=name)
-        logger.info("deleted topic %s", name, extra={"topic": name})
-        self._tell_watchers(name, "deleted")
-
-    def _store_deleted(self, hosted: Hosted) -> None:
-        try:
-            self._store(hosted.name, hosted.settings, origin=hosted.origin, deleted=True)
-        except DiskRefused:
-            # On a full disk, deleting is what makes room.
-            mark_deleted(self._directory.disk, self._topic_path(hosted.name))
+        self.catalog.delete(name)
 
     def topics(self) -> list[str]:
-        """The names of all topics."""
         self.check_open()
-        return sorted(self._names())
+        return sorted(self.catalog.table)
 
     def topic(self, name: str) -> TopicInfo:
-        """One topic. Raises TopicNotFound."""
-        hosted = self.hosted(name)
-        return TopicInfo(name, hosted.settings.partitions, hosted.settings, hosted.origin)
+        found = self.catalog.get(name)
+        return TopicInfo(name, found.settings.partitions, found.settings, found.origin)
 
     @entered
     def groups(self, topic: str) -> list[str]:
-        """The groups of a topic. Raises TopicNotFound."""
-        return sorted(self.hosted(topic).groups.copy())
+        return sorted(self.catalog.get(topic).groups.copy())
 
     @entered
     def delete_group(self, topic: str, group: str) -> bool:
-        """Forget what a group knows of a topic. False when there is no such group."""
         check_group_name(group)
-        return self.hosted(topic).delete_group(group)
+        return self.catalog.get(topic).delete_group(group)
 
-    def queue(self, topic: str, group: str = "default") -> Queue:
-        """A topic, or all topics of a pattern, as one group sees it. Nothing is created yet."""
+    def queue(self, topic: str, group: str = "default") -> EngineQueue:
         self.check_open()
-        return Queue(self, topic, group)
+        return EngineQueue(self, topic, group)
 
     @entered
     def begin_producer(self, topic: str, producer_id: int) -> ProducerState:
-        """Begin anew as the producer of that id: its frames of earlier epochs are refused from now on.
-
-        Tells the epoch to send with, and for each lane where the first frame lies that this producer ever
-        sent, as far back as producers are remembered. The topic is created when it is new.
-        """
-        check_topic_name(topic)
         check_number("producer_id", producer_id, 1, PRODUCER_ID_MAX)
-        return self.hosted_or_new(topic).begin_producer(producer_id)
+        return self.catalog.get_or_create(topic).begin_producer(producer_id)
 
     @entered
     def adopt(
@@ -191,43 +172,29 @@ class Engine(Hosting):
         topic: str,
         group: str,
         progress: Progress,
-        *,
         partition: int = 0,
         priority: str = "normal",
         expected: Progress | None = None,
     ) -> bool:
-        """Let a group go on where another queue was, from which the messages of a lane were imported.
-
-        With a position, only where the group has never been, or still is exactly where `expected` says it
-        was put before; False tells that it is elsewhere. Without one, only attempts are taken over, of
-        messages that the group has not had. Raises TopicNotFound, InvalidRequest, OffsetOutOfRange.
-        """
-        return adopt_progress(
-            self, topic, group, progress, partition=partition, priority=priority, expected=expected
-        )
+        check_group_name(group)
+        found = self.catalog.get(topic)
+        check_partition(partition, found.settings)
+        return found.adopt(group, partition, lane_number(priority), progress, expected)
 
     @entered
     def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
-        """Remember deduplication ids that another queue knew, each until it would have expired there.
-
-        None for longer than the topic's `dedup_window_ms`. Returns how many still hold. Raises
-        TopicNotFound, InvalidRequest, OffsetOutOfRange.
-        """
-        return adopt_ids(self, topic, adopted)
+        return self.catalog.get(topic).topic.adopt_ids(adopted)
 
     @entered
     def adopt_dead_letters(
-        self, topic: str, frame: Buffer, *, partition: int = 0, priority: str = "normal"
+        self, topic: str, frame: Buffer, partition: int = 0, priority: str = "normal"
     ) -> Put:
-        """Append a frame of messages that another queue gave up to the dead letters of a topic.
-
-        What their `quiver-dlq-` headers tell is believed, but for the topic. They are on stable storage on
-        return; a producer may repeat a frame. Raises InvalidRequest, InvalidFrame.
-        """
         check_topic_name(topic)
-        name = topic if self.origin_of(topic) is not None else graves_of(self._known, topic)
-        check_number("partition", partition, 0, self.hosted_or_new(name).settings.partitions - 1)
-        return self.hosted_or_new(name).adopt_dead_letters(frame, partition, priority)
+        is_dead_letter_topic = self.catalog.table.origin_of(topic) is not None
+        name = topic if is_dead_letter_topic else self.catalog.table.dead_letter_name_of(topic)
+        dead_letters = self.catalog.get_or_create(name)
+        check_number("partition", partition, 0, dead_letters.settings.partitions - 1)
+        return dead_letters.adopt_dead_letters(frame, partition, priority)
 
     @entered
     def replace_segment(
@@ -236,20 +203,13 @@ class Engine(Hosting):
         partition: int,
         base_offset: int,
         frames: Buffer,
-        *,
         expected: str,
         priority: str = "normal",
     ) -> Replaced:
-        """Put frames in the place of those that take the same offsets in a sealed segment: for compaction.
-
-        The topic has cleanup=compact. `base_offset` is the segment's, `expected` the stamp of the frames
-        that are to go. Every offset stays, and what producers may repeat. Raises Conflict when the
-        frames were changed since they were read, NotFound when the segment is gone, InvalidRequest.
-        """
-        check_number("partition", partition, 0, self.hosted(topic).settings.partitions - 1)
-        check_number("base_offset", base_offset, 0, OFFSET_MAX)
-        hosted, lane = self.hosted(topic), lane_number(priority)
-        replaced = hosted.replace_segment(partition, lane, base_offset, frames, expected)
+        found = self.catalog.get(topic)
+        check_number("partition", partition, 0, found.settings.partitions - 1)
+        lane = lane_number(priority)
+        replaced = found.replace_segment(partition, lane, base_offset, frames, expected)
         logger.info(
             "replaced a segment of %s: %d bytes instead of %d",
             *(topic, replaced.bytes_after, replaced.bytes_before),
@@ -257,153 +217,64 @@ class Engine(Hosting):
         )
         return replaced
 
-    def sync(self) -> None:
-        """Return once everything that was put so far is on stable storage, whatever the durability.
+    def producer(self, topic: str, options: object) -> NoReturn:  # noqa: ARG002 - Whatever these are.
+        raise InvalidRequest("a producer needs a broker: use quivermq.connect, or quivermq.aio.connect")
 
-        Raises StorageFailed and DiskRefused: then only opening the queue again tells what is there.
-        """
+    def consumer(self, options: object) -> NoReturn:  # noqa: ARG002 - Whatever these are.
+        raise InvalidRequest("a consumer needs a broker: use quivermq.connect, or quivermq.aio.connect")
+
+    def patient(self) -> "Engine":
+        """A directory is always there."""
+        return self
+
+    def look(self, topic: str) -> TopicExtent:
+        """How a topic is set, and what its lanes hold. Raises TopicNotFound."""
+        found = self.catalog.get(topic)
+        return TopicExtent(
+            self.catalog.created_us(topic), found.settings, list(lanes_of(found)), found.origin
+        )
+
+    def frames(self, topic: str, partition: int, priority: str, start: int, end: int) -> Iterator[Frame]:
+        """Whole frames that hold these offsets, as they are stored. Raises OffsetOutOfRange."""
+        log = self.catalog.get(topic).topic.partitions[partition].logs[lane_number(priority)]
+        for frame in log.frames(start) if log is not None and start < end else ():
+            if frame.header.base_offset >= end:
+                return
+            yield frame
+
+    def sync(self) -> None:
         self.check_open()
-        for hosted in list(self._hosted.values()):
-            if not hosted.is_gone:
-                hosted.sync()
+        for topic in self.catalog.table.open_topics().values():
+            if not topic.is_gone:
+                topic.sync()
 
     def stats(self) -> EngineStats:
-        """What there is, how far every group has come, and what is wrong, the worst first."""
-        return self.survey().stats
+        return self.statistics.survey().stats
 
     def survey(self, problems: Sequence[Problem] = ()) -> Survey:
         """One look at everything, judged. `problems` are those that only whoever asks knows of."""
-        stats, now_us = self._count(), self.clock.now_us()
-        return self._surveyor.judged(stats, self.activity(), [*problems, *self.problems()], now_us)
-
-    def _count(self) -> EngineStats:
-        self.check_open()
-        found = ((name, self._stats_of(name)) for name in in_turns(sorted(self._names())))
-        topics = {name: stats for name, stats in found if stats is not None}
-        return EngineStats(
-            topics=topics,
-            messages=sum(topic.messages for topic in topics.values()),
-            bytes=sum(topic.bytes for topic in topics.values()),
-            free_bytes=self._directory.disk.free_bytes(self.path),
-        )
+        return self.statistics.survey(problems)
 
     def collect_metrics(self) -> list[Sample]:
         """Every metric as it is now, as plain data."""
-        with self._measuring:
-            oldest = {
-                (name, group): each.oldest_us
-                for name, rest in in_turns(self._resting.copy().items())
-                for group, each in (rest.entry.groups.items() if rest.entry is not None else ())
-            }
-            oldest |= self._ages.look(self._hosted.copy())
-            self._gauges.update(self._count(), oldest, len(self.problems()))
-        return self.metrics.collect()
+        return self.statistics.collect_metrics()
 
-    @entered
     def activity(self) -> dict[str, TopicActivity]:
         """What has happened in each topic since the queue was opened, by name."""
-        self.check_open()
-        resting, hosted = self._resting.copy(), self._hosted.copy()
-        oldest, now_us = self._ages.look(hosted), self.clock.now_us()
-        done: dict[str, TopicActivity] = {}
-        for name in in_turns(sorted({*resting, *hosted})):
-            if name in hosted:
-                done[name] = activity_of(hosted[name], oldest, now_us)
-            elif (entry := resting[name].entry) is not None:
-                done[name] = entry.activity(now_us)
-        return done
+        return self.statistics.activity()
 
-    @entered
     def problems(self) -> list[Problem]:
         """What keeps parts of the queue from working, until it is opened again or repaired."""
-        self.check_open()
-        broken = [broken_topic(name, error) for name, error in sorted(self._broken.items())]
-        return broken + [
-            found for topic in in_turns(list(self._hosted.values())) for found in problems_of(topic)
-        ]
-
-    def _stats_of(self, name: str) -> TopicStats | None:
-        """The figures of a topic, which is opened only when nobody knows them otherwise."""
-        rest, now_us = self._resting.get(name), self.clock.now_us()
-        entry = None if rest is None else rest.entry
-        if entry is not None and (entry.wake_us is None or entry.wake_us > now_us):
-            return entry.stats(name, self.dead_letter_count(name), now_us)
-        try:
-            hosted = self.find(name)
-        except (StorageFailed, InvalidSettings):
-            # It is among the problems now.
-            return None
-        return None if hosted is None else self.topic_stats(hosted)
-
-    def topic_stats(self, hosted: Hosted) -> TopicStats:
-        now_us = self.clock.now_us()
-        # For all groups together: what each of them is asked must not grow with their number.
-        hosted.release(now_us)
-        logs = hosted.topic.lanes().values()
-        delayed, dead = hosted.topic.delays.pending, self.dead_letter_count(hosted.name)
-        return TopicStats(
-            topic=hosted.name,
-            partitions=hosted.settings.partitions,
-            messages=sum(log.end - log.start for log in logs),
-            bytes=sum(log.size_bytes for log in logs),
-            delayed=delayed,
-            dead_letters=dead,
-            dead_letters_of=hosted.origin,
-            groups={
-                name: self._group_stats(hosted, group, now_us, delayed, dead)
-                for name, group in in_turns(sorted(hosted.groups.copy().items()))
-            },
-        )
-
-    def queue_stats(self, hosted: Hosted, group: str) -> QueueStats:
-        now_us = self.clock.now_us()
-        hosted.release(now_us)
-        delayed, dead = hosted.topic.delays.pending, self.dead_letter_count(hosted.name)
-        found = hosted.groups.get(group)
-        if found is None:
-            pending = hosted.topic.messages_told
-            state: GroupState = "waiting" if pending else "idle"
-            return QueueStats(
-                hosted.name, group, pending=pending, delayed=delayed, dead_letters=dead, state=state
-            )
-        return self._group_stats(hosted, found, now_us, delayed, dead)
-
-    def _group_stats(
-        self, hosted: Hosted, group: Group, now_us: int, delayed: int, dead: int
-    ) -> QueueStats:
-        group.expire(now_us)
-        counts = group.counts()
-        load = Load(*counts, self._ages.oldest_us(hosted, group))
-        meter = group.cursors[0].meter
-        done = Done(int(meter.delivered.value), int(meter.acked.value), now_us)
-        pace = self._surveyor.watch.pace(hosted.name, group.name, done)
-        state = state_of(load, pace, now_us, is_paused=group.is_paused)
-        return QueueStats(hosted.name, group.name, *counts, delayed=delayed, dead_letters=dead, state=state)
-
-    def dead_letter_count(self, topic: str) -> int:
-        name = graves_of(self._known, topic)
-        if name == topic:
-            return 0
-        if (rest := self._resting.get(name)) is not None and rest.entry is not None:
-            return rest.entry.left
-        with suppress(StorageFailed, InvalidSettings):
-            graves = self.find(name)
-            return 0 if graves is None else graves.topic.messages
-        return 0
+        return self.statistics.problems()
 
     @entered
-    def compact(self, *, archived: bool = False) -> Compacted:
-        """Remove now what the settings no longer keep, and shorten the journals.
-
-        With `archived`, segments go as well that are in the archive and that all groups have finished with.
-        A topic that cannot be looked after raises its error when the others are done.
-        """
+    def compact(self, archived: bool = False) -> Compacted:
         self.check_open()
         removed, errors = [RetentionResult()], []
-        for name in self._names():
+        for name in self.catalog.table:
             try:
-                if (hosted := self.find(name)) is not None:
-                    removed.append(hosted.compact(archived=archived))
+                if (topic := self.catalog.find(name)) is not None:
+                    removed.append(compact(topic, archived=archived))
             except QuiverError as error:
                 errors.append(error)
         if errors:
@@ -411,17 +282,90 @@ class Engine(Hosting):
         return Compacted(*map(sum, zip(*removed, strict=True)))
 
     @entered
-    def use_archive(self, directory: str | os.PathLike[str] | None) -> None:
-        """Name the archive of this queue, or None: what `read` goes on with before the log begins.
-
-        Nothing leaves a topic that is archived before it is archived, unless that has `retention_force`. A
-        relative path begins at the data directory. Raises NotFound when there is no archive.
-        """
+    def use_archive(self, directory: str | None) -> None:
         self.check_open()
         self.archive.use(directory)
 
     @entered
     def verify(self) -> Report:
-        """Check every byte of every log, while the queue is in use."""
         self.check_open()
         return verify(self.path, self.settings.storage, disk=self._directory.disk)
+
+    def maintain(self) -> None:
+        """Do what is due by now. A thread does this all the time; calling it does no harm."""
+        self._maintenance.run()
+
+    def close(self) -> None:
+        """Write and sync everything and let go of the directory. Closing twice is allowed.
+
+        Leases stay as they are. Raises DiskFull when buffered messages cannot be written: call it again
+        once there is room.
+        """
+        self.catalog.refuse_calls()
+        if self._owns_scheduler:
+            self.scheduler.close()
+        self._close()
+
+    @entered
+    def _close(self) -> None:
+        sound = self.catalog.close()
+        self._directory.close(partial(self._opening.prepare_next, sound, self.statistics.ages.oldest_us))
+
+    def interrupt(self) -> None:
+        """Let whatever waits end, and begin nothing. A signal handler may call this at any moment."""
+        self.catalog.is_interrupted = True
+        self.catalog.wake_all()
+
+    def resume(self) -> None:
+        """Let calls be made again: those that are left to make before it is closed."""
+        self.catalog.is_interrupted = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Engine {self.path}, {len(self.catalog.table)} topics>"
+
+    def announce(self, url: str) -> None:
+        """Tell whoever finds the directory in use where it is served."""
+        self._directory.announce(url)
+
+    def check_open(self) -> None:
+        """Raise Closing once the queue was closed, and in a forked child."""
+        self.catalog.check_open()
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether some log takes nothing any more, until the queue is opened again."""
+        return self._directory.is_fenced
+
+    def check_space(self) -> None:
+        """Raise DiskFull while there is no room for messages."""
+        self.catalog.space.check()
+
+    def seam(self, topic: str, partition: Partition, lane: int) -> Seam:
+        """One lane of a topic, its archived part included."""
+        return Seam(self.archive, self.catalog.created_us(topic), partition, lane)
+
+    def rules_of_new(self, topic: str) -> TopicRules:
+        """What a topic that is not there would let in."""
+        settings = self.catalog.settings_of_new(topic)
+        return TopicRules(settings, settings.storage(self.settings.storage), self.clock)
+
+
+class HasBackend(Protocol):
+    """What `quivermq.open` returns."""
+
+    @property
+    def backend(self) -> object: ...
+
+
+def engine_of(connection: HasBackend) -> Engine:
+    """The engine of a queue that was opened in this process. Raises InvalidRequest for any other."""
+    engine = connection.backend
+    if not isinstance(engine, Engine):
+        raise InvalidRequest(f"{connection!r} is not open in this process: quivermq.open opens a directory")
+    return engine

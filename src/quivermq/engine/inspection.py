@@ -1,223 +1,171 @@
-"""What can be seen of a topic, its lanes and its groups, for whoever shows it.
+"""What the broker shows of topics and groups, by name: values, and one lane as it grows.
 
 Looking changes nothing, but for delayed messages: those that are due come first.
 """
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from quivermq.delivery.state import Unfinished
-from quivermq.engine.archived import Seam
-from quivermq.engine.hosted import Hosted
-from quivermq.engine.reasons import Place
+from quivermq.engine.dead_letters import CountedReasons, count_reasons, each_dead_letter
+from quivermq.engine.lane_view import LaneView
+from quivermq.engine.looking import (
+    GroupLane,
+    Place,
+    SegmentView,
+    UnfinishedIn,
+    average_bytes,
+    first_in_flight,
+    group_lanes,
+    lanes_of,
+    segments_of,
+    unfinished_of,
+    unseen,
+)
 from quivermq.errors import GroupNotFound
 from quivermq.group.member import MemberView
-from quivermq.log import Log
-from quivermq.log.verify import contents
-from quivermq.model.lanes import LANES
-from quivermq.model.messages import Scheduled
-from quivermq.topic.offsets import OffsetSet
-from quivermq.topic.partition import Partition
+from quivermq.model.dead_letters import DeadLetter
+from quivermq.model.lanes import lane_number
+from quivermq.model.messages import Scheduled, StoredMessage
+from quivermq.model.names import Pattern, is_pattern
+from quivermq.model.operations import LaneBounds
+from quivermq.model.stats import QueueStats, TopicStats
+from quivermq.model.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine
 
 
-class LaneView(NamedTuple):
-    """One lane of a partition, whether anybody has used it yet or not."""
+class TopicDescription(NamedTuple):
+    """A topic with its settings and figures."""
 
-    engine: "Engine"
-    partition: Partition
-    number: int
-
-    @property
-    def log(self) -> Log | None:
-        return self.partition.logs[self.number]
-
-    @property
-    def removed(self) -> OffsetSet:
-        return self.partition.removals.lanes[self.number]
-
-    @property
-    def start(self) -> int:
-        return 0 if self.log is None else self.log.start
-
-    @property
-    def end(self) -> int:
-        return 0 if self.log is None else self.log.end
-
-    @property
-    def has_archive(self) -> bool:
-        """Whether some of it may lie elsewhere."""
-        return self.engine.archive.is_named
-
-    @property
-    def seam(self) -> Seam:
-        """Archived and live offsets as one log, for one look."""
-        return self.engine.seam(self.partition.topic, self.partition, self.number)
-
-    def find_first(self) -> int:
-        """The first offset that can be read, the archived ones included."""
-        return self.seam.start if self.has_archive else self.start
-
-    def told_start(self) -> int:
-        """The same for showing it, which needs no fresh look at the archive."""
-        return self.seam.told_start if self.has_archive else self.start
-
-    def find_time(self, timestamp_us: int) -> int:
-        """The first offset whose message is not older."""
-        if self.has_archive:
-            return self.seam.find_time(timestamp_us)
-        return 0 if self.log is None else self.log.find_time(timestamp_us)
+    stats: TopicStats
+    created_us: int
+    settings: TopicSettings
+    lanes: list[LaneBounds]
 
 
-class GroupLane(NamedTuple):
-    """How far a group has come in one lane."""
+class GroupDescription(NamedTuple):
+    """A group in one topic: how far it has come, what it has in hand, its members that read the topic."""
 
-    partition: int
-    priority: str
-    position: int
-    start: int
-    end: int
-    lag: int
-    in_flight: int = 0
-    retrying: int = 0
-    waiting_for_key: int = 0
+    stats: QueueStats
+    lanes: list[GroupLane]
+    in_flight: list[UnfinishedIn]
+    members: list[MemberView]
 
 
-class SegmentView(NamedTuple):
-    """A file of a lane."""
+class Inspection:
+    """Looks at the topics of an engine. Every call raises TopicNotFound unless it says otherwise."""
 
-    partition: int
-    priority: str
-    base_offset: int
-    end_offset: int
-    bytes: int
-    sealed: bool
-    first_timestamp: int | None
-    last_timestamp: int | None
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
 
+    def topic(self, name: str) -> TopicDescription:
+        topic = self._engine.catalog.get(name)
+        created_us = self._engine.catalog.created_us(name)
+        stats = self._engine.statistics.of_topic(topic)
+        return TopicDescription(stats, created_us, topic.settings, list(lanes_of(topic)))
 
-def average_bytes(hosted: Hosted) -> int:
-    """About how large a message of a topic is, as it is stored."""
-    logs = [log for partition in hosted.topic.partitions for log in partition.logs if log is not None]
-    messages = sum(log.end - log.start for log in logs)
-    return sum(log.size_bytes for log in logs) // messages if messages else 1
+    def lane(self, topic: str, partition: int, priority: str) -> LaneView:
+        return LaneView(self._engine, self._engine.catalog.get(topic), partition, priority)
 
+    def segments(self, topic: str, after: Place) -> Iterator[SegmentView]:
+        """The files of a topic's lanes, behind a place."""
+        return segments_of(self._engine.catalog.get(topic), after)
 
-def lane_of(engine: "Engine", hosted: Hosted, partition: int, lane: int) -> LaneView:
-    """One lane of a topic."""
-    return LaneView(engine, hosted.topic.partitions[partition], lane)
+    def average_bytes(self, topic: str) -> int | None:
+        """About how large a message of a topic is, as it is stored; of a pattern, where they are largest.
 
+        None where there is no topic.
+        """
+        if is_pattern(topic):
+            return max(map(average_bytes, self._engine.catalog.find_matching(Pattern(topic))), default=None)
+        found = self._engine.catalog.find(topic)
+        return None if found is None else average_bytes(found)
 
-def delayed_messages(
-    hosted: Hosted, now_us: int, limit: int, bytes_max: int, after: str | None
-) -> list[Scheduled]:
-    """The first messages that wait to be due, behind the one of an id. Raises InvalidRequest."""
-    hosted.release(now_us)
-    return hosted.topic.delays.scheduled(limit, bytes_max, after)
+    def scheduled(self, topic: str, limit: int, bytes_max: int, after: str | None) -> list[Scheduled]:
+        """The first messages that wait to be due, behind the one of an id. Raises InvalidRequest."""
+        found = self._engine.catalog.get(topic)
+        found.release(self._engine.clock.now_us())
+        return found.topic.delays.scheduled(limit, bytes_max, after)
 
+    def unseen(self, topic: str, group: str, after: Place | None) -> Iterator[StoredMessage]:
+        """The messages behind a place that nobody in a group has had, lane by lane, without taking them."""
+        found, now_us = self._engine.catalog.get(topic), self._engine.clock.now_us()
+        found.release(now_us)
+        messages = unseen(found, group, now_us)
+        if after is None:
+            return messages
+        return (m for m in messages if (m.partition, lane_number(m.priority), m.offset) > after)
 
-def may_wait(engine: "Engine", hosted: Hosted, group: str) -> bool:
-    """Whether to take or settle messages of a group may have to wait for the disk, whatever the durability.
+    # Dead letters.
 
-    That is so for a group that is new, one that has come no further than the archive, and where a lease is
-    over: its message may become a dead letter.
-    """
-    found = hosted.groups.get(group)
-    if found is None or (engine.archive.is_named and found.is_behind_logs()):
-        return True
-    return found.has_overdue(engine.clock.now_us())
+    def dead_letter_topic(self, topic: str) -> str | None:
+        """The name of the topic where the dead letters of a topic lie; None while it has none."""
+        found = self._engine.catalog.dead_letter_topic_of(topic)
+        if found is None:
+            self._engine.catalog.get(topic)
+        return None if found is None else found.name
 
+    def dead_letters(self, dead_letter_topic: str, after: Place) -> Iterator[DeadLetter]:
+        """The dead letters behind a place one by one, for those who may not want them all in memory."""
+        return each_dead_letter(self._engine.catalog.get(dead_letter_topic), after)
 
-def readers_of(engine: "Engine", topic: str, group: str) -> list[MemberView]:
-    """The members of a group that read a topic."""
-    view, origin = engine.members.view(group), engine.origin_of(topic)
-    return [
-        each for each in (() if view is None else view.members) if each.subscription.matches(topic, origin)
-    ]
+    def reasons(
+        self, dead_letter_topic: str, after: Place, is_over: Callable[[int], bool]
+    ) -> CountedReasons:
+        """Count dead letters from a place on, until `is_over` says that so many bytes more were enough."""
+        return count_reasons(self._engine.catalog.get(dead_letter_topic), after, is_over)
 
+    # Groups.
 
-def is_read_by(engine: "Engine", hosted: Hosted, group: str) -> bool:
-    """Whether a group has been in a topic, or has members that read it and may not have committed yet."""
-    return group in hosted.groups or hosted.name in engine.members.topics(group)
+    def may_wait(self, topic: str, group: str) -> bool:
+        """Whether to take or settle messages of a group may wait for the disk, whatever the durability.
 
+        That is so for a topic or a group that is new, one that has come no further than the archive, and
+        where a lease is over: its message may become a dead letter.
+        """
+        found = self._engine.catalog.find(topic)
+        known = None if found is None else found.groups.get(group)
+        if known is None or (self._engine.archive.is_named and known.is_behind_logs()):
+            return True
+        return known.has_overdue(self._engine.clock.now_us())
 
-def group_lanes(hosted: Hosted, name: str) -> list[GroupLane]:
-    """How far a group has come in every lane that is in use; one that was never there is at the start."""
-    group, lanes = hosted.groups.get(name), list[GroupLane]()
-    counts = None if group is None else [cursor.counts() for cursor in group.cursors]
-    for (partition, lane), log in hosted.topic.lanes().items():
-        owner = hosted.topic.partitions[partition]
-        start = owner.first_told(lane, 0)
-        if group is None or counts is None:
-            lag = owner.removals.lanes[lane].missing_between(start, log.end)
-            lanes.append(GroupLane(partition, LANES[lane], start, start, log.end, lag))
-        elif partition < len(counts):
-            position = owner.first_told(lane, group.cursors[partition].lanes[lane].next)
-            lanes.append(
-                GroupLane(partition, LANES[lane], position, start, log.end, *counts[partition][lane])
-            )
-    return lanes
+    def is_read_by(self, topic: str, group: str) -> bool:
+        """Whether a group has been in a topic, or has members that read it, and have not committed yet."""
+        return group in self._engine.catalog.get(topic).groups or topic in self._engine.members.topics(
+            group
+        )
 
+    def group(self, topic: str, group: str, held_max: int) -> GroupDescription:
+        """A group, with so many of the messages it has in hand. Raises GroupNotFound."""
+        found = self._engine.catalog.get(topic)
+        stats, members = self._engine.statistics.of_group(found, group), self.readers(topic, group)
+        # Members that read the topic, and have not committed anything yet, have all of it before them.
+        if group not in found.groups and not members:
+            raise group_not_found(topic, group)
+        in_flight = first_in_flight(found, group, held_max, self._engine.clock.now_us())
+        return GroupDescription(stats, group_lanes(found, group), in_flight, members)
 
-def first_in_flight(
-    hosted: Hosted, group: str, limit: int, now_us: int
-) -> list[tuple[int, str, Unfinished]]:
-    """The first messages that somebody of a group has, each with its partition and priority."""
-    found = hosted.groups.get(group)
-    held = (
-        (cursor.partition, LANES[lane], each)
-        for cursor in (() if found is None else found.cursors)
-        for lane, each in cursor.in_flight(limit, now_us)
-    )
-    return list(islice(held, limit))
+    def readers(self, topic: str, group: str) -> list[MemberView]:
+        """The members of a group that read a topic, which need not be there."""
+        view, origin = self._engine.members.view(group), self._engine.catalog.table.origin_of(topic)
+        members = () if view is None else view.members
+        return [each for each in members if each.subscription.matches(topic, origin)]
 
+    def unfinished(
+        self, topic: str, group: str, after: Place, limit: int, *, only_in_flight: bool
+    ) -> Iterator[UnfinishedIn]:
+        """What a group has been given and not finished, behind a place.
 
-def unfinished_of(
-    engine: "Engine", hosted: Hosted, name: str, after: Place, limit: int, *, only_in_flight: bool
-) -> Iterator[tuple[int, str, Unfinished]]:
-    """What a group has been given and not finished, behind a place, each with its partition and priority.
-
-    Nothing where only members of the group have read so far. Raises GroupNotFound.
-    """
-    group, now_us = hosted.groups.get(name), engine.clock.now_us()
-    if group is None:
-        if not readers_of(engine, hosted.name, name):
-            raise group_not_found(hosted.name, name)
-        return
-    for cursor in group.cursors[after[0] :]:
-        find = cursor.held if only_in_flight else cursor.unfinished
-        for lane, priority in enumerate(LANES):
-            lane_place = cursor.partition, lane
-            if lane_place >= after[:2]:
-                behind = after[2] if lane_place == after[:2] else -1
-                for found in find(lane, now_us, behind, limit):
-                    yield cursor.partition, priority, found
-
-
-def segments_of(hosted: Hosted, after: Place) -> Iterator[SegmentView]:
-    """The files of a topic's lanes, behind a place."""
-    for (partition, lane), log in sorted(hosted.topic.lanes().items()):
-        segments = log.segments
-        for segment in segments:
-            if (partition, lane, segment.base_offset) <= after:
-                continue
-            try:
-                found = contents(segment)
-            except FileNotFoundError:
-                continue  # Retention was faster.
-            yield SegmentView(
-                partition,
-                LANES[lane],
-                found.base_offset,
-                found.end_offset,
-                found.size_bytes,
-                segment is not segments[-1],
-                found.first_timestamp,
-                found.last_timestamp,
-            )
+        Nothing where only members of the group have read so far. Raises GroupNotFound.
+        """
+        found = self._engine.catalog.get(topic).groups.get(group)
+        if found is None:
+            if not self.readers(topic, group):
+                raise group_not_found(topic, group)
+            return iter(())
+        now_us = self._engine.clock.now_us()
+        return unfinished_of(found, after, limit, now_us, only_in_flight=only_in_flight)
 
 
 def group_not_found(topic: str, group: str) -> GroupNotFound:

@@ -1,11 +1,48 @@
-"""How many topics, partitions and groups there may be: refused by name when one more is asked for.
+"""What there may be no more of: topics, partitions and groups, and bytes on the disk.
 
 A queue that has more than it may have, because somebody lowered a limit, opens and works: only more are
 refused.
 """
 
-from quivermq.errors import LimitReached
+import logging
+from pathlib import Path
+
+from quivermq.disk import Disk
+from quivermq.errors import DiskFull, LimitReached
 from quivermq.settings.tree import EngineSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Space:
+    """Whether there is room for messages. Looked at now and then; acks do not ask."""
+
+    def __init__(self, disk: Disk, path: Path, free_bytes_min: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._free_bytes_min = free_bytes_min
+        self.shortage: DiskFull | None = None
+
+    def free_bytes(self) -> int:
+        return self._disk.free_bytes(self._path)
+
+    def look(self) -> None:
+        """Learn how much room there is now."""
+        free, wanted = self.free_bytes(), self._free_bytes_min
+        if free >= max(wanted, 1):
+            self.shortage = None
+        elif self.shortage is None:
+            logger.error("%s has only %d bytes left: messages are refused", self._path, free)
+            # Without a reserve, it is the disk itself that has none.
+            reserve = {"free_bytes_min": wanted} if wanted else {}
+            self.shortage = DiskFull(self._path, needed_bytes=max(wanted - free, 1), **reserve)
+
+    def check(self) -> None:
+        """Raise DiskFull while there is none."""
+        if (shortage := self.shortage) is not None:
+            raise DiskFull(
+                shortage.path, needed_bytes=shortage.needed_bytes, free_bytes_min=shortage.free_bytes_min
+            )
 
 
 class Limits:

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from quivermq.delivery.delivery import Taken, message_count
-from quivermq.engine.hosted import Hosted
-from quivermq.engine.scope import Scope
-from quivermq.engine.waiting import Watch, wait_for
+from quivermq.delivery.taken import Taken, message_count
+from quivermq.engine.open_topic import OpenTopic
+from quivermq.engine.waiting import Watch, WatchedGroup, wait_for
 from quivermq.errors import Closing, DiskRefused, NotFound, QuiverError, StorageFailed
-from quivermq.group.group import Group
 from quivermq.model.checks import Period, seconds_of, seconds_us
+from quivermq.model.names import Scope
 from quivermq.reentry import entered
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ class Taking:
         self._engine = engine
         self._scope = scope
         self._group = group
-        self._hosted: Hosted | None = None
+        self._open_topic: OpenTopic | None = None
         self._turn = 0
 
     def take(
@@ -59,16 +58,16 @@ class Taking:
         token: int | None = None,
     ) -> list[Taken]:
         """What is there now."""
-        hosted = self._hosted
-        if hosted is not None and not hosted.is_gone and self._scope.pattern is None:
-            return self._take_from(hosted, count, lease_us, pop, whole, owner, token)
+        topic = self._open_topic
+        if topic is not None and not topic.is_gone and self._scope.pattern is None:
+            return self._take_from(topic, count, lease_us, pop, whole, owner, token)
         self._engine.check_open()
         if self._scope.pattern is None:
-            self._hosted = self._engine.find(self._scope.topic)
-            if self._hosted is None:
+            self._open_topic = self._engine.catalog.find(self._scope.topic)
+            if self._open_topic is None:
                 return []
-            return self._take_from(self._hosted, count, lease_us, pop, whole, owner, token)
-        topics = self._scope.all()
+            return self._take_from(self._open_topic, count, lease_us, pop, whole, owner, token)
+        topics = self.topics()
         self._turn += 1
         start = self._turn % len(topics) if topics else 0
         taken: list[Taken] = []
@@ -90,7 +89,7 @@ class Taking:
 
     def _take_from(
         self,
-        hosted: Hosted,
+        topic: OpenTopic,
         count: int,
         lease_us: int | None,
         pop: bool,
@@ -99,25 +98,32 @@ class Taking:
         token: int | None,
     ) -> list[Taken]:
         try:
-            if hosted.topic.delays.next_due is not None:
-                hosted.release(self._engine.clock.now_us())
-            group = hosted.groups.get(self._group) or hosted.group(self._group)
-            taken = group.take(count, lease_us, pop=pop, whole=whole, owner=owner, token=token)
+            if topic.topic.delays.next_due is not None:
+                topic.release(self._engine.clock.now_us())
+            group = topic.groups.get(self._group) or topic.group(self._group)
+            taken = group.take(count, lease_us, pop, whole, owner, token)
             # Only now, and also when it was nothing: some may have been passed over, and wait.
-            hosted.took(group)
+            topic.took(group)
             return taken
         except (Closing, NotFound):
             # The topic was deleted meanwhile: then it has no messages.
             self._engine.check_open()
-            if hosted.is_gone:
+            if topic.is_gone:
                 return []
             raise
+
+    def topics(self) -> list[OpenTopic]:
+        """The topics that there are, or the only one."""
+        if self._scope.pattern is not None:
+            return self._engine.catalog.find_matching(self._scope.pattern)
+        topic = self._engine.catalog.find(self._scope.topic)
+        return [] if topic is None else [topic]
 
     def watch(self, wake: Callable[[], None]) -> Watch:
         """Call `wake` once, from whatever thread, when there may be something to take."""
         return Watch(self._engine, self.groups(), wake)
 
     @entered
-    def groups(self) -> list[tuple[Hosted, Group]]:
+    def groups(self) -> list[WatchedGroup]:
         """The topics that there are, each with the group, which comes to be."""
-        return [(hosted, hosted.group(self._group)) for hosted in self._scope.all()]
+        return [WatchedGroup(topic, topic.group(self._group)) for topic in self.topics()]

@@ -3,9 +3,9 @@
 import threading
 from _thread import LockType, allocate_lock
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from quivermq.engine.hosted import Hosted
+from quivermq.engine.open_topic import OpenTopic
 from quivermq.group.group import Group
 from quivermq.group.waiters import Waiter, Waiters, leave
 from quivermq.reentry import entered
@@ -17,18 +17,41 @@ if TYPE_CHECKING:
 _LOOK_S = 0.5
 
 T = TypeVar("T")
-Groups = Callable[[], list[tuple[Hosted, Group]]]
+
+
+class WatchedGroup(NamedTuple):
+    """A group in one topic, in which somebody waits."""
+
+    topic: OpenTopic
+    group: Group
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the topic was deleted, or closed."""
+        return self.topic.is_gone
+
+    def wake_due(self, now_us: int) -> int | None:
+        """Let what is due become ready, and wake as many as there is something for.
+
+        Returns when more becomes ready by time alone, if somebody still waits for that.
+        """
+        self.topic.release(now_us)
+        self.group.expire(now_us)
+        self.group.waiters.wake(self.group.ready(now_us))
+        return self.group.next_event() if self.group.waiters.waiting else None
 
 
 class Watch:
     """Somebody who wants to be told, once, that there may be something to get."""
 
-    def __init__(
-        self, engine: "Engine", groups: list[tuple[Hosted, Group]], wake: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: "Engine", groups: list[WatchedGroup], wake: Callable[[], None]) -> None:
         self.groups = groups
         self._engine = engine
-        self._places: list[Waiters] = [engine.topic_waiters, *(group.waiters for _, group in groups)]
+        self._places: list[Waiters] = [engine.catalog.waiters, *(group.waiters for _, group in groups)]
         self._waiter = Waiter(wake)
         for waiters in self._places:
             waiters.wait(self._waiter)
@@ -37,7 +60,7 @@ class Watch:
     def until_next_event(self) -> float | None:
         """How many seconds nothing can happen by time alone; None when nothing ever will."""
         times = [group.next_event() for _, group in self.groups]
-        times += [hosted.topic.delays.next_due for hosted, _ in self.groups]
+        times += [topic.topic.delays.next_due for topic, _ in self.groups]
         now_us = self._engine.clock.now_us()
         return min(
             (max(0.0, (time - now_us) / 1_000_000) for time in times if time is not None), default=None
@@ -55,20 +78,17 @@ class Watch:
             if group.waiters.waiting and group.has_ready(now_us):
                 group.waiters.wake()
 
-
-def wake_due(hosted: Hosted, group: Group, now_us: int) -> int | None:
-    """Let what is due become ready, and wake as many as there is something for.
-
-    Returns when more becomes ready by time alone, if somebody still waits for that.
-    """
-    hosted.release(now_us)
-    group.expire(now_us)
-    group.waiters.wake(group.ready(now_us))
-    return group.next_event() if group.waiters.waiting else None
+    def wake_others(self) -> None:
+        """Woken for one topic, who waited may have been served by another: wake somebody for the first."""
+        if len(self.groups) > 1:
+            self.wake_next()
 
 
 def wait_for(
-    take: Callable[[], list[T]], timeout: float | None, engine: "Engine", groups: Groups
+    take: Callable[[], list[T]],
+    timeout: float | None,
+    engine: "Engine",
+    groups: Callable[[], list[WatchedGroup]],
 ) -> list[T]:
     """What `take` finds, as soon as it finds something; nothing after `timeout` seconds."""
     found = take()
@@ -84,22 +104,24 @@ def _wait_once(
     take: Callable[[], list[T]],
     left: float | None,
     engine: "Engine",
-    groups: list[tuple[Hosted, Group]],
+    groups: list[WatchedGroup],
 ) -> tuple[float, list[T]]:
-    """Wait for a ring, for something to fall due, or for the time to be over, then look again."""
+    """Wait to be woken, for something to fall due, or for the time to be over, then look again."""
     # A bare lock, which a signal handler that closes the queue can release at any moment.
-    rung = allocate_lock()
-    rung.acquire()
-    watch = Watch(engine, groups, rung.release)
+    woken = allocate_lock()
+    woken.acquire()
+    watch = Watch(engine, groups, woken.release)
     waited = 0.0
     try:
+        # A signal handler that closes the queue may have woken this one, and closes it once it has ended.
+        engine.check_open()
         # Somebody may have put between the last look and the wait.
         found = take()
         if not found:
             start = engine.clock.monotonic()
             wait_s = _shortest(watch.until_next_event(), left)
-            was_rung = _acquired(rung, wait_s)
-            waited = engine.clock.monotonic() - start if was_rung or wait_s is None else wait_s
+            was_woken = _acquired(woken, wait_s)
+            waited = engine.clock.monotonic() - start if was_woken or wait_s is None else wait_s
     except BaseException:
         watch.leave(pass_on=True)
         raise
@@ -111,9 +133,7 @@ def _wait_once(
     except BaseException:
         watch.wake_next()
         raise
-    if len(groups) > 1:
-        # Woken for one topic, it may have been served by another: somebody else looks after the first.
-        watch.wake_next()
+    watch.wake_others()
     return waited, found
 
 

@@ -1,8 +1,22 @@
-"""What looks at the queue remember of each other: when something last moved, and by how much it rose.
+"""What looks at the queue remember of each other, and what a group does, in one word.
 
 Counters alone tell no rate, and figures of one moment tell nothing of before. Little is kept for each
 group, and only as long as it is there. Whoever looks adds to it: the broker every few seconds, a program
 when it asks.
+
+The state of a group follows from that by rules that are the same for people and for programs:
+
+| state | when |
+|---|---|
+| paused | somebody has paused it |
+| idle | nothing is unfinished |
+| stalled | some are pending, the oldest for over a minute; none is in hand, none was taken for a minute |
+| catching_up | it takes messages, more than a minute's work is pending, and that becomes less |
+| falling_behind | it takes messages, more than a minute's work is pending, and that does not become less |
+| consuming | it takes messages, or has some in hand |
+| waiting | what is unfinished came less than a minute ago, or is not due yet |
+
+In queue mode to take a message is to be handed it, in stream mode to commit an offset behind it.
 """
 
 import threading
@@ -12,14 +26,66 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quivermq.engine.activity import GroupActivity, TopicActivity
-from quivermq.engine.group_state import MINUTE_US, Pace
+from quivermq.metrics import percentile_between
+from quivermq.model.stats import GroupState
 
-Place = tuple[str, str]
+# A topic and a group.
+TopicGroup = tuple[str, str]
 
+MINUTE_US = 60_000_000
 # A mark of a group is moved on after this long, so it is as old as that, and at most twice as old.
 _MARK_US = MINUTE_US // 2
 _WINDOW_US = 15 * MINUTE_US
 _STEP_US = MINUTE_US // 2
+# Prometheus is asked for the last hour of the one, and for the last five minutes of the other.
+_FREE_KEPT = 60
+_SYNCS_KEPT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a group has moved lately, as far as anybody has watched."""
+
+    moved_us: int | None = None
+    """When it was last seen to take or finish a message; None when never since the queue was opened."""
+    taken: int = 0
+    """How many it took since the mark."""
+    mark_us: int = 0
+    """When that mark was set: some time of the last minute."""
+    mark_pending: int = 0
+    """How many messages were pending then."""
+
+
+class Load(NamedTuple):
+    """What a group has before it."""
+
+    pending: int
+    in_flight: int
+    retrying: int
+    waiting_for_key: int
+    oldest_us: int
+    """When the oldest unfinished message came in; 0 when there is none."""
+
+
+def state_of(load: Load, pace: Pace, now_us: int, *, is_paused: bool = False) -> GroupState:
+    """The state of a group."""
+    if is_paused:
+        return "paused"
+    if not (load.pending or load.in_flight or load.retrying or load.waiting_for_key):
+        return "idle"
+    has_moved = pace.moved_us is not None and now_us - pace.moved_us < MINUTE_US
+    if load.pending and not (has_moved or load.in_flight):
+        is_old = bool(load.oldest_us) and now_us - load.oldest_us > MINUTE_US
+        return "stalled" if is_old else "waiting"
+    if has_moved and _is_behind(load, pace, now_us):
+        return "catching_up" if load.pending < pace.mark_pending else "falling_behind"
+    return "consuming" if has_moved or load.in_flight else "waiting"
+
+
+def _is_behind(load: Load, pace: Pace, now_us: int) -> bool:
+    """Whether more is pending than it takes in a minute."""
+    passed_us = now_us - pace.mark_us
+    return passed_us > 0 and pace.taken > 0 and load.pending > pace.taken * MINUTE_US / passed_us
 
 
 class Rise:
@@ -77,7 +143,7 @@ class ChangeTracker:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._groups: dict[Place, _Group] = {}
+        self._groups: dict[TopicGroup, _Group] = {}
         self._rises: dict[tuple[str, str, str], Rise] = {}
         self._since: dict[tuple[str, ...], int] = {}
         self._first_us: int | None = None
@@ -85,7 +151,7 @@ class ChangeTracker:
     def see(
         self,
         activity: Mapping[str, TopicActivity],
-        pending: Mapping[Place, int],
+        pending: Mapping[TopicGroup, int],
         totals: Mapping[str, int],
         now_us: int,
     ) -> None:
@@ -110,9 +176,9 @@ class ChangeTracker:
                 count("refused", done.refused, topic)
                 count("dropped", done.dropped, topic)
                 for group, had in done.groups.items():
-                    place = (topic, group)
-                    seen = known_groups.get(place)
-                    self._groups[place] = _seen(seen, had, pending.get(place, 0), now_us)
+                    key = (topic, group)
+                    seen = known_groups.get(key)
+                    self._groups[key] = _seen(seen, had, pending.get(key, 0), now_us)
                     count("dead_lettered", had.dead_lettered, topic, group)
                     count("leases_expired", had.leases_expired, topic, group)
 
@@ -134,7 +200,7 @@ class ChangeTracker:
             found = self._rises.get((name, topic, group))
             return 0 if found is None else found.within(window_us, now_us)
 
-    def risen(self, name: str, window_us: int, now_us: int) -> dict[Place, int]:
+    def risen(self, name: str, window_us: int, now_us: int) -> dict[TopicGroup, int]:
         """By how much the counters of that name rose, by topic and group, where they did."""
         with self._lock:
             found = {
@@ -142,7 +208,7 @@ class ChangeTracker:
                 for (each, topic, group), rise in self._rises.items()
                 if each == name
             }
-        return {place: by for place, by in found.items() if by}
+        return {key: by for key, by in found.items() if by}
 
     def since(
         self, found: Iterable[tuple[str, ...]], now_us: int
@@ -163,3 +229,44 @@ def _seen(before: _Group | None, had: GroupActivity, pending: int, now_us: int) 
     if now_us - marks[-1][0] >= _MARK_US:
         marks = [marks[-1], mark]
     return _Group(had.delivered, had.acked, now_us if has_moved else before.moved_us, marks)
+
+
+class Trends:
+    """Where the disk goes, and how it does lately: a point a minute. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: deque[tuple[int, int]] = deque(maxlen=_FREE_KEPT)
+        self._syncs: deque[tuple[int, list[int]]] = deque(maxlen=_SYNCS_KEPT)
+        self._latest: list[int] | None = None
+
+    def see(self, free_bytes: int, syncs: list[int], now_us: int) -> None:
+        """Take in the room on the disk, and the tally of how long syncs took."""
+        with self._lock:
+            self._latest = syncs
+            if not self._free or now_us - self._free[-1][0] >= MINUTE_US:
+                self._free.append((now_us, free_bytes))
+                self._syncs.append((now_us, syncs))
+
+    def free_bytes_in(self, seconds: float) -> float | None:
+        """The room that there will be so long after the last point: a straight line through all of them."""
+        with self._lock:
+            points = list(self._free)
+        if len(points) < 2:
+            return None
+        end_us = points[-1][0]
+        times = [(time_us - end_us) / 1_000_000 for time_us, _ in points]
+        mean_time = sum(times) / len(times)
+        mean_free = sum(free for _, free in points) / len(points)
+        spread = sum((time - mean_time) ** 2 for time in times)
+        rise = sum(
+            (time - mean_time) * (free - mean_free) for time, (_, free) in zip(times, points, strict=True)
+        )
+        return mean_free + rise / spread * (seconds - mean_time)
+
+    def sync_p99_s(self) -> float | None:
+        """What one sync in a hundred took longer than, in the last minutes; None when there was none."""
+        with self._lock:
+            if self._latest is None:
+                return None
+            return percentile_between(self._syncs[0][1], self._latest, 0.99)

@@ -5,29 +5,25 @@ The offsets are fixed once: what comes in meanwhile is not exported. `run` opens
 
 import json
 from abc import ABC, abstractmethod
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from json.encoder import encode_basestring as quoted
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from quivermq.disk import Buffer
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
-from quivermq.frame import OFFSET_MAX, left_of
-from quivermq.model.lanes import lane_number
+from quivermq.frame import left_of
+from quivermq.model.json import record_line
+from quivermq.model.lanes import check_priority
 from quivermq.model.messages import Record
-from quivermq.spark.place import Lane, LaneExtent, Place
-from quivermq.spark.source.plan import ALL_TIMES, TimeRange
+from quivermq.reading.reader import Lane, LaneExtent, MessageReader
+from quivermq.reading.rows import ALL_TIMES, Bound, Range, TimeRange, check_bounds, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# An offset, a moment with a time zone, or None for as far as it goes.
-Bound = int | datetime | None
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -61,17 +57,6 @@ def format_of(given: Format | str | None, name: str | None) -> Format:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneRange:
-    """Offsets of a lane, half-open."""
-
-    lane: Lane
-    start: int
-    end: int
-    created_us: int
-    """Which topic of that name is meant."""
-
-
-@dataclass(frozen=True, slots=True)
 class ExportRange:
     """What a user asks for. Raises InvalidRequest for what nobody can mean."""
 
@@ -81,12 +66,9 @@ class ExportRange:
     priority: str | None = None
 
     def __post_init__(self) -> None:
-        for bound in (self.start, self.end):
-            _check(bound)
+        check_bounds(self.start, self.end)
         if self.priority is not None:
-            lane_number(self.priority)
-        if type(self.start) is type(self.end) and self.start is not None and self.start > self.end:  # type: ignore[operator]
-            raise InvalidRequest(f"the range ends at {self.end}, before it begins at {self.start}")
+            check_priority(self.priority)
 
     @property
     def times(self) -> TimeRange:
@@ -94,50 +76,47 @@ class ExportRange:
             _microseconds(self.start, ALL_TIMES.since_us), _microseconds(self.end, ALL_TIMES.until_us)
         )
 
-    def parts(self, place: Place, topic: str) -> list[LaneRange]:
+    def parts(self, reader: MessageReader, topic: str) -> list[Range]:
         """The ranges in order of partition and priority. Raises TopicNotFound, InvalidRequest."""
-        view = place.look(topic)
+        view = reader.look(topic)
         partitions = view.settings.partitions
         if self.partition is not None and not 0 <= self.partition < partitions:
             raise InvalidRequest(f"there is no partition {self.partition}: the topic has {partitions}")
         return [
-            LaneRange(lane, *self._offsets(place, lane, bounds), view.created_us)
+            Range(
+                lane,
+                *self._offsets(reader, lane, bounds),
+                created_us=view.created_us,
+                times=self.times,
+            )
             for lane, bounds in view.lanes.items()
             if self.partition in (None, lane.partition) and self.priority in (None, lane.priority)
         ]
 
-    def _offsets(self, place: Place, lane: Lane, bounds: LaneExtent) -> tuple[int, int]:
+    def _offsets(self, reader: MessageReader, lane: Lane, bounds: LaneExtent) -> tuple[int, int]:
         """What there is of it: offsets that are gone, or yet to come, are not there."""
         start, end = bounds.start, bounds.end
         if isinstance(self.start, int):
             start = min(max(start, self.start), end)
         elif self.start is not None and start < end:
-            start = min(place.find_time(lane, self.times.since_us), end)
+            start = min(reader.find_time(lane, self.times.since_us), end)
         if isinstance(self.end, int):
             end = max(start, min(end, self.end))
         return start, end
-
-
-def _check(bound: Bound) -> None:
-    if isinstance(bound, datetime):
-        if bound.tzinfo is None:
-            raise InvalidRequest(f"{bound} has no time zone: give it one, as datetime.UTC")
-    elif bound is not None and (type(bound) is not int or not 0 <= bound <= OFFSET_MAX):
-        raise InvalidRequest(f"a range is between offsets from 0 on, or moments, not {bound!r}")
 
 
 def _microseconds(bound: Bound, otherwise: int) -> int:
     return (bound - _EPOCH) // _MICROSECOND if isinstance(bound, datetime) else otherwise
 
 
-def _records(place: Place, part: LaneRange, times: TimeRange) -> Iterator[list[Record]]:
+def _records(reader: MessageReader, part: Range) -> Iterator[list[Record]]:
     """The messages of a range in order, archived or not. Raises Conflict, OffsetOutOfRange, Corruption."""
-    removed = place.removed(part.lane)
+    times, removed = part.times, reader.removed(part.lane)
     start = max(part.start, min(removed.floor, part.end))
     with _explained_loss(part):
-        if place.created_us(part.lane.topic) != part.created_us:
+        if reader.created_us(part.lane.topic) != part.created_us:
             raise Conflict(f"the topic {part.lane.topic} was deleted and made again")
-        for frame in place.frames(part.lane, start, part.end):
+        for frame in reader.frames(part.lane, start, part.end):
             if frame.is_control or not times.may_have(frame.header):
                 continue
             records = left_of(frame, frame.records())
@@ -152,18 +131,16 @@ def _records(place: Place, part: LaneRange, times: TimeRange) -> Iterator[list[R
                 yield records
 
 
-def _batches(place: Place, part: LaneRange, times: TimeRange) -> "Iterator[pa.RecordBatch]":
+def _batches(reader: MessageReader, part: Range) -> "Iterator[pa.RecordBatch]":
     """The same as Arrow batches over mapped memory."""
-    from quivermq.spark.batches import SCHEMA
-    from quivermq.spark.source.plan import Range, rows_of
+    from quivermq.reading.batches import SCHEMA
 
-    asked = Range(part.lane, part.start, part.end, created_us=part.created_us, times=times)
     with _explained_loss(part):
-        yield from rows_of(place, asked, SCHEMA.names, fail_on_data_loss=True)
+        yield from rows_of(reader, part, SCHEMA.names, fail_on_data_loss=True)
 
 
 @contextmanager
-def _explained_loss(part: LaneRange) -> Iterator[None]:
+def _explained_loss(part: Range) -> Iterator[None]:
     """Say of offsets that went meanwhile what somebody who exports can do."""
     try:
         yield
@@ -220,47 +197,16 @@ class NdjsonWriter:
     def __init__(self, output: Output) -> None:
         self._output = output
 
-    def write(self, place: Place, part: LaneRange, times: TimeRange) -> Iterator[int]:
-        """Write all messages of a range between the moments, and yield how many each step wrote."""
+    def write(self, reader: MessageReader, part: Range) -> Iterator[int]:
+        """Write all messages of a range, and yield how many each step wrote."""
         # A line is put together by hand: most of it is the same for all messages of a lane.
         begin = json.dumps(part.lane._asdict(), separators=(",", ":"), ensure_ascii=False)[:-1]
-        for records in _records(place, part, times):
-            self._output.write("".join([_line(begin, record) for record in records]).encode())
+        for records in _records(reader, part):
+            self._output.write("".join([record_line(begin, record) for record in records]).encode())
             yield len(records)
 
     def close(self) -> None:
         """The last line is the end."""
-
-
-def _line(begin: str, record: Record) -> str:
-    offset, timestamp, key, value, headers, expires_at, dedup_id, _ = record
-    parts = [f'{begin},"offset":{offset},"timestamp":{timestamp}']
-    if expires_at is not None:
-        parts.append(f'"expires_at":{expires_at}')
-    if dedup_id is not None:
-        parts.append(f'"dedup_id":{quoted(dedup_id)}')
-    if (scheduled_id := record.scheduled_id) is not None:
-        parts.append(f'"scheduled_id":{quoted(scheduled_id)}')
-    parts.append(f'"headers":{{{",".join(map(_header, headers.items()))}}}')
-    if key is not None:
-        parts.append(_field("key", key))
-    parts.append(_field("value", value))
-    return ",".join(parts) + "}\n"
-
-
-def _field(name: str, content: bytes) -> str:
-    try:
-        return f'"{name}":{quoted(content.decode())}'
-    except UnicodeDecodeError:
-        return f'"{name}_base64":"{b64encode(content).decode()}"'
-
-
-def _header(pair: tuple[str, bytes]) -> str:
-    name, content = pair
-    try:
-        return f"{quoted(name)}:{quoted(content.decode())}"
-    except UnicodeDecodeError:
-        return f'{quoted(name)}:{{"base64":"{b64encode(content).decode()}"}}'
 
 
 class ArrowWriter:
@@ -270,7 +216,7 @@ class ArrowWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from quivermq.spark.batches import SCHEMA
+        from quivermq.reading.batches import SCHEMA
 
         self._is_parquet = format is Format.PARQUET
         self._held: list[Any] = []
@@ -284,8 +230,8 @@ class ArrowWriter:
         else:
             self._writer = pa.ipc.new_stream(file, SCHEMA)
 
-    def write(self, place: Place, part: LaneRange, times: TimeRange) -> Iterator[int]:
-        for batch in _batches(place, part, times):
+    def write(self, reader: MessageReader, part: Range) -> Iterator[int]:
+        for batch in _batches(reader, part):
             self._held.append(batch)
             self._rows += batch.num_rows
             self._bytes += batch.nbytes

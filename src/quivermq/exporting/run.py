@@ -10,23 +10,18 @@ from typing import BinaryIO, cast
 from quivermq.disk import Buffer, Disk, OutputDisk
 from quivermq.errors import Conflict, InvalidRequest, NotFound, StorageFailed
 from quivermq.exporting.formats import (
-    Bound,
     ExportRange,
     Format,
-    LaneRange,
     Output,
     Writer,
     format_of,
     writer_of,
 )
-from quivermq.spark.archived_place import with_archive
-from quivermq.spark.execution import Progress, no_progress
-from quivermq.spark.place import Place, place_of
-from quivermq.spark.source.plan import TimeRange
+from quivermq.reading.reader import NO_ARCHIVE, MessageReader, ProgressCallback, no_progress, reader_of
+from quivermq.reading.rows import Bound, Range
 
 _WRITE_BYTES = 1024 * 1024
 _NAME_BYTES_MAX = 200
-_NO_ARCHIVE = "false"
 
 
 class FileOutput(Output):
@@ -153,7 +148,7 @@ def export(
     format: "Format | str | None" = None,  # noqa: A002 - It is what it is called everywhere.
     archive: bool = True,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> ExportSummary:
     """Write a range of a topic to a file, which is there once all of it is, or to a binary stream.
 
@@ -167,11 +162,9 @@ def export(
     """
     wanted = ExportRange(start, end, partition, priority)
     begun = time.monotonic()
-    place = with_archive(
-        place_of(None if path is None else os.fspath(path), server, key), None if archive else _NO_ARCHIVE
-    )
+    reader = reader_of(path, server, key).with_archive(None if archive else NO_ARCHIVE)
     try:
-        parts = wanted.parts(place, topic)
+        parts = wanted.parts(reader, topic)
         name = os.fspath(output) if isinstance(output, str | os.PathLike) else None
         chosen = format_of(format, name)
         if name is None:
@@ -179,26 +172,26 @@ def export(
         else:
             target = FileOutput(OutputDisk(), Path(name).absolute(), overwrite=overwrite)
         try:
-            lanes = _write(place, parts, wanted.times, writer_of(chosen, target), progress or no_progress)
+            lanes = _write(reader, parts, writer_of(chosen, target), progress or no_progress)
             target.finish()
         except BaseException:
             target.abandon()
             raise
     finally:
-        place.close()
+        reader.close()
     messages = sum(lane.messages for lane in lanes)
     seconds = time.monotonic() - begun
     return ExportSummary(topic, chosen, name, messages, target.written, seconds, tuple(lanes))
 
 
 def _write(
-    place: Place, parts: list[LaneRange], times: TimeRange, writer: Writer, progress: Progress
+    reader: MessageReader, parts: list[Range], writer: Writer, progress: ProgressCallback
 ) -> list[ExportedLane]:
     """Write the ranges, and tell of all offsets how many are behind; not every offset has a message."""
     total, behind, lanes = sum(part.end - part.start for part in parts), 0, []
     for part in parts:
         messages = 0
-        for count in writer.write(place, part, times):
+        for count in writer.write(reader, part):
             messages += count
             progress("messages", behind + messages, total)
         behind += part.end - part.start

@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 from quivermq.frame.codec import AnyCodec, Compression, codec_named, compression_of
-from quivermq.frame.columns import Headers, Pairs
+from quivermq.frame.columns import CheckedHeaders, Headers, JoinedBytes, JoinedHeaders, Times
 from quivermq.frame.compaction import (
     REMOVED,
     each_left,
@@ -19,9 +19,9 @@ from quivermq.frame.compaction import (
 )
 from quivermq.frame.encode import (
     ANONYMOUS,
+    EntryFields,
     LoneFrame,
     Producer,
-    Rest,
     encode,
     encode_control,
     encode_records,
@@ -51,20 +51,23 @@ __all__ = [
     "RAW_BYTES_MAX",
     "REMOVED",
     "AnyCodec",
+    "CheckedHeaders",
     "Codec",
     "Column",
     "Compression",
+    "EntryFields",
     "Flag",
     "Found",
     "Frame",
     "Header",
     "Headers",
+    "JoinedBytes",
+    "JoinedHeaders",
     "Layout",
     "LoneFrame",
-    "Pairs",
     "Producer",
     "Record",
-    "Rest",
+    "Times",
     "Wanted",
     "arrow_batch",
     "codec_named",

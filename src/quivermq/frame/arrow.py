@@ -47,11 +47,12 @@ def arrow_batch(source: Buffer | Frame, columns: Sequence[str] | None = None) ->
         return pa.RecordBatch.from_pylist([], schema)
     is_checked = frame.is_laid_out
     header = frame.header
-    places = frame.layout if is_checked else layout(frame.raw, header.columns, len(frame), deep=False)
-    arrays = [_array(frame, getattr(places, name, None), name) for name in schema.names]
+    # Not kept in the frame: whoever has the batch does not come again.
+    found = frame.layout if is_checked else layout(frame.raw, header.columns, len(frame), deep=False)
+    arrays = [_array(frame, getattr(found, name, None), name) for name in schema.names]
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else _rows_alone(len(frame))
     if not is_checked:
-        if places.timestamp is None:
+        if found.timestamp is None:
             check_times(header, None)
         _check_inside(batch)
     return batch

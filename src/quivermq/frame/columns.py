@@ -1,7 +1,7 @@
 """Messages to the raw body of a frame: columns in Arrow's buffer layout.
 
-The loops run inside `bytes.join`, `itertools.accumulate` and `struct`; only the less common columns
-are touched message by message, and only here, at the producer's edge.
+The loops run inside `bytes.join`, `itertools` and `struct`; only the less common columns are touched
+message by message, and only here, at the producer's edge.
 
 Each function returns its column's buffers in stored order, each padded with zeros to a multiple of 8.
 """
@@ -22,21 +22,64 @@ Headers = Mapping[str, bytes]
 _INT32_MAX = 2**31 - 1
 _ZEROS = bytes(8)
 _NO_HEADERS: Headers = {}
-# So many names, so long, and no more, are worth remembering.
+_BYTES = {bytes}
+# So many names, so long, and no more, are worth remembering; and so many lengths.
 _NAMES_REMEMBERED, _NAMES_REMEMBERED_BYTES = 16, 256
+_LENGTHS_REMEMBERED, _KINDS_REMEMBERED = 1024, 4096
 _is_present = partial(is_not, None)
 
 
-def binary_column(values: Sequence[bytes], name: str = "value") -> list[bytes]:
+class JoinedBytes(NamedTuple):
+    """Byte strings, and all of them as one: the join has seen that they are that."""
+
+    items: Sequence[bytes]
+    data: bytes
+
+    @classmethod
+    def of(cls, items: Sequence[bytes], name: str = "value") -> "JoinedBytes":
+        """Raises InvalidRequest; `name` is what to call an item that is wrong."""
+        try:
+            return cls(items, b"".join(items))
+        except Exception as error:
+            raise _explain(name, items, error) from error
+
+
+def binary_column(values: Sequence[bytes] | JoinedBytes, name: str = "value") -> list[bytes]:
     """int32 offsets, then the bytes of all values; `name` is what to call one that is wrong."""
+    items, data = values if isinstance(values, JoinedBytes) else JoinedBytes.of(values, name)
     try:
-        offsets = pack(f"<{len(values) + 1}i", *accumulate(map(len, values), initial=0))
-        data = b"".join(values)
-    except Exception as error:
-        raise _explain(name, values, error) from error
-    if int.from_bytes(offsets[-4:], "little") != len(data):
+        return [_offsets(items, 1, len(data)), _pad(data)]
+    except (TypeError, StructError) as error:
+        raise _explain(name, items, error) from error
+
+
+def _offsets(items: Sequence[bytes], period: int, data_bytes: int, times: int = 1) -> bytes:
+    """Where items begin and end in data that has them one behind the other, and all of them so many times.
+
+    Where their lengths are the same again and again (ids, records of one size, headers of one kind of
+    message), they are so in the next batch, too: what that comes to is remembered.
+    """
+    count = len(items) * times
+    lengths: Iterable[int] = map(len, items)
+    offsets = None
+    if 0 < period <= count <= _LENGTHS_REMEMBERED and len(items[0]) == len(items[-period]):
+        lengths = tuple(lengths)
+        if lengths == (pattern := lengths[:period]) * (len(lengths) // period):
+            offsets = _repeated_offsets(pattern, count)
+    if offsets is None:
+        offsets = _plain_offsets(tuple(lengths) * times if times > 1 else lengths, count)
+    if int.from_bytes(offsets[4 * count : 4 * count + 4], "little") != data_bytes:
         raise InvalidRequest("a memoryview must have items of one byte: use .cast('B')")
-    return [_pad(offsets), _pad(data)]
+    return offsets
+
+
+def _plain_offsets(lengths: Iterable[int], count: int) -> bytes:
+    return _ints(count + 1)(*accumulate(lengths, initial=0))
+
+
+@lru_cache(256)
+def _repeated_offsets(pattern: tuple[int, ...], count: int) -> bytes:
+    return _plain_offsets(pattern * (count // len(pattern)), count)
 
 
 def part_of_binary(offsets: Sequence[int], data: memoryview) -> list[bytes]:
@@ -46,87 +89,174 @@ def part_of_binary(offsets: Sequence[int], data: memoryview) -> list[bytes]:
     return [_pad(moved), _pad(bytes(data[start : offsets[-1]]))]
 
 
-def nullable_binary_column(values: Sequence[bytes | None], name: str) -> list[bytes]:
+def nullable_binary_column(values: Sequence[bytes | None] | JoinedBytes, name: str) -> list[bytes]:
     """A bitmap of the values that are there, then as `binary_column`."""
+    if isinstance(values, JoinedBytes):
+        return [_all_there(len(values.items)), *binary_column(values, name)]
     if None not in values:
         return [_all_there(len(values)), *binary_column(cast("Sequence[bytes]", values), name)]
     return [_bitmap(values), *binary_column([b"" if v is None else v for v in values], name)]
 
 
-class Pairs(NamedTuple):
-    """The headers of messages, one after the other."""
+class JoinedHeaders(NamedTuple):
+    """The headers of messages, checked, as the column that they become."""
 
-    counts: list[int]
-    """How many pairs each message has."""
-    names: list[str]
-    contents: list[bytes]
+    buffers: list[bytes]
+    pairs: int
+    """How many headers all messages have together."""
+    size: int
+    """How many bytes names and contents have."""
+    is_plain: bool
+    """Whether they are dicts of bytes, not other mappings or a `bytearray`, which may change."""
 
     @classmethod
-    def of(cls, headers: Iterable[Headers | None]) -> "Pairs":
-        """Those of mappings."""
-        given = [_NO_HEADERS if h is None else h for h in headers]
-        contents = list(chain.from_iterable([h.values() for h in given]))
-        return cls(list(map(len, given)), list(chain.from_iterable(given)), contents)
+    def of(cls, headers: Sequence[Headers | None]) -> "JoinedHeaders":
+        """Raises InvalidRequest unless each is a mapping of str to bytes, or None."""
+        kinds = set(map(type, headers))
+        try:
+            if kinds <= _DICTS:
+                named, contents, times = _joined_dicts(cast("Sequence[dict[str, bytes]]", headers))
+            else:
+                given = [_NO_HEADERS if each is None else each for each in headers]
+                named = _names_column(tuple(map(len, given)), tuple(chain.from_iterable(given)))
+                contents, times = tuple(chain.from_iterable([each.values() for each in given])), 1
+            data = JoinedBytes.of(contents, "header value").data * times
+            count = len(contents) * times
+            offsets = _offsets(contents, count // len(headers), len(data), times)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InvalidRequest(
+                f"headers must be a mapping of str to bytes without lone surrogates: {error}"
+            ) from error
+        except StructError as error:
+            raise _too_large(error) from error
+        is_plain = kinds <= _DICTS_OR_NONE and set(map(type, contents)) <= _BYTES
+        return cls([*named[0], offsets, _pad(data)], count, named[1] + len(data), is_plain)
 
 
-def headers_column(headers: Sequence[Headers | None] | Pairs) -> list[bytes]:
+def _joined_dicts(
+    headers: Sequence[dict[str, bytes]],
+) -> tuple[tuple[list[bytes], int], tuple[bytes, ...], int]:
+    """The names of the headers as they are stored; their contents, and how many times these are there."""
+    count, first = len(headers), headers[0]
+    if first is headers[-1] and _are_equal(headers):
+        return _same_names(tuple(first), count), tuple(first.values()), count
+    names = tuple(chain.from_iterable(headers))
+    # A dict has no name twice: so none of these has more than the first has, and none has less.
+    if names != (*first,) * count:
+        named = _names_column(tuple(map(len, headers)), names)
+    else:
+        named = _same_names(names[: len(first)], count)
+        if first == headers[-1] and _are_equal(headers):
+            return named, tuple(first.values()), count
+    return named, tuple(chain.from_iterable(map(dict.values, headers))), 1
+
+
+def _are_equal(headers: Sequence[dict[str, bytes]]) -> bool:
+    return tuple(headers) == (headers[0],) * len(headers)
+
+
+def headers_column(headers: Sequence[Headers | None] | JoinedHeaders) -> list[bytes]:
     """int32 offsets into the pairs, then the names and the values of all pairs."""
-    try:
-        counts, names, contents = headers if isinstance(headers, Pairs) else Pairs.of(headers)
-        offsets = pack(f"<{len(counts) + 1}i", *accumulate(counts, initial=0))
-        texts = "".join(names)
-        is_ascii = texts.isascii()
-        encoded = names if is_ascii else list(map(str.encode, names))
-        ends = pack(f"<{len(names) + 1}i", *accumulate(map(len, encoded), initial=0))
-        data = texts.encode()
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidRequest(
-            f"headers must be a mapping of str to bytes without lone surrogates: {error}"
-        ) from error
-    except StructError as error:
-        raise _too_large(error) from error
-    return [_pad(offsets), _pad(ends), _pad(data), *binary_column(contents, "header value")]
+    return (headers if isinstance(headers, JoinedHeaders) else JoinedHeaders.of(headers)).buffers
 
 
-def lone_headers(headers: Headers) -> bytes:
-    """The same of one message, which has some. The caller has checked them."""
-    contents = headers.values()
-    data = b"".join(contents)
-    names = tuple(headers)
-    ends = _ints(len(names) + 1)(*accumulate(map(len, contents), initial=0))
-    return names_column(names)[0] + ends + data + _ZEROS[: -len(data) % 8]
+class CheckedHeaders(dict[str, bytes]):
+    """The headers of one message, copied when it came in, and as the column of a frame that has only it."""
+
+    __slots__ = ("column", "size")
+
+    column: bytes
+    size: int
+    """How many bytes names and contents have."""
+
+    @classmethod
+    def of(cls, headers: Headers) -> "CheckedHeaders":
+        """Raises TypeError or ValueError for a name that is no text; contents are for the caller to check.
+
+        Messages of one kind have the same names, and contents of a few lengths: these are remembered.
+        """
+        checked = cls(headers)
+        contents = checked.values()
+        kind = (tuple(checked), tuple(map(len, contents)))
+        before, behind, checked.size = _remembered_kinds.get(kind) or _kind_of(*kind)
+        checked.column = before + b"".join(contents) + behind
+        return checked
 
 
-def names_column(names: tuple[str, ...]) -> tuple[bytes, int]:
-    """Where the headers of one message begin and end, and their names; and how many bytes those have.
+def _kind_of(names: tuple[str, ...], lengths: tuple[int, ...]) -> tuple[bytes, bytes, int]:
+    """What stands before the contents, what behind them, and how many bytes names and contents have."""
+    named, names_bytes = _names_column((len(names),), names)
+    size = sum(lengths)
+    kind = b"".join((*named, _plain_offsets(lengths, len(lengths)))), bytes(-size % 8), names_bytes + size
+    if _are_short(names):
+        if len(_remembered_kinds) >= _KINDS_REMEMBERED:
+            _remembered_kinds.clear()
+        _remembered_kinds[names, lengths] = kind
+    return kind
 
-    Messages of one kind have the same names, so those that are short are remembered.
-    """
-    if len(names) <= _NAMES_REMEMBERED and sum(map(len, names)) <= _NAMES_REMEMBERED_BYTES:
-        return _remembered_names(names)
-    return _names_column(names)
+
+_DICTS = {dict, CheckedHeaders}
+_DICTS_OR_NONE = {*_DICTS, type(None)}
+_remembered_kinds: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[bytes, bytes, int]] = {}
 
 
-def _names_column(names: tuple[str, ...]) -> tuple[bytes, int]:
+def _same_names(names: tuple[str, ...], count: int) -> tuple[list[bytes], int]:
+    """As `_names_column`, for so many messages, each of which has these names."""
+    if len(names) * count <= _LENGTHS_REMEMBERED and _are_short(names):
+        return _remembered_names(names, count)
+    return _repeated_names(names, count)
+
+
+def _repeated_names(names: tuple[str, ...], count: int) -> tuple[list[bytes], int]:
+    return _names_column((len(names),) * count, names * count)
+
+
+_remembered_names = lru_cache(256)(_repeated_names)
+
+
+def _are_short(names: tuple[str, ...]) -> bool:
+    return len(names) <= _NAMES_REMEMBERED and sum(map(len, names)) <= _NAMES_REMEMBERED_BYTES
+
+
+def _names_column(counts: tuple[int, ...], names: Sequence[str]) -> tuple[list[bytes], int]:
+    """Which headers belong to which message, the names of all, and how many bytes those have."""
     encoded = list(map(str.encode, names))
     data = b"".join(encoded)
-    ends = _ints(len(names) + 1)(*accumulate(map(len, encoded), initial=0))
-    return pack("<ii", 0, len(names)) + ends + _pad(data), len(data)
+    belonging, ends = _plain_offsets(counts, len(counts)), _plain_offsets(map(len, encoded), len(encoded))
+    return [belonging, ends, _pad(data)], len(data)
 
 
-_remembered_names = lru_cache(4096)(_names_column)
-
-
-@lru_cache(64)
+@lru_cache(256)
 def _ints(count: int) -> Callable[..., bytes]:
     """Packs so many numbers of 32 bits, with their padding."""
     return Struct(f"<{count}i4x" if count % 2 else f"<{count}i").pack
 
 
+class Times(NamedTuple):
+    """Timestamps, one a message, as their column, and the first and the last of them."""
+
+    data: bytes
+    lowest: int
+    highest: int
+
+    @classmethod
+    def of(cls, timestamps: Sequence[int]) -> "Times":
+        """Raises InvalidRequest unless they are 64-bit integers."""
+        [data] = int64_column(timestamps)
+        # They mostly come in order, and then a sort is one pass in C: half as long as min and max.
+        in_order = sorted(timestamps)
+        return cls(data, in_order[0], in_order[-1])
+
+
+@lru_cache(256)
+def _longs(count: int) -> Callable[..., bytes]:
+    return Struct(f"<{count}q").pack
+
+
 def int64_column(values: Sequence[int]) -> list[bytes]:
     """One 64-bit number a message."""
     try:
-        return [pack(f"<{len(values)}q", *values)]
+        return [_longs(len(values))(*values)]
     except Exception as error:
         raise InvalidRequest(f"timestamps must be 64-bit integers (microseconds): {error}") from error
 
@@ -153,10 +283,10 @@ def _pad(buffer: bytes) -> bytes:
 
 
 def _explain(name: str, values: Iterable[object], error: Exception) -> InvalidRequest:
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if not isinstance(value, bytes | bytearray | memoryview):
             return InvalidRequest(
-                f"{name} {place} of the batch is a {type(value).__name__} where bytes belong:"
+                f"{name} {index} of the batch is a {type(value).__name__} where bytes belong:"
                 " encode it first"
             )
     if isinstance(error, StructError):

@@ -40,12 +40,12 @@ def each_left(frame: Frame, start: int = 0) -> Iterator[Record]:
     return (record for record in records if record.expires_at != REMOVED)
 
 
-def records_at(frame: Frame, places: Sequence[int]) -> list[Record]:
-    """The messages at some places of a frame."""
-    if is_worth_it(len(places), len(frame)):
-        return [record for place in places for record in frame.part(place, place + 1)]
-    records = frame.records() if places else []
-    return [records[place] for place in places]
+def records_at(frame: Frame, indexes: Sequence[int]) -> list[Record]:
+    """The messages at some indexes of a frame."""
+    if is_worth_it(len(indexes), len(frame)):
+        return [record for index in indexes for record in frame.part(index, index + 1)]
+    records = frame.records() if indexes else []
+    return [records[index] for index in indexes]
 
 
 def has_removed(frame: Frame) -> bool:

@@ -12,18 +12,19 @@ from crc32c import crc32c
 from quivermq.errors import InvalidRequest, MessageTooLarge
 from quivermq.frame.codec import AnyCodec, compress
 from quivermq.frame.columns import (
+    CheckedHeaders,
     Headers,
-    Pairs,
+    JoinedBytes,
+    JoinedHeaders,
+    Times,
     binary_column,
     headers_column,
-    int64_column,
-    lone_headers,
     nullable_binary_column,
     nullable_int64_column,
     part_of_binary,
 )
 from quivermq.frame.frame import RAW_BYTES_MAX, Frame
-from quivermq.frame.header import VERSION, Codec, Column, Flag, Header, packed
+from quivermq.frame.header import VERSION, Codec, Column, Flag, Header, packed_alone
 from quivermq.frame.parts import part_of_offsets
 from quivermq.model.messages import Record
 
@@ -44,8 +45,15 @@ _PADDINGS = [bytes(-length % 8) for length in range(8)]
 _THERE = b"\1" + bytes(7)
 _VALUE = int(Column.VALUE)
 
-# Key, headers, timestamp, expires_at and dedup_id of a message: what it has beside its value, in one row.
-Rest = tuple[bytes | None, Headers | None, int | None, int | None, str | None]
+
+class EntryFields(NamedTuple):
+    """What a message has beside its value. Times are unix microseconds."""
+
+    key: bytes | None = None
+    headers: Headers | None = None
+    timestamp: int | None = None
+    expires_at: int | None = None
+    dedup_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +74,11 @@ ANONYMOUS = Producer()
 
 
 def encode(
-    values: Sequence[bytes],
+    values: Sequence[bytes] | JoinedBytes,
     *,
-    timestamp: int | Sequence[int],
-    keys: Sequence[bytes | None] | None = None,
-    headers: Sequence[Headers | None] | Pairs | None = None,
+    timestamp: int | Sequence[int] | Times,
+    keys: Sequence[bytes | None] | JoinedBytes | None = None,
+    headers: Sequence[Headers | None] | JoinedHeaders | None = None,
     expires_at: Sequence[int | None] | None = None,
     dedup_ids: Sequence[str | None] | None = None,
     origin_ids: Sequence[str | None] | None = None,
@@ -82,14 +90,15 @@ def encode(
     """Encode one batch; message i is made of item i of every column that is given.
 
     `timestamp` is one number for the whole batch or one a message. A column in which no message has
-    anything costs nothing. Raises InvalidRequest or MessageTooLarge, and then nothing was made.
+    anything costs nothing; one that comes joined was checked by who joined it, and has an item for every
+    message. Raises InvalidRequest or MessageTooLarge, and then nothing was made.
     """
-    count = _length("values", values)
+    count = len(values.items) if isinstance(values, JoinedBytes) else _length("values", values)
     if not count:
         raise InvalidRequest("a batch has at least one message")
     columns: int = Column.VALUE
     buffers = binary_column(values)
-    if keys is not None and _has_any("keys", keys, count):
+    if keys is not None and (isinstance(keys, JoinedBytes) or _has_any("keys", keys, count)):
         columns |= Column.KEY
         buffers += nullable_binary_column(keys, "key")
     if headers is not None and _has_headers(headers, count):
@@ -99,10 +108,12 @@ def encode(
         _check_time(timestamp)
         timestamp_min = timestamp_max = timestamp
     else:
-        _check_length("timestamp", timestamp, count)
+        if not isinstance(timestamp, Times):
+            _check_length("timestamp", timestamp, count)
+            timestamp = Times.of(timestamp)
         columns |= Column.TIMESTAMP
-        buffers += int64_column(timestamp)
-        timestamp_min, timestamp_max = min(timestamp), max(timestamp)
+        data, timestamp_min, timestamp_max = timestamp
+        buffers.append(data)
     if expires_at is not None and _has_any("expires_at", expires_at, count):
         columns |= Column.EXPIRES_AT
         buffers += nullable_int64_column(expires_at)
@@ -166,19 +177,17 @@ class LoneFrame(NamedTuple):
         if timestamp is None:
             timestamp = append_time
         return (
-            packed(
-                *(crc, stored_bytes, raw_bytes, 1, base_offset, append_time, timestamp, timestamp),
-                *(0, 0, 0, 0, columns, 0, codec, VERSION),
-            )
+            packed_alone(crc, stored_bytes, raw_bytes, base_offset, append_time, timestamp, columns, codec)
             + stored
         )
 
 
 # As in `Put`: the class's own constructor would cost more than the rest.
 _lone = partial(tuple.__new__, LoneFrame)
+_header = partial(tuple.__new__, Header)
 
 
-def lone_frame(value: bytes, rest: Rest | None = None, codec: AnyCodec = Codec.NONE) -> LoneFrame:
+def lone_frame(value: bytes, rest: EntryFields | None = None, codec: AnyCodec = Codec.NONE) -> LoneFrame:
     """The frame that `encode` makes of one message, without anything in between.
 
     Logs that are written one by one live by this. The caller has checked what `encode` would have.
@@ -191,16 +200,20 @@ def lone_frame(value: bytes, rest: Rest | None = None, codec: AnyCodec = Codec.N
         key, headers, timestamp, expires_at, dedup_id = rest
         if key is not None:
             columns |= Column.KEY
-            body += _THERE + _lone_binary(key)
+            length = len(key)
+            body += _THERE + _lone_offsets(0, length) + key + _PADDINGS[length % 8]
         if headers:
             columns |= Column.HEADERS
-            body += lone_headers(headers)
+            checked = headers if isinstance(headers, CheckedHeaders) else CheckedHeaders.of(headers)
+            body += checked.column
         if expires_at is not None:
             columns |= Column.EXPIRES_AT
             body += _THERE + _lone_number(expires_at)
         if dedup_id is not None:
             columns |= Column.DEDUP_ID
-            body += _THERE + _lone_binary(dedup_id.encode())
+            data = dedup_id.encode()
+            length = len(data)
+            body += _THERE + _lone_offsets(0, length) + data + _PADDINGS[length % 8]
     size = len(body)
     if codec is Codec.NONE:
         return _lone((crc32c(body), size, size, columns, 0, timestamp, body))
@@ -208,11 +221,6 @@ def lone_frame(value: bytes, rest: Rest | None = None, codec: AnyCodec = Codec.N
     stored_bytes = len(stored)
     padding = _PADDINGS[stored_bytes % 8]
     return _lone((crc32c(stored), stored_bytes, size, columns, used, timestamp, stored + padding))
-
-
-def _lone_binary(value: bytes) -> bytes:
-    length = len(value)
-    return _lone_offsets(0, length) + value + _PADDINGS[length % 8]
 
 
 def encode_control(record: bytes, *, count: int, timestamp: int) -> Frame:
@@ -235,7 +243,7 @@ def part_of(frame: Frame, start: int, end: int) -> Frame:
     first, behind = start - header.base_offset, end - header.base_offset
     if header.columns != Column.VALUE:
         return encode_records(frame.part(first, behind), header.append_time)
-    values = frame.places.value
+    values = frame.shallow_layout.value
     offsets = part_of_offsets(values.offsets, first, behind, len(values.data))
     part = frame_of(
         b"".join(part_of_binary(offsets, values.data)),
@@ -310,23 +318,13 @@ def frame_of(
             setting="frame_raw_bytes_max",
         )
     stored, used = compress(raw, codec)
-    header = Header(
-        crc32c(stored),
-        len(stored),
-        len(raw),
-        count,
-        0,
-        0,
-        *timestamps,
-        producer.producer_id,
-        producer.base_sequence,
-        0,
-        producer.epoch,
-        columns,
-        flags,
-        used,
-        VERSION,
-    )
+    header = _header(
+        (
+            crc32c(stored), len(stored), len(raw), count, 0, 0, *timestamps,
+            producer.producer_id, producer.base_sequence, 0, producer.epoch,
+            columns, flags, used, VERSION,
+        )
+    )  # fmt: skip
     return Frame(header, stored, raw_bytes_max)
 
 
@@ -335,10 +333,9 @@ def _has_any(name: str, column: Sequence[object], count: int) -> bool:
     return column.count(None) != count
 
 
-def _has_headers(headers: Sequence[Headers | None] | Pairs, count: int) -> bool:
-    if isinstance(headers, Pairs):
-        _check_length("headers", headers.counts, count)
-        return bool(headers.names)
+def _has_headers(headers: Sequence[Headers | None] | JoinedHeaders, count: int) -> bool:
+    if isinstance(headers, JoinedHeaders):
+        return headers.pairs > 0
     _check_length("headers", headers, count)
     return any(headers)
 

@@ -33,7 +33,7 @@ class Frame:
     InvalidFrame when the body is not what the header says.
     """
 
-    __slots__ = ("_layout", "_places", "_raw", "_raw_bytes_max", "header", "stored")
+    __slots__ = ("_layout", "_raw", "_raw_bytes_max", "_shallow_layout", "header", "stored")
 
     def __init__(self, header: Header, stored: Buffer, raw_bytes_max: int = RAW_BYTES_MAX) -> None:
         self.header = header
@@ -138,18 +138,18 @@ class Frame:
         return self._layout
 
     @property
-    def places(self) -> Layout:
+    def shallow_layout(self) -> Layout:
         """Where the columns lie; what is inside of them is for whoever follows their offsets to check."""
         if self._layout is not None:
             return self._layout
         try:
-            return self._places
+            return self._shallow_layout
         except AttributeError:
             # Not set from the start: most frames are never asked, and making a frame has to be quick.
-            self._places: Layout = layout(
+            self._shallow_layout: Layout = layout(
                 self.raw, self.header.columns, self.header.message_count, deep=False
             )
-            return self._places
+            return self._shallow_layout
 
     @property
     def is_laid_out(self) -> bool:
@@ -222,10 +222,14 @@ class Frame:
         pairs: PairsLayout | None = self._column("headers")
         if pairs is None:
             return map(dict, repeat((), self._messages))
-        names = list(map(bytes.decode, pairs.names.values()))
-        items = list(zip(names, pairs.values.values(), strict=True))
+        items = zip(pairs.names.texts(), pairs.values.values(), strict=True)
         offsets = pairs.offsets
-        return map(dict, map(items.__getitem__, map(slice, offsets, offsets[1:])))
+        each = offsets[1]
+        if each and offsets == list(range(0, each * len(offsets), each)):
+            # As many names everywhere: so many pairs at a time make a dict.
+            return map(dict, zip(*[items] * each, strict=True))
+        listed = list(items)
+        return map(dict, map(listed.__getitem__, map(slice, offsets, offsets[1:])))
 
     def expires_at(self) -> Iterable[int | None]:
         """When each message expires, None where it does not."""
@@ -251,17 +255,17 @@ class Frame:
         return [None if value is None else value.decode() for value in values]
 
     def part(self, first: int, behind: int) -> list[Record]:
-        """The messages from one place up to before another, at about the cost of those alone."""
+        """The messages from one index up to before another, at about the cost of those alone."""
         count = self._messages
         behind = min(behind, count)
         if first >= behind:
             return []
         if not is_worth_it(behind - first, count):
             return self.records()[first:behind]
-        return list(map(_record, fields_of(self.header, self.places, first, behind)))
+        return list(map(_record, fields_of(self.header, self.shallow_layout, first, behind)))
 
     def each_record(self, first: int = 0) -> Iterator[Record]:
-        """The messages from a place on, one by one, for whoever may not want them all."""
+        """The messages from an index on, one by one, for whoever may not want them all."""
         for start in range(first, self._messages, CHUNK):
             yield from self.part(start, start + CHUNK)
 

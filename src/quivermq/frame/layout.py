@@ -7,14 +7,22 @@ whatever memory its offsets name; a body that went through `layout` names none b
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from operator import sub
+from struct import Struct
 from typing import NamedTuple
 
 from quivermq.errors import InvalidFrame
 from quivermq.frame.header import Column, padded
 
 _CONTINUATION_BYTE = re.compile(rb"[\x80-\xbf]")
+# Of how many strings it is looked whether their lengths repeat themselves: of fewer it is not worth it,
+# of more it would take too much room to remember.
+_REPEATED_MIN, _REPEATED_MAX = 8, 1024
+# So much text, and no more, is worth remembering.
+_TEXT_BYTES_REMEMBERED = 16 * 1024
 
 
 class Binary(NamedTuple):
@@ -24,14 +32,36 @@ class Binary(NamedTuple):
     offsets_buffer: memoryview
     data: memoryview
     offsets: Sequence[int]
+    unpack: Callable[[memoryview], tuple[bytes, ...]] | None = None
+    """Takes the strings out of the data, where their lengths repeat themselves."""
 
     def values(self) -> list[bytes]:
+        if self.unpack is not None:
+            return list(self.unpack(self.data))
         data = bytes(self.data)
         return [data[start:end] for start, end in pairwise(self.offsets)]
 
     def nullable_values(self, count: int) -> list[bytes | None]:
-        values = self.values()
+        values: list[bytes | None] = [*self.values()]
+        assert self.validity is not None, "a nullable column always has its bitmap"
+        if int.from_bytes(self.validity, "little") == (1 << count) - 1:
+            return values
         return [v if p else None for v, p in zip(values, presence(self.validity, count), strict=True)]
+
+    def texts(self) -> Sequence[str]:
+        """The strings as text: that they are that was checked. Messages of one kind have the same names."""
+        if len(self.offsets_buffer) + len(self.data) <= _TEXT_BYTES_REMEMBERED:
+            return _remembered_texts(bytes(self.offsets_buffer), bytes(self.data))
+        return list(map(bytes.decode, self.values()))
+
+
+@lru_cache(64)
+def _remembered_texts(offsets_buffer: bytes, data: bytes) -> tuple[str, ...]:
+    offsets = memoryview(offsets_buffer).cast("i")
+    encoded = [data[start:end] for start, end in pairwise(offsets)]
+    # The same name is the same object everywhere: a dict finds that sooner than equal ones.
+    texts = {each: each.decode() for each in encoded}
+    return tuple(map(texts.__getitem__, encoded))
 
 
 class PairsLayout(NamedTuple):
@@ -94,6 +124,22 @@ def layout(body: memoryview, columns: int, count: int, *, deep: bool = True) -> 
     return result
 
 
+class _Repeated(NamedTuple):
+    """Offsets of strings whose lengths repeat a pattern: as bytes, as numbers, and what follows them."""
+
+    buffer: bytes
+    offsets: tuple[int, ...]
+    unpack: Callable[[memoryview], tuple[bytes, ...]]
+
+
+@lru_cache(64)
+def _repeated(pattern: tuple[int, ...], count: int) -> _Repeated:
+    times = count // len(pattern)
+    offsets = tuple(accumulate(pattern * times, initial=0))
+    unpack = Struct("".join(f"{length}s" for length in pattern) * times).unpack
+    return _Repeated(Struct(f"<{len(offsets)}i").pack(*offsets), offsets, unpack)
+
+
 class _Walk:
     """Takes one buffer after the other off the body."""
 
@@ -114,7 +160,9 @@ class _Walk:
     def offsets(self, count: int) -> tuple[memoryview, Sequence[int]]:
         position = self._position
         buffer = self.take(4 * (count + 1))
-        offsets: Sequence[int] = buffer.cast("i")
+        return buffer, self._checked(buffer.cast("i"), position)
+
+    def _checked(self, offsets: Sequence[int], position: int) -> Sequence[int]:
         is_upward = offsets[0] == 0 <= offsets[-1]
         if self._deep:
             offsets = list(offsets)
@@ -122,19 +170,30 @@ class _Walk:
             is_upward = is_upward and sorted(offsets) == offsets
         if not is_upward:
             raise self._error("offsets do not run upwards from 0", position)
-        return buffer, offsets
+        return offsets
 
-    def binary(self, count: int) -> Binary:
-        buffer, offsets = self.offsets(count)
+    def binary(self, count: int, period: int = 1) -> Binary:
+        """A column of byte strings; their lengths may repeat themselves after so many."""
+        position = self._position
+        buffer = self.take(4 * (count + 1))
+        numbers = buffer.cast("i")
+        is_even = self._deep and period and _REPEATED_MIN * period <= count <= _REPEATED_MAX
+        # A lie must not lead to numbers without end, and few columns that are not even come so far.
+        if is_even and numbers[0] == 0 and numbers[period] * (count // period) == numbers[-1]:
+            pattern = tuple(map(sub, numbers[1 : period + 1], numbers[:period]))
+            repeated = _repeated(pattern, count) if min(pattern) >= 0 else None
+            if repeated is not None and bytes(buffer) == repeated.buffer:
+                return Binary(None, buffer, self.take(numbers[-1]), repeated.offsets, repeated.unpack)
+        offsets = self._checked(numbers, position)
         return Binary(None, buffer, self.take(offsets[-1]), offsets)
 
     def nullable_binary(self, count: int) -> Binary:
         validity = self.bitmap(count)
         return self.binary(count)._replace(validity=validity)
 
-    def text(self, count: int) -> Binary:
+    def text(self, count: int, period: int = 1) -> Binary:
         position = self._position
-        column = self.binary(count)
+        column = self.binary(count, period)
         if self._deep and not (data := bytes(column.data)).isascii():
             self._check_text(data, column.offsets, position)
         return column
@@ -148,7 +207,10 @@ class _Walk:
 
     def pairs(self, count: int) -> PairsLayout:
         buffer, offsets = self.offsets(count)
-        return PairsLayout(buffer, offsets, self.text(offsets[-1]), self.binary(offsets[-1]))
+        pairs = offsets[-1]
+        # Mostly all messages have the same names.
+        period = offsets[1] if pairs == count * offsets[1] else 1
+        return PairsLayout(buffer, offsets, self.text(pairs, period), self.binary(pairs, period))
 
     def bitmap(self, count: int) -> memoryview:
         position = self._position

@@ -33,14 +33,14 @@ class Wanted(NamedTuple):
         raw = bytes(frame.raw)
         if (self.key and self.key not in raw) or (self.text and self.text not in raw):
             return []
-        places = self._places(frame)
-        if not places:
+        indexes = self._indexes(frame)
+        if not indexes:
             return []
         first = start - frame.header.base_offset
-        return left_of(frame, records_at(frame, sorted(place for place in places if place >= first)))
+        return left_of(frame, records_at(frame, sorted(index for index in indexes if index >= first)))
 
-    def _places(self, frame: Frame) -> set[int]:
-        """Which messages of the frame are meant, by their place in it."""
+    def _indexes(self, frame: Frame) -> set[int]:
+        """Which messages of the frame are meant, by their index in it."""
         found = None if self.key is None else set(_with_key(frame, self.key))
         if self.text:
             having = set(_with_text(frame, self.text))
@@ -55,18 +55,18 @@ def _with_key(frame: Frame, key: bytes) -> Iterator[int]:
     offsets = column.offsets
     if not key:
         present = enumerate(presence(column.validity, len(frame)))
-        yield from (place for place, has_key in present if has_key and _is_empty(offsets, place))
+        yield from (index for index, has_key in present if has_key and _is_empty(offsets, index))
         return
-    for place, start in _keys_having(column, key, len(frame)):
-        if start == offsets[place] and start + len(key) == offsets[place + 1]:
-            yield place
+    for index, start in _keys_having(column, key, len(frame)):
+        if start == offsets[index] and start + len(key) == offsets[index + 1]:
+            yield index
 
 
 def _with_text(frame: Frame, text: bytes) -> Iterator[int]:
     columns = frame.layout
-    yield from (place for place, _ in _occurrences(columns.value, text))
+    yield from (index for index, _ in _occurrences(columns.value, text))
     if columns.key is not None:
-        yield from (place for place, _ in _keys_having(columns.key, text, len(frame)))
+        yield from (index for index, _ in _keys_having(columns.key, text, len(frame)))
     if columns.headers is not None:
         ends = columns.headers.offsets
         for pair, _ in _occurrences(columns.headers.values, text):
@@ -76,22 +76,22 @@ def _with_text(frame: Frame, text: bytes) -> Iterator[int]:
 def _keys_having(column: Binary, sought: bytes, count: int) -> Iterator[tuple[int, int]]:
     present = list(presence(column.validity, count))
     # Where there is no key, there may still be bytes that nobody is to see.
-    return ((place, start) for place, start in _occurrences(column, sought) if present[place])
+    return ((index, start) for index, start in _occurrences(column, sought) if present[index])
 
 
 def _occurrences(column: Binary, sought: bytes) -> Iterator[tuple[int, int]]:
-    """Each string that has the bytes in it, by its place, and the first position of them in the column."""
+    """Each string that has the bytes in it, by its index, and the first position of them in the column."""
     data, offsets = bytes(column.data), column.offsets
     position = data.find(sought)
     while position >= 0:
         # Of strings that begin at the same position only the last one is not empty.
-        place = bisect_right(offsets, position) - 1
-        if position + len(sought) <= offsets[place + 1]:
-            yield place, position
+        index = bisect_right(offsets, position) - 1
+        if position + len(sought) <= offsets[index + 1]:
+            yield index, position
         # Otherwise they only seem to be there, half in one string and half in the next, and what is left of
         # the string is too short for them as well.
-        position = data.find(sought, offsets[place + 1])
+        position = data.find(sought, offsets[index + 1])
 
 
-def _is_empty(offsets: Sequence[int], place: int) -> bool:
-    return offsets[place] == offsets[place + 1]
+def _is_empty(offsets: Sequence[int], index: int) -> bool:
+    return offsets[index] == offsets[index + 1]

@@ -1,7 +1,7 @@
 """Some messages of a frame, at about the cost of those alone.
 
 A frame is checked from end to end when it enters a log, and its checksum tells that it is still the same.
-So whoever wants one message of a hundred thousand need not look at all of them again: only the places of
+So whoever wants one message of a hundred thousand need not look at all of them again: only the offsets of
 those that are wanted are checked here, and nothing is made of the others.
 """
 
@@ -27,7 +27,7 @@ def is_worth_it(wanted: int, count: int) -> bool:
 
 
 def fields_of(header: Header, layout: Layout, first: int, behind: int) -> Iterator[Fields]:
-    """The fields of the messages from one place up to before another, in the order of a record's.
+    """The fields of the messages from one index up to before another, in the order of a record's.
 
     Raises InvalidFrame where an offset leads out of its column.
     """
@@ -70,7 +70,7 @@ def _numbers(column: Int64, first: int, behind: int) -> list[int]:
 
 def _present(validity: memoryview | None, first: int, behind: int) -> list[bool]:
     assert validity is not None, "a nullable column always has its bitmap"
-    return [bool(validity[place >> 3] >> (place & 7) & 1) for place in range(first, behind)]
+    return [bool(validity[index >> 3] >> (index & 7) & 1) for index in range(first, behind)]
 
 
 def _nullable(column: Binary, first: int, behind: int) -> list[bytes | None]:

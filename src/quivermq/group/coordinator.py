@@ -14,7 +14,14 @@ from itertools import count
 from quivermq.clock import Clock
 from quivermq.errors import InvalidRequest, Unavailable
 from quivermq.group.assignment import STRATEGIES, Strategy, TopicPartition
-from quivermq.group.member import Application, Joined, MembersState, MembersView, Subscription, SyncedMember
+from quivermq.group.member import (
+    JoinedMember,
+    JoinRequest,
+    MembersState,
+    MembersView,
+    Subscription,
+    SyncedMember,
+)
 from quivermq.group.members import Members, unknown_member
 from quivermq.group.waiters import Waiters
 from quivermq.model.checks import check_number
@@ -73,7 +80,7 @@ class Coordinator:
         rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS,
         member_id: str | None = None,
         client: str = "",
-    ) -> Joined:
+    ) -> JoinedMember:
         """Become a member, or, with a `member_id`, stay one and read other topics.
 
         Raises InvalidRequest; Conflict when the group has another strategy; Fenced for a member that is not
@@ -84,7 +91,7 @@ class Coordinator:
             raise InvalidRequest(f"a strategy is one of {', '.join(STRATEGIES)}, not {strategy!r}")
         check_number("session_timeout_ms", session_timeout_ms, TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)
         check_number("rebalance_timeout_ms", rebalance_timeout_ms, TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)
-        wanted = Application(
+        request = JoinRequest(
             subscription=Subscription(topics, self.limits.topics_max),
             strategy=strategy,
             session_timeout_s=session_timeout_ms / 1000,
@@ -92,14 +99,14 @@ class Coordinator:
             client=client,
         )
         if member_id is not None:
-            return self._members(group).join(wanted, member_id, is_new=False, members_max=0)
+            return self._members(group).join(request, member_id, is_new=False, members_max=0)
         with self._lock:
             if not self._groups.get(group):
                 self._check_groups_max()
             members = self._found_or_new(group)
             try:
                 return members.join(
-                    wanted, self._new_id(), is_new=True, members_max=self.limits.members_max
+                    request, self._new_id(), is_new=True, members_max=self.limits.members_max
                 )
             finally:
                 self._drop_empty(group)
@@ -146,13 +153,13 @@ class Coordinator:
         check_group_name(group)
         with self._lock:
             members = self._found_or_new(group)
-            members.visitors += 1
+            members.commits += 1
         try:
             with members.committing(None, generation, partitions):
                 yield
         finally:
             with self._lock:
-                members.visitors -= 1
+                members.commits -= 1
                 self._drop_empty(group)
 
     def expire(self) -> None:
@@ -197,7 +204,7 @@ class Coordinator:
         return self._members(group).subscribed(member_id)
 
     def waiters(self, group: str, member_id: str) -> tuple[Waiters, float]:
-        """What rings when there are partitions for a member, and how many seconds it may be silent."""
+        """Where a member waits for partitions, and how many seconds it may be silent."""
         return self._members(group).waiters(member_id)
 
     def _members(self, group: str) -> Members:
@@ -227,16 +234,16 @@ class Coordinator:
             members = Members(
                 group,
                 self._clock,
-                self._topic_names,
-                self._partitions_of,
-                lambda: next(self._generations),
-                self._origin_of,
+                topic_names=self._topic_names,
+                partitions_of=self._partitions_of,
+                next_generation=lambda: next(self._generations),
+                origin_of=self._origin_of,
             )
-            # Before anybody is in it: of a topic that changes from now on, it is told.
+            # Before anybody is in it: of a topic that changes from now on, it hears.
             self._groups[group] = members
         return members
 
     def _drop_empty(self, group: str) -> None:
         members = self._groups.get(group)
-        if members is not None and not members and not members.visitors:
+        if members is not None and not members and not members.commits:
             del self._groups[group]

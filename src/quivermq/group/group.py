@@ -2,23 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from itertools import count as counter
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Taken, message_count
+from quivermq.delivery.taken import Taken, message_count
 from quivermq.errors import DiskRefused, QuiverError, StorageFailed
 from quivermq.group.waiters import Waiters
-from quivermq.model.lanes import LANES
-from quivermq.model.topic_settings import TopicSettings
-
-LaneWeights = tuple[int, int, int] | Literal["strict"]
+from quivermq.model.lanes import LANE_COUNT, NORMAL
+from quivermq.model.topic_settings import PriorityWeights, TopicSettings
 
 
 class LaneSchedule:
     """Smooth weighted round robin over the lanes that have something. Called by one thread at a time."""
 
-    def __init__(self, weights: LaneWeights) -> None:
+    def __init__(self, weights: PriorityWeights) -> None:
         self.weights = weights
         self._credit = [0, 0, 0]
 
@@ -58,9 +56,6 @@ def _strict(count: int, lanes: list[int], ready: Sequence[int]) -> list[tuple[in
             shares.append((lane, share))
         count -= share
     return shares
-
-
-_NORMAL = LANES.index("normal")
 
 
 class GroupCounts(NamedTuple):
@@ -133,7 +128,6 @@ class Group:
         self,
         count: int,
         lease_us: int | None,
-        *,
         pop: bool = False,
         whole: bool = False,
         owner: str | None = None,
@@ -147,7 +141,7 @@ class Group:
         lease_us = self._lease_us if lease_us is None else lease_us
         cursors = self.cursors
         if len(cursors) == 1 and cursors[0].has_one_lane:
-            return cursors[0].take(_NORMAL, count, lease_us, pop=pop, whole=whole, owner=owner, token=token)
+            return cursors[0].take(NORMAL, count, lease_us, pop, whole, owner, token)
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Taken] = []
@@ -208,7 +202,7 @@ class Group:
         now_us = self._clock.now_us()
         late: list[tuple[int, int, int, Cursor]] = []
         for cursor in cursors:
-            for lane in range(len(LANES)):
+            for lane in range(LANE_COUNT):
                 since, found = cursor.overdue(lane, now_us - age_us, now_us, count)
                 if found:
                     late.append((since, lane, found, cursor))
@@ -223,16 +217,16 @@ class Group:
         now_us = self._clock.now_us()
         return [
             0 if lane in spent else sum(cursor.ready(lane, now_us) for cursor in cursors)
-            for lane in range(len(LANES))
+            for lane in range(LANE_COUNT)
         ]
 
     def ready(self, now_us: int) -> int:
         """About how many messages somebody could have now."""
-        return sum(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(len(LANES)))
+        return sum(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(LANE_COUNT))
 
     def has_ready(self, now_us: int) -> bool:
         """Whether there seems to be a message that somebody could have."""
-        return any(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(len(LANES)))
+        return any(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(LANE_COUNT))
 
     def has_overdue(self, now_us: int) -> bool:
         """Whether a lease is over, and nobody has looked yet."""
@@ -249,7 +243,9 @@ class Group:
 
     def in_archive(self) -> int:
         """How many messages that only the archive has are not finished."""
-        return sum(sum(each.fresh_in_archive()) + sum(each.held_in_archive()) for each in self.cursors)
+        return sum(
+            sum(each.fresh_in_archive()) + sum(each.unfinished_in_archive()) for each in self.cursors
+        )
 
     def is_behind_logs(self) -> bool:
         """Whether what comes next, or again, may have to be read from an archive."""

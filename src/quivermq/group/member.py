@@ -1,4 +1,4 @@
-"""One member of a group in stream mode: what is known of it, what it says and what it is told."""
+"""One member of a group in stream mode: what is known of it, what it says and what it is answered."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -37,18 +37,18 @@ class Subscription:
         """Whether this topic is asked for; `origin` is the one whose dead letters it has, if any."""
         return topic in self._names or any(pattern.matches(topic, origin) for pattern in self._patterns)
 
-    def found_in(self, catalogue: Iterable[str], origin_of: Callable[[str], str | None]) -> frozenset[str]:
+    def found_in(self, topics: Iterable[str], origin_of: Callable[[str], str | None]) -> frozenset[str]:
         """Those of the topics there are that are asked for."""
         if not self._patterns:
-            return self._names.intersection(catalogue)
-        return frozenset(topic for topic in catalogue if self.matches(topic, origin_of(topic)))
+            return self._names.intersection(topics)
+        return frozenset(topic for topic in topics if self.matches(topic, origin_of(topic)))
 
 
 MembersState = Literal["stable", "rebalancing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedMember:
     """Who a new member is."""
 
     member_id: str
@@ -63,7 +63,7 @@ class SyncedMember:
     generation: int
     assignment: list[TopicPartition]
     revoked: list[TopicPartition]
-    is_owed: bool
+    is_incomplete: bool
     """Whether there is more to come, which others have yet to give up."""
 
 
@@ -94,39 +94,38 @@ class Member:
 
     __slots__ = (
         "client",
-        "epoch",
+        "gave_up_for",
+        "generation_joined",
+        "generation_known",
         "give_up_by",
+        "has_synced",
         "heard_at",
         "held",
         "id",
-        "is_counted",
         "news_at",
         "rebalance_timeout_s",
         "session_timeout_s",
         "share",
-        "since",
-        "spoken",
         "subscription",
         "topics",
         "waiters",
     )
 
-    def __init__(self, member_id: str, client: str, since: int, now_s: float) -> None:
+    def __init__(self, member_id: str, client: str, generation: int, now_s: float) -> None:
         self.id = member_id
         self.client = client
-        # The generation in which it joined.
-        self.since = since
+        self.generation_joined = generation
         self.heard_at = now_s
         # The latest generation it spoke of: a request that knows only an older one was long on its way.
-        self.spoken = since
-        # Not before its first `sync`: one whose `join` was never answered must not get partitions.
-        self.is_counted = False
-        # The rebalance for which it gave up everything.
-        self.epoch = 0
+        self.generation_known = generation
+        # It counts only then: one whose `join` was never answered must not get partitions.
+        self.has_synced = False
+        # The number of the rebalance for which it gave up everything.
+        self.gave_up_for = 0
         self.share: set[TopicPartition] = set()
         # In which generation it got what it has.
         self.held: dict[TopicPartition, int] = {}
-        # Whoever was told nothing of this generation, or of a later one, has to sync.
+        # Who knows nothing of this generation, or of a later one, has to sync.
         self.news_at = 0
         self.give_up_by: float | None = None
         self.waiters = Waiters()
@@ -137,7 +136,7 @@ class Member:
         self.rebalance_timeout_s: float
 
     def has(self, partition: TopicPartition, generation: int) -> bool:
-        """Whether a partition is its own, and the same that it was told of in that generation."""
+        """Whether a partition is its own, and the same that it got in that generation or before."""
         return self.held.get(partition, generation + 1) <= generation
 
     def is_over(self, now_s: float) -> bool:
@@ -147,7 +146,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
+class JoinRequest:
     """What somebody who joins says of itself."""
 
     subscription: Subscription

@@ -17,8 +17,8 @@ from quivermq.clock import Clock
 from quivermq.errors import Conflict, Fenced, InvalidRequest, Unavailable
 from quivermq.group.assignment import Strategy, TopicPartition, assign
 from quivermq.group.member import (
-    Application,
-    Joined,
+    JoinedMember,
+    JoinRequest,
     Member,
     MembersState,
     MembersView,
@@ -36,6 +36,7 @@ class Members:
         self,
         name: str,
         clock: Clock,
+        *,
         topic_names: Callable[[], Iterable[str]],
         partitions_of: Callable[[str], int],
         next_generation: Callable[[], int],
@@ -52,13 +53,13 @@ class Members:
         self.generation = next_generation()
         self.strategy: Strategy = "cooperative"
         # Commits that are under way; they belong to the coordinator's lock.
-        self.visitors = 0
-        # Counts rebalances.
-        self._epoch = 0
+        self.commits = 0
+        # How many rebalances there were.
+        self._rebalances = 0
         self._members: dict[str, Member] = {}
         self._partitions: dict[str, int] = {}
         # Who should have a partition, and who has it.
-        self._owners: dict[TopicPartition, str] = {}
+        self._assignees: dict[TopicPartition, str] = {}
         self._holders: dict[TopicPartition, str] = {}
 
     def __len__(self) -> int:
@@ -66,31 +67,31 @@ class Members:
 
     # What members say.
 
-    def join(self, wanted: Application, member_id: str, *, is_new: bool, members_max: int) -> Joined:
+    def join(self, request: JoinRequest, member_id: str, *, is_new: bool, members_max: int) -> JoinedMember:
         """Take in a member, or let one that is here want something else."""
         with self._lock:
             now_s = self._catch_up()
             if not is_new:
                 member = self._live(member_id, now_s)
-            self._check_strategy(wanted.strategy, member_id)
+            self._check_strategy(request.strategy, member_id)
             if is_new:
                 if len(self._members) >= members_max:
                     raise Unavailable(
                         f"group {self.name} has {members_max} members, the most there can be: try again"
                         " when one has left, or let each member read more partitions"
                     )
-                member = Member(member_id, wanted.client, self.generation, now_s)
+                member = Member(member_id, request.client, self.generation, now_s)
             before = None if is_new else member.subscription
-            self.strategy = wanted.strategy
+            self.strategy = request.strategy
             member.heard_at = now_s
-            member.session_timeout_s = wanted.session_timeout_s
-            member.rebalance_timeout_s = wanted.rebalance_timeout_s
-            member.subscription = wanted.subscription
-            member.topics = wanted.subscription.found_in(self._topic_names(), self._origin_of)
+            member.session_timeout_s = request.session_timeout_s
+            member.rebalance_timeout_s = request.rebalance_timeout_s
+            member.subscription = request.subscription
+            member.topics = request.subscription.found_in(self._topic_names(), self._origin_of)
             self._members[member_id] = member
-            if member.is_counted and before != wanted.subscription:
+            if member.has_synced and before != request.subscription:
                 self._rebalance(now_s)
-            joined = Joined(member_id, self.generation, len(self._members))
+            joined = JoinedMember(member_id, self.generation, len(self._members))
             if not is_new:
                 # This answer says nothing of partitions: what it has not heard of, it still has to hear.
                 self._have_it_sync(member)
@@ -102,12 +103,12 @@ class Members:
         with self._lock:
             now_s = self._catch_up()
             member = self._heard(member_id, generation, now_s)
-            if not member.is_counted:
-                member.is_counted = True
+            if not member.has_synced:
+                member.has_synced = True
                 self._rebalance(now_s)
-            if generation < member.spoken:
+            if generation < member.generation_known:
                 # It has heard of more since, and hears nothing of this answer.
-                return SyncedMember(self.generation, [], sorted(owned), is_owed=False)
+                return SyncedMember(self.generation, [], sorted(owned), is_incomplete=False)
             # What was handed over later than its last answer, it cannot know of.
             given_up = [
                 partition
@@ -116,7 +117,7 @@ class Members:
             ]
             self._take_back(member, given_up)
             if not member.held:
-                member.epoch = self._epoch
+                member.gave_up_for = self._rebalances
             unwanted = self._unwanted(member)
             if not unwanted:
                 member.give_up_by = None
@@ -128,7 +129,7 @@ class Members:
                 self.generation,
                 sorted(member.held.keys() - unwanted - mistaken),
                 sorted(unwanted | mistaken),
-                is_owed=not unwanted and len(member.held) < len(member.share),
+                is_incomplete=not unwanted and len(member.held) < len(member.share),
             )
             if answer.revoked:
                 # Whatever happens meanwhile, it comes again to say that it stopped, and not before that it
@@ -138,14 +139,14 @@ class Members:
             return answer
 
     def heartbeat(self, member_id: str, generation: int) -> MembersState:
-        """Whether a `sync` would change anything for a member, who lives. Raises Fenced."""
+        """Whether a `sync` would change anything for a member, which is alive. Raises Fenced."""
         with self._lock:
             member = self._heard(member_id, generation, self._catch_up())
             # What was handed over since, it has not heard of: that answer was lost.
             is_unheard = any(since > generation for since in member.held.values())
             is_unheard |= generation < member.news_at
             has_more = any(p not in self._holders for p in member.share - member.held.keys())
-            is_at_rest = member.is_counted and not (is_unheard or has_more or self._unwanted(member))
+            is_at_rest = member.has_synced and not (is_unheard or has_more or self._unwanted(member))
             return "stable" if is_at_rest else "rebalancing"
 
     def leave(self, member_id: str) -> bool:
@@ -212,7 +213,7 @@ class Members:
     # Looking.
 
     def waiters(self, member_id: str) -> tuple[Waiters, float]:
-        """Where a member is told of partitions for it, and how long it may be silent. Raises Fenced."""
+        """Where a member waits for partitions, and how long it may be silent. Raises Fenced."""
         with self._lock:
             member = self._live(member_id, self._clock.monotonic())
             return member.waiters, member.session_timeout_s
@@ -234,7 +235,7 @@ class Members:
             now_s = self._catch_up()
             members = list(self._members.values())
             # Also while one waits for what another has yet to give up.
-            is_stable = all(self._has_its_share(member) for member in members if member.is_counted)
+            is_stable = all(self._has_its_share(member) for member in members if member.has_synced)
             state: MembersState = "stable" if is_stable else "rebalancing"
             return MembersView(
                 self.name, self.strategy, self.generation, state, [_view(m, now_s) for m in members]
@@ -269,7 +270,7 @@ class Members:
                     member.give_up_by = None
 
     def _have_it_sync(self, member: Member) -> None:
-        """Whatever a member was told up to now, there is news for it."""
+        """Whatever a member knows up to now, there is news for it."""
         self.generation = member.news_at = self._next_generation()
 
     def _live(self, member_id: str, now_s: float) -> Member:
@@ -283,13 +284,13 @@ class Members:
 
     def _heard(self, member_id: str, generation: int, now_s: float) -> Member:
         member = self._live(member_id, now_s)
-        if not member.since <= generation <= self.generation:
+        if not member.generation_joined <= generation <= self.generation:
             raise Fenced(
                 f"generation {generation} is none that this member of group {self.name} was told:"
                 " join again, without a member_id"
             )
         member.heard_at = now_s
-        member.spoken = max(member.spoken, generation)
+        member.generation_known = max(member.generation_known, generation)
         return member
 
     def _check_strategy(self, strategy: Strategy, member_id: str) -> None:
@@ -301,7 +302,7 @@ class Members:
 
     def _unwanted(self, member: Member) -> set[TopicPartition]:
         """What a member must give up: what is not its share, or everything once in a rebalance."""
-        if self.strategy != "cooperative" and member.epoch != self._epoch:
+        if self.strategy != "cooperative" and member.gave_up_for != self._rebalances:
             return set(member.held)
         return member.held.keys() - member.share
 
@@ -309,7 +310,7 @@ class Members:
         return member.held.keys() == member.share and not self._unwanted(member)
 
     def _hand_over(self, member: Member, mistaken: Collection[TopicPartition]) -> None:
-        if self.strategy != "cooperative" and member.epoch != self._epoch:
+        if self.strategy != "cooperative" and member.gave_up_for != self._rebalances:
             return
         free = [p for p in member.share.difference(member.held, mistaken) if p not in self._holders]
         if free:
@@ -321,7 +322,7 @@ class Members:
         waiting: set[str] = set()
         for partition in partitions:
             del member.held[partition], self._holders[partition]
-            waiting.add(self._owners.get(partition, member.id))
+            waiting.add(self._assignees.get(partition, member.id))
         for owner in waiting - {member.id}:
             if owner in self._members:
                 _wake(self._members[owner])
@@ -330,25 +331,25 @@ class Members:
         for member in gone:
             del self._members[member.id]
             self._take_back(member, list(member.held))
-            # It is not here any more, and has to be told.
+            # It is not here any more, and has to learn that.
             _wake(member)
         self._rebalance(now_s)
 
     def _rebalance(self, now_s: float) -> None:
         """Share out anew. When that changes nothing, nobody is disturbed."""
-        members = [member for member in self._members.values() if member.is_counted]
+        members = [member for member in self._members.values() if member.has_synced]
         topics = _union(member.topics for member in members)
         self._partitions = {topic: count for topic in topics if (count := self._partitions_of(topic))}
         # What somebody has stays there, if it may; else where it was to go.
-        owners = {**self._owners, **self._holders}
+        owners = {**self._assignees, **self._holders}
         shares = assign(self.strategy, {m.id: m.topics for m in members}, self._partitions, owners)
         for member in members:
             member.share = shares[member.id]
         new = {partition: member for member, share in shares.items() for partition in share}
-        if new == self._owners:
+        if new == self._assignees:
             return
-        self._owners = new
-        self._epoch += 1
+        self._assignees = new
+        self._rebalances += 1
         self.generation = self._next_generation()
         for member in members:
             if not self._unwanted(member):
@@ -359,7 +360,7 @@ class Members:
 
 
 def unknown_member(group: str) -> Fenced:
-    """Told to a member that left, was silent for too long, or was here before the broker started."""
+    """For a member that left, was silent for too long, or was here before the broker started."""
     return Fenced(
         f"this member of group {group} is not known, or not any more: join again, without a member_id, and"
         " take nothing for yours before you have synced"

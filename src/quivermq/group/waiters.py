@@ -43,6 +43,12 @@ class Waiters:
         if self._waited is not None:
             self._waited.add(self)
 
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` once, from whatever thread, when those here are woken. Returns what ends the wait."""
+        waiter = Waiter(wake)
+        self.wait(waiter)
+        return lambda: leave(waiter, [self])
+
     def wake(self, count: int = 1) -> None:
         """Wake so many of those who wait."""
         while count > 0:

@@ -1,7 +1,7 @@
 """The directories of other queues, read and brought into topics.
 
-`import_queue` is the way in. A reader for each kind tells what is in a directory, in the words of `model`;
-the side that writes knows none of them.
+`import_queue` is the way in. A reader for each kind describes what is in a directory, in the words of
+`model`; the side that writes knows none of them.
 """
 
 from quivermq.importers.importing import Import, import_queue

@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
-from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX
 from quivermq.frame import Codec, Frame, Producer, encode
 from quivermq.importers.model import Death, Item, text_identity
-from quivermq.model.dead_letters import DLQ_HEADER_NAMES, DLQ_HEADER_PREFIX
+from quivermq.model.dead_letters import DLQ_HEADER_BYTES_MAX, cut_error, cut_reason, dlq_headers
 from quivermq.model.messages import Message
 from quivermq.topic.incoming import message_bytes
 
@@ -20,7 +19,7 @@ PRIORITY = "quiver-import-priority"
 REASON = "quiver-import-reason"
 """Why it failed the last time."""
 STREAM = "quiver-import-stream"
-"""Which import a delayed message is of: it is in no frame of a producer by which that could be told."""
+"""Which import a delayed message is of: it is in no frame of a producer that would say so."""
 
 _NUMBER_BYTES_MAX = 39
 
@@ -49,18 +48,16 @@ def import_headers(item: Item, *, is_unique: bool) -> dict[str, bytes]:
 
 def identity_of(headers: Mapping[str, bytes]) -> int | None:
     """The identity of an imported message; None when it was not imported."""
-    told = headers.get(OFFSET, headers.get(ID))
-    return None if told is None else _identity(told)
+    text = headers.get(OFFSET, headers.get(ID))
+    return None if text is None else _identity(text)
 
 
-def _identity(told: bytes) -> int:
-    if told.isdigit() and len(told) <= _NUMBER_BYTES_MAX and (told[:1] != b"0" or told == b"0"):
-        return int(told)
-    return text_identity(told.decode(errors="replace"))
+def _identity(text: bytes) -> int:
+    if text.isdigit() and len(text) <= _NUMBER_BYTES_MAX and (text[:1] != b"0" or text == b"0"):
+        return int(text)
+    return text_identity(text.decode(errors="replace"))
 
 
-_REASON_BYTES_MAX = 256
-_ERROR_BYTES_MAX = 4096
 # What the headers of an import take, but for reasons and other long texts.
 _MARKS_BYTES = 128
 # Less than every other time to live, and more than none.
@@ -76,7 +73,7 @@ def item_bytes(item: Item) -> int:
 
 
 def stored_bytes(item: Item) -> int:
-    """How large an item is as a message, which is what a topic limits, without the story of its end."""
+    """How large an item is as a message, which is what a topic limits, without the headers of a death."""
     headers = import_headers(item, is_unique=False)
     size = sum(len(name.encode()) + len(content) for name, content in headers.items())
     return size + len(item.value) + len(item.key or b"")
@@ -93,7 +90,7 @@ def frame_of(
         # As when we give up a message ourselves: the time is that of its end, and it expires no more.
         for place, item in enumerate(items):
             assert item.dead is not None, "dead letters and others go to different topics"
-            headers[place].update(_story(item, item.dead, topic))
+            headers[place].update(_dead_letter_headers(item, item.dead, topic))
             timestamps[place] = item.timestamp_us if item.dead.time_us is None else item.dead.time_us
         expires_at = []
     return encode(
@@ -127,26 +124,18 @@ def delayed_message(item: Item, partition: int, stream: str) -> Message:
     )
 
 
-def _story(item: Item, death: Death, topic: str) -> dict[str, bytes]:
-    """What our own dead letters tell, as far as the source knows it."""
-    told = (
+def _dead_letter_headers(item: Item, death: Death, topic: str) -> dict[str, bytes]:
+    """What our own dead letters say, as far as the source knows it."""
+    values = (
         topic,
         death.partition or 0,
         item.level,
         death.offset,
         item.timestamp_us,
         death.attempts or 0,
-        _cut(death.reason or "imported", _REASON_BYTES_MAX),
-        _cut(death.error or "", _ERROR_BYTES_MAX),
+        cut_reason(death.reason or "imported"),
+        cut_error(death.error or ""),
         death.group or "",
         item.timestamp_us if death.time_us is None else death.time_us,
     )
-    return {
-        DLQ_HEADER_PREFIX + name: str(each).encode(errors="backslashreplace")
-        for name, each in zip(DLQ_HEADER_NAMES, told, strict=True)
-        if each is not None
-    }
-
-
-def _cut(text: str, bytes_max: int) -> str:
-    return text.encode(errors="backslashreplace")[:bytes_max].decode(errors="ignore")
+    return dlq_headers(values)

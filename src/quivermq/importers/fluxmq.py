@@ -5,24 +5,17 @@ are in another one, `$dlq/<name>` unless `config/queues.json` names it, and each
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, StorageFailed
-from quivermq.importers.files import (
-    SegmentFile,
-    is_directory,
-    rfc3339_us,
-    segment_files,
-    subdirectories,
-    total_bytes,
-    witnesses_of,
-)
-from quivermq.importers.fluxmq_batches import LAYOUT, SUFFIX, FluxRecord, records_in, segments_of
+from quivermq.importers.files import SourceFiles, moment_or_none
+from quivermq.importers.fluxmq_batches import LAYOUT, FluxRecord, records_in, segments_of
 from quivermq.importers.fluxmq_state import read_groups, read_settings
-from quivermq.importers.model import Death, Findings, Item, SeenId, SourceGroup, text_identity
+from quivermq.importers.model import Death, ImportSource, Item, SourceGroup, text_identity
+from quivermq.importers.segments import SegmentedTopic, StoredRecord
 
 _TOPIC, _ID, _STATE, _EXPIRES_AT = "_topic", "_id", "_state", "_expires_at"
 # What a dead letter has besides.
@@ -36,104 +29,6 @@ _MOVED_AT = "_dlq_moved_at"
 _NUMBER = re.compile(rb"-?[0-9]{1,19}")
 _TIME_US_MAX = 2**62
 
-
-class FluxTranslator:
-    """Makes items, and tells of each kind of problem once: it is likely to be in every message."""
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._told: set[str] = set()
-
-    def item(self, record: FluxRecord, path: Path, position: int) -> Item:
-        """A message of a queue. `path` and `position` are those of its batch."""
-        headers = self._headers(record, path, position)
-        # Both, or it is a record of somebody who uses the log without the broker.
-        if not (_TOPIC in headers and _ID in headers):
-            return self._made(record, headers, path, position)
-        number = headers.pop(_ID).decode(errors="backslashreplace")
-        state = headers.pop(_STATE, b"")
-        expires_at_us = self._expiry(headers, path, position)
-        item = self._made(record, headers, path, position)
-        item.id = number or item.id
-        item.expires_at_us = expires_at_us
-        item.is_consumed = state == b"acked"
-        return item
-
-    def dead_letter(self, record: FluxRecord, path: Path, position: int) -> tuple[str | None, Item]:
-        """The same of a dead letter, and the queue it says it comes from."""
-        item = self.item(record, path, position)
-        # It was acknowledged where it was; as a dead letter it is not.
-        item.is_consumed = False
-        headers = dict(item.headers or {})
-        queue = _text(headers.pop(_QUEUE, None))
-        if _ORIGINAL_TOPIC in headers:
-            headers[_TOPIC] = headers.pop(_ORIGINAL_TOPIC)
-        item.dead = Death(
-            original_id=_text(headers.pop(_ORIGINAL_ID, None)),
-            attempts=_number(headers.pop(_COUNT, b"")),
-            group=_text(headers.pop(_GROUP, None)),
-            time_us=_moment(headers.pop(_MOVED_AT, b"")),
-        )
-        item.headers = headers
-        return queue, item
-
-    def _made(self, record: FluxRecord, headers: dict[str, bytes], path: Path, position: int) -> Item:
-        return Item(
-            identity=record.offset,
-            id=str(record.offset),
-            value=record.value or b"",
-            key=record.key,
-            headers=headers,
-            timestamp_us=self._time(record.timestamp_ms, path, position),
-        )
-
-    def _headers(self, record: FluxRecord, path: Path, position: int) -> dict[str, bytes]:
-        try:
-            return {name.decode(): content for name, content in record.headers}
-        except UnicodeDecodeError:
-            self._tell(path, position, "a name of a header is not UTF-8; what is not is written as \\x…")
-            return {name.decode(errors="backslashreplace"): content for name, content in record.headers}
-
-    def _expiry(self, headers: dict[str, bytes], path: Path, position: int) -> int | None:
-        if _EXPIRES_AT not in headers:
-            return None
-        number = _number(headers[_EXPIRES_AT])
-        if number is None:
-            self._tell(path, position, f"a header {_EXPIRES_AT} is no number of milliseconds")
-            return None
-        del headers[_EXPIRES_AT]
-        return self._time(number, path, position)
-
-    def _time(self, milliseconds: int, path: Path, position: int) -> int:
-        microseconds = milliseconds * 1000
-        if abs(microseconds) <= _TIME_US_MAX:
-            return microseconds
-        self._tell(path, position, "a time is so far off that it is brought nearer")
-        return _TIME_US_MAX if microseconds > 0 else -_TIME_US_MAX
-
-    def _tell(self, path: Path, position: int, problem: str) -> None:
-        if problem not in self._told:
-            self._told.add(problem)
-            self._findings.add(path, position, problem, is_damage=False)
-
-
-def _text(content: bytes | None) -> str | None:
-    return content.decode(errors="backslashreplace") if content else None
-
-
-def _number(content: bytes) -> int | None:
-    return int(content) if _NUMBER.fullmatch(content) else None
-
-
-def _moment(content: bytes) -> int | None:
-    try:
-        return rfc3339_us(content.decode())
-    except ValueError:
-        return None
-
-
-KIND = "fluxmq"
-
 _PARTS = {"queues", "groups", "config"}
 _DEAD_PREFIX = "$dlq/"
 _DEPTH_MAX = 16
@@ -141,27 +36,31 @@ _DEPTH_MAX = 16
 
 def looks_like(path: Path, disk: Disk) -> bool:
     """Whether a directory may be one of FluxMQ."""
+    files = SourceFiles(disk).quiet()
     try:
-        queues = dict(_queue_directories(disk, path / "queues", Findings(0)))
-        directories = (path, path / "segments", *queues.values())
-        return any(segment_files(disk, each, SUFFIX) for each in directories) or len(directories) > 2
+        queues = dict(_queue_directories(files, path / "queues"))
     except StorageFailed:
         return False
+    return bool(queues) or any(files.segments(each, LAYOUT.suffix) for each in (path, path / "segments"))
 
 
-def open_source(path: Path, disk: Disk) -> "FluxSource":
+def open_source(path: Path, disk: Disk) -> ImportSource:
     """The queues in a directory. Raises InvalidRequest when it is not one of FluxMQ."""
+    files = SourceFiles(disk)
     if disk.is_directory(path / "queues"):
-        findings = Findings()
-        queues = dict(_queue_directories(disk, path / "queues", findings))
-        if not queues and not findings.count and subdirectories(disk, path / "queues"):
+        queues = dict(_queue_directories(files, path / "queues"))
+        if not queues and not files.findings.count and files.subdirectories(path / "queues"):
             raise InvalidRequest(
                 f"{path} is no directory of FluxMQ: queues/ has no queue such as queues/x/segments/"
             )
-        return FluxSource(path, disk, queues, findings)
-    if disk.is_directory(path / "segments") or segment_files(disk, path, SUFFIX):
-        return FluxSource(path, disk, {path.name: path}, Findings(), has_names=False)
-    if any(_queue_directories(disk, path, Findings(0), depth=1)):
+        topics = _topics(files, path, queues)
+        for name in sorted({*disk.names(path)} - _PARTS):
+            files.report(path / name, None, "it is not imported", is_damage=False)
+        return ImportSource("fluxmq", path, topics, files.findings, has_names=True)
+    if disk.is_directory(path / "segments") or files.segments(path, LAYOUT.suffix):
+        topics = _topics(files, path, {path.name: path})
+        return ImportSource("fluxmq", path, topics, files.findings, has_names=False)
+    if any(_queue_directories(files, path, depth=1)):
         raise InvalidRequest(f"{path} has the queues of a FluxMQ broker: give the directory above it")
     raise InvalidRequest(
         f"{path} is no directory of FluxMQ: it has no queues/, no segments/ and no files such as"
@@ -170,19 +69,32 @@ def open_source(path: Path, disk: Disk) -> "FluxSource":
 
 
 def _queue_directories(
-    disk: Disk, parent: Path, findings: Findings, prefix: str = "", depth: int = _DEPTH_MAX
+    files: SourceFiles, parent: Path, prefix: str = "", depth: int = _DEPTH_MAX
 ) -> Iterator[tuple[str, Path]]:
     """The queues below a directory. They nest where their names have slashes, as those of dead letters."""
-    for path in subdirectories(disk, parent, findings) if depth else ():
+    for path in files.subdirectories(parent) if depth else ():
         name = path.name
-        if is_directory(disk, path / "segments"):
+        if files.is_directory(path / "segments"):
             yield prefix + name, path
         # The parts of a queue are not queues.
         if name not in ("segments", "consumers"):
-            yield from _queue_directories(disk, path, findings, f"{prefix}{name}/", depth - 1)
+            yield from _queue_directories(files, path, f"{prefix}{name}/", depth - 1)
 
 
-class _Letters(NamedTuple):
+def _topics(files: SourceFiles, path: Path, queues: Mapping[str, Path]) -> "list[FluxTopic]":
+    configured = read_settings(files, path)
+    named = {name: each.dead_letter_queue for name, each in configured.items() if each.dead_letter_queue}
+    dead = _dead_letter_queues(files, queues, named)
+    own = {name: queue for name, queue in queues.items() if name not in dead or dead[name].is_shared}
+    names = set(own).union(*(queue.owners for queue in dead.values()))
+    settings = {name: each.settings for name, each in configured.items()}
+    return [
+        FluxTopic(files, name, own.get(name), dead.values(), settings.get(name, {}), path / "groups")
+        for name in sorted(names)
+    ]
+
+
+class _DeadLetterQueue(NamedTuple):
     """A queue that holds dead letters of others."""
 
     name: str
@@ -199,51 +111,9 @@ class _Letters(NamedTuple):
         return None if self.is_shared else self.owners[0]
 
 
-class FluxSource:
-    """The queues of one directory."""
-
-    kind = KIND
-
-    def __init__(
-        self,
-        path: Path,
-        disk: Disk,
-        queues: Mapping[str, Path],
-        findings: Findings,
-        *,
-        has_names: bool = True,
-    ) -> None:
-        self.path = path
-        self.has_names = has_names
-        self.findings = findings
-        self._disk = disk
-        told = read_settings(disk, path, findings)
-        named = {name: each.letters for name, each in told.items() if each.letters is not None}
-        letters = _letter_queues(disk, queues, named)
-        own = {
-            name: path for name, path in queues.items() if name not in letters or letters[name].is_shared
-        }
-        names = set(own).union(*(queue.owners for queue in letters.values()))
-        self.topics = [
-            FluxTopic(
-                self,
-                disk,
-                name,
-                own.get(name),
-                letters.values(),
-                told[name].settings if name in told else {},
-            )
-            for name in sorted(names)
-        ]
-        for name in disk.names(path) if disk.is_directory(path / "queues") else ():
-            if name not in _PARTS:
-                self.findings.add(path / name, None, "it is not imported", is_damage=False)
-
-    def close(self) -> None:
-        """Nothing is kept open between two calls."""
-
-
-def _letter_queues(disk: Disk, queues: Mapping[str, Path], named: Mapping[str, str]) -> dict[str, _Letters]:
+def _dead_letter_queues(
+    files: SourceFiles, queues: Mapping[str, Path], named: Mapping[str, str]
+) -> dict[str, _DeadLetterQueue]:
     owners: dict[str, list[str]] = {
         name: [name.removeprefix(_DEAD_PREFIX)] for name in queues if name.startswith(_DEAD_PREFIX)
     }
@@ -252,55 +122,38 @@ def _letter_queues(disk: Disk, queues: Mapping[str, Path], named: Mapping[str, s
             owners[name].append(owner)
     found = {}
     for name in sorted(owners):
-        is_shared = not name.startswith(_DEAD_PREFIX) and not _begins_with_letter(disk, queues[name])
-        found[name] = _Letters(name, queues[name], owners[name], is_shared)
+        is_shared = not name.startswith(_DEAD_PREFIX) and not _begins_dead(files.quiet(), queues[name])
+        found[name] = _DeadLetterQueue(name, queues[name], owners[name], is_shared)
     return found
 
 
-def _begins_with_letter(disk: Disk, queue: Path) -> bool:
+def _begins_dead(files: SourceFiles, queue: Path) -> bool:
     """Whether the first message of a queue is a dead letter: then all are taken for some."""
-    translator = FluxTranslator(Findings())
-    for stored, record in records_in(disk, queue, Findings()):
-        return translator.dead_letter(record, stored.path, stored.position)[0] is not None
-    return False
+    first = next(records_in(files, queue), None)
+    return first is not None and _dead_letter(files, *first)[0] is not None
 
 
-class FluxTopic:
+class FluxTopic(SegmentedTopic):
     """A queue with its dead letters. `path` is None for one of which nothing else is left."""
 
-    partitions = 1
-    seen_ids: Sequence[SeenId] = ()
-    passed_over = 0
+    settings: Mapping[str, object] = {}
 
     def __init__(
         self,
-        source: FluxSource,
-        disk: Disk,
+        files: SourceFiles,
         name: str,
         path: Path | None,
-        letters: Iterable[_Letters],
+        dead: Collection[_DeadLetterQueue],
         settings: Mapping[str, object],
+        groups: Path,
     ) -> None:
-        self.name = name
-        self._findings = source.findings
-        self._told_groups = source.path / "groups"
-        self._disk = disk
+        super().__init__(files, name, LAYOUT)
         self._path = path
-        self._letters = [queue for queue in letters if name in queue.owners]
-        self._shared = next((queue for queue in letters if queue.name == name), None)
+        self._dead = [queue for queue in dead if name in queue.owners]
+        self._shared = next((queue for queue in dead if queue.name == name), None)
+        self._groups_path = groups
         self._groups: list[SourceGroup] | None = None
-        self.settings: Mapping[str, object] = settings
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(total_bytes(self._disk, self._files(path)) for path in self._paths().values())
-
-    @property
-    def witnesses(self) -> Sequence[str]:
-        found: list[str] = []
-        for name, path in self._paths().items():
-            found += witnesses_of(self._disk, self._files(path), LAYOUT.header_bytes, name)
-        return found
+        self.settings = settings
 
     @property
     def groups(self) -> Sequence[SourceGroup]:
@@ -310,21 +163,17 @@ class FluxTopic:
 
     def items(self) -> Iterator[Item]:
         self._groups = self._read_groups()
-        if self._path is None:
-            return
-        translator = FluxTranslator(self._findings)
-        for stored, record in records_in(self._disk, self._path, self._findings):
+        for stored, record in () if self._path is None else records_in(self._files, self._path):
             if self._shared is not None:
-                origin, _ = translator.dead_letter(record, stored.path, stored.position)
+                origin, _ = _dead_letter(self._files, stored, record)
                 if self._shared.owner(origin) is not None:
                     continue
-            yield translator.item(record, stored.path, stored.position)
+            yield _item(self._files, stored, record)
 
     def dead_letters(self) -> Iterator[Item]:
-        translator = FluxTranslator(self._findings)
-        for queue in self._letters:
-            for stored, record in records_in(self._disk, queue.path, self._findings):
-                origin, item = translator.dead_letter(record, stored.path, stored.position)
+        for queue in self._dead:
+            for stored, record in records_in(self._files, queue.path):
+                origin, item = _dead_letter(self._files, stored, record)
                 if queue.owner(origin) == self.name:
                     if queue.name != _DEAD_PREFIX + self.name:
                         # Others lie in another queue, and have the same offsets.
@@ -334,12 +183,76 @@ class FluxTopic:
     def _read_groups(self) -> list[SourceGroup]:
         if self._path is None:
             return []
-        return read_groups(self._disk, self._path, self.name, self._told_groups, self._findings)
+        return read_groups(self._files, self._path, self.name, self._groups_path)
 
-    def _paths(self) -> dict[str, Path]:
+    def _directories(self) -> dict[tuple[object, ...], Path]:
         """The queue itself, under no name because copies may be called otherwise, and its dead letters."""
-        own = {} if self._path is None else {"": self._path}
-        return own | {queue.name: queue.path for queue in self._letters}
+        queues = {} if self._path is None else {"": self._path}
+        queues |= {queue.name: queue.path for queue in self._dead}
+        return {(name,): segments_of(self._files, path) for name, path in queues.items()}
 
-    def _files(self, queue: Path) -> list[SegmentFile]:
-        return segment_files(self._disk, segments_of(self._disk, queue), SUFFIX)
+
+def _item(files: SourceFiles, stored: StoredRecord, record: FluxRecord) -> Item:
+    """A message of a queue, out of a record of a batch."""
+    headers = files.headers(record.headers, stored.path, stored.position)
+    item = Item(
+        identity=record.offset,
+        id=str(record.offset),
+        value=record.value or b"",
+        key=record.key,
+        headers=headers,
+        timestamp_us=_time_us(files, stored, record.timestamp_ms),
+    )
+    # Both, or it is a record of somebody who uses the log without the broker.
+    if _TOPIC in headers and _ID in headers:
+        item.id = _text(headers.pop(_ID)) or item.id
+        item.is_consumed = headers.pop(_STATE, b"") == b"acked"
+        item.expires_at_us = _expiry_us(files, stored, headers)
+    return item
+
+
+def _dead_letter(files: SourceFiles, stored: StoredRecord, record: FluxRecord) -> tuple[str | None, Item]:
+    """The same of a dead letter, and the queue it says it comes from."""
+    item = _item(files, stored, record)
+    # It was acknowledged where it was; as a dead letter it is not.
+    item.is_consumed = False
+    headers = dict(item.headers or {})
+    queue = _text(headers.pop(_QUEUE, None))
+    if _ORIGINAL_TOPIC in headers:
+        headers[_TOPIC] = headers.pop(_ORIGINAL_TOPIC)
+    item.dead = Death(
+        original_id=_text(headers.pop(_ORIGINAL_ID, None)),
+        attempts=_number(headers.pop(_COUNT, b"")),
+        group=_text(headers.pop(_GROUP, None)),
+        time_us=moment_or_none(headers.pop(_MOVED_AT, None)),
+    )
+    item.headers = headers
+    return queue, item
+
+
+def _expiry_us(files: SourceFiles, stored: StoredRecord, headers: dict[str, bytes]) -> int | None:
+    if _EXPIRES_AT not in headers:
+        return None
+    number = _number(headers[_EXPIRES_AT])
+    if number is None:
+        problem = f"a header {_EXPIRES_AT} is no number of milliseconds"
+        files.report_once(stored.path, stored.position, problem)
+        return None
+    del headers[_EXPIRES_AT]
+    return _time_us(files, stored, number)
+
+
+def _time_us(files: SourceFiles, stored: StoredRecord, time_ms: int) -> int:
+    time_us = max(-_TIME_US_MAX, min(time_ms * 1000, _TIME_US_MAX))
+    if time_us != time_ms * 1000:
+        problem = "a time is so far off that it is brought nearer"
+        files.report_once(stored.path, stored.position, problem)
+    return time_us
+
+
+def _text(content: bytes | None) -> str | None:
+    return content.decode(errors="backslashreplace") if content else None
+
+
+def _number(content: bytes) -> int | None:
+    return int(content) if _NUMBER.fullmatch(content) else None

@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 import cramjam
 
-from quivermq.disk import Buffer, Disk
-from quivermq.importers.files import told_segment_files
-from quivermq.importers.model import Findings
+from quivermq.disk import Buffer
+from quivermq.importers.files import SourceFiles, Unreadable
 from quivermq.importers.segments import (
     RecordHead,
     RecordLayout,
     StoredRecord,
-    Unreadable,
     lost_offsets,
     whole_records,
 )
@@ -26,19 +24,16 @@ _LENGTH_BITS_MAX = 32
 _REPEAT_BYTES = {9: (1, 8), 10: (2, 260), 11: (3, 65_540)}
 
 
-class InvalidBlock(ValueError):
-    """The bytes are no S2 block; `position` is where in them they go wrong."""
-
-    def __init__(self, reason: str, *, position: int) -> None:
-        super().__init__(f"{reason}, at byte {position} of the block")
-        self.position = position
+def _invalid(reason: str, position: int) -> Unreadable:
+    """Why bytes are no S2 block, and where in them they go wrong."""
+    return Unreadable(f"{reason}, at byte {position} of the block")
 
 
 def decode_block(block: Buffer, *, bytes_max: int) -> bytes:
-    """The bytes that a block stands for. Raises InvalidBlock, for over `bytes_max` before it begins."""
+    """The bytes that a block stands for. Raises Unreadable, for over `bytes_max` before it begins."""
     length, position = _decoded_length(block)
     if length > bytes_max:
-        raise InvalidBlock(f"it would have {length} bytes, the limit is {bytes_max}", position=0)
+        raise _invalid(f"it would have {length} bytes, the limit is {bytes_max}", 0)
     try:
         # A block without repeats is one of Snappy, which refuses every other: it has no distance of 0.
         return bytes(cramjam.snappy.decompress_raw(block))
@@ -54,11 +49,11 @@ def _decoded_length(block: Buffer) -> tuple[int, int]:
             if length >> _LENGTH_BITS_MAX:
                 break
             return length, position + 1
-    raise InvalidBlock("its length is no number of 32 bits", position=0)
+    raise _invalid("its length is no number of 32 bits", 0)
 
 
 def decode_tags(source: bytes, position: int, length_max: int) -> bytes:
-    """What the tags from `position` on make, which must be exactly `length_max` bytes. Raises InvalidBlock.
+    """What the tags from `position` on make, which must be exactly `length_max` bytes. Raises Unreadable.
 
     Each turn of the loop is a tag, and moves its bytes as slices.
     """
@@ -77,7 +72,7 @@ def decode_tags(source: bytes, position: int, length_max: int) -> bytes:
                 length = int.from_bytes(source[position : position + behind], "little") + 1
                 position += behind
             if length > length_max - here or length > end - position:
-                raise InvalidBlock(f"a literal has {length} bytes, which do not fit", position=start)
+                raise _invalid(f"a literal has {length} bytes, which do not fit", start)
             made += source[position : position + length]
             position += length
             here += length
@@ -97,11 +92,11 @@ def decode_tags(source: bytes, position: int, length_max: int) -> bytes:
             position += 3 if kind == _COPY_2 else 5
             distance = int.from_bytes(source[start + 1 : position], "little")
         if position > end:
-            raise InvalidBlock("it ends inside of a tag", position=start)
+            raise _invalid("it ends inside of a tag", start)
         if not 0 < distance <= here:
-            raise InvalidBlock(f"a copy begins {distance} bytes back, behind {here}", position=start)
+            raise _invalid(f"a copy begins {distance} bytes back, behind {here}", start)
         if length > length_max - here:
-            raise InvalidBlock(f"a copy has {length} bytes, which do not fit", position=start)
+            raise _invalid(f"a copy has {length} bytes, which do not fit", start)
         first = here - distance
         if distance >= length:
             made += made[first : first + length]
@@ -110,7 +105,7 @@ def decode_tags(source: bytes, position: int, length_max: int) -> bytes:
             made += (made[first:] * (length // distance + 1))[:length]
         here += length
     if here != length_max:
-        raise InvalidBlock(f"it has {here} bytes, not the {length_max} it says", position=end)
+        raise _invalid(f"it has {here} bytes, not the {length_max} it says", end)
     return bytes(made)
 
 
@@ -162,6 +157,8 @@ def _parse(header: bytes) -> RecordHead:
 
 
 LAYOUT = RecordLayout(
+    suffix=".seg",
+    beside=(".idx", ".tix"),
     noun="batch",
     mark=_MAGIC.to_bytes(4, "little"),
     header_bytes=_HEADER.size,
@@ -191,7 +188,7 @@ def _body(stored: StoredRecord, batch: FluxBatch) -> bytes:
     if batch.codec == _S2:
         try:
             return decode_block(body, bytes_max=_BATCH_BYTES_MAX)
-        except InvalidBlock as error:
+        except Unreadable as error:
             raise Unreadable(f"the records are no S2 block: {error}") from None
     if batch.codec == _ZSTD:
         return _zstd(body)
@@ -299,21 +296,15 @@ def _unsigned(body: bytes, position: int) -> tuple[int, int]:
     raise IndexError
 
 
-SUFFIX = ".seg"
-# What tells nothing that the segments do not tell.
-_BESIDE = (".idx", ".tix")
-
-
-def segments_of(disk: Disk, queue: Path) -> Path:
+def segments_of(files: SourceFiles, queue: Path) -> Path:
     """Where the segments of a queue are: in a directory of its own, or all there is of it."""
     inside = queue / "segments"
-    return inside if disk.is_directory(inside) else queue
+    return inside if files.disk.is_directory(inside) else queue
 
 
-def records_in(disk: Disk, queue: Path, findings: Findings) -> Iterator[tuple[StoredRecord, FluxRecord]]:
+def records_in(files: SourceFiles, queue: Path) -> Iterator[tuple[StoredRecord, FluxRecord]]:
     """The whole records of a queue in the order of their offsets, each with the batch it is in."""
-    files = told_segment_files(disk, segments_of(disk, queue), SUFFIX, _BESIDE, findings)
-    for stored, first in whole_records(disk, files, LAYOUT, findings):
+    for stored, first in whole_records(files, segments_of(files, queue), LAYOUT):
         following = first
         try:
             for record in records_of(stored, batch_of(stored)):
@@ -328,4 +319,4 @@ def records_in(disk: Disk, queue: Path, findings: Findings) -> Iterator[tuple[St
                 f"a batch cannot be read, but its checksum is right: {error}"
                 f"{lost_offsets(following, stored.head.end)}"
             )
-            findings.add(stored.path, stored.position, problem, length=len(stored.data))
+            files.report(stored.path, stored.position, problem, length=len(stored.data))

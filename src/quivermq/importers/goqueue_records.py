@@ -7,7 +7,7 @@ they say is compared with what the rest says.
 import re
 import zlib
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - It is a class.
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 from quivermq.disk import Disk, read_file
 from quivermq.errors import InvalidRequest
-from quivermq.importers.files import parse_json, rfc3339_us
-from quivermq.importers.model import Death, Findings, Item, Level
-from quivermq.importers.segments import RecordHead, RecordLayout, StoredRecord, Unreadable
+from quivermq.importers.files import SourceFiles, Unreadable, moment_or_none, parse_json
+from quivermq.importers.model import Death, Item
+from quivermq.importers.segments import RecordHead, RecordLayout, StoredRecord
+from quivermq.model.lanes import Priority
 
 # Magic, version, flags, CRC32C of everything behind it, offset, timestamp in nanoseconds, priority,
 # reserved, and the lengths of key, value and headers.
@@ -75,6 +76,8 @@ def _parse(header: bytes) -> RecordHead:
 
 
 LAYOUT = RecordLayout(
+    suffix=".log",
+    beside=(".index", ".timeindex"),
     noun="record",
     mark=_MAGIC + bytes([_VERSION]),
     header_bytes=_HEADER.size,
@@ -139,96 +142,69 @@ def decompressed(value: bytes) -> bytes:
     return contents
 
 
-class _Priority(NamedTuple):
-    level: Level
-    own: str | None = None
-
-
-_NORMAL = _Priority("normal")
-_PRIORITIES = {
-    0: _Priority("high", "critical"),
-    1: _Priority("high"),
-    2: _NORMAL,
-    3: _Priority("low"),
-    4: _Priority("low", "background"),
+# A priority here, and its own name where there are more of them than here.
+_PRIORITIES: dict[int, tuple[Priority, str | None]] = {
+    0: ("high", "critical"),
+    1: ("high", None),
+    2: ("normal", None),
+    3: ("low", None),
+    4: ("low", "background"),
 }
 
 
-class GoTranslator:
-    """Makes items of the records of a partition, and tells what is odd about them."""
+def item_of(files: SourceFiles, stored: StoredRecord, record: GoRecord, partition: int) -> Item | None:
+    """The message, None where it cannot be made out. What is odd about it is reported."""
 
-    def __init__(self, partition: int, findings: Findings) -> None:
-        self._partition = partition
-        self._findings = findings
-        self._told: set[str] = set()
+    def report(problem: str) -> None:
+        problem = f"offset {record.offset} {problem}"
+        files.report(stored.path, stored.position, problem, length=len(stored.data))
 
-    def item(self, stored: StoredRecord, record: GoRecord) -> Item | None:
-        """The message, None where it cannot be made out."""
-        self._check(stored, record)
+    for odd in _contradictions(record):
+        report(f"is imported, but {odd}")
+    for odd in _unknown(record):
+        files.report_once(stored.path, stored.position, odd)
+    try:
+        headers = files.headers(headers_of(record), stored.path, stored.position)
+    except Unreadable as error:
+        report(f"cannot be read, but its checksum is right: {error}")
+        return None
+    value = record.value
+    if record.flags & COMPRESSED:
         try:
-            headers = self._headers(stored, record)
-        except Unreadable as error:
-            problem = f"offset {record.offset} cannot be read, but its checksum is right: {error}"
-            self._findings.add(stored.path, stored.position, problem, length=len(stored.data))
-            return None
-        priority = _PRIORITIES.get(record.priority, _NORMAL)
-        return Item(
-            identity=record.offset,
-            id=str(record.offset),
-            value=self._value(stored, record),
-            key=record.key,
-            headers=headers,
-            timestamp_us=record.timestamp_ns // 1000,
-            partition=self._partition,
-            level=priority.level,
-            priority=priority.own,
-        )
-
-    def _check(self, stored: StoredRecord, record: GoRecord) -> None:
-        """Tell where flags, which no checksum covers, do not go with the rest."""
-        flags = record.flags
-        if bool(flags & HEADERS) != bool(record.headers):
-            self._tell_damage(
-                stored, record, "whether it has headers, its flags and its lengths tell differently"
-            )
-        if flags & (CONTROL | COMMIT):
-            self._tell_damage(
-                stored, record, "its flags say that it ends a transaction, and its value does not"
-            )
-        if flags & TOMBSTONE and record.value:
-            self._tell_damage(stored, record, "its flags say that it is a tombstone, and it has a value")
-        if unknown := flags & ~KNOWN_FLAGS:
-            self._tell_once(stored, f"a record has the flags 0x{unknown:02x}, which are not known")
-        if record.priority not in _PRIORITIES:
-            self._tell_once(stored, f"a record has the priority {record.priority}; it is taken as normal")
-
-    def _headers(self, stored: StoredRecord, record: GoRecord) -> dict[str, bytes]:
-        pairs = headers_of(record)
-        try:
-            return {name.decode(): content for name, content in pairs}
-        except UnicodeDecodeError:
-            self._tell_once(stored, "a name of a header is not UTF-8; what is not is written as \\x…")
-            return {name.decode(errors="backslashreplace"): content for name, content in pairs}
-
-    def _value(self, stored: StoredRecord, record: GoRecord) -> bytes:
-        if not record.flags & COMPRESSED:
-            return record.value
-        try:
-            return decompressed(record.value)
+            value = decompressed(value)
         except Unreadable as error:
             # Its bytes are those that were written: better these than none.
-            self._tell_damage(stored, record, f"its flags say that it is compressed, and {error}")
-            return record.value
+            report(f"is imported, but its flags say that it is compressed, and {error}")
+    level, own = _PRIORITIES.get(record.priority, _PRIORITIES[2])
+    return Item(
+        identity=record.offset,
+        id=str(record.offset),
+        value=value,
+        key=record.key,
+        headers=headers,
+        timestamp_us=record.timestamp_ns // 1000,
+        partition=partition,
+        level=level,
+        priority=own,
+    )
 
-    def _tell_damage(self, stored: StoredRecord, record: GoRecord, problem: str) -> None:
-        problem = f"offset {record.offset} is imported, but {problem}"
-        self._findings.add(stored.path, stored.position, problem, length=len(stored.data))
 
-    def _tell_once(self, stored: StoredRecord, problem: str) -> None:
-        """Of what is likely to be in every record."""
-        if problem not in self._told:
-            self._told.add(problem)
-            self._findings.add(stored.path, stored.position, problem, is_damage=False)
+def _contradictions(record: GoRecord) -> Iterator[str]:
+    """Where flags, which no checksum covers, do not go with the rest."""
+    flags = record.flags
+    if bool(flags & HEADERS) != bool(record.headers):
+        yield "whether it has headers, its flags and its lengths tell differently"
+    if flags & (CONTROL | COMMIT):
+        yield "its flags say that it ends a transaction, and its value does not"
+    if flags & TOMBSTONE and record.value:
+        yield "its flags say that it is a tombstone, and it has a value"
+
+
+def _unknown(record: GoRecord) -> Iterator[str]:
+    if flags := record.flags & ~KNOWN_FLAGS:
+        yield f"a record has the flags 0x{flags:02x}, which are not known"
+    if record.priority not in _PRIORITIES:
+        yield f"a record has the priority {record.priority}; it is taken as normal"
 
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
@@ -269,15 +245,23 @@ class Cipher:
         except self._wrong:
             raise Unreadable("the key does not open its value") from None
 
-
-def read_key(told: str, disk: Disk) -> bytes:
-    """A key as 64 hex digits, or as @FILE that holds them. Raises InvalidRequest, which never shows it."""
-    text = told
-    if told.startswith("@"):
+    def opens(self, value: bytes) -> bool:
+        """Whether a value was encrypted with the key."""
         try:
-            text = read_file(disk, Path(told[1:]), bytes_max=_KEY_FILE_BYTES_MAX).decode(errors="replace")
+            self.decrypted(value)
+        except Unreadable:
+            return False
+        return True
+
+
+def read_key(given: str, disk: Disk) -> bytes:
+    """A key as 64 hex digits, or as @FILE that holds them. Raises InvalidRequest, which never shows it."""
+    text = given
+    if given.startswith("@"):
+        try:
+            text = read_file(disk, Path(given[1:]), bytes_max=_KEY_FILE_BYTES_MAX).decode(errors="replace")
         except FileNotFoundError:
-            raise InvalidRequest(f"there is no file {told[1:]} with a key") from None
+            raise InvalidRequest(f"there is no file {given[1:]} with a key") from None
     if not _KEY.fullmatch(text.strip()):
         raise InvalidRequest("a key of GoQueue is 64 hex digits, or @FILE with them")
     return bytes.fromhex(text.strip())
@@ -292,30 +276,29 @@ def look_encrypted(values: Sequence[bytes]) -> bool:
 
 
 def open_letter(item: Item) -> None:
-    """Make an item of such a topic the dead letter it tells of. Raises ValueError when it tells of none."""
-    told = parse_json(item.value)
-    if not isinstance(told, dict) or not isinstance(told.get("original_topic"), str):
+    """Make an item of a dead-letter topic the dead letter that its value describes. Raises ValueError."""
+    letter = parse_json(item.value)
+    if not isinstance(letter, dict) or not isinstance(letter.get("original_topic"), str):
         raise ValueError("it does not say of which topic it is")
-    value, key = _bytes(told, "original_value"), _bytes(told, "original_key")
-    offset = _number(told, "original_offset")
+    value, key = _bytes(letter, "original_value"), _bytes(letter, "original_key")
+    offset = _number(letter, "original_offset")
     item.dead = Death(
         original_id=None if offset is None else str(offset),
-        partition=_number(told, "original_partition"),
+        partition=_number(letter, "original_partition"),
         offset=offset,
-        attempts=_number(told, "delivery_attempts"),
-        reason=_text_or_none(told, "reason"),
-        error=_text_or_none(told, "last_error"),
-        group=_text_or_none(told, "last_group"),
-        time_us=_moment(told, "dlq_time"),
+        attempts=_number(letter, "delivery_attempts"),
+        reason=_text_or_none(letter, "reason"),
+        error=_text_or_none(letter, "last_error"),
+        group=_text_or_none(letter, "last_group"),
+        time_us=_moment(letter, "dlq_time"),
     )
     item.value, item.key = value or b"", key or None
-    timestamp_us = _moment(told, "original_timestamp")
-    if timestamp_us is not None:
-        item.timestamp_us = timestamp_us
+    timestamp_us = _moment(letter, "original_timestamp")
+    item.timestamp_us = item.timestamp_us if timestamp_us is None else timestamp_us
 
 
-def _bytes(told: Mapping[str, Any], name: str) -> bytes | None:
-    given = told.get(name)
+def _bytes(letter: Mapping[str, Any], name: str) -> bytes | None:
+    given = letter.get(name)
     if given is None:
         return None
     if not isinstance(given, str):
@@ -323,25 +306,22 @@ def _bytes(told: Mapping[str, Any], name: str) -> bytes | None:
     return b64decode(given, validate=True)
 
 
-def _number(told: Mapping[str, Any], name: str) -> int | None:
-    given = told.get(name)
+def _number(letter: Mapping[str, Any], name: str) -> int | None:
+    given = letter.get(name)
     return given if type(given) is int and 0 <= given < 2**63 else None
 
 
-def _text_or_none(told: Mapping[str, Any], name: str) -> str | None:
-    given = told.get(name)
+def _text_or_none(letter: Mapping[str, Any], name: str) -> str | None:
+    given = letter.get(name)
     # JSON can say half a character, which nobody could store.
     return given.encode(errors="backslashreplace").decode() if isinstance(given, str) and given else None
 
 
-def _moment(told: Mapping[str, Any], name: str) -> int | None:
-    """None also for the beginning of the year 1, which is what Go writes for no time at all."""
-    try:
-        moment_us = rfc3339_us(told.get(name))
-    except ValueError:
-        return None
-    return moment_us if moment_us > _YEAR_2_US else None
-
-
 # In microseconds from 1970.
 _YEAR_2_US = -62_104_060_800_000_000
+
+
+def _moment(letter: Mapping[str, Any], name: str) -> int | None:
+    """None also for the beginning of the year 1, which is what Go writes for no time at all."""
+    moment_us = moment_or_none(letter.get(name))
+    return None if moment_us is None or moment_us <= _YEAR_2_US else moment_us

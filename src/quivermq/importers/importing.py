@@ -3,25 +3,30 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
-from quivermq.client import Connection
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, SystemDisk
-from quivermq.engine import Engine
 from quivermq.errors import InvalidRequest, StorageFailed
 from quivermq.importers.kinds import check_apart, chosen_topics, open_source
 from quivermq.importers.ledger import LedgerBook
-from quivermq.importers.model import Finding, ImportSource, ImportSummary
-from quivermq.importers.target import ImportTarget, NoTarget, target_of
+from quivermq.importers.model import ImportSummary
+from quivermq.importers.target import ImportTarget, target_of
 from quivermq.importers.topic_import import ImportOptions, TopicImport
 from quivermq.model.names import check_group_name
+from quivermq.queue.connection import Connection
+
+
+class NothingImported(StorageFailed):
+    """Something of the source is damaged, and all of it was to be imported or nothing."""
+
+    advice = "Without strict, everything that is whole is imported"
+    command_advice = "Without --strict, everything that is whole is imported"
 
 
 def import_queue(
     kind: str,
     directory: str | os.PathLike[str],
-    queue: Engine | Connection | None,
+    queue: Connection | None,
     *,
     topic: str | None = None,
     source_topics: Sequence[str] = (),
@@ -41,15 +46,15 @@ def import_queue(
     it as a prefix, or keep their own names. `names` says for single ones what they are called here, and
     `source_topics` which of them to take. Attempts of a source without groups count for `groups`.
 
-    Consumed and expired messages are left out unless `all`. What is damaged is left out and told in the
+    Consumed and expired messages are left out unless `all`. What is damaged is left out and listed in the
     findings; with `strict` it raises StorageFailed instead, before anything is written. What an earlier
     call imported is not added again. A `dry_run` writes nothing, and needs no queue. With `key`, 64 hex
-    digits or @FILE with them, the values of a GoQueue are decrypted. `progress` is told how many bytes of
+    digits or @FILE with them, the values of a GoQueue are decrypted. `progress` gets how many bytes of
     how many are done. Raises InvalidRequest, NotFound, Conflict, and what `put_frame` raises.
     """
     if queue is None and not dry_run:
         raise InvalidRequest("an import needs a queue to go to: only a dry run does without")
-    with Import(
+    prepared = Import(
         kind,
         directory,
         topic=topic,
@@ -63,9 +68,9 @@ def import_queue(
         progress=progress,
         disk=disk,
         clock=clock,
-        target=queue.path if isinstance(queue, Engine) else None,
-    ) as prepared:
-        return prepared.run(queue)
+        target=None if queue is None else queue.backend.directory,
+    )
+    return prepared.run(queue)
 
 
 class Import:
@@ -100,40 +105,27 @@ class Import:
             check_apart(path, target, disk)
         self._kind = kind
         self._source = open_source(kind, path, disk, key)
-        try:
-            self._chosen = chosen_topics(self._source, topic, source_topics, names or {})
-            self._must_check = strict
-            total = sum(each.size_bytes for _, each in self._chosen) * (2 if strict else 1)
-            self._meter = _Meter(total, progress)
-            self._options = ImportOptions(
-                tuple(groups), all, dry_run, self._meter.add, clock or SystemClock()
-            )
-        except BaseException:
-            self._source.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._source.close()
+        self._chosen = chosen_topics(self._source, topic, source_topics, names or {})
+        self._must_check = strict
+        self._total_bytes = sum(each.size_bytes for _, each in self._chosen) * (2 if strict else 1)
+        self._done_bytes = 0
+        self._progress = progress
+        self._options = ImportOptions(tuple(groups), all, dry_run, self._advance, clock or SystemClock())
 
     def check(self) -> None:
         """Do before there is a queue what `strict` asks for. Raises StorageFailed for what is damaged."""
-        if self._must_check:
-            _check(self._source, self._imports(NoTarget()))
-            self._must_check = False
+        self._check(self._imports(target_of(None)))
 
-    def run(self, queue: Engine | Connection | None) -> ImportSummary:
+    def run(self, queue: Connection | None) -> ImportSummary:
         """Import into a queue, or with None only say what would be done."""
-        imports = self._imports(NoTarget() if queue is None else target_of(queue))
-        if self._must_check:
-            _check(self._source, imports)
+        imports = self._imports(target_of(queue))
+        self._check(imports)
         summary = ImportSummary(
             self._kind, self._source.path, self._options.is_dry, [each.run() for each in imports]
         )
         summary.take_findings(self._source.findings)
-        self._meter.finish()
+        # What a source has superseded is never seen, so the end comes with a jump.
+        self._progress(self._total_bytes, self._total_bytes)
         return summary
 
     def _imports(self, target: ImportTarget) -> list[TopicImport]:
@@ -143,43 +135,24 @@ class Import:
             for name, each in self._chosen
         ]
 
+    def _advance(self, done_bytes: int) -> None:
+        self._done_bytes = min(self._done_bytes + done_bytes, self._total_bytes)
+        self._progress(self._done_bytes, self._total_bytes)
 
-class _Meter:
-    """Adds up what is done. What a source has superseded is never seen, so the end comes with a jump."""
-
-    def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
-        self._total = total
-        self._progress = progress
-        self._done = 0
-
-    def add(self, done: int) -> None:
-        self._done = min(self._done + done, self._total)
-        self._progress(self._done, self._total)
-
-    def finish(self) -> None:
-        self._progress(self._total, self._total)
-
-
-def _check(source: ImportSource, imports: list[TopicImport]) -> None:
-    """Read everything once. Raises StorageFailed when something of it could not be imported."""
-    for each in imports:
-        each.check()
-    if source.findings.damages:
-        raise _refusal(source)
-    source.findings.clear()
-
-
-def _refusal(source: ImportSource) -> StorageFailed:
-    first = next(finding for finding in source.findings.kept if finding.is_damage)
-    count = source.findings.damages
-    more = f", and {count - 1} more" if count > 1 else ""
-    return StorageFailed(
-        f"{told(first)}{more}: nothing was imported. Without strict, everything that is whole is imported",
-        path=first.path,
-    )
-
-
-def told(finding: Finding) -> str:
-    """A finding as one line."""
-    place = "" if finding.position is None else f" at byte {finding.position}"
-    return f"{finding.path}{place}: {finding.problem}"
+    def _check(self, imports: list[TopicImport]) -> None:
+        """Read everything once, if nobody has. Raises StorageFailed for what could not be imported."""
+        if not self._must_check:
+            return
+        for each in imports:
+            each.check()
+        findings = self._source.findings
+        if findings.damages:
+            first = next(finding for finding in findings.kept if finding.is_damage)
+            place = "" if first.position is None else f" at byte {first.position}"
+            more = f", and {findings.damages - 1} more" if findings.damages > 1 else ""
+            problem = f"{first.path}{place}: {first.problem}{more}"
+            raise NothingImported(
+                f"{problem}: nothing was imported. {NothingImported.advice}", path=first.path
+            )
+        findings.clear()
+        self._must_check = False

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from types import ModuleType
 
 from quivermq.disk import Disk, real_path
 from quivermq.errors import InvalidRequest, NotFound, StorageFailed
 from quivermq.frame.header import MAGIC
-from quivermq.importers.files import first_bytes, segment_files, subdirectories
+from quivermq.importers.files import SourceFiles
 from quivermq.importers.model import ImportSource, SourceTopic
 from quivermq.log.directory import LOCK_NAME
 from quivermq.model.names import IMPORTS_TOPIC, NAME_LENGTH_MAX, check_topic_name, usual_origin
@@ -18,16 +18,18 @@ KINDS: Sequence[str] = ("ledgerq", "tinymq", "fluxmq", "goqueue")
 _ENCRYPTING = "goqueue"
 
 
-class KindReader(Protocol):
-    """What the module of a kind offers."""
+class QueueUnnamed(InvalidRequest):
+    """The source has a single queue without a name, and nobody said which topic it becomes."""
 
-    def open_source(self, path: Path, disk: Disk) -> ImportSource:
-        """The directory, opened for reading. Raises InvalidRequest when it is not of that kind."""
-        ...
+    advice = "say which topic it becomes"
+    command_advice = "say --topic NAME"
 
-    def looks_like(self, path: Path, disk: Disk) -> bool:
-        """Whether a directory seems to be of that kind."""
-        ...
+
+class NameTaken(InvalidRequest):
+    """Two topics of the source would become the same one."""
+
+    advice = "give one another name"
+    command_advice = "give one another name with --name THERE=HERE"
 
 
 def open_source(kind: str, path: Path, disk: Disk, key: str | None = None) -> ImportSource:
@@ -36,63 +38,57 @@ def open_source(kind: str, path: Path, disk: Disk, key: str | None = None) -> Im
         raise InvalidRequest(f"{kind!r} is not a queue to import from: choose one of {', '.join(KINDS)}")
     if key is not None and kind != _ENCRYPTING:
         raise InvalidRequest(f"only a GoQueue may be encrypted: a {kind} queue has no key")
-    if not disk.is_directory(path) and disk.exists(path):
-        raise InvalidRequest(f"{path} is a file: give the directory that it is in")
     if not disk.is_directory(path):
+        if disk.exists(path):
+            raise InvalidRequest(f"{path} is a file: give the directory that it is in")
         raise NotFound(f"there is no directory {path} to import from")
     if not disk.names(path):
         raise InvalidRequest(f"{path} is empty: there is nothing to import")
     _refuse_own(path, disk)
-    others = [] if _looks_like(kind, path, disk) else detect(path, disk)
+    is_likely = _looks_like(kind, path, disk)
+    others = [] if is_likely else [each for each in KINDS if _looks_like(each, path, disk)]
     try:
         source = _opened(kind, path, disk, key)
-        if not others:
-            return source
-        source.close()
-        raise InvalidRequest(f"{path} is no {kind} directory")
+        if others:
+            raise InvalidRequest(f"{path} is no {kind} directory")
+        return source
     except InvalidRequest as error:
         if others:
             raise InvalidRequest(f"{error}. This looks like a {' or '.join(others)} directory") from None
-        if below := [each.name for each in subdirectories(disk, path) if _looks_like(kind, each, disk)]:
+        directories = SourceFiles(disk).subdirectories(path)
+        if below := [each.name for each in directories if _looks_like(kind, each, disk)]:
             raise InvalidRequest(f"{error}. What is in {below[0]}/ looks like one: give that") from None
         raise
 
 
 def _opened(kind: str, path: Path, disk: Disk, key: str | None) -> ImportSource:
-    if key is None:
-        return _reader(kind).open_source(path, disk)
-    from quivermq.importers.goqueue import open_encrypted
-
-    return open_encrypted(path, disk, key)
+    reader = _reader(kind)
+    opened: ImportSource
+    opened = reader.open_source(path, disk) if key is None else reader.open_encrypted(path, disk, key)
+    return opened
 
 
 def _refuse_own(path: Path, disk: Disk) -> None:
     """Raise InvalidRequest for a directory of ours, whose files are named as those of some others are."""
+    files = SourceFiles(disk)
     is_own = disk.exists(path / LOCK_NAME) and disk.is_directory(path / "topics")
-    if is_own or any(
-        first_bytes(disk, segment.path, len(MAGIC)) == MAGIC
-        for segment in segment_files(disk, path, ".log")
-    ):
+    begins = (files.first_bytes(each.path, len(MAGIC)) for each in files.segments(path, ".log"))
+    if is_own or MAGIC in begins:
         raise InvalidRequest(
             f"{path} is a directory of Quiver itself: open it as it is, or copy it while nobody uses it"
         )
 
 
-def detect(path: Path, disk: Disk) -> list[str]:
-    """The kinds that a directory may be of."""
-    return [kind for kind in KINDS if _looks_like(kind, path, disk)]
-
-
 def _looks_like(kind: str, path: Path, disk: Disk) -> bool:
     try:
-        return _reader(kind).looks_like(path, disk)
+        return bool(_reader(kind).looks_like(path, disk))
     except StorageFailed:
         return False
 
 
-def _reader(kind: str) -> KindReader:
+def _reader(kind: str) -> ModuleType:
     # Loaded when it is needed: nobody needs more than one.
-    return cast(KindReader, import_module(f"quivermq.importers.{kind}"))
+    return import_module(f"quivermq.importers.{kind}")
 
 
 # As deep as the directories of any kind are nested, so that links among them are seen.
@@ -102,7 +98,7 @@ _DEPTH_MAX = 4
 def check_apart(source: Path, target: Path, disk: Disk) -> None:
     """Raise InvalidRequest when one of the two is the other, or lies inside of it, also by links."""
     real_target = real_path(target)
-    for place in _places(disk, source, _DEPTH_MAX):
+    for place in _places(SourceFiles(disk), source, _DEPTH_MAX):
         where = real_path(place)
         if where == real_target:
             relation = "is where it would be imported to"
@@ -115,13 +111,13 @@ def check_apart(source: Path, target: Path, disk: Disk) -> None:
         raise InvalidRequest(f"{place} {relation}: choose a data directory elsewhere")
 
 
-def _places(disk: Disk, path: Path, depth: int) -> Iterator[Path]:
+def _places(files: SourceFiles, path: Path, depth: int) -> Iterator[Path]:
     """A directory, and every link below it, which may lead anywhere."""
     yield path
-    for below in subdirectories(disk, path) if depth else ():
+    for below in files.subdirectories(path) if depth else ():
         if real_path(below) != real_path(path) / below.name:
             yield below
-        yield from (each for each in _places(disk, below, depth - 1) if each != below)
+        yield from (each for each in _places(files, below, depth - 1) if each != below)
 
 
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]")
@@ -147,7 +143,7 @@ def chosen_topics(
         raise InvalidRequest(f"{source.path} has no topic {missing[0]!r}: it has {others}")
     chosen = [each for each in source.topics if not wanted or each.name in wanted]
     if topic is None and not source.has_names and any(each.name not in names for each in chosen):
-        raise InvalidRequest(f"a {source.kind} queue has no name of its own: say which topic it becomes")
+        raise QueueUnnamed(f"a {source.kind} queue has no name of its own: {QueueUnnamed.advice}")
     made = [(names.get(each.name) or _name(each.name, topic, len(chosen)), each) for each in chosen]
     _check_names(made)
     return made
@@ -168,7 +164,7 @@ def _check_names(made: list[tuple[str, SourceTopic]]) -> None:
         if name == IMPORTS_TOPIC:
             raise InvalidRequest(f"{name} is where imports note what they have done: choose another name")
         if name in taken:
-            raise InvalidRequest(
-                f"{taken[name]!r} and {topic.name!r} would both become {name}: give one another name"
+            raise NameTaken(
+                f"{taken[name]!r} and {topic.name!r} would both become {name}: {NameTaken.advice}"
             )
         taken[name] = topic.name

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from quivermq.clock import Clock
 from quivermq.errors import Conflict, TopicExists
@@ -56,7 +56,7 @@ class LedgerBook:
             # The first look, or somebody has deleted it meanwhile.
             self._created_us, self._next = view.created_us, 0
         start = max(self._next, offsets.start)
-        for frame in self._target.frames(IMPORTS_TOPIC, LEDGER_LANE, start, offsets.stop):
+        for frame in self._target.frames(IMPORTS_TOPIC, *LEDGER_LANE, start, offsets.stop):
             for key, value in zip(frame.keys(), frame.values(), strict=True):
                 if key in self._unread:
                     self._unread[key].append(value)
@@ -68,22 +68,14 @@ class RangeSet:
 
     __slots__ = ("_ends", "_starts")
 
-    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self) -> None:
         # Sorted, half-open, and never touching each other.
         self._starts: list[int] = []
         self._ends: list[int] = []
-        for start, end in ranges:
-            self.add_range(start, end)
 
     def __contains__(self, number: int) -> bool:
         place = bisect_right(self._starts, number) - 1
         return place >= 0 and number < self._ends[place]
-
-    def __len__(self) -> int:
-        return sum(self._ends) - sum(self._starts)
-
-    def __bool__(self) -> bool:
-        return bool(self._starts)
 
     def ranges(self) -> Iterator[tuple[int, int]]:
         """The runs, half-open, in order."""
@@ -124,9 +116,6 @@ class Identities:
     def __contains__(self, identity: int) -> bool:
         return identity in self._counted if identity < _COUNTED_END else identity in self._others
 
-    def __len__(self) -> int:
-        return len(self._counted) + len(self._others)
-
     def add(self, identity: int) -> None:
         if identity < _COUNTED_END:
             self._counted.add(identity)
@@ -141,15 +130,16 @@ class Identities:
             "ids": b64encode(packed).decode(),
         }
 
-    def add_json(self, told: Mapping[str, Any]) -> None:
+    def add_json(self, record: Mapping[str, Any]) -> None:
         """Take in what `as_json` gave."""
-        for start, end in told["ranges"]:
+        for start, end in record["ranges"]:
             self._counted.add_range(start, end)
-        packed = b64decode(told["ids"])
+        packed = b64decode(record["ids"])
         for place in range(0, len(packed), _ID_BYTES):
             self._others.add(int.from_bytes(packed[place : place + _ID_BYTES], "little"))
 
 
+RecordKind = Literal["begun", "delaying", "done", "adopted", "ended"]
 _VERSION = 1
 # What has been imported is never forgotten, whatever the defaults are.
 _LIMITS = ("retention_ms", "retention_bytes", "retention_messages", "segments_max")
@@ -196,8 +186,8 @@ class Ledger:
         if self._target.look(IMPORTS_TOPIC) is None:
             # Somebody else may import for the first time, into another topic.
             with suppress(TopicExists):
-                self._target.create(IMPORTS_TOPIC, durability="fsync", **dict.fromkeys(_LIMITS))
-        self._epoch = self._target.begin(IMPORTS_TOPIC, self._producer_id).epoch
+                self._target.create_topic(IMPORTS_TOPIC, durability="fsync", **dict.fromkeys(_LIMITS))
+        self._epoch = self._target.begin_producer(IMPORTS_TOPIC, self._producer_id).epoch
         self._has_begun = True
         self._read_on()
 
@@ -209,56 +199,35 @@ class Ledger:
             found = self._streams[stream] = StreamState(created_us)
         return found
 
-    def note_source(
-        self, import_id: str, kind: str, path: str, name: str, witnesses: Iterable[str]
-    ) -> None:
-        """Remember by what a source is known again."""
-        new = set(witnesses) - self.witnesses.get(import_id, set())
-        if import_id in self.witnesses and not new:
-            return
-        self._write(
-            {
-                "type": "source",
-                "import": import_id,
-                "kind": kind,
-                "path": path,
-                "source_topic": name,
-                "witnesses": sorted(new),
-            }
-        )
-
     def limits(self, created_us: int) -> set[int]:
         """The limits in bytes that imports gave a topic; none where it was made by somebody else."""
         return self._limits.get(created_us, set())
+
+    def note_source(self, import_id: str, witnesses: Iterable[str], **origin: str) -> None:
+        """Remember by what a source is known again."""
+        new = set(witnesses) - self.witnesses.get(import_id, set())
+        if new or import_id not in self.witnesses:
+            self._write({"type": "source", "import": import_id, **origin, "witnesses": sorted(new)})
 
     def note_limit(self, created_us: int, limit_bytes: int) -> None:
         """An import made the topic, or alters it, so that messages may have so many bytes."""
         self._write({"type": "limit", "created": created_us, "bytes": limit_bytes})
 
-    def note_begun(self, stream: str, created_us: int) -> None:
-        """A run is about to write the first message of a stream."""
-        self._write({"type": "begun", "stream": stream, "created": created_us})
-
-    def note_delaying(self, stream: str, created_us: int) -> None:
-        """Delayed messages are about to be put."""
-        self._write({"type": "delaying", "stream": stream, "created": created_us})
+    def note(self, kind: RecordKind, stream: str, created_us: int, **more: Any) -> None:
+        """What becomes of a stream: a run is about to write its first message, or to put delayed ones;
+        items are in the topic, on stable storage; a group was put somewhere; the run has ended."""
+        self._write({"type": kind, "stream": stream, "created": created_us, **more})
 
     def note_done(self, stream: str, created_us: int, done: Identities, ends: Mapping[LaneId, int]) -> None:
-        """These items are in the topic, on stable storage."""
-        record = {"type": "done", "stream": stream, "created": created_us, **done.as_json()}
-        self._write({**record, "ends": [[*lane, end] for lane, end in ends.items()]})
+        lanes = [[*lane, end] for lane, end in ends.items()]
+        self.note("done", stream, created_us, **done.as_json(), ends=lanes)
 
     def note_adopted(
         self, stream: str, created_us: int, group: str, lane: LaneId, progress: Progress
     ) -> None:
-        """A group was put there."""
-        told = [progress.position, [[run.start, run.end, run.attempts] for run in progress.tried]]
-        record = {"type": "adopted", "stream": stream, "created": created_us, "group": group}
-        self._write({**record, "lane": [*lane], "progress": told})
-
-    def note_ended(self, stream: str, created_us: int) -> None:
-        """Everything that a run wrote is noted."""
-        self._write({"type": "ended", "stream": stream, "created": created_us})
+        tried = [[run.start, run.end, run.attempts] for run in progress.tried]
+        position = [progress.position, tried]
+        self.note("adopted", stream, created_us, group=group, lane=[*lane], progress=position)
 
     def _read_on(self) -> None:
         for value in self._book.read_on(self._topic):
@@ -273,7 +242,7 @@ class Ledger:
             keys=[self._topic.encode()],
             producer=Producer(self._producer_id, self._epoch, self._sequence),
         )
-        self._target.put_frame(IMPORTS_TOPIC, bytes(frame), LEDGER_LANE)
+        self._target.put_frame(IMPORTS_TOPIC, bytes(frame), *LEDGER_LANE, "fsync")
         self._sequence += 1
         # Nobody asks again for what this run has done, and it may be a lot.
         self._apply({**record, "ranges": (), "ids": ""})

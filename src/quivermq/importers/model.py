@@ -1,18 +1,18 @@
-"""What every foreign queue is told in, so that the side that writes knows none of them.
+"""What every foreign queue is described in, so that the side that writes knows none of them.
 
-A reader is a module with `open_source(path) -> ImportSource`. It yields what is whole, in order, and notes
-a finding for everything that is not. It opens files for reading only, and holds one entry at a time.
+A reader is a module with `looks_like(path, disk)`, and `open_source(path, disk) -> ImportSource`, which
+raises InvalidRequest for a directory of another kind. It yields what is whole, in order, and adds a finding
+for everything that is not. It opens files for reading only, and holds one entry at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from quivermq.model.lanes import Priority
 from quivermq.settings import StorageSettings
-
-Level = Literal["high", "normal", "low"]
 
 
 def text_identity(text: str) -> int:
@@ -43,10 +43,10 @@ class Item:
     headers: Mapping[str, bytes] | None = None
     timestamp_us: int
     partition: int = 0
-    level: Level = "normal"
-    """Its priority here. Where the source has more levels than three, `priority` tells its own."""
+    level: Priority = "normal"
+    """Its priority here."""
     priority: str | None = None
-    """The source's own name of a priority that `level` does not tell; kept in quiver-import-priority."""
+    """The source's own name of a priority, where it has more than three; kept in quiver-import-priority."""
     expires_at_us: int | None = None
     deliver_at_us: int | None = None
     """Only of a message that the source has not delivered yet; it may be in the past."""
@@ -56,7 +56,7 @@ class Item:
     """Why it failed the last time."""
     is_consumed: bool = False
     """Finished by the queue itself, so left out unless everything is asked for. What a named group has
-    finished is told by its `Position`."""
+    finished follows from its `Position`."""
     dead: "Death | None" = None
     """Set for a dead letter."""
     size_bytes: int = 0
@@ -65,7 +65,7 @@ class Item:
 
 @dataclass(slots=True, kw_only=True)
 class Death:
-    """What a source tells of a dead letter besides the message itself. None where it does not say."""
+    """What a source knows of a dead letter besides the message itself. None where it does not say."""
 
     original_id: str | None = None
     partition: int | None = None
@@ -111,10 +111,11 @@ class Findings:
         self.count = 0
         self.damages = 0
         """How many of them are damage."""
-        self.told = 0
-        """The same, with what was told more than once: it grows with every `add`."""
+        self.reports = 0
+        """How often something was added, also what was known."""
         self._kept_max = kept_max
         self._known: set[Finding] = set()
+        self._once: set[tuple[Path, str]] = set()
 
     def add(
         self,
@@ -125,7 +126,7 @@ class Findings:
         length: int | None = None,
         is_damage: bool = True,
     ) -> None:
-        self.told += 1
+        self.reports += 1
         finding = Finding(path, position, problem, length, is_damage)
         if finding in self._known:
             # What is read twice, as groups are before and with the messages, is wrong once.
@@ -137,10 +138,17 @@ class Findings:
             self._known.add(finding)
             self.kept.append(finding)
 
+    def add_once(self, path: Path, position: int | None, problem: str) -> None:
+        """Add what is no damage, and likely to be in every message, once for a directory."""
+        if (path.parent, problem) not in self._once:
+            self._once.add((path.parent, problem))
+            self.add(path, position, problem, is_damage=False)
+
     def clear(self) -> None:
         """Begin anew, before everything is read again."""
         self.kept.clear()
         self._known.clear()
+        self._once.clear()
         self.count = self.damages = 0
 
 
@@ -153,6 +161,9 @@ class Position:
     unfinished: Mapping[int, int] = field(default_factory=dict)
     """Identities below `next` that were delivered and are not finished: how often each was delivered."""
 
+    def is_finished(self, identity: int) -> bool:
+        return identity < self.next and identity not in self.unfinished
+
 
 @dataclass(slots=True)
 class SourceGroup:
@@ -163,7 +174,10 @@ class SourceGroup:
 
 
 class SourceTopic(Protocol):
-    """A queue or topic of a source, with its dead letters."""
+    """A queue or topic of a source, with its dead letters. Readers inherit what their source has not."""
+
+    name: str
+    """What the source calls it."""
 
     @property
     def witnesses(self) -> Sequence[str]:
@@ -172,15 +186,11 @@ class SourceTopic(Protocol):
         Any one of them is enough: for each segment file what never changes in it, such as the base offset
         and a hash of the first record. Empty where identities are unique everywhere, as random ids are.
         """
-        ...
+        return ()
 
     @property
-    def name(self) -> str:
-        """What the source calls it."""
-        ...
-
-    @property
-    def partitions(self) -> int: ...
+    def partitions(self) -> int:
+        return 1
 
     @property
     def size_bytes(self) -> int:
@@ -190,20 +200,21 @@ class SourceTopic(Protocol):
     @property
     def groups(self) -> Sequence[SourceGroup]:
         """Known at the latest when the items have been read."""
-        ...
+        return ()
 
     @property
-    def seen_ids(self) -> Sequence[SeenId]: ...
+    def seen_ids(self) -> Sequence[SeenId]:
+        return ()
 
     @property
     def settings(self) -> Mapping[str, object]:
         """Those of its settings that a topic here has as well, by their names here."""
-        ...
+        return {}
 
     @property
     def passed_over(self) -> int:
         """Of the consumed messages, how many may never have been delivered. Known when all were read."""
-        ...
+        return 0
 
     def items(self) -> Iterator[Item]:
         """The messages in the order in which they are to be delivered; inside a partition that is their
@@ -216,34 +227,27 @@ class SourceTopic(Protocol):
         ...
 
 
-class ImportSource(Protocol):
-    """An opened directory. Its findings grow while items are read."""
+@dataclass(slots=True, frozen=True)
+class ImportSource:
+    """An opened directory. Nothing of it stays open between two calls."""
 
-    @property
-    def kind(self) -> str: ...
+    kind: str
+    path: Path
+    topics: Sequence[SourceTopic]
+    """Sorted by name. A topic that only holds the dead letters of another is not among them."""
+    findings: Findings
+    """They grow while items are read."""
+    has_names: bool
+    """Whether the source itself says what its topics are called; if not, the user has to."""
 
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def topics(self) -> Sequence[SourceTopic]:
-        """Sorted by name. A topic that only holds the dead letters of another is not among them."""
-        ...
-
-    @property
-    def has_names(self) -> bool:
-        """Whether the source itself says what its topics are called; if not, the user has to."""
-        ...
-
-    @property
-    def findings(self) -> Findings: ...
-
-    def close(self) -> None: ...
+    def report(self, problem: str, *, is_damage: bool = False) -> None:
+        """Add a finding about the whole of it."""
+        self.findings.add(self.path, None, problem, is_damage=is_damage)
 
 
 @dataclass(slots=True)
 class TopicSummary:
-    """One topic of the source, and what became of it. A dry run tells what would."""
+    """One topic of the source, and what became of it. A dry run says what would."""
 
     source_topic: str
     topic: str
@@ -306,8 +310,6 @@ class ImportSummary:
         }
 
 
-# What a frame, and the story of a dead letter, need besides the message.
+# What a frame, and the headers of a dead letter, need besides the message.
 MESSAGE_ROOM_BYTES = 64 * 1024
-
-
 MESSAGE_BYTES_MAX = StorageSettings().frame_bytes_max - MESSAGE_ROOM_BYTES

@@ -1,20 +1,20 @@
 """Records that stand behind each other in files, each with a mark, a length and a CRC32C of its own.
 
 Whole ones come out in the order of their offsets. Behind damage the next whole one is looked for: where the
-damaged one says that it ends, and otherwise by the mark. What lies between is told as one finding.
+damaged one says that it ends, and otherwise by the mark. What lies between is one finding.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from crc32c import crc32c
 
-from quivermq.disk import Disk, File
+from quivermq.disk import File
 from quivermq.errors import StorageFailed
-from quivermq.importers.files import SegmentFile
-from quivermq.importers.model import Findings
+from quivermq.importers.files import SourceFiles, Unreadable
+from quivermq.importers.model import Findings, SourceTopic, witness
 
 _WINDOW_BYTES = 1024 * 1024
 _BLOCK_BYTES = 4096
@@ -23,7 +23,7 @@ _BLOCK_BYTES = 4096
 class FileWindow:
     """A file as it was when it was opened, read through a buffer. Never mapped: somebody may cut it.
 
-    What the disk does not give is zeros, and told.
+    What the disk does not give is zeros, and a finding.
     """
 
     def __init__(self, file: File, findings: Findings) -> None:
@@ -36,16 +36,20 @@ class FileWindow:
 
     def read(self, position: int, length: int) -> bytes:
         """So many bytes, or fewer where the file ends."""
-        length = max(0, min(length, self.size - position))
         first = position - self._start
-        if first < 0 or first + length > len(self._held):
-            if length > _WINDOW_BYTES:
-                return self._fetch(position, length)
-            self._held = self._fetch(position, min(_WINDOW_BYTES, self.size - position))
-            self._start, first = position, 0
-        return self._held[first : first + length]
+        if 0 <= first <= len(self._held) - length:
+            return self._held[first : first + length]
+        length = min(length, self.size - position)
+        if length <= 0:
+            return b""
+        if length > _WINDOW_BYTES:
+            return self.fetch(position, length)
+        self._held = self.fetch(position, min(_WINDOW_BYTES, self.size - position))
+        self._start = position
+        return self._held[:length]
 
-    def _fetch(self, position: int, length: int) -> bytes:
+    def fetch(self, position: int, length: int) -> bytes:
+        """The same past the buffer."""
         try:
             return self._file.read(position, length)
         except StorageFailed:
@@ -101,14 +105,14 @@ class RecordHead(NamedTuple):
     end: int
 
 
-class Unreadable(Exception):
-    """Why there is no whole record at a place."""
-
-
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """How the records of a format look."""
+    """How the segments of a format and the records in them look."""
 
+    suffix: str
+    """How the name of a segment ends."""
+    beside: tuple[str, ...]
+    """How those of files end that know nothing which the segments do not."""
     noun: str
     mark: bytes
     """What a record begins with."""
@@ -131,25 +135,52 @@ class StoredRecord(NamedTuple):
 
 
 def whole_records(
-    disk: Disk, files: Sequence[SegmentFile], layout: RecordLayout, findings: Findings
+    files: SourceFiles, directory: Path, layout: RecordLayout
 ) -> Iterator[tuple[StoredRecord, int]]:
-    """The whole records of files in order, each with the first of its offsets that was not there before.
+    """The whole records of a directory in order, each with the first of its offsets that is new.
 
     Everything else, and every hole in the offsets, becomes a finding.
     """
     expected: int | None = None
-    for segment in files:
+    for segment in files.only_segments(directory, layout.suffix, layout.beside):
         try:
-            file = disk.open(segment.path)
-        except (FileNotFoundError, StorageFailed) as error:
-            findings.add(segment.path, None, f"it cannot be read: {error}")
-            continue
-        try:
-            scan = _Scan(file, layout, findings, segment.base, expected)
-            yield from scan.records()
-            expected = scan.expected
-        finally:
-            file.close()
+            with files.opened(segment.path) as file:
+                scan = _Scan(file, layout, files.findings, segment.base, expected)
+                yield from scan.records()
+                expected = scan.expected
+        except StorageFailed as error:
+            files.report(segment.path, None, f"it cannot be read: {error}")
+
+
+class SegmentedTopic(SourceTopic):
+    """A topic whose messages are records in directories of segments."""
+
+    def __init__(self, files: SourceFiles, name: str, layout: RecordLayout) -> None:
+        self.name = name
+        self._files = files
+        self._layout = layout
+
+    def _directories(self) -> Mapping[tuple[object, ...], Path]:
+        """All of them, by what tells one from the others wherever a copy of the source lies."""
+        raise NotImplementedError
+
+    @property
+    def size_bytes(self) -> int:
+        files, suffix = self._files.quiet(), self._layout.suffix
+        segments = (each for path in self._directories().values() for each in files.segments(path, suffix))
+        return sum(files.size(segment.path) for segment in segments)
+
+    @property
+    def witnesses(self) -> Sequence[str]:
+        """Of each segment its place, its offset, and the header of its first record."""
+        files, length = self._files.quiet(), self._layout.header_bytes
+        found = []
+        for place, path in self._directories().items():
+            for segment in files.segments(path, self._layout.suffix):
+                head = files.first_bytes(segment.path, length)
+                if len(head) == length:
+                    found.append(witness(*place, segment.base, head))
+        return found
 
 
 class _Scan:
@@ -172,31 +203,29 @@ class _Scan:
     def records(self) -> Iterator[tuple[StoredRecord, int]]:
         position = 0
         while position < self._window.size:
-            stored = self._next_at(position)
-            if stored is None:
-                break
+            try:
+                stored = self._whole_at(position)
+            except Unreadable as error:
+                behind = self._behind_damage(position, str(error))
+                if behind is None:
+                    break
+                stored = behind
+            if stored.head.offset > self.expected:
+                hole = _offsets(self.expected, stored.head.offset)
+                self._findings.add(self._path, stored.position, f"{hole} missing in front of this place")
             position = stored.position + stored.head.size_bytes
             first = max(stored.head.offset, self.expected)
             if stored.head.offset < first:
                 self._count_again(stored.position, stored.head.offset, min(first, stored.head.end))
             if first < stored.head.end:
-                self._tell_again()
+                self._report_again()
                 self.expected = stored.head.end
                 yield stored, first
-        self._tell_again()
+        self._report_again()
         if self.expected < self._base:
-            # Nothing in it is whole, but its name tells what came before.
+            # Nothing in it is whole, but its name says what came before.
             self._findings.add(self._path, None, f"{_offsets(self.expected, self._base)} missing")
             self.expected = self._base
-
-    def _next_at(self, position: int) -> StoredRecord | None:
-        """The whole record there, or the next one behind; None when there is none."""
-        try:
-            stored = self._whole_at(position)
-        except Unreadable as error:
-            return self._behind_damage(position, str(error))
-        self._tell_hole(stored)
-        return stored
 
     def _head_at(self, position: int) -> RecordHead:
         layout = self._layout
@@ -220,13 +249,13 @@ class _Scan:
         data = self._window.read(position, head.size_bytes)
         if len(data) < head.size_bytes:
             raise Unreadable("the file was cut while it was read")
-        told = int.from_bytes(data[_CRC_START:_CRC_END], self._layout.byteorder)
-        if crc32c(memoryview(data)[_CRC_END:]) != told:
+        crc = int.from_bytes(data[_CRC_START:_CRC_END], self._layout.byteorder)
+        if crc32c(memoryview(data)[_CRC_END:]) != crc:
             raise Unreadable(f"the checksum of a {self._layout.noun} does not match")
         return StoredRecord(self._path, position, head, data)
 
     def _behind_damage(self, position: int, problem: str) -> StoredRecord | None:
-        """The next whole record, told what is lost before it."""
+        """The next whole record; what is lost before it becomes a finding."""
         stored = self._where_it_ends(position)
         if stored is None and not self._is_last(position):
             stored = self._search(position + 1, self._follows(position)) or self._search(
@@ -286,19 +315,12 @@ class _Scan:
                 continue
         return None
 
-    def _tell_hole(self, stored: StoredRecord) -> None:
-        if stored.head.offset > self.expected:
-            hole = _offsets(self.expected, stored.head.offset)
-            self._findings.add(self._path, stored.position, f"{hole} missing in front of this place")
-
     def _count_again(self, position: int, first: int, end: int) -> None:
-        if self._again is None:
-            self._again = (position, first, end)
-        else:
+        if self._again is not None:
             position, first, _ = self._again
-            self._again = (position, first, end)
+        self._again = (position, first, end)
 
-    def _tell_again(self) -> None:
+    def _report_again(self) -> None:
         if self._again is not None:
             position, first, end = self._again
             problem = f"{_offsets(first, end)} here again; the first ones were taken"
@@ -307,7 +329,7 @@ class _Scan:
 
 
 def lost_offsets(start: int, end: int) -> str:
-    """The end of a sentence that tells which offsets are lost, if any."""
+    """The end of a sentence that says which offsets are lost, if any."""
     return f"; {_offsets(start, end)} lost" if start < end else ""
 
 

@@ -7,7 +7,8 @@ does not know yet, and leaves out what is there.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from quivermq.clock import Clock
 from quivermq.delivery.adoption import RUNS_MAX
@@ -18,13 +19,14 @@ from quivermq.importers.ledger import Identities, Ledger
 from quivermq.importers.model import Item
 from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
 from quivermq.model.adoption import Progress, Tried
-from quivermq.model.messages import Message
 from quivermq.settings import StorageSettings
 from quivermq.topic.splitting import FrameLimits
 
 _CHUNK_MESSAGES = 10_000
 # What a message takes in a frame besides what `item_bytes` counts, at most.
 _OVERHEAD_BYTES = 64
+
+T = TypeVar("T")
 
 
 class ItemLocation(NamedTuple):
@@ -98,9 +100,10 @@ class StreamImport:
         # Items that an earlier run put and did not note, and those of them that were met again.
         self._found: dict[int, ItemLocation | None] = {}
         self._met: list[tuple[Item, ItemLocation | None]] = []
-        state = target.begin(key.topic, key.producer_id)
+        state = target.begin_producer(key.topic, key.producer_id)
         self._epoch = state.epoch
         self._state = ledger.state(self._name, view.created_us)
+        self._note = partial(ledger.note, stream=self._name, created_us=view.created_us)
         self._is_begun = False
         if self._state.is_open:
             if not state.epoch:
@@ -131,29 +134,26 @@ class StreamImport:
         if not self._chunk and not self._met:
             return
         if not self._is_begun:
-            self._ledger.note_begun(self._name, self._view.created_us)
+            self._note("begun")
             self._is_begun = True
         now_us = self._clock.now_us()
         delayed = [item for item in self._chunk if (item.deliver_at_us or 0) > now_us]
         if delayed:
             runs = self._put([item for item in self._chunk if (item.deliver_at_us or 0) <= now_us])
-            delayed = self._delay(delayed)
+            self._note("delaying")
+            delayed = [item for part in self._put_storable(self._delay, delayed) for item in part]
         else:
             runs = self._put(self._chunk)
         runs += [
             ItemRun(place.lane, place.offset, [item]) for item, place in self._met if place is not None
         ]
         self._count(runs)
-        if self._wanted:
-            self._note_places(runs)
-        self._note_done(runs, [*delayed, *(item for item, place in self._met if place is None)])
-        self._chunk, self._met, self._chunk_bytes = [], [], 0
-
-    def _note_places(self, runs: list[ItemRun]) -> None:
-        for lane, first, items in runs:
+        for lane, first, items in runs if self._wanted else ():
             for offset, item in enumerate(items, first):
                 if item.identity in self._wanted:
                     self.places[item.identity] = ItemLocation(lane, offset)
+        self._note_done(runs, [*delayed, *(item for item, place in self._met if place is None)])
+        self._chunk, self._met, self._chunk_bytes = [], [], 0
 
     def _note_done(self, runs: list[ItemRun], delayed: list[Item]) -> None:
         done = Identities()
@@ -170,7 +170,7 @@ class StreamImport:
         """Everything was added."""
         self.flush()
         if self._is_begun or self._state.is_open:
-            self._ledger.note_ended(self._name, self._view.created_us)
+            self._note("ended")
 
     def lane_of(self, item: Item) -> LaneId:
         """Where an item goes. A topic with fewer partitions than the source takes several into one."""
@@ -181,67 +181,43 @@ class StreamImport:
         by_lane: dict[LaneId, list[Item]] = {}
         for item in items:
             by_lane.setdefault(self.lane_of(item), []).append(item)
-        runs: list[ItemRun] = []
-        for lane, members in by_lane.items():
-            try:
-                runs.append(self._put_frame(lane, members))
-            except InvalidRequest:
-                # Of one that cannot be stored, the others must not suffer.
-                runs += self._put_each(lane, [item for item in members if self._is_storable(item)])
-        return runs
+        lanes = (self._put_storable(partial(self._put_frame, lane), each) for lane, each in by_lane.items())
+        return [run for runs in lanes for run in runs]
 
-    def _put_each(self, lane: LaneId, items: list[Item]) -> list[ItemRun]:
-        """All at once if that works, and otherwise one by one, to find out whose fault it is."""
-        if not items:
-            return []
+    def _put_storable(self, put: Callable[[list[Item]], T], items: list[Item]) -> list[T]:
+        """Put items, at once if that works. Of one that cannot be stored, which is refused, the others must
+        not suffer: whose fault it is turns out by halves."""
         try:
-            return [self._put_frame(lane, items)]
+            return [put(items)]
         except InvalidRequest as error:
             if len(items) == 1:
                 self._refuse(items[0], str(error))
                 return []
-        return [run for item in items for run in self._put_each(lane, [item])]
+        half = len(items) // 2
+        return self._put_storable(put, items[:half]) + self._put_storable(put, items[half:])
 
     def _put_frame(self, lane: LaneId, items: list[Item]) -> ItemRun:
-        frame = self._encoded(items, self._sequences.get(lane, 0))
-        # What a producer writes into its headers is not believed, unlike what the source tells.
-        is_dead = items[0].dead is not None
-        put = self._target.put_dead_letters if is_dead else self._target.put_frame
-        first = put(self.key.topic, frame, lane)
-        self._sequences[lane] = self._sequences.get(lane, 0) + len(items)
-        return ItemRun(lane, first, items)
-
-    def _encoded(self, items: list[Item], sequence: int) -> bytes:
+        sequence = self._sequences.get(lane, 0)
         producer = Producer(self.key.producer_id, self._epoch, sequence)
-        return bytes(frame_of(items, self._origin, self._codec, producer, is_unique=self._is_unique))
-
-    def _is_storable(self, item: Item) -> bool:
-        try:
-            self._encoded([item], 0)
-        except InvalidRequest as error:
-            self._refuse(item, str(error))
-            return False
-        return True
+        frame = bytes(frame_of(items, self._origin, self._codec, producer, is_unique=self._is_unique))
+        partition, priority = lane
+        if items[0].dead is None:
+            put = self._target.put_frame(self.key.topic, frame, partition, priority, "fsync")
+        else:
+            # What a producer writes into its headers is not believed, unlike what the source says.
+            put = self._target.adopt_dead_letters(
+                self.key.topic, frame, partition=partition, priority=priority
+            )
+        assert put.offset is not None, "a frame is never delayed"
+        self._sequences[lane] = sequence + len(items)
+        return ItemRun(lane, put.offset, items)
 
     def _delay(self, items: list[Item]) -> list[Item]:
-        """Let items wait until they are due, and return those that do."""
-        self._ledger.note_delaying(self._name, self._view.created_us)
-        try:
-            self._target.put_delayed(self.key.topic, [self._delayed(item) for item in items])
-        except InvalidRequest:
-            return [item for item in items if self._is_delayable(item)]
+        """Let items wait until they are due."""
+        partitions = [self.lane_of(item).partition for item in items]
+        messages = [delayed_message(*each, self._name) for each in zip(items, partitions, strict=True)]
+        self._target.put_many(self.key.topic, messages, "fsync")
         return items
-
-    def _delayed(self, item: Item) -> Message:
-        return delayed_message(item, self.lane_of(item).partition, self._name)
-
-    def _is_delayable(self, item: Item) -> bool:
-        try:
-            self._target.put_delayed(self.key.topic, [self._delayed(item)])
-        except InvalidRequest as error:
-            self._refuse(item, str(error))
-            return False
-        return True
 
     def _count(self, runs: list[ItemRun]) -> None:
         """Let the attempts that the source made count."""
@@ -250,14 +226,16 @@ class StreamImport:
             for offset, item in enumerate(items, first):
                 if item.attempts:
                     tried.setdefault(lane, []).append((offset, item.attempts))
-        for lane, each in tried.items():
-            told: list[Tried] = []
+        for (partition, priority), each in tried.items():
+            counted: list[Tried] = []
             for offset, attempts in sorted(each):
-                extend_runs(told, offset, attempts)
-            for start in range(0, len(told), RUNS_MAX):
+                extend_runs(counted, offset, attempts)
+            for start in range(0, len(counted), RUNS_MAX):
+                progress = Progress(None, counted[start : start + RUNS_MAX])
                 for group in self._groups:
-                    progress = Progress(None, told[start : start + RUNS_MAX])
-                    self._target.adopt(self.key.topic, group, lane, progress, None)
+                    self._target.adopt(
+                        self.key.topic, group, progress, partition=partition, priority=priority
+                    )
 
     # What an earlier run left.
 
@@ -273,7 +251,7 @@ class StreamImport:
             if is_delaying:
                 # What was delayed may be due by now, and anywhere.
                 start = offsets.start
-            for frame in self._target.frames(self.key.topic, lane, start, offsets.stop):
+            for frame in self._target.frames(self.key.topic, *lane, start, offsets.stop):
                 self._look_into(frame, lane)
         if is_delaying:
             for scheduled in self._target.scheduled(self.key.topic):

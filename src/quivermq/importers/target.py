@@ -1,30 +1,25 @@
-"""Where an import goes: a queue that is open here, or a broker. Both are asked in the same words."""
+"""The queue that an import goes to, and the operations of it that an import uses."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from quivermq.client import Connection
-from quivermq.client.core.logs import LogCalls
-from quivermq.client.core.publishing import Publishing
-from quivermq.client.core.retry import Retry
-from quivermq.client.core.topics import TopicCalls
-from quivermq.engine import Engine
-from quivermq.errors import OffsetOutOfRange, TopicNotFound
+from quivermq.backend import Backend
+from quivermq.disk import Buffer
+from quivermq.errors import TopicNotFound
 from quivermq.frame import Frame
 from quivermq.model.adoption import AdoptedId, Progress
-from quivermq.model.lanes import LANES, lane_number
-from quivermq.model.messages import Message, ProducerState, Scheduled
+from quivermq.model.lanes import Priority
+from quivermq.model.messages import Message, ProducerState, Put, Scheduled
 from quivermq.model.topic_settings import TopicSettings
-
-# A broker that is started anew, or whose backlog is full, is waited for some minutes.
-_RETRY = Retry(retries=40, is_patient=True)
+from quivermq.queue.connection import Connection
+from quivermq.settings import Durability
 
 
 class LaneId(NamedTuple):
     """One log of a topic."""
 
     partition: int
-    priority: str
+    priority: Priority
 
 
 class TargetTopic(NamedTuple):
@@ -37,191 +32,74 @@ class TargetTopic(NamedTuple):
     dead_letters_of: str | None
 
 
-class ImportTarget(Protocol):
-    """What an import needs of a queue. What it puts is on stable storage when it returns."""
+def target_of(queue: Connection | None) -> "ImportTarget":
+    """The queue that is open, or connected; with None, what a dry run goes to."""
+    return ImportTarget(None if queue is None else queue.backend.patient())
+
+
+class ImportTarget:
+    """A queue, whoever keeps it. A dry run has none, and only looks."""
+
+    def __init__(self, backend: Backend | None) -> None:
+        self._backend = backend
+
+    @property
+    def _there(self) -> Backend:
+        assert self._backend is not None, "a dry run only looks"
+        return self._backend
 
     def look(self, topic: str) -> TargetTopic | None:
         """A topic; None when there is none."""
-        ...
-
-    def create(self, topic: str, **settings: Any) -> None:
-        """Raises TopicExists."""
-        ...
-
-    def alter(self, topic: str, **settings: object) -> None:
-        """Raises InvalidSettings."""
-        ...
-
-    def begin(self, topic: str, producer_id: int) -> ProducerState: ...
-
-    def put_frame(self, topic: str, frame: bytes, lane: LaneId) -> int:
-        """The offset of the frame's first message; the same when its producer repeats it."""
-        ...
-
-    def put_dead_letters(self, topic: str, frame: bytes, lane: LaneId) -> int:
-        """The same of a frame of messages that the source gave up."""
-        ...
-
-    def put_delayed(self, topic: str, messages: Sequence[Message]) -> None: ...
-
-    def frames(self, topic: str, lane: LaneId, start: int, end: int) -> Iterator[Frame]:
-        """The frames that hold these offsets."""
-        ...
-
-    def scheduled(self, topic: str) -> list[Scheduled]: ...
-
-    def adopt(
-        self, topic: str, group: str, lane: LaneId, progress: Progress, expected: Progress | None
-    ) -> bool: ...
-
-    def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int: ...
-
-
-def target_of(queue: Engine | Connection) -> ImportTarget:
-    """What is open here, or connected."""
-    return EngineTarget(queue) if isinstance(queue, Engine) else BrokerTarget(queue)
-
-
-class NoTarget:
-    """Nothing: what a dry run may go to. It is never asked for more than what there is."""
-
-    def look(self, topic: str) -> TargetTopic | None:  # noqa: ARG002 - There is no topic of any name.
-        return None
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"a dry run does not {name}")
-
-
-class EngineTarget:
-    """A queue of this process."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def look(self, topic: str) -> TargetTopic | None:
-        hosted = self._engine.find(topic)
-        if hosted is None:
+        if self._backend is None:
             return None
-        lanes = {
-            LaneId(partition, LANES[lane]): range(log.start, log.end)
-            for (partition, lane), log in hosted.topic.lanes().items()
-        }
-        return TargetTopic(self._engine.created_us(topic), hosted.settings, lanes, hosted.origin)
-
-    def create(self, topic: str, **settings: Any) -> None:
-        self._engine.create_topic(topic, **settings)
-
-    def alter(self, topic: str, **settings: object) -> None:
-        self._engine.alter_topic(topic, **settings)
-
-    def begin(self, topic: str, producer_id: int) -> ProducerState:
-        return self._engine.begin_producer(topic, producer_id)
-
-    def put_frame(self, topic: str, frame: bytes, lane: LaneId) -> int:
-        put = self._engine.queue(topic).put_frame(
-            frame, partition=lane.partition, priority=lane.priority, durability="fsync"
-        )
-        assert put.offset is not None, "a frame is never delayed"
-        return put.offset
-
-    def put_dead_letters(self, topic: str, frame: bytes, lane: LaneId) -> int:
-        put = self._engine.adopt_dead_letters(
-            topic, frame, partition=lane.partition, priority=lane.priority
-        )
-        assert put.offset is not None, "a frame is never delayed"
-        return put.offset
-
-    def put_delayed(self, topic: str, messages: Sequence[Message]) -> None:
-        self._engine.queue(topic).put_many(messages, durability="fsync")
-
-    def frames(self, topic: str, lane: LaneId, start: int, end: int) -> Iterator[Frame]:
-        log = self._engine.hosted(topic).topic.partitions[lane.partition].logs[lane_number(lane.priority)]
-        for frame in log.frames(start) if log is not None and start < end else ():
-            if frame.header.base_offset >= end:
-                return
-            yield frame
-
-    def scheduled(self, topic: str) -> list[Scheduled]:
-        return self._engine.queue(topic).scheduled()
-
-    def adopt(
-        self, topic: str, group: str, lane: LaneId, progress: Progress, expected: Progress | None
-    ) -> bool:
-        partition, priority = lane
-        return self._engine.adopt(
-            topic, group, progress, partition=partition, priority=priority, expected=expected
-        )
-
-    def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
-        return self._engine.adopt_ids(topic, adopted)
-
-
-class BrokerTarget:
-    """A queue that somebody serves."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._run = connection.shell.run
-        # One that cannot be reached at all is told of at once; patience is for one that was there.
-        connection.topics()
-        self._calls = TopicCalls(_RETRY)
-        self._logs = LogCalls(self._calls)
-
-    def look(self, topic: str) -> TargetTopic | None:
         try:
-            told = self._run(self._logs.topic(topic))
+            view = self._backend.look(topic)
         except TopicNotFound:
             return None
-        lanes = {LaneId(each.partition, each.priority): range(each.start, each.end) for each in told.lanes}
-        return TargetTopic(told.created_us, told.settings, lanes, told.dead_letters_of)
+        lanes = {LaneId(each.partition, each.priority): range(each.start, each.end) for each in view.lanes}
+        return TargetTopic(view.created_us, view.settings, lanes, view.dead_letters_of)
 
-    def create(self, topic: str, **settings: Any) -> None:
-        self._connection.create_topic(topic, **settings)
+    def create_topic(self, name: str, **settings: Any) -> None:
+        self._there.create_topic(name, False, settings)
 
-    def alter(self, topic: str, **settings: object) -> None:
-        self._connection.alter_topic(topic, **settings)
+    def alter_topic(self, name: str, **settings: Any) -> None:
+        self._there.alter_topic(name, settings)
 
-    def begin(self, topic: str, producer_id: int) -> ProducerState:
-        return self._run(self._calls.begin_producer(topic, producer_id))
+    def begin_producer(self, topic: str, producer_id: int) -> ProducerState:
+        return self._there.begin_producer(topic, producer_id)
 
-    def put_frame(self, topic: str, frame: bytes, lane: LaneId) -> int:
-        publishing = Publishing(self._calls, topic)
-        put = self._run(
-            publishing.put_frame(frame, lane.partition, lane.priority, "fsync", is_repeatable=True)
-        )
-        assert put.offset is not None, "a frame is never delayed"
-        return put.offset
+    def put_frame(
+        self, topic: str, frame: bytes, partition: int, priority: Priority, durability: Durability
+    ) -> Put:
+        """The put of the frame's first message; the same when its producer repeats it."""
+        return self._there.queue(topic, "default").put_frame(frame, partition, priority, durability)
 
-    def put_dead_letters(self, topic: str, frame: bytes, lane: LaneId) -> int:
-        put = self._run(
-            self._calls.adopt_dead_letters(topic, frame, partition=lane.partition, priority=lane.priority)
-        )
-        assert put.offset is not None, "a frame is never delayed"
-        return put.offset
+    def put_many(self, topic: str, messages: Sequence[Message], durability: Durability) -> object:
+        return self._there.queue(topic, "default").put_many(list(messages), durability)
 
-    def put_delayed(self, topic: str, messages: Sequence[Message]) -> None:
-        self._run(Publishing(self._calls, topic).put_many(messages, "fsync"))
-
-    def frames(self, topic: str, lane: LaneId, start: int, end: int) -> Iterator[Frame]:
-        while start < end:
-            page = self._run(self._logs.frames(topic, lane.partition, lane.priority, start, end - start))
-            if page.next <= start:
-                raise OffsetOutOfRange(start, start=page.start, end=page.end)
-            for frame in page.frames:
-                if frame.header.base_offset < end:
-                    yield frame
-            start = page.next
+    def frames(
+        self, topic: str, partition: int, priority: Priority, start: int, end: int
+    ) -> Iterator[Frame]:
+        """The frames that hold these offsets."""
+        return self._there.frames(topic, partition, priority, start, end)
 
     def scheduled(self, topic: str) -> list[Scheduled]:
-        return self._connection.queue(topic).scheduled()
+        return self._there.queue(topic, "default").scheduled(None)
 
     def adopt(
-        self, topic: str, group: str, lane: LaneId, progress: Progress, expected: Progress | None
+        self,
+        topic: str,
+        group: str,
+        progress: Progress,
+        *,
+        partition: int,
+        priority: Priority,
+        expected: Progress | None = None,
     ) -> bool:
-        partition, priority = lane
-        return self._connection.adopt(
-            topic, group, progress, partition=partition, priority=priority, expected=expected
-        )
+        return self._there.adopt(topic, group, progress, partition, priority, expected)
 
     def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
-        return self._run(self._calls.adopt_ids(topic, adopted))
+        return self._there.adopt_ids(topic, adopted)
+
+    def adopt_dead_letters(self, topic: str, frame: Buffer, *, partition: int, priority: Priority) -> Put:
+        return self._there.adopt_dead_letters(topic, frame, partition, priority)

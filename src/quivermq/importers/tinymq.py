@@ -2,22 +2,21 @@
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from types import MappingProxyType
 
 from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest
-from quivermq.importers.files import file_bytes, first_bytes, names_in
+from quivermq.importers.files import SourceFiles, Unreadable
 from quivermq.importers.model import (
     Death,
-    Findings,
+    ImportSource,
     Item,
     Position,
-    SeenId,
     SourceGroup,
+    SourceTopic,
     text_identity,
 )
 from quivermq.importers.tinymq_log import (
@@ -25,7 +24,6 @@ from quivermq.importers.tinymq_log import (
     LineIndex,
     LogFiles,
     PutMessage,
-    UnreadableLine,
     message_of,
     parse_put,
     parse_record,
@@ -41,59 +39,50 @@ _APART_US = 10_000_000
 
 
 @dataclass(slots=True)
-class TopicFiles:
+class TopicLogs:
     """The logs of a topic by group; "" stands for the topic itself."""
 
     live: dict[str, list[Path]] = field(default_factory=dict)
     dead: dict[str, list[Path]] = field(default_factory=dict)
 
 
-class TinyTopic:
-    """One topic."""
+class TinyTopic(SourceTopic):
+    """One topic. Every id is unique in the world, so it has no witnesses."""
 
-    partitions = 1
-    # Every id is unique in the world.
-    witnesses: tuple[str, ...] = ()
-    seen_ids: tuple[SeenId, ...] = ()
-    settings: Mapping[str, object] = MappingProxyType({})
-    passed_over = 0
-
-    def __init__(self, disk: Disk, name: str, files: TopicFiles, findings: Findings) -> None:
+    def __init__(self, files: SourceFiles, name: str, logs: TopicLogs) -> None:
         self.name = name
-        self._disk = disk
         self._files = files
-        self._findings = findings
+        self._logs = logs
         self._groups: list[SourceGroup] | None = None
         # Copies without a counterpart, by group.
         self._alone: dict[str, list[int]] = {}
 
     @property
     def size_bytes(self) -> int:
-        logs = [*self._files.live.values(), *self._files.dead.values()]
-        return sum(file_bytes(self._disk, path) for paths in logs for path in paths)
+        logs = [*self._logs.live.values(), *self._logs.dead.values()]
+        return sum(self._files.size(path) for paths in logs for path in paths)
 
     @property
     def groups(self) -> list[SourceGroup]:
-        if not any(self._files.live):
-            return []
         if self._groups is None:
-            self._groups = self._match_groups()
+            self._groups = self._match_groups() if any(self._logs.live) else []
         return self._groups
 
     def items(self) -> Iterator[Item]:
         has_groups = bool(self.groups)
-        for message, is_live in self._messages(self._files.live.get("", [])):
-            # Where there are groups, they tell what is consumed, and by whom.
+        for message, is_live in self._messages(self._logs.live.get("", [])):
+            # Where there are groups, these say what is consumed, and by whom.
             yield _item(message, is_consumed=not is_live and not has_groups)
         for group, identities in self._alone.items():
             wanted = set(identities)
-            # What is damaged was told when the copies were matched.
-            for message, is_live in self._messages(self._files.live[group], Findings(0)) if wanted else ():
+            # What is damaged was reported when the copies were matched.
+            copies = self._messages(self._logs.live[group], self._files.quiet()) if wanted else ()
+            for message, is_live in copies:
                 if is_live and text_identity(message.id) in wanted:
                     yield _item(message)
 
     def dead_letters(self) -> Iterator[Item]:
-        for group, paths in self._files.dead.items():
+        for group, paths in self._logs.dead.items():
             for message, is_live in self._messages(paths):
                 item = _item(message, is_consumed=not is_live)
                 item.deliver_at_us, item.attempts = None, 0
@@ -108,29 +97,26 @@ class TinyTopic:
                 yield item
 
     def _messages(
-        self, paths: list[Path], findings: Findings | None = None
+        self, paths: list[Path], files: SourceFiles | None = None
     ) -> Iterator[tuple[PutMessage, bool]]:
-        findings = self._findings if findings is None else findings
-        with LogFiles(self._disk, paths, findings) as files:
-            for line, is_live in LineIndex(files, findings).messages():
+        with LogFiles(files or self._files, paths) as logs:
+            for line, is_live in LineIndex(logs).messages():
                 try:
                     yield parse_put(line.data), is_live
-                except UnreadableLine as error:
-                    path = files.path(line.file)
-                    findings.add(path, line.position, str(error), length=len(line.data))
+                except Unreadable as error:
+                    logs.report(line, str(error))
 
     def _match_groups(self) -> list[SourceGroup]:
         """What each group has left, in terms of the topic's own messages."""
-        quiet = Findings(0)
         known: dict[bytes, deque[tuple[int, int]]] = {}
         own: dict[int, int] = {}
-        for message, is_live in self._messages(self._files.live.get("", []), quiet):
+        for message, is_live in self._messages(self._logs.live.get("", []), self._files.quiet()):
             identity = text_identity(message.id)
             known.setdefault(_contents(message), deque()).append((message.timestamp_us, identity))
             if is_live:
                 own[identity] = message.retry_count
         groups = [SourceGroup(OWN_GROUP, {0: Position(_EVERYTHING, own)})]
-        for group, paths in self._files.live.items():
+        for group, paths in self._logs.live.items():
             if group:
                 left = self._matched(group, paths, {digest: deque(each) for digest, each in known.items()})
                 groups.append(SourceGroup(group, {0: Position(_EVERYTHING, left)}))
@@ -141,7 +127,8 @@ class TinyTopic:
     ) -> dict[int, int]:
         left: dict[int, int] = {}
         alone: list[int] = []
-        for message, is_live in self._messages(paths, Findings(0) if group in self._alone else None):
+        files = self._files.quiet() if group in self._alone else self._files
+        for message, is_live in self._messages(paths, files):
             identity = _counterpart(message, known.get(_contents(message)))
             if identity is None:
                 identity = text_identity(message.id)
@@ -166,10 +153,10 @@ def _counterpart(copy: PutMessage, candidates: deque[tuple[int, int]] | None) ->
 def _contents(message: PutMessage) -> bytes:
     """A hash of what a copy has in common with its message.
 
-    Not when it expires: the retention of a topic tells that for each of them anew.
+    Not when it expires: the retention of a topic decides that for each of them anew.
     """
-    told = (message.value, message.headers, message.deliver_at_us)
-    return blake2b(repr(told).encode(), digest_size=16).digest()
+    shared = (message.value, message.headers, message.deliver_at_us)
+    return blake2b(repr(shared).encode(), digest_size=16).digest()
 
 
 def _item(message: PutMessage, *, is_consumed: bool = False) -> Item:
@@ -186,8 +173,6 @@ def _item(message: PutMessage, *, is_consumed: bool = False) -> Item:
     )
 
 
-KIND = "tinymq"
-
 _SUFFIX = ".log"
 _DEAD = ".dlq"
 _GROUP = "::"
@@ -200,45 +185,29 @@ _TOPIC = re.compile(rb'\{"type":"PUT","message":\{"id":"[^"\\]*","topic":"([^"\\
 
 def looks_like(path: Path, disk: Disk) -> bool:
     """Whether a directory has logs of JSON lines."""
-    return any(_is_log(disk, log) for log in _logs(disk, path))
+    files = SourceFiles(disk).quiet()
+    return any(_is_log(files, log) for log in _logs(files, path))
 
 
-def open_source(path: Path, disk: Disk) -> "TinySource":
-    """All topics of a directory. Raises InvalidRequest."""
-    logs = _logs(disk, path)
-    if not any(_is_log(disk, log) for log in logs) and (not logs or any(file_bytes(disk, p) for p in logs)):
+def open_source(path: Path, disk: Disk) -> ImportSource:
+    """The topics of a directory, each with its dead letters and its groups. Raises InvalidRequest."""
+    files = SourceFiles(disk)
+    logs = _logs(files.quiet(), path)
+    if not any(_is_log(files, log) for log in logs) and (not logs or any(map(files.size, logs))):
         raise InvalidRequest(
             f"{path} is not a TinyMQ directory: it has no log such as orders.log with lines like"
             ' {"type":"PUT",…}'
         )
-    return TinySource(path, disk, logs)
-
-
-class TinySource:
-    """The topics of a directory, each with its dead letters and its groups."""
-
-    kind = KIND
-    has_names = True
-
-    def __init__(self, path: Path, disk: Disk, logs: list[Path]) -> None:
-        self.path = path
-        self.findings = Findings()
-        found: dict[str, TopicFiles] = {}
-        for log in sorted(logs, key=_age):
-            name = topic_name(disk, log)
-            base, is_dead = name, False
-            while base.endswith(_DEAD) and base != _DEAD:
-                base, is_dead = base.removesuffix(_DEAD), True
-            topic, _, group = base.partition(_GROUP)
-            files = found.setdefault(topic, TopicFiles())
-            if is_dead:
-                files.dead.setdefault(group, []).append(log)
-            else:
-                files.live.setdefault(group, []).append(log)
-        self.topics = [TinyTopic(disk, name, found[name], self.findings) for name in sorted(found)]
-
-    def close(self) -> None:
-        """Nothing is held open."""
+    found: dict[str, TopicLogs] = {}
+    for log in sorted(logs, key=_age):
+        base, is_dead = topic_name(files, log), False
+        while base.endswith(_DEAD) and base != _DEAD:
+            base, is_dead = base.removesuffix(_DEAD), True
+        topic, _, group = base.partition(_GROUP)
+        of_topic = found.setdefault(topic, TopicLogs())
+        (of_topic.dead if is_dead else of_topic.live).setdefault(group, []).append(log)
+    topics = [TinyTopic(files, name, found[name]) for name in sorted(found)]
+    return ImportSource("tinymq", path, topics, files.findings, has_names=True)
 
 
 def _age(log: Path) -> tuple[bool, str]:
@@ -246,26 +215,25 @@ def _age(log: Path) -> tuple[bool, str]:
     return "@" not in log.name, log.name
 
 
-def _logs(disk: Disk, path: Path) -> list[Path]:
-    names = [name for name in names_in(disk, path) if name.endswith(_SUFFIX) and name != _SUFFIX]
-    return [path / name for name in names]
+def _logs(files: SourceFiles, path: Path) -> list[Path]:
+    return [path / name for name in files.names(path) if name.endswith(_SUFFIX) and name != _SUFFIX]
 
 
-def _is_log(disk: Disk, path: Path) -> bool:
-    return any(map(_BEGINNING.match, _first_lines(disk, path)))
+def _is_log(files: SourceFiles, path: Path) -> bool:
+    return any(map(_BEGINNING.match, _first_lines(files, path)))
 
 
-def topic_name(disk: Disk, path: Path) -> str:
-    """What a topic is called. Its messages tell, because the name of a file may be read in two ways."""
+def topic_name(files: SourceFiles, path: Path) -> str:
+    """What a topic is called. Its messages say so, because the name of a file may be read in two ways."""
     stem = path.name.removesuffix(_SUFFIX)
-    for told in _told_topics(disk, path):
-        for written in (told, _written(told), told.replace("/", "@")):
+    for name in _named_topics(files, path):
+        for written in (name, _written(name), name.replace("/", "@")):
             more = stem.removeprefix(written)
             if written and not more:
-                return told
+                return name
             # Copies and dead letters may call themselves what the topic is called.
             if written and more != stem and more.startswith((_GROUP, _DEAD)):
-                return told + _read(more)
+                return name + _read(more)
     return _read(stem)
 
 
@@ -277,17 +245,17 @@ def _read(written: str) -> str:
     return written.replace("_b_", "/").replace("@", "/").replace("_a_", "@")
 
 
-def _told_topics(disk: Disk, path: Path) -> Iterator[str]:
+def _named_topics(files: SourceFiles, path: Path) -> Iterator[str]:
     """What the first messages say that their topic is. A long one is cut off, and still begins with it."""
-    for line in _first_lines(disk, path):
+    for line in _first_lines(files, path):
         try:
             record = parse_record(line)
             if record["type"] == PUT:
                 yield message_of(record).topic
-        except UnreadableLine:
+        except Unreadable:
             if match := _TOPIC.match(line):
                 yield match[1].decode(errors="replace")
 
 
-def _first_lines(disk: Disk, path: Path) -> list[bytes]:
-    return first_bytes(disk, path, _LOOK_BYTES).split(b"\n")
+def _first_lines(files: SourceFiles, path: Path) -> list[bytes]:
+    return files.first_bytes(path, _LOOK_BYTES).split(b"\n")

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from quivermq.clock import Clock
-from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX
 from quivermq.errors import Conflict, Denied, InvalidRequest, InvalidSettings, TopicExists
-from quivermq.importers.adopter import Adopter, Finished
+from quivermq.importers.adopter import Adopter
 from quivermq.importers.encoding import item_bytes, stored_bytes
 from quivermq.importers.kinds import own_name
 from quivermq.importers.ledger import Ledger, LedgerBook
@@ -20,65 +19,78 @@ from quivermq.importers.model import (
 )
 from quivermq.importers.stream import StreamImport, StreamKey
 from quivermq.importers.target import ImportTarget, TargetTopic
+from quivermq.model.dead_letters import DLQ_HEADER_BYTES_MAX
 from quivermq.model.names import DEAD_LETTER_SUFFIX
 from quivermq.model.topic_settings import TopicSettings
 
 
-class MessageSizeLimit:
-    """Of one topic.
+class ImportedTopic:
+    """A topic here, which need not be there yet, and how large its messages may be.
 
     What somebody has set is kept to. Only a topic that an import made, and whose limit is still the one
     that an import left, is altered: a message that is whole must not be left behind for a default.
     """
 
-    def __init__(self, target: ImportTarget, ledger: Ledger, topic: str) -> None:
+    def __init__(self, target: ImportTarget, ledger: Ledger, name: str) -> None:
         self._target = target
         self._ledger = ledger
-        self._topic = topic
+        self.name = name
         self._is_dry = True
-        self._view: TargetTopic | None = None
+        self.view: TargetTopic | None = None
+        """The topic as it was when somebody looked."""
         self._may_grow = True
-        self.bytes = TopicSettings().message_bytes_max
+        self.message_bytes_max = TopicSettings().message_bytes_max
         """What a message may have now."""
 
-    def look(self, view: TargetTopic | None, *, is_dry: bool) -> None:
-        """Begin anew with the topic as it is, None when there is none, and alter nothing when it is dry."""
-        self._view, self._is_dry = view, is_dry
+    def look(self, *, is_dry: bool) -> None:
+        """Begin anew with the topic as it is, and alter nothing when it is dry."""
+        view = self.view = self._target.look(self.name)
+        self._is_dry = is_dry
         settings = TopicSettings() if view is None else view.settings
-        self.bytes = settings.message_bytes_max
-        self._may_grow = view is None or self.bytes in self._ledger.limits(view.created_us)
+        self.message_bytes_max = settings.message_bytes_max
+        self._may_grow = view is None or self.message_bytes_max in self._ledger.limits(view.created_us)
 
-    def note_made(self, view: TargetTopic) -> None:
-        """The import has made the topic, whose limit is the usual one here."""
-        wanted_bytes = self.bytes
-        self._view, self.bytes, self._may_grow = view, view.settings.message_bytes_max, True
-        self._ledger.note_limit(view.created_us, self.bytes)
-        if wanted_bytes > max(self.bytes, TopicSettings().message_bytes_max):
+    def made(self, create: Callable[[str], None]) -> TargetTopic:
+        """The topic, which is created when it is new."""
+        if self.view is not None:
+            return self.view
+        self._ledger.begin()
+        try:
+            create(self.name)
+        except TopicExists:
+            raise Conflict(f"somebody else has just made {self.name}: import again") from None
+        view = self.view = self._target.look(self.name)
+        assert view is not None, "it was made"
+        wanted_bytes, usual_bytes = self.message_bytes_max, view.settings.message_bytes_max
+        self.message_bytes_max, self._may_grow = usual_bytes, True
+        self._ledger.note_limit(view.created_us, usual_bytes)
+        if wanted_bytes > max(usual_bytes, TopicSettings().message_bytes_max):
             self._grow(wanted_bytes)
+        return view
 
     def let_in(self, size_bytes: int) -> bool:
         """Whether a message of that size may come, for which the topic is altered if need be."""
-        if size_bytes > self.bytes and self._may_grow and size_bytes <= MESSAGE_BYTES_MAX:
+        if size_bytes > self.message_bytes_max and self._may_grow and size_bytes <= MESSAGE_BYTES_MAX:
             self._grow(min(1 << (size_bytes + MESSAGE_ROOM_BYTES).bit_length(), MESSAGE_BYTES_MAX))
-        return size_bytes <= self.bytes
+        return size_bytes <= self.message_bytes_max
 
     def _grow(self, limit_bytes: int) -> None:
-        if self._view is not None and not self._is_dry:
+        if self.view is not None and not self._is_dry:
             self._ledger.begin()
             # Noted first: whatever dies in between, the limit is one that an import left.
-            self._ledger.note_limit(self._view.created_us, limit_bytes)
+            self._ledger.note_limit(self.view.created_us, limit_bytes)
             try:
-                self._target.alter(self._topic, message_bytes_max=limit_bytes)
+                self._target.alter_topic(self.name, message_bytes_max=limit_bytes)
             except (InvalidSettings, Denied):
                 # The queue was told to have smaller frames than usual, or a key allows only to put.
                 self._may_grow = False
                 return
-        self.bytes = limit_bytes
+        self.message_bytes_max = limit_bytes
 
 
 # What a message takes in its source besides its value, where the reader does not say.
 _ITEM_BYTES = 64
-_TOLD_BYTES = 1024 * 1024
+_PROGRESS_BYTES = 1024 * 1024
 # A topic's own ttl is for messages that are put from now on, not for those that had none where they were.
 _LATE = frozenset(("ttl_ms",))
 
@@ -112,16 +124,16 @@ class TopicImport:
         self._options = options
         self._summary = TopicSummary(topic.name, name)
         self._ledger = Ledger(target, book, name, options.clock)
-        self._names = {False: name, True: name + _suffix(target.look(name), name)}
-        self._limits = {
-            dead: MessageSizeLimit(target, self._ledger, each) for dead, each in self._names.items()
+        dead_name = name + _dead_letter_suffix(target.look(name), name)
+        # By whether they are dead letters: where they go, and who writes each partition.
+        self._topics = {
+            False: ImportedTopic(target, self._ledger, name),
+            True: ImportedTopic(target, self._ledger, dead_name),
         }
+        self._writers: dict[tuple[bool, int], StreamImport] = {}
         self._waiting_tried = 0
         # What a topic that was just made gets once its messages are there.
         self._late: dict[str, object] = {}
-        # By whether they are dead letters: the topic as it is, and who writes each partition.
-        self._views: dict[bool, TargetTopic | None] = {}
-        self._writers: dict[tuple[bool, int], StreamImport] = {}
 
     def check(self) -> None:
         """Read everything once, and write nothing: whatever could not be imported becomes a finding."""
@@ -147,63 +159,59 @@ class TopicImport:
             # Also one of which nothing is left: whoever looks for it here finds it, and its partitions.
             self._made(False)
             if self._late:
-                self._target.alter(self._name, **self._late)
+                self._target.alter_topic(self._name, **self._late)
         self._adopt()
         for writer in self._writers.values():
             writer.finish()
-        self._tell_waiting_tried()
+        if self._waiting_tried:
+            self._source.report(
+                f"messages of {self._topic.name} that were tried before and wait until they are due:"
+                f" {self._waiting_tried}. Their attempts begin anew"
+            )
         self._summary.passed_over = 0 if self._options.wants_all else self._topic.passed_over
-        if self._options.is_dry and self._views[False] is None:
+        if self._options.is_dry and self._topics[False].view is None:
             self._summary.settings = dict(self._topic.settings)
         return self._summary
 
     def _items(self) -> Iterator[tuple[bool, Iterator[Item]]]:
         """The live ones, and the dead letters."""
         self._groups = list(self._topic.groups)
-        self._finished = Finished(self._groups, self._topic.partitions) if self._groups else None
         self._now_us = self._options.clock.now_us()
         yield False, self._watched(self._topic.items())
         yield True, self._watched(self._topic.dead_letters())
 
     def _watched(self, items: Iterator[Item]) -> Iterator[Item]:
-        """The same, telling now and then how far it came."""
+        """The same, saying now and then how far it came."""
         done = 0
         for item in items:
             done += item.size_bytes or len(item.value) + _ITEM_BYTES
-            if done >= _TOLD_BYTES:
+            if done >= _PROGRESS_BYTES:
                 self._options.progress(done)
                 done = 0
             yield item
         self._options.progress(done)
 
     def _look(self, *, is_dry: bool) -> None:
-        self._views = {is_dead: self._target.look(name) for is_dead, name in self._names.items()}
-        self._tell_partitions(self._views[False])
-        self._tell_settings(self._views[False])
-        for is_dead, limits in self._limits.items():
-            limits.look(self._views[is_dead], is_dry=is_dry)
-
-    def _tell_settings(self, view: TargetTopic | None) -> None:
-        """Of a topic that is there already, what the source has set otherwise: it is left as it is."""
+        """See what is there, and report what of the source it does not take over."""
+        for topic in self._topics.values():
+            topic.look(is_dry=is_dry)
+        view, source = self._topics[False].view, self._topic
         if view is None:
             return
+        if view.settings.partitions < source.partitions:
+            self._source.report(
+                f"{source.name} has {source.partitions} partitions and {self._name}"
+                f" {view.settings.partitions}: several go into one"
+            )
         others = [
             f"{name}={value}"
-            for name, value in self._topic.settings.items()
+            for name, value in source.settings.items()
             if name != "message_bytes_max" and getattr(view.settings, name) != value
         ]
         if others:
-            told = ", ".join(others)
-            problem = f"{self._name} was there, and keeps its settings; {self._topic.name} has {told}"
-            self._source.findings.add(self._source.path, None, problem, is_damage=False)
-
-    def _tell_partitions(self, view: TargetTopic | None) -> None:
-        if view is not None and view.settings.partitions < self._topic.partitions:
-            problem = (
-                f"{self._topic.name} has {self._topic.partitions} partitions and {self._name}"
-                f" {view.settings.partitions}: several go into one"
+            self._source.report(
+                f"{self._name} was there, and keeps its settings; {source.name} has {', '.join(others)}"
             )
-            self._source.findings.add(self._source.path, None, problem, is_damage=False)
 
     def _known_import(self) -> str:
         """By what this source is known in the ledger, or will be."""
@@ -218,34 +226,39 @@ class TopicImport:
 
     def _take(self, item: Item, is_dead: bool) -> None:
         writer = self._writers.get((is_dead, item.partition))
-        if writer is None and not self._options.is_dry and self._views[is_dead] is not None:
+        if writer is None and not self._options.is_dry and self._topics[is_dead].view is not None:
             writer = self._open_writer(is_dead, item.partition)
-        summary = self._summary
         if writer.has(item) if writer is not None else self._was_noted(item, is_dead):
             # Asked first: what is there has to be noted, whatever became of it in the source.
-            summary.already_there += 1
+            self._summary.already_there += 1
             return
         if self._is_left_out(item) or (size_bytes := self._size(item, is_dead)) is None:
             return
-        if is_dead:
-            summary.dead_letters += 1
-        else:
-            is_waiting = (item.deliver_at_us or 0) > self._now_us
-            summary.imported += 1
-            summary.scheduled += is_waiting
-            # Attempts belong to a place, and it has none before it is due.
-            summary.retried += item.attempts > 0 and not is_waiting
-            self._waiting_tried += item.attempts > 0 and is_waiting
+        self._count(item, 1)
         if not self._options.is_dry:
             if writer is None:
                 writer = self._open_writer(is_dead, item.partition)
                 # A topic that was just made may have another limit than was expected.
-                self._limits[is_dead].let_in(size_bytes)
+                self._topics[is_dead].let_in(size_bytes)
             writer.add(item, size_bytes)
+
+    def _count(self, item: Item, step: int) -> None:
+        """Count an item as imported, or with a step of -1 as one that was not after all."""
+        summary = self._summary
+        if item.dead is not None:
+            summary.dead_letters += step
+            return
+        is_waiting = (item.deliver_at_us or 0) > self._now_us
+        summary.imported += step
+        summary.scheduled += step * is_waiting
+        if item.attempts > 0:
+            # Attempts belong to a place, and it has none before it is due.
+            summary.retried += step * (not is_waiting)
+            self._waiting_tried += step * is_waiting
 
     def _was_noted(self, item: Item, is_dead: bool) -> bool:
         """Whether the ledger knows of it: all that a dry run can tell."""
-        view = self._views[is_dead]
+        view = self._topics[is_dead].view
         if view is None:
             return False
         stream = str(self._key(is_dead, item.partition))
@@ -254,7 +267,7 @@ class TopicImport:
     def _is_left_out(self, item: Item) -> bool:
         if self._options.wants_all:
             return False
-        if item.is_consumed or (self._finished is not None and item.dead is None and self._finished(item)):
+        if item.is_consumed or (item.dead is None and self._is_finished(item)):
             self._summary.consumed += 1
             return True
         if item.expires_at_us is not None and item.dead is None and item.expires_at_us <= self._now_us:
@@ -262,18 +275,26 @@ class TopicImport:
             return True
         return False
 
+    def _is_finished(self, item: Item) -> bool:
+        """Whether every group is done with an item; without groups nobody is."""
+        for group in self._groups:
+            position = group.positions.get(item.partition)
+            if position is None or not position.is_finished(item.identity):
+                return False
+        return bool(self._groups)
+
     def _size(self, item: Item, is_dead: bool) -> int | None:
-        """How much of a chunk an item takes; None when the topic does not let it in, which is told."""
-        framed_bytes, limits = item_bytes(item), self._limits[is_dead]
-        if framed_bytes <= limits.bytes:
+        """How much of a chunk an item takes; None when the topic does not let it in, which is reported."""
+        framed_bytes, topic = item_bytes(item), self._topics[is_dead]
+        if framed_bytes <= topic.message_bytes_max:
             return framed_bytes
         size = stored_bytes(item)
         if is_dead:
             # It may go back one day.
-            self._limits[False].let_in(size)
-        if limits.let_in(size + DLQ_HEADER_BYTES_MAX if is_dead else size):
+            self._topics[False].let_in(size)
+        if topic.let_in(size + DLQ_HEADER_BYTES_MAX if is_dead else size):
             return framed_bytes
-        problem = f"it has {size} bytes, and {self._names[is_dead]} lets in {limits.bytes}"
+        problem = f"it has {size} bytes, and {topic.name} lets in {topic.message_bytes_max}"
         if size <= MESSAGE_BYTES_MAX:
             problem += ": give the topic a larger message_bytes_max and import again"
         self._refuse(item, problem)
@@ -282,30 +303,15 @@ class TopicImport:
     def _refuse(self, item: Item, why: str) -> None:
         self._summary.unstorable += 1
         problem = f"message {item.id} of {self._topic.name} cannot be stored: {why}"
-        self._source.findings.add(self._source.path, None, problem)
+        self._source.report(problem, is_damage=True)
 
     def _refuse_late(self, item: Item, why: str) -> None:
         """One that was counted as imported already."""
         self._refuse(item, why)
-        if item.dead is not None:
-            self._summary.dead_letters -= 1
-        else:
-            is_waiting = (item.deliver_at_us or 0) > self._now_us
-            self._summary.imported -= 1
-            self._summary.scheduled -= is_waiting
-            self._summary.retried -= item.attempts > 0 and not is_waiting
-            self._waiting_tried -= item.attempts > 0 and is_waiting
-
-    def _tell_waiting_tried(self) -> None:
-        if self._waiting_tried:
-            problem = (
-                f"messages of {self._topic.name} that were tried before and wait until they are due:"
-                f" {self._waiting_tried}. Their attempts begin anew"
-            )
-            self._source.findings.add(self._source.path, None, problem, is_damage=False)
+        self._count(item, -1)
 
     def _key(self, is_dead: bool, partition: int) -> StreamKey:
-        return StreamKey(self._import_id, is_dead, partition, self._names[is_dead])
+        return StreamKey(self._import_id, is_dead, partition, self._topics[is_dead].name)
 
     def _open_writer(self, is_dead: bool, partition: int) -> StreamImport:
         if not self._writers:
@@ -314,10 +320,9 @@ class TopicImport:
         # Dead letters can go back only to a topic that is there.
         view = self._made(False)
         view = self._made(True) if is_dead else view
-        witnesses = self._topic.witnesses
-        source = self._source
+        witnesses, kind, path = self._topic.witnesses, self._source.kind, str(self._source.path)
         self._ledger.note_source(
-            self._import_id, source.kind, str(source.path), self._topic.name, witnesses
+            self._import_id, witnesses, kind=kind, path=path, source_topic=self._topic.name
         )
         writer = self._writers[is_dead, partition] = StreamImport(
             self._key(is_dead, partition),
@@ -325,7 +330,7 @@ class TopicImport:
             self._target,
             self._ledger,
             origin=self._name,
-            # Where the source has groups, these tell the attempts.
+            # Where the source has groups, these know the attempts.
             groups=() if is_dead or self._groups else self._options.groups,
             clock=self._options.clock,
             refuse=self._refuse_late,
@@ -335,47 +340,29 @@ class TopicImport:
         return writer
 
     def _made(self, is_dead: bool) -> TargetTopic:
-        """The topic, which is created when it is new."""
-        view = self._views[is_dead]
-        if view is not None:
-            return view
-        self._ledger.begin()
-        name = self._names[is_dead]
-        try:
-            if is_dead:
-                self._target.create(name)
-            else:
-                self._create_as_there(name)
-        except TopicExists:
-            raise Conflict(f"somebody else has just made {name}: import again") from None
-        view = self._views[is_dead] = self._target.look(name)
-        assert view is not None, "it was made"
-        self._limits[is_dead].note_made(view)
-        return view
+        return self._topics[is_dead].made(self._target.create_topic if is_dead else self._create)
 
-    def _create_as_there(self, name: str) -> None:
+    def _create(self, name: str) -> None:
         """Make the topic with the settings that it had, as far as this queue allows."""
         settings = dict(self._topic.settings)
-        early = {each: value for each, value in settings.items() if each not in _LATE}
-        try:
-            self._target.create(name, **{**early, **self._new_settings()})
-        except InvalidSettings as error:
-            if not settings:
-                raise
-            problem = f"the settings of {self._topic.name} do not fit here, and are not imported: {error}"
-            self._source.findings.add(self._source.path, None, problem, is_damage=False)
-            self._target.create(name, **self._new_settings())
-        else:
-            self._summary.settings = settings
-            self._late = {each: value for each, value in settings.items() if each in _LATE}
-
-    def _new_settings(self) -> dict[str, int]:
-        settings = {"partitions": self._topic.partitions}
+        needed = {"partitions": self._topic.partitions}
         now_us = self._options.clock.now_us()
         window_ms = max((each.expires_at_us - now_us for each in self._seen_ids), default=0) // 1000 + 1
         if window_ms > TopicSettings().dedup_window_ms:
-            settings["dedup_window_ms"] = window_ms
-        return settings
+            needed["dedup_window_ms"] = window_ms
+        early = {each: value for each, value in settings.items() if each not in _LATE}
+        try:
+            self._target.create_topic(name, **{**early, **needed})
+        except InvalidSettings as error:
+            if not settings:
+                raise
+            self._source.report(
+                f"the settings of {self._topic.name} do not fit here, and are not imported: {error}"
+            )
+            self._target.create_topic(name, **needed)
+        else:
+            self._summary.settings = settings
+            self._late = {each: value for each, value in settings.items() if each in _LATE}
 
     def _adopt(self) -> None:
         """Take over what the source knows besides its messages."""
@@ -385,17 +372,15 @@ class TopicImport:
             self._summary.groups = [own_name(group.name) for group in self._groups]
             self._summary.dedup_ids = len(seen)
             return
-        partitions = range(self._topic.partitions)
-        adopter = Adopter(
-            self._target, self._ledger, self._source, self._name, [self._key(False, n) for n in partitions]
-        )
+        keys = [self._key(False, number) for number in range(self._topic.partitions)]
+        adopter = Adopter(self._target, self._ledger, self._source, self._name, keys)
         adopter.adopt_groups(self._groups, self._summary)
         if seen:
             places = self._writers[False, 0].places if (False, 0) in self._writers else {}
             self._summary.dedup_ids = adopter.adopt_ids(seen, places, now_us)
 
 
-def _suffix(view: TargetTopic | None, name: str) -> str:
+def _dead_letter_suffix(view: TargetTopic | None, name: str) -> str:
     """What follows the name of a topic in that of its dead letters. Raises InvalidRequest."""
     if view is None:
         return DEAD_LETTER_SUFFIX

@@ -10,7 +10,8 @@ from quivermq.log.maintenance import RetentionResult
 from quivermq.log.reader import LogFollower
 from quivermq.log.repair import Mended, Repair, repair
 from quivermq.log.rewriting import Replaced
-from quivermq.log.verify import LogFinding, Report, total_bytes, verify
+from quivermq.log.verify import total_bytes, verify
+from quivermq.model.stats import LogFinding, Report
 
 ReadableLog = Log | LogFollower
 

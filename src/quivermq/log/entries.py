@@ -5,30 +5,34 @@ Each is checked when it comes in: one bad message must not spoil the frame of it
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from operator import add, sub
 from typing import Any, get_args
 
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidFrame, InvalidRequest, MessageTooLarge, UnsupportedFrame
-from quivermq.frame import AnyCodec, Column, Frame, Headers, Layout, Rest, encode, has_removed
-from quivermq.frame.columns import names_column
+from quivermq.frame import AnyCodec, Column, EntryFields, Frame, Headers, Layout, encode, has_removed
+from quivermq.frame.columns import CheckedHeaders
 from quivermq.settings import Durability, StorageSettings
 
-Entry = tuple[bytes, Rest | None]
+Entry = tuple[bytes, EntryFields | None]
 
-NOTHING: Rest = (None, None, None, None, None)
+NOTHING = EntryFields()
+
+# As in `Put`: the class's own constructor would cost more than the rest.
+_rest = partial(tuple.__new__, EntryFields)
 
 _INT64_MAX = 2**63 - 1
-_STR, _BYTES = {str}, {bytes}
+_BYTES = {bytes}
 
 # What a message takes in a frame besides its own bytes, at most: its place in every column, its share
 # of the bitmaps; and a header its place in two more.
 _VALUE_OVERHEAD_BYTES = 4
 _REST_OVERHEAD_BYTES = 32
 HEADER_OVERHEAD_BYTES = 8
-# And a frame as a whole: the ends of its columns, and padding.
-# The id that a delayed message gets on its way to its lane is among it.
+# What a frame takes besides: the ends of its columns, padding, and the id that a delayed message gets when
+# it comes to its lane.
 _FRAME_OVERHEAD_BYTES = 192
 ENTRY_OVERHEAD_BYTES = _FRAME_OVERHEAD_BYTES + _VALUE_OVERHEAD_BYTES + _REST_OVERHEAD_BYTES
 
@@ -46,26 +50,26 @@ def checked_entry(
     if type(value) is not bytes:
         value = frozen("value", value)
     size = len(value)
-    if key is None and headers is None and timestamp is None and expires_at is None and dedup_id is None:
-        if size > settings.message_bytes_max:
-            check_size(size, settings.message_bytes_max, "message_bytes_max")
-        return value, None
     overhead = ENTRY_OVERHEAD_BYTES
     if key is not None:
         if type(key) is not bytes:
             key = frozen("key", key)
         size += len(key)
-    if headers is not None:
+    if headers:
         headers = frozen_headers(headers)
-        size += names_column(tuple(headers))[1] + sum(map(len, headers.values()))
+        size += headers.size
         overhead += HEADER_OVERHEAD_BYTES * len(headers)
+    elif key is None and timestamp is None and expires_at is None and dedup_id is None:
+        if size > settings.message_bytes_max:
+            check_size(size, settings.message_bytes_max, "message_bytes_max")
+        return value, None
     if dedup_id is not None:
         size += len(check_text("dedup_id", dedup_id))
     if size > settings.message_bytes_max or size + overhead > settings.frame_raw_bytes_max:
         check_size(size, settings.message_bytes_max, "message_bytes_max")
         # With very many headers, what the frame adds to them counts as well.
         check_size(size + overhead, settings.frame_raw_bytes_max, "frame_raw_bytes_max")
-    return value, (key, headers, timestamp, expires_at, dedup_id)
+    return value, _rest((key, headers, timestamp, expires_at, dedup_id))
 
 
 def check_size(size: int, limit: int, setting: str) -> None:
@@ -74,18 +78,21 @@ def check_size(size: int, limit: int, setting: str) -> None:
         raise MessageTooLarge("the message", size_bytes=size, limit_bytes=limit, setting=setting)
 
 
-def _entry_bytes(value: bytes, rest: Rest | None) -> int:
+def _entry_bytes(value: bytes, rest: EntryFields | None) -> int:
     """How much a frame grows by a message, at most."""
     size = len(value) + _VALUE_OVERHEAD_BYTES
     if rest is None:
         return size
-    key, headers, _, _, dedup_id = rest
-    size += _REST_OVERHEAD_BYTES + len(key or b"") + len((dedup_id or "").encode())
-    return size + (headers_bytes(headers) + HEADER_OVERHEAD_BYTES * len(headers) if headers else 0)
+    size += _REST_OVERHEAD_BYTES + len(rest.key or b"") + len((rest.dedup_id or "").encode())
+    if headers := rest.headers:
+        size += headers_bytes(headers) + HEADER_OVERHEAD_BYTES * len(headers)
+    return size
 
 
 def headers_bytes(headers: Headers) -> int:
     """How much names and contents take."""
+    if isinstance(headers, CheckedHeaders):
+        return headers.size
     names = "".join(headers)
     size = len(names) if names.isascii() else len(names.encode())
     return size + sum(map(len, headers.values()))
@@ -94,7 +101,7 @@ def headers_bytes(headers: Headers) -> int:
 class EntryBatch:
     """Messages on their way into a frame.
 
-    Most are just a value, so the rest of a message is kept apart, by its place: a list of bytes costs
+    Most are just a value, so the rest of a message is kept apart, by its index: a list of bytes costs
     the garbage collector nothing, a list of tuples would be walked over again and again.
     """
 
@@ -102,16 +109,18 @@ class EntryBatch:
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.values: list[bytes] = []
-        self.rests: dict[int, Rest] = {}
+        self.rests: dict[int, EntryFields] = {}
         self.bytes = 0
         for value, rest in entries:
             self.add(value, rest)
 
-    def add(self, value: bytes, rest: Rest | None) -> None:
-        if rest is not None:
+    def add(self, value: bytes, rest: EntryFields | None) -> None:
+        if rest is None:
+            self.bytes += len(value) + _VALUE_OVERHEAD_BYTES
+        else:
             self.rests[len(self.values)] = rest
+            self.bytes += _entry_bytes(value, rest)
         self.values.append(value)
-        self.bytes += len(value) + _VALUE_OVERHEAD_BYTES if rest is None else _entry_bytes(value, rest)
 
     def frames(self, now_us: int, codec: AnyCodec, settings: StorageSettings) -> list[Frame]:
         """The messages in as few frames as the size of a batch allows."""
@@ -149,8 +158,8 @@ class EntryBatch:
 
     def _parts(self, bytes_max: int) -> list["EntryBatch"]:
         parts = [EntryBatch()]
-        for place, value in enumerate(self.values):
-            rest = self.rests.get(place)
+        for index, value in enumerate(self.values):
+            rest = self.rests.get(index)
             if parts[-1].values and parts[-1].bytes + _entry_bytes(value, rest) > bytes_max:
                 parts.append(EntryBatch())
             parts[-1].add(value, rest)
@@ -166,16 +175,18 @@ def frozen(what: str, given: Any) -> bytes:
     raise InvalidRequest(f"{what} is a {type(given).__name__} where bytes belong: encode it first")
 
 
-def frozen_headers(headers: Any) -> dict[str, bytes]:
+def frozen_headers(headers: Any) -> CheckedHeaders:
     """The headers as they are now. Raises InvalidRequest."""
-    if (
-        type(headers) is dict
-        and set(map(type, headers)) == _STR
-        and set(map(type, headers.values())) == _BYTES
-    ):
-        copied: dict[str, bytes] = headers.copy()
-        if "".join(copied).isascii():
-            return copied
+    if type(headers) is dict and set(map(type, headers.values())) <= _BYTES:
+        try:
+            return CheckedHeaders.of(headers)
+        except (TypeError, ValueError):
+            return _frozen_one_by_one(headers)
+    return _frozen_one_by_one(headers)
+
+
+def _frozen_one_by_one(headers: Any) -> CheckedHeaders:
+    """Slower, but tells what is wrong, and copies what may change."""
     try:
         items = headers.items()
     except AttributeError:
@@ -183,7 +194,7 @@ def frozen_headers(headers: Any) -> dict[str, bytes]:
         raise InvalidRequest(f"headers is a {kind} where a mapping of str to bytes belongs") from None
     for name, _ in items:
         check_text("a header's name", name)
-    return {name: frozen(f"header {name!r}", content) for name, content in items}
+    return CheckedHeaders.of({name: frozen(f"header {name!r}", content) for name, content in items})
 
 
 def check_text(what: str, given: Any) -> bytes:
@@ -204,13 +215,19 @@ def check_time(what: str, given: Any) -> None:
         raise InvalidRequest(f"{what} must be unix microseconds as a 64-bit int, not {given!r}")
 
 
-_DURABILITIES = get_args(Durability)
+DURABILITIES: tuple[Durability, ...] = get_args(Durability)
 
 
 def check_durability(word: str) -> None:
     """Raise InvalidRequest for a word that promises nothing."""
-    if word not in _DURABILITIES:
-        raise InvalidRequest(f"durability is one of {', '.join(_DURABILITIES)}, not {word!r}")
+    if word not in DURABILITIES:
+        raise InvalidRequest(f"durability is one of {', '.join(DURABILITIES)}, not {word!r:.80}")
+
+
+def durability_of(word: str) -> Durability:
+    """The durability of that name. Raises InvalidRequest."""
+    check_durability(word)
+    return next(known for known in DURABILITIES if known == word)
 
 
 def check_frame(frame: Frame, settings: StorageSettings) -> None:

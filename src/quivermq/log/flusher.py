@@ -60,7 +60,7 @@ class Flusher:
                 # Whoever closed or deleted the log meanwhile has seen to what was left to write.
                 continue
             except QuiverError as error:
-                # The log keeps what it could not write and tells the next caller; here it is noted.
+                # The log keeps what it could not write and reports it to the next caller; here it is noted.
                 logger.error("background write failed: %s", error)
             except Exception:
                 # A bug, or no memory: one log must not keep the others from being written.

@@ -74,7 +74,7 @@ class Log:
         """Append one message and return its offset, once it is as durable as asked for.
 
         Raises InvalidRequest or DiskRefused: the message is then not in the log. Raises StorageFailed: the
-        disk failed, the log is fenced, and only opening it again tells whether the message is there.
+        disk failed, the log is fenced, and only opening it again shows whether the message is there.
         """
         check_time("timestamp", timestamp)
         check_time("expires_at", expires_at)
@@ -235,7 +235,7 @@ class Log:
         `floor` is the first offset that somebody still needs; None when nobody needs any. What lies
         before `finished` goes in any case, the segment that is being written to included.
         """
-        return self._maintenance.retain(floor, finished)
+        return self._maintenance.retain(floor=floor, finished=finished)
 
     def truncate(self, end: int, *, in_place: bool = False) -> None:
         """Remove every message from offset `end` on. A frame that `end` cuts through is divided.
@@ -304,7 +304,7 @@ class Log:
         return self._reader.read(start, bytes_max=bytes_max)
 
     def bytes_from(self, offset: int) -> int:
-        """About how many bytes the messages from `offset` on take, told from the segments' sizes."""
+        """About how many bytes the messages from `offset` on take, by the segments' sizes."""
         return self._reader.bytes_from(offset)
 
     def records(self, start: int | None = None, *, limit: int | None = None) -> Iterator[Record]:

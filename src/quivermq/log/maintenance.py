@@ -44,7 +44,7 @@ class RetentionResult(NamedTuple):
 
 
 def removable(
-    segments: Sequence[Segment], now_us: int, floor: int | None, finished: int, settings: StorageSettings
+    segments: Sequence[Segment], settings: StorageSettings, *, now_us: int, floor: int | None, finished: int
 ) -> int:
     """How many of the oldest segments may go.
 
@@ -94,23 +94,23 @@ class LogMaintenance:
         self._writer = writer
         self._reader = reader
         # A segment went whose name may come back after a power loss.
-        self._owes_directory_sync = False
+        self._needs_directory_sync = False
         # Where a truncation in place has to end the log, should the disk refuse it in the middle.
-        self._owed_end: int | None = None
+        self._cut_end: int | None = None
 
-    def retain(self, floor: int | None, finished: int) -> RetentionResult:
+    def retain(self, *, floor: int | None, finished: int) -> RetentionResult:
         """Remove the segments that the settings no longer keep: see `Log.retain`."""
         writer = self._writer
         with writer.sync_lock:
             try:
-                segments = self._retain(floor, finished, writer.clock.now_us())
+                segments = self._retain(writer.clock.now_us(), floor=floor, finished=finished)
             except StorageFailed as error:
                 # A segment that is not gone for good may come back: the next one must not go then.
                 writer.failure = error
                 raise
         return RetentionResult.of(segments)
 
-    def _retain(self, floor: int | None, finished: int, now_us: int) -> Sequence[Segment]:
+    def _retain(self, now_us: int, *, floor: int | None, finished: int) -> Sequence[Segment]:
         writer = self._writer
         with writer.lock:
             writer.check_usable()
@@ -123,16 +123,18 @@ class LogMaintenance:
                     writer.roll()
         writer.sync_written()
         segments = writer.segments
-        segments = segments[: removable(segments, now_us, floor, finished, writer.settings)]
+        segments = segments[
+            : removable(segments, writer.settings, now_us=now_us, floor=floor, finished=finished)
+        ]
         for segment in segments:
             self._remove_first(segment)
         return segments
 
     def _remove_first(self, segment: Segment) -> None:
         writer = self._writer
-        if self._owes_directory_sync:
+        if self._needs_directory_sync:
             writer.disk.sync_directory(writer.directory)
-            self._owes_directory_sync = False
+            self._needs_directory_sync = False
         # Hidden first: a reader must not be sent to a file that is about to go.
         with writer.lock:
             writer.segments = writer.segments[1:]
@@ -144,7 +146,7 @@ class LogMaintenance:
                 with writer.lock:
                     writer.segments = (segment, *writer.segments)
             else:
-                self._owes_directory_sync = True
+                self._needs_directory_sync = True
             raise
 
     def truncate(self, end: int, *, in_place: bool) -> None:
@@ -155,7 +157,7 @@ class LogMaintenance:
             writer.flush_buffer()
             self._reader.check_range(end)
             cut = find_cut(writer.segments, end)
-            self._owed_end = end if in_place else None
+            self._cut_end = end if in_place else None
             refusal: DiskRefused | None = None
             try:
                 writer.close_segments()
@@ -191,9 +193,9 @@ class LogMaintenance:
             if not writer.is_half_cut or writer.is_closed:
                 return
             try:
-                if self._owed_end is not None:
+                if self._cut_end is not None:
                     segments, _ = recover_directory(writer.disk, writer.directory, writer.settings)
-                    make_cut(find_cut(segments, self._owed_end), in_place=True)
+                    make_cut(find_cut(segments, self._cut_end), in_place=True)
                 self._reopen()
             except DiskRefused:
                 writer.scheduler.schedule(RETRY_S, self._finish_cut_due)

@@ -7,7 +7,7 @@ opened again when it is next used. Nobody above notices.
 No file is closed while it has bytes that were not synced. Linux reports an error of writing them back to
 those who have the file open: closed first, it could go unreported, and a sync of the file opened again
 would succeed and mean nothing. So it is synced before it is closed. Should that fail, whoever uses the file
-next is told, as if it had synced itself, and fences its log.
+next gets the error, as if it had synced itself, and fences its log.
 """
 
 import threading

@@ -140,7 +140,7 @@ class LogReader:
         return frames
 
     def bytes_from(self, offset: int) -> int:
-        """About how many bytes the messages from `offset` on take, told from the segments' sizes."""
+        """About how many bytes the messages from `offset` on take, by the segments' sizes."""
         size = 0
         for segment in reversed(self._source.segments):
             messages = segment.messages

@@ -13,7 +13,7 @@ from quivermq.disk import Disk, File, SystemDisk, remove_tree
 from quivermq.log.directory import CATALOG_NAME, LOCK_NAME, check_exists, find_logs, locked
 from quivermq.log.opening import gap_frames, tidy
 from quivermq.log.rewriting import copying, remove_index, use_copy
-from quivermq.log.verify import Progress, SegmentCheck, check_segment, segments_of
+from quivermq.log.verify import Advance, SegmentCheck, check_segment, segments_of
 from quivermq.segment import Damage, Segment, copy_range, inspect_tail, recover, set_aside
 from quivermq.settings import StorageSettings
 
@@ -46,7 +46,7 @@ def repair(
     *,
     disk: Disk | None = None,
     clock: Clock | None = None,
-    progress: Progress = lambda _: None,
+    progress: Advance = lambda _: None,
 ) -> Repair:
     """Mend every log below the data directory `path`. Raises DirectoryLocked while it is in use."""
     path, settings, disk = Path(path), settings or StorageSettings(), disk or SystemDisk()
@@ -66,7 +66,7 @@ def repair(
 
 
 def _forget_catalog(disk: Disk, path: Path) -> None:
-    """Let the queue look at its topics anew: what it knew of them was told by the logs before."""
+    """Let the queue look at its topics anew: what it knew of them came from the logs before."""
     for directory in (path, *path.parents):
         if disk.exists(directory / LOCK_NAME):
             remove_tree(disk, directory / CATALOG_NAME)

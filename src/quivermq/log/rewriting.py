@@ -86,7 +86,7 @@ def find_replacement(segment: Segment, data: Buffer, expected: str) -> Replaceme
 
     Raises Conflict, InvalidRequest, Corruption.
     """
-    # First what the headers say, because it costs little; whoever is wrong there is told before anything
+    # First what the headers say, because it costs little; whoever is wrong there is refused before anything
     # is decompressed.
     new = list(_headers(data))
     start, end = new[0].header.base_offset, new[-1].header.end_offset
@@ -98,7 +98,7 @@ def find_replacement(segment: Segment, data: Buffer, expected: str) -> Replaceme
     old = _old_frames(segment, start, end)
     if (stamp := stamp_of(each.header for each in old)) != expected:
         if stamp == stamp_of(frame.header for frame in new):
-            # Whoever sends them again was not told that they arrived.
+            # Whoever sends them again does not know that they arrived.
             return None
         raise Conflict(
             f"the frames of offsets [{start}, {end}) are not what they were: read them again, then replace"

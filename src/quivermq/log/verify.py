@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from sys import maxsize
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from quivermq.disk import Disk, SystemDisk, file_size
 from quivermq.errors import Corruption, InvalidFrame, StorageFailed
 from quivermq.frame import Frame, parse_header
 from quivermq.log.directory import check_exists, find_logs
 from quivermq.log.opening import base_offsets, gap_of
+from quivermq.model.stats import FindingKind, LogFinding, Report
 from quivermq.segment import (
     TIMESTAMP_NONE,
     Damage,
@@ -25,7 +26,7 @@ from quivermq.segment import (
 )
 from quivermq.settings import StorageSettings
 
-Progress = Callable[[int], None]
+Advance = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class SegmentCheck:
 def check_segment(
     segment: Segment,
     index: SparseIndex | None,
-    progress: Progress,
+    progress: Advance,
     *,
     look: Callable[[Frame], None] = lambda _: None,
     deep: bool = True,
@@ -98,7 +99,7 @@ def _add_damage(result: SegmentCheck, damage: Damage) -> None:
         result.tail = damage
         return
     start, end = damage.offsets
-    # In a segment that is not the last, the next one tells how many messages were lost.
+    # In a segment that is not the last, the next one shows how many messages were lost.
     result.end_offset = result.segment.end_offset if end is None else end
     result.damages.append(damage._replace(offsets=(start, result.end_offset)))
 
@@ -165,50 +166,13 @@ def open_segment(
 # A segment that is replaced faster than it can be looked at does not exist.
 _LOOKS_MAX = 3
 
-Kind = Literal["damage", "tail", "index", "gap"]
-
-
-@dataclass(frozen=True, slots=True)
-class LogFinding:
-    """Something about a file that is not as it should be.
-
-    damage  bytes that are not the frames they should be: the only kind that means loss
-    tail    a torn write, or one that is under way: cut off when the log is next opened for writing
-    index   an index that does not fit its log: made anew when it is next needed
-    gap     damage of the past, which a repair has set aside
-    """
-
-    kind: Kind
-    path: Path
-    position: int
-    end: int
-    offsets: tuple[int, int | None]
-    reason: str
-
-
-@dataclass(slots=True)
-class Report:
-    """What a verification saw."""
-
-    logs: int = 0
-    segments: int = 0
-    frames: int = 0
-    messages: int = 0
-    bytes: int = 0
-    findings: list[LogFinding] = field(default_factory=list)
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether every byte that should hold a message does."""
-        return all(finding.kind != "damage" for finding in self.findings)
-
 
 def verify(
     path: str | os.PathLike[str],
     settings: StorageSettings | None = None,
     *,
     disk: Disk | None = None,
-    progress: Progress = lambda _: None,
+    progress: Advance = lambda _: None,
 ) -> Report:
     """Check every log at or below `path`. `progress` is called with the bytes of each step."""
     path, settings, disk = Path(path), settings or StorageSettings(), disk or SystemDisk()
@@ -227,7 +191,7 @@ def verify(
     return report
 
 
-def _seen(opened: Callable[[], tuple[Segment, SparseIndex | None]], progress: Progress) -> SegmentCheck:
+def _seen(opened: Callable[[], tuple[Segment, SparseIndex | None]], progress: Advance) -> SegmentCheck:
     """What is in a segment. One that seems damaged is looked at again: compaction may just replace it."""
     seen = check_segment(*opened(), progress)
     for _ in range(_LOOKS_MAX):
@@ -263,7 +227,7 @@ def _add(report: Report, seen: SegmentCheck) -> None:
     report.messages += seen.messages
     report.bytes += segment.end
 
-    def note(kind: Kind, path: Path, damage: Damage) -> None:
+    def note(kind: FindingKind, path: Path, damage: Damage) -> None:
         finding = LogFinding(kind, path, damage.position, damage.end, damage.offsets, damage.reason)
         report.findings.append(finding)
 
@@ -319,7 +283,7 @@ def _last_timestamp(segment: Segment) -> int:
 
 
 def count_frames(segment: Segment) -> int | None:
-    """How many frames a segment has, told from their headers alone; None when one cannot be read."""
+    """How many frames a segment has, by their headers alone; None when one cannot be read."""
     if not segment.end:
         return 0
     file = segment.disk.open(segment.path)

@@ -18,7 +18,7 @@ from typing import TypeVar
 from quivermq.clock import Clock
 from quivermq.disk import Disk
 from quivermq.errors import Closing, Corruption, DiskRefused, QuiverError, StorageFailed
-from quivermq.frame import HEADER_BYTES, AnyCodec, Frame, Rest, compression_of, lone_frame
+from quivermq.frame import HEADER_BYTES, AnyCodec, EntryFields, Frame, compression_of, lone_frame
 from quivermq.log.commit import GroupCommit
 from quivermq.log.entries import Entry, EntryBatch, check_durability
 from quivermq.log.flusher import Flusher, Scheduler
@@ -106,7 +106,7 @@ class LogWriter:
     def check_usable(self) -> None:
         """Raise what has fenced the log, if anything has."""
         if self.failure is not None:
-            # A copy, because one traceback would grow with every caller that is told.
+            # A copy, because one traceback would grow with every caller that gets it.
             raise copy(self.failure)
 
     def configure(self, settings: StorageSettings) -> None:
@@ -116,23 +116,23 @@ class LogWriter:
 
     # Appending.
 
-    def append_entry(self, value: bytes, rest: Rest | None, durability: Durability | None) -> int:
+    def append_entry(self, value: bytes, rest: EntryFields | None, durability: Durability | None) -> int:
         """Append a message that `checked_entry` has seen, and return its offset: see `Log.append`."""
-        word = durability or self.settings.durability
-        if word == "os":
+        durability = durability or self.settings.durability
+        if durability == "os":
             return self._append_one(value, rest)
-        if word == "buffered":
+        if durability == "buffered":
             return self._append_to_buffer(value, rest)
-        check_durability(word)
+        check_durability(durability)
         self.check_usable()
         return self._commit.join((value, rest))
 
     def append_frames(self, frames: Sequence[Frame], durability: Durability | None) -> int:
         """Append frames, all or nothing, and return the first offset once they are as durable as asked."""
-        word = durability or self.settings.durability
-        check_durability(word)
+        durability = durability or self.settings.durability
+        check_durability(durability)
         offset = self._append_frames(frames)
-        if word == "fsync":
+        if durability == "fsync":
             # Not by the group commit: it may fail because of messages that are not in the log yet.
             self.sync(offset + sum(map(len, frames)))
         return offset
@@ -185,7 +185,7 @@ class LogWriter:
             self.flush_buffer()
             return self._put(frames)
 
-    def _append_one(self, value: bytes, rest: Rest | None) -> int:
+    def _append_one(self, value: bytes, rest: EntryFields | None) -> int:
         """What `_append_frames` does, for a message that is alone: only bytes are made of it."""
         frame = lone_frame(value, rest, self.codec)
         with self.lock:
@@ -194,20 +194,22 @@ class LogWriter:
                 self.flush_buffer()
             return self._write(SegmentWriter.append_lone, frame, HEADER_BYTES + len(frame.stored))
 
-    def _append_to_buffer(self, value: bytes, rest: Rest | None) -> int:
+    def _append_to_buffer(self, value: bytes, rest: EntryFields | None) -> int:
         settings = self.settings
         with self.lock:
             if self.failure is not None:
                 self.check_usable()
             buffer = self._buffer
-            if len(buffer.values) >= settings.batch_messages or buffer.bytes >= settings.batch_bytes:
+            gathered = len(buffer.values)
+            if gathered >= settings.batch_messages or buffer.bytes >= settings.batch_bytes:
                 # Before the message is taken: if there is no room, it must not have been.
                 self.flush_buffer()
                 buffer = self._buffer
+                gathered = len(buffer.values)
             if not self._flush_is_scheduled:
                 self._flush_is_scheduled = True
                 self.scheduler.schedule(settings.linger_ms / 1000, self._flush_due)
-            offset = self._active.segment.end_offset + len(buffer.values)
+            offset = self._active.segment.end_offset + gathered
             buffer.add(value, rest)
             self.end = offset + 1
             return offset
@@ -249,7 +251,7 @@ class LogWriter:
 
     def _put(self, frames: Sequence[Frame]) -> int:
         """Write frames behind everything that came before, and return the first offset."""
-        frame_bytes = sum(frame.header.frame_bytes for frame in frames)
+        frame_bytes = sum([frame.header.frame_bytes for frame in frames])
         return self._write(SegmentWriter.append, frames, frame_bytes)
 
     def _write(
@@ -258,10 +260,16 @@ class LogWriter:
         if self.failure is not None:
             self.check_usable()
         now_us = self.clock.now_us()
+        writer, settings = self._active, self.settings
         try:
-            if self._is_full(frame_bytes, now_us):
+            # Mostly the bytes alone say that it is not full, and cost less than a call.
+            if (
+                writer.segment.end + frame_bytes > settings.segment_bytes
+                or settings.segment_messages is not None
+                or settings.segment_ms is not None
+            ) and self._is_full(frame_bytes, now_us):
                 self.roll()
-            writer = self._active
+                writer = self._active
             base = writer.segment.end_offset
             append(writer, written, now_us)
         except StorageFailed as error:

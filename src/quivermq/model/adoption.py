@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quivermq.model.lanes import Priority
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Messages that follow each other, of which each was delivered so often, and is not finished."""
+    """Messages [start, end), each of which was delivered `attempts` times and is not finished."""
 
     start: int
     end: int
@@ -17,8 +19,9 @@ class Tried:
 class Progress:
     """How far a group came in a lane.
 
-    With a position, what lies before it is finished but for what was `tried`, also no times. Without one,
-    only the attempts of messages are told that nobody in the group has had here.
+    `position` is an offset: what lies before it is finished but for the messages in `tried`, of which some
+    may have 0 attempts. Without one, it only has the attempts of messages that nobody in the group has had
+    here.
     """
 
     position: int | None = None
@@ -27,7 +30,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedId:
-    """An id that is remembered until then, in unix microseconds, and where its message is, if it is here.
+    """An id that is remembered until `expires_at`, in unix microseconds, and where its message is, if here.
 
     Where only the hash of the id is known, it is `sha256:` and 64 hex digits.
     """
@@ -35,5 +38,5 @@ class AdoptedId:
     dedup_id: str
     expires_at: int
     partition: int = 0
-    priority: str = "normal"
+    priority: Priority = "normal"
     offset: int | None = None

@@ -1,6 +1,6 @@
-"""Numbers, spans and moments as users give them, and the checks that refuse what cannot be meant."""
+"""Numbers, words, spans and moments as users give them, and the checks that refuse what cannot be meant."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -73,10 +73,12 @@ def moment_us(what: str, given: Any) -> int:
             raise InvalidRequest(f"{what} {given!r} looks like milliseconds or less: {_WAYS}")
         return round(given * 1_000_000)
     if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= INT64_MAX // 2:
+        # An exact int: for one of a subclass, a range would be walked over from its begin to its end.
+        number = int(given)
         for unit, range_ in _LIKE.items():
-            if given in range_:
-                raise InvalidRequest(f"{what} {given} looks like {unit}: {_WAYS}")
-        return given
+            if number in range_:
+                raise InvalidRequest(f"{what} {number} looks like {unit}: {_WAYS}")
+        return number
     raise InvalidRequest(
         f"{what} is unix microseconds as an int, unix seconds as a float, or a datetime, not {given!r}"
     )
@@ -107,6 +109,12 @@ def check_number(what: str, given: object, lowest: int, highest: int) -> None:
         raise InvalidRequest(f"{what} is a whole number from {lowest} to {highest}, not {given!r}")
 
 
+def check_choice(what: str, given: object, choices: Sequence[str]) -> None:
+    """Raise InvalidRequest unless it is one of these words."""
+    if given not in choices:
+        raise InvalidRequest(f"{what} is one of {', '.join(choices)}, not {given!r}")
+
+
 def check_limit(limit: object) -> None:
     """Raise InvalidRequest unless it is a number of messages, or None for all."""
     if limit is not None:
@@ -114,9 +122,7 @@ def check_limit(limit: object) -> None:
 
 
 def check_ids(ids: object) -> None:
-    """Raise InvalidRequest unless they are the ids of dead letters, or None for all."""
-    if ids is None:
-        return
+    """Raise InvalidRequest unless they are ids of dead letters or of delayed messages."""
     # A text is a collection of texts, too, and never meant as one.
     if isinstance(ids, str) or not isinstance(ids, Collection) or not all(isinstance(i, str) for i in ids):
         raise InvalidRequest(f"ids are a list of texts such as 0-1-25, not a {type(ids).__name__}")

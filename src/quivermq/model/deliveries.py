@@ -1,14 +1,14 @@
 """A message in a consumer's hands, the lease on it, and the receipt that stands for both."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import getrandbits
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from quivermq.errors import InvalidRequest
 from quivermq.model.checks import Period
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import PRIORITIES, Priority
 from quivermq.model.messages import Record
 
 # As it is written, and no other way: whoever compares receipts compares texts.
@@ -38,7 +38,7 @@ class Lease:
         self.deadline = deadline
         self.token = getrandbits(63) if token is None else token
         self.owner = owner
-        """Who has it, in words, where somebody said so. Only told, never asked for."""
+        """Who has it, in words, where somebody said so. For people to see: nothing depends on it."""
         self.since = since
         """When it was handed out, in unix microseconds; 0 where only the broker knows."""
         self.is_last: bool | None = None
@@ -55,21 +55,31 @@ class Receipt(NamedTuple):
     token: int
 
     def __str__(self) -> str:
-        return f"{self.topic}:{self.partition}:{self.lane}:{self.offset}:{self.token:x}"
+        return receipt_text(*self)
 
     @property
-    def priority(self) -> str:
-        return LANES[self.lane]
+    def priority(self) -> Priority:
+        return PRIORITIES[self.lane]
+
+
+def receipt_text(topic: str, partition: int, lane: int, offset: int, token: int) -> str:
+    """A receipt as it is written."""
+    return f"{topic}:{partition}:{lane}:{offset}:{token:x}"
 
 
 class Held(NamedTuple):
-    """Many messages of one lease, as flat half-open ranges of offsets: what many receipts would say."""
+    """Messages of one lease: what as many receipts would say."""
 
     topic: str
     partition: int
     lane: int
     token: int
-    runs: tuple[int, ...]
+    offsets: Sequence[int]
+
+    def receipts(self, offsets: Iterable[int] | None = None) -> list[str]:
+        """The receipts of these messages, or of some of them."""
+        chosen = self.offsets if offsets is None else offsets
+        return [f"{self.topic}:{self.partition}:{self.lane}:{offset}:{self.token:x}" for offset in chosen]
 
 
 def parse_receipt(text: str) -> Receipt:
@@ -86,7 +96,7 @@ Claim = tuple[int, int]
 
 
 class Settler(Protocol):
-    """Who can settle the messages of a partition for a group: its cursor, or the connection to a broker."""
+    """Who settles the messages of a partition for a group: its cursor's settlement, or a broker's queue."""
 
     @property
     def topic(self) -> str: ...
@@ -158,8 +168,8 @@ class Detached:
         )
 
 
-class Delivery:
-    """A message with a lease on it. Any thread may settle it, once: ack, nack, release or reject."""
+class LeasedMessage:
+    """A message with a lease on it: what deliveries of both kinds have in common."""
 
     __slots__ = ("_lane", "_lease", "_record", "_settler", "is_settled")
 
@@ -191,8 +201,8 @@ class Delivery:
         return self._settler.partition
 
     @property
-    def priority(self) -> str:
-        return LANES[self._lane]
+    def priority(self) -> Priority:
+        return PRIORITIES[self._lane]
 
     @property
     def offset(self) -> int:
@@ -214,7 +224,7 @@ class Delivery:
 
     @property
     def scheduled_id(self) -> str | None:
-        """The id under which it waited, as `put` told it, if it was delayed."""
+        """The id under which it waited, as `put` returned it, if it was delayed."""
         return self._record.scheduled_id
 
     @property
@@ -231,8 +241,15 @@ class Delivery:
     def receipt(self) -> str:
         """What `ack` and the others take in place of the delivery itself, also after a restart."""
         settler = self._settler
-        receipt = Receipt(settler.topic, settler.partition, self._lane, self.offset, self._lease.token)
-        return str(receipt)
+        return receipt_text(
+            settler.topic, settler.partition, self._lane, self._record.offset, self._lease.token
+        )
+
+
+class Delivery(LeasedMessage):
+    """A message in hand. Any thread may settle it, once: ack, nack, release or reject."""
+
+    __slots__ = ()
 
     def ack(self) -> None:
         """The message is done with. Raises LeaseExpired when it no longer was this consumer's."""
@@ -295,13 +312,29 @@ def _unpickled(
     return delivery
 
 
+def is_stop(error: BaseException) -> bool:
+    """Whether an exception ends the program, a task or a loop, and so says nothing about a message.
+
+    Those are KeyboardInterrupt, SystemExit, GeneratorExit and asyncio's CancelledError, which for this
+    reason are no `Exception`.
+    """
+    return not isinstance(error, Exception)
+
+
+def check_reason(reason: object, error: object) -> None:
+    """Raise InvalidRequest unless these can say why a message failed."""
+    for given in (reason, error):
+        if given is not None and not isinstance(given, str):
+            raise InvalidRequest(f"a reason and an error are texts, not a {type(given).__name__}")
+
+
 @dataclass(frozen=True, slots=True)
 class InFlight:
     """A message that a consumer has. It is no delivery, and settles nothing."""
 
     topic: str
     partition: int
-    priority: str
+    priority: Priority
     offset: int
     attempt: int
     holder: str | None
@@ -312,3 +345,9 @@ class InFlight:
     """When the group was first given it, in unix microseconds."""
     last_delivered_at: int | None
     """When whoever has it now was given it."""
+
+
+def check_after(after: object) -> None:
+    """Raise InvalidRequest unless it is where a list of these can go on."""
+    if after is not None and not isinstance(after, InFlight):
+        raise InvalidRequest(f"after is the last one of `deliveries` that you have, not {after!r:.80}")

@@ -1,24 +1,22 @@
 """Messages: as producers hand them over, as the log has them, as they wait; and what a put returns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, overload
 
 from quivermq.model.checks import Moment, Period
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import PRIORITIES, Priority
 
 PRODUCER_ID_MAX = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message of `put_many`, with what it needs besides its value."""
 
     value: bytes
     key: bytes | None = None
     headers: Mapping[str, bytes] | None = None
-    priority: str = "normal"
+    priority: Priority = "normal"
     ttl: Period | None = None
     delay: Period | None = None
     deliver_at: Moment | None = None
@@ -52,7 +50,7 @@ class Put(NamedTuple):
 
     topic: str
     partition: int
-    priority: str
+    priority: Priority
     offset: int | None
     duplicate: bool = False
     scheduled_id: str | None = None
@@ -62,12 +60,12 @@ class FirstFrame(NamedTuple):
     """Where the first frame lies that a producer ever sent to a lane."""
 
     partition: int
-    priority: str
+    priority: Priority
     offset: int
 
 
 class ProducerState(NamedTuple):
-    """What a producer is told that begins anew: its epoch from now on, and where it has been before."""
+    """What a producer that begins anew gets to know: its epoch from now on, and where it was before."""
 
     epoch: int
     batches: list[FirstFrame]
@@ -76,9 +74,10 @@ class ProducerState(NamedTuple):
 
 
 class Puts(Sequence[Put]):
-    """The puts of a batch that lies in whole runs, made only when somebody looks at them.
+    """The puts of a batch, made only when somebody looks at them.
 
-    Message i is the (i // step)th of the run i % step.
+    The messages went in turn to some partitions, whose `runs` are a partition and its first offset each:
+    message i is number i // len(runs) of the run i % len(runs).
     """
 
     __slots__ = ("_count", "_lane", "_runs", "_topic")
@@ -106,7 +105,7 @@ class Puts(Sequence[Put]):
         if not 0 <= index < self._count:
             raise IndexError(index)
         partition, base = self._runs[index % len(self._runs)]
-        return Put(self._topic, partition, LANES[self._lane], base + index // len(self._runs))
+        return Put(self._topic, partition, PRIORITIES[self._lane], base + index // len(self._runs))
 
     def __repr__(self) -> str:
         return f"<Puts of {self._count} messages to {self._topic}>"
@@ -116,12 +115,20 @@ class Puts(Sequence[Put]):
 plain_put = partial(tuple.__new__, Put)
 
 
+def note_run(results: list[Put | None], indexes: Sequence[int], first: Put) -> None:
+    """Note where the messages of a batch are that follow each other in a lane, from `first` on."""
+    assert first.offset is not None, "what waits is in no lane"
+    lane = first[:3]
+    for offset, index in enumerate(indexes, first.offset):
+        results[index] = plain_put((*lane, offset, False, None))
+
+
 class StoredMessage(NamedTuple):
     """What `read` and `peek` return. Times are unix microseconds."""
 
     topic: str
     partition: int
-    priority: str
+    priority: Priority
     offset: int
     timestamp: int
     key: bytes | None
@@ -139,13 +146,17 @@ class Scheduled(NamedTuple):
     id: str
     deliver_at: int
     partition: int
-    priority: str
+    priority: Priority
     key: bytes | None
     value: bytes
     headers: dict[str, bytes]
     timestamp: int
     expires_at: int | None
     dedup_id: str | None
+
+
+# Of how many spans a timeline may be.
+BINS_MAX = 1000
 
 
 class Timeline(NamedTuple):
@@ -158,3 +169,8 @@ class Timeline(NamedTuple):
     end: int
     counts: list[int]
     later: int
+
+    @classmethod
+    def empty(cls, now_us: int, until_us: int | None, bins: int) -> "Timeline":
+        """That of a topic which is not there. Each of its spans is at least a microsecond long."""
+        return cls(now_us, max(now_us + bins, until_us or 0), [0] * bins, 0)

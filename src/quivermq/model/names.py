@@ -56,7 +56,7 @@ NO_ORIGINS: Mapping[str, str | None] = {}
 
 
 def origin_in(origins: Mapping[str, str | None], name: str) -> str | None:
-    """The topic whose dead letters a topic has, as it was told; by default as its name tells."""
+    """The topic whose dead letters a topic has, as it was given; by default as its name says."""
     return origins[name] if name in origins else usual_origin(name)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from quivermq.model.topic_settings import TopicSettings
@@ -157,3 +158,41 @@ class TopicInfo:
     settings: TopicSettings
     dead_letters_of: str | None = None
     """The topic whose dead letters are here; None for a topic of its own."""
+
+
+FindingKind = Literal["damage", "tail", "index", "gap"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFinding:
+    """Something about a file that is not as it should be.
+
+    damage  bytes that are not the frames they should be: the only kind that means loss
+    tail    a torn write, or one that is under way: cut off when the log is next opened for writing
+    index   an index that does not fit its log: made anew when it is next needed
+    gap     damage of the past, which a repair has set aside
+    """
+
+    kind: FindingKind
+    path: Path
+    position: int
+    end: int
+    offsets: tuple[int, int | None]
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What a verification saw."""
+
+    logs: int = 0
+    segments: int = 0
+    frames: int = 0
+    messages: int = 0
+    bytes: int = 0
+    findings: list[LogFinding] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every byte that should hold a message does."""
+        return all(finding.kind != "damage" for finding in self.findings)

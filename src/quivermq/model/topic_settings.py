@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypedDict
 
 from quivermq.errors import InvalidSettings
+from quivermq.model.lanes import PRIORITIES
 from quivermq.model.names import DEAD_LETTER_SUFFIX, SUFFIX_PATTERN
 from quivermq.settings import CodecName, Durability, StorageSettings
 from quivermq.settings.setting import MS_MAX, choice, decimal, flag, number, settings_of, text, weights
@@ -74,7 +75,7 @@ class TopicOptions(TypedDict, total=False):
     dead_letters: bool
     dead_letter_retention_ms: Number | None
     dead_letter_suffix: str
-    priority_weights: PriorityWeights
+    priority_weights: PriorityWeights | str
     priority_age_ms: Number | None
     segment_bytes: Number
     segment_messages: Number | None
@@ -170,7 +171,7 @@ class TopicSettings:
     priority_weights: PriorityWeights = weights(
         (8, 4, 1),
         "How many turns high, normal and low get; with `strict` the higher always goes first.",
-        parts=("high", "normal", "low"),
+        parts=PRIORITIES,
         highest=1000,
     )
     priority_age_ms: int | None = number(
@@ -311,7 +312,7 @@ def _storage(defaults: StorageSettings, own: tuple[Any, ...]) -> StorageSettings
     return replace(defaults, **dict(zip(storage_names(), own, strict=True)))
 
 
-def settled_by_origin() -> list[str]:
+def set_by_origin() -> list[str]:
     """The settings of a dead-letter topic that follow from those of its topic, and are changed there."""
     return list(_KEPT_FOR_EVER)
 

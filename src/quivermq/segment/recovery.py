@@ -108,7 +108,7 @@ def inspect_tail(
 
 
 def _keep_what_was_synced(tail: Tail, offset: int, position: int) -> None:
-    """An index that is whole, but to whose mark nothing leads, tells of another log or of damage.
+    """An index that is whole, but to whose mark nothing leads, is about another log or shows damage.
 
     When its mark stands at the very end of the file, the log was closed, and what is not whole in it is
     no torn tail: it is not cut, and the log goes on behind it.

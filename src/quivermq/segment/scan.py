@@ -2,7 +2,7 @@
 
 Reading, recovery, verification and repair differ only in what they do with what a scan finds.
 
-Where a header is gone, nothing tells where its frame ended, and the bytes are searched for the next one.
+Where a header is gone, nothing shows where its frame ended, and the bytes are searched for the next one.
 They are what people have sent: a message may contain a frame, made to deceive. So a candidate counts by
 where the headers lead from it, each following on from the one before in position and offset: to a frame
 that the index knows, or else as far through the file as any. What lies in a message leads nowhere but to
@@ -318,7 +318,7 @@ class FrameScan:
     def _resume(self, position: int, offset: int) -> tuple[int, Header] | None:
         """The next whole frame from a damaged place on.
 
-        A header that is right tells where its frame ends, even when the body is rotten or torn. Only
+        A header that is right shows where its frame ends, even when the body is rotten or torn. Only
         when a header is gone are the bytes searched, up to the next place that the index knows.
         """
         while position < self._end:

@@ -114,7 +114,7 @@ class Segment:
             return near[1], chain((first,), steps)
         # Nothing is there, or damage: then nobody is believed who may have sent us to a wrong place.
         if not scan.begins(*place):
-            # The index file was whole but told of another log: an old copy, perhaps.
+            # The index file was whole but about another log: an old copy, perhaps.
             self._index = self._rebuilt_index()
             place = self.index.find_offset(start)
         return place[1], scan.frames(*place, skip_to_offset=start)

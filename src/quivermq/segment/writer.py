@@ -213,7 +213,7 @@ class SegmentWriter:
     def _cut(self) -> None:
         """Take away what a refused write left, for good.
 
-        A power loss could bring it back otherwise: whole frames, which the caller was told are not there,
+        A power loss could bring it back otherwise: whole frames, which the caller knows are not there,
         or half a frame at the end of a segment that nobody looks at any more.
         """
         if self._log_file.size() > self.segment.end:

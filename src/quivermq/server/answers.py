@@ -1,23 +1,16 @@
-"""How much goes into one answer, which is made in memory, and parts of a log as answers. Blocks.
-
-What was taken out of a partition for everybody, such as a dead letter that went back, is not shown. A
-frame that has such messages comes as frames of those that are left, each at its place; all others come as
-they are, and with them what compaction has emptied, which its readers know by when it expired.
-"""
+"""How much goes into one answer, which is made in memory, and parts of a log as answers. Blocks."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count, groupby, islice
+from itertools import islice
 from typing import TypeVar
 
 from quivermq.clock import SteadyClock
 from quivermq.disk import Buffer
+from quivermq.engine import Engine
 from quivermq.engine.archived import EVERYTHING
-from quivermq.engine.hosted import Hosted
-from quivermq.engine.inspection import LaneView, average_bytes
-from quivermq.frame import ANONYMOUS, Frame, Header, Producer, Wanted, encode_records
-from quivermq.model.lanes import LANES
-from quivermq.server.messages_json import MessageOut, record_to_json
-from quivermq.topic.offsets import OffsetSet
+from quivermq.engine.lane_view import LaneView
+from quivermq.frame import Wanted
+from quivermq.model.json import Document, stored_message_json
 
 T = TypeVar("T")
 
@@ -49,12 +42,12 @@ class SearchTime:
         return self._left_bytes <= 0 or self._now() >= self._end
 
 
-def making_bytes(hosted: Hosted, limit: int, copies: int) -> int:
+def making_bytes(engine: Engine, topic: str, limit: int, copies: int) -> int:
     """About how much memory it takes to make an answer of up to so many messages of a topic.
 
     `copies` is how often each of them is there then: read, taken apart, put into words, put together.
     """
-    average = average_bytes(hosted) + FIELDS_BYTES
+    average = (engine.inspection.average_bytes(topic) or 1) + FIELDS_BYTES
     return max(average, min(limit * average, ANSWER_BYTES)) * copies
 
 
@@ -69,26 +62,23 @@ def within(items: Iterable[T], limit: int, size_of: Callable[[T], int]) -> Itera
 
 
 def read_messages(
-    lane: LaneView, offset: int, limit: int, wanted: Wanted = EVERYTHING
-) -> tuple[list[MessageOut], int]:
+    lane: LaneView, offset: int, limit: int, clock: SteadyClock, wanted: Wanted = EVERYTHING
+) -> tuple[list[Document], int]:
     """Up to `limit` messages, fewer when they are large, and the offset to go on with.
 
     Whoever looks for something gets an answer after a while in any case. Raises OffsetOutOfRange.
     """
-    topic, number, priority = lane.partition.topic, lane.partition.number, LANES[lane.number]
-    removed, found, size, seam = lane.removed, list[MessageOut](), 0, lane.seam
-    patience = SearchTime(lane.engine.clock) if wanted else None
-    for frame in seam.frames(offset):
-        for record in wanted.records(frame, offset):
-            if record.offset < offset or record.offset in removed:
-                continue
-            found.append(record_to_json(record, topic, number, priority))
+    found, size, reading = list[Document](), 0, lane.read(offset)
+    patience = SearchTime(clock) if wanted else None
+    for frame in reading:
+        for record in frame.records(offset, wanted):
+            found.append(stored_message_json(record, lane.topic, lane.partition, lane.priority))
             size += len(record.value) + FIELDS_BYTES
             if len(found) >= limit or size >= ANSWER_BYTES:
                 return found, record.offset + 1
         if patience is not None and patience.is_over(frame.header.raw_bytes):
             return found, max(offset, frame.header.end_offset)
-    return found, seam.reached
+    return found, reading.reached
 
 
 def read_frames(lane: LaneView, offset: int, limit: int) -> tuple[list[Buffer], int]:
@@ -96,34 +86,11 @@ def read_frames(lane: LaneView, offset: int, limit: int) -> tuple[list[Buffer], 
 
     Raises OffsetOutOfRange.
     """
-    removed, buffers, size, seam = lane.removed, list[Buffer](), 0, lane.seam
-    for frame in seam.frames(offset):
+    buffers, size, reading = list[Buffer](), 0, lane.read(offset)
+    for frame in reading:
         header = frame.header
-        buffers += _left_of(frame, removed) if removed and _is_touched(frame, removed) else frame.buffers()
+        buffers += frame.buffers()
         size += header.frame_bytes
         if header.end_offset - offset >= limit or size >= ANSWER_BYTES:
             return buffers, max(offset, header.end_offset)
-    # Where nothing is left there is no frame, and whoever reads on has to get behind it.
-    return buffers, seam.reached
-
-
-def _is_touched(frame: Frame, removed: OffsetSet) -> bool:
-    return any(offset in removed for offset in range(frame.header.base_offset, frame.header.end_offset))
-
-
-def _left_of(frame: Frame, removed: OffsetSet) -> Iterator[Buffer]:
-    """What was not taken out, as a frame for each run of offsets, from the same producer."""
-    left = [record for record in frame.records() if record.offset not in removed]
-    indexes = count()
-    for _, run in groupby(left, key=lambda record: record.offset - next(indexes)):
-        records = list(run)
-        producer = _producer_at(frame.header, records[0].offset)
-        yield from encode_records(records, frame.header.append_time, producer, frame.header.flags).buffers()
-
-
-def _producer_at(header: Header, offset: int) -> Producer:
-    """Who sent the message of an offset, and its sequence."""
-    if not header.producer_id:
-        return ANONYMOUS
-    sequence = (header.base_sequence + offset - header.base_offset) % 2**32
-    return Producer(header.producer_id, header.producer_epoch, sequence)
+    return buffers, reading.reached

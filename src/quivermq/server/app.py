@@ -8,7 +8,7 @@ from typing import Any
 from quivermq.errors import NotFound, QuiverError
 from quivermq.metrics import Counter, Histogram, Metrics
 from quivermq.server.broker import Broker
-from quivermq.server.http import Later, Request, Response, answered, error_response, json_response
+from quivermq.server.http import Later, Request, Response, answered, error_response, problem
 from quivermq.server.routing import Answer, Route, RouteTable
 
 logger = logging.getLogger(__name__)
@@ -91,10 +91,8 @@ class App:
             try:
                 if self._gate is not None:
                     self._gate(request, route)
-            except QuiverError as error:
-                response = error_response(error, self.broker.hiding)
-            except Exception:
-                response = _unforeseen(request)
+            except Exception as error:
+                response = self._failed(request, error)
             else:
                 request.is_admitted = True
                 request.body_bytes_max = route.body_limit
@@ -107,15 +105,12 @@ class App:
             if self._gate is not None and not (request.is_admitted and self.broker.is_welcome(request.key)):
                 # A key may have been revoked while a large body arrived.
                 self._gate(request, route)
-            topic = request.params.get("topic") if self.broker.engine.has_resting else None
+            topic = request.params.get("topic") if self.broker.engine.catalog.table.has_closed else None
             if topic is not None and self.broker.has_to_open(topic):
                 return self._after_opening(topic, request, route)
             return route.call(self.broker, request)
-        except QuiverError as error:
-            self.broker.note(error)
-            return error_response(error, self.broker.hiding)
-        except Exception:
-            return _unforeseen(request)
+        except Exception as error:
+            return self._failed(request, error)
 
     async def _after_opening(self, topic: str, request: Request, route: Route) -> Response:
         """Have topics opened in a thread: a handler finds them open, and nobody waits for the disk here."""
@@ -128,13 +123,20 @@ class App:
     ) -> Response:
         try:
             response = answered(await answer)
-        except QuiverError as error:
-            self.broker.note(error)
-            response = error_response(error, self.broker.hiding)
-        except Exception:
-            response = _unforeseen(request)
+        except Exception as error:
+            response = self._failed(request, error)
         self._count(route, start, response)
         return response
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, QuiverError):
+            self.broker.note(error)
+            return error_response(error, self.broker.hiding)
+        # The client learns nothing of it but the id by which the log can be searched.
+        logger.error(
+            "%s %s failed", request.method, request.path, exc_info=error, extra={"request_id": request.id}
+        )
+        return error_response(QuiverError("the broker failed: its log has the details of this request id"))
 
     def _count(self, route: Route | None, start: float, response: Response) -> None:
         self._meter.count(route, response.status, self._time() - start)
@@ -145,14 +147,6 @@ def _no_route(request: Request, routes: dict[str, Route]) -> Response:
         message = f"there is nothing at {request.path[:200]}: /docs shows every call"
         return error_response(NotFound(message))
     message = f"{request.path[:200]} takes {', '.join(routes)}, not {request.method[:20]}"
-    response = json_response(
-        {"error": {"code": "method_not_allowed", "message": message, "retryable": False}}, 405
-    )
+    response = problem(405, "method_not_allowed", message)
     response.headers = {"Allow": ", ".join(routes)}
     return response
-
-
-def _unforeseen(request: Request) -> Response:
-    # The client is told nothing of it but the id by which the log can be searched.
-    logger.exception("%s %s failed", request.method, request.path, extra={"request_id": request.id})
-    return error_response(QuiverError("the broker failed: its log has the details of this request id"))

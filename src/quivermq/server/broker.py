@@ -53,7 +53,7 @@ class Broker:
         self.making = Making(self.memory, 2 * settings.threads, engine.clock.monotonic)
         self.failure: FsyncFailed | None = None
         """Why some log takes no more messages until the broker is started again."""
-        self._told_failure = ""
+        self._logged_failure = ""
         self._full_until = 0.0
         self._parts: dict[Any, Any] = {}
 
@@ -107,16 +107,16 @@ class Broker:
         Everything else is a copy into memory of the operating system, and done sooner than a thread begins.
         """
         try:
-            hosted = self.engine.find(topic)
+            found = self.engine.catalog.find(topic)
         except StorageFailed:
             return True
-        return hosted is None or (durability or hosted.settings.durability) == "fsync"
+        return found is None or (durability or found.settings.durability) == "fsync"
 
     def has_to_open(self, topic: str) -> bool:
         """Whether a topic, or one that a pattern matches, is there and not open."""
         if not is_pattern(topic):
-            return self.engine.is_resting(topic)
-        return self.engine.has_resting
+            return self.engine.catalog.table.is_closed(topic)
+        return self.engine.catalog.table.has_closed
 
     def open_topic(self, topic: str) -> None:
         """Open a topic, or those that a pattern matches. For a thread.
@@ -124,10 +124,10 @@ class Broker:
         One that cannot be opened is told to whoever asks for it. Raises DiskRefused, InvalidName.
         """
         if is_pattern(topic):
-            self.engine.find_by(Pattern(topic))
+            self.engine.catalog.find_matching(Pattern(topic))
         else:
             with suppress(StorageFailed, InvalidSettings):
-                self.engine.find(topic)
+                self.engine.catalog.find(topic)
 
     def note(self, error: QuiverError) -> None:
         """Take notice of what a client is told: who looks after the disk does not read answers."""
@@ -138,8 +138,8 @@ class Broker:
             if isinstance(error, FsyncFailed):
                 self.failure = error
             # The same file fails every request, and needs one line.
-            if self._told_failure != (text := str(error)):
-                self._told_failure = text
+            if self._logged_failure != (text := str(error)):
+                self._logged_failure = text
                 logger.error("%s", text, extra={"code": error.code})
 
     def check_keys(self) -> bool:

@@ -124,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
             return
         is_welcome = edge.has_room() and not edge.is_draining
-        edge.guests.add(self)
+        edge.clients.add(self)
         if not is_welcome:
             self._refuse(
                 error_response(Unavailable("the broker has no room for one more connection: retry"))

@@ -15,11 +15,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.delivery import Slice, Taken
+from quivermq.delivery.taken import Slice, Taken
 from quivermq.disk import Buffer
-from quivermq.engine import Queue, inspection
+from quivermq.engine import EngineQueue
 from quivermq.frame import Frame, encode_records, part_of
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import PRIORITIES
 from quivermq.model.messages import Record
 from quivermq.model.names import is_pattern
 from quivermq.server.broker import Broker
@@ -40,9 +40,9 @@ class Queues:
 
     def __init__(self, broker: Broker) -> None:
         self._engine = broker.engine
-        self._queues: dict[tuple[str, str], Queue] = {}
+        self._queues: dict[tuple[str, str], EngineQueue] = {}
 
-    def get(self, topic: str, group: str) -> Queue:
+    def get(self, topic: str, group: str) -> EngineQueue:
         """The queue of a topic and a group. Raises InvalidName."""
         queue = self._queues.get((topic, group))
         if queue is None:
@@ -52,17 +52,16 @@ class Queues:
         return queue
 
 
-def queue_of(broker: Broker, request: Request) -> Queue:
+def queue_of(broker: Broker, request: Request) -> EngineQueue:
     """The queue that a path names."""
     return broker.part(Queues).get(request.params["topic"], request.params["group"])
 
 
-def may_wait(broker: Broker, queue: Queue) -> bool:
+def may_wait(broker: Broker, queue: EngineQueue) -> bool:
     """Whether taking or settling messages has to go to a thread, because the disk may be waited for."""
     if is_pattern(queue.topic) or broker.may_wait_for_disk(queue.topic):
         return True
-    hosted = broker.engine.find(queue.topic)
-    return hosted is None or inspection.may_wait(broker.engine, hosted, queue.group)
+    return broker.engine.inspection.may_wait(queue.topic, queue.group)
 
 
 class Withdrawn:
@@ -77,18 +76,18 @@ class Withdrawn:
         # By topic, or pattern, and group.
         self._tokens: dict[tuple[str, str, int], None] = {}
 
-    def has(self, queue: Queue, token: int | None) -> bool:
+    def has(self, queue: EngineQueue, token: int | None) -> bool:
         """Whether nothing is to be handed out with this token."""
         return token is not None and (queue.topic, queue.group, token) in self._tokens
 
-    def take_back(self, queue: Queue, token: int) -> None:
+    def take_back(self, queue: EngineQueue, token: int) -> None:
         """Hand nothing out with a token any more, and give back what was. Raises what keeps it from it."""
         # In this order: whatever is leased behind the search sees that it was taken back.
         with self._lock:
             self._tokens[queue.topic, queue.group, token] = None
             while len(self._tokens) > _WITHDRAWN_MAX:
                 del self._tokens[next(iter(self._tokens))]
-        queue.release_taken(token)
+        queue.release_taken([token])
 
 
 class LeaseOut(msgspec.Struct):
@@ -126,7 +125,7 @@ def packed(taken: Iterable[Taken], now_us: int) -> bytes:
             LeaseOut(
                 cursor.topic,
                 cursor.partition,
-                LANES[lane],
+                PRIORITIES[lane],
                 lease.attempt,
                 cursor.is_last_attempt(lease),
                 f"{lease.token:x}",

@@ -32,7 +32,7 @@ _HANDSHAKES_PART = 4
 _LINGER_S = 3.0
 
 
-class Guest(Protocol):
+class EdgeClient(Protocol):
     """A connection as the edge sees it."""
 
     deadline: float
@@ -78,7 +78,7 @@ class Edge:
         self.admit = admit
         self._clock = clock
         self.settings = settings
-        self.guests: set[Guest] = set()
+        self.clients: set[EdgeClient] = set()
         self.memory = memory or Memory(settings.memory_bytes_max)
         self.handshakes = 0
         self._emptied = asyncio.Event()
@@ -109,15 +109,15 @@ class Edge:
         self.linger_deadline = now + _LINGER_S
         self.date = date_line(self._clock.now_us() / 1_000_000)
         self.is_logging = access_log.isEnabledFor(logging.DEBUG)
-        for guest in [guest for guest in self.guests if guest.deadline <= now]:
-            guest.expire()
-        for guest in self.guests:
-            guest.look()
+        for client in [client for client in self.clients if client.deadline <= now]:
+            client.expire()
+        for client in self.clients:
+            client.look()
         self.make_room()
 
     def has_room(self) -> bool:
         """Whether one more connection may be served."""
-        return len(self.guests) < self.settings.connections_max
+        return len(self.clients) < self.settings.connections_max
 
     def has_room_for_handshake(self) -> bool:
         """Whether one more may begin: they need no key, so they get a part of the memory only."""
@@ -126,7 +126,7 @@ class Edge:
 
     def has_room_to_refuse(self) -> bool:
         """Whether one more connection may be told that it is not served."""
-        return len(self.guests) < self.settings.connections_max + _REFUSED_MAX
+        return len(self.clients) < self.settings.connections_max + _REFUSED_MAX
 
     def make_room(self, count: int = 0, *, at_any_cost: bool = False) -> bool:
         """Whether so many bytes more may be held, after those who stand still were sent away for it."""
@@ -135,20 +135,20 @@ class Edge:
             return True
         return memory.make_room(self._clock.monotonic(), count, at_any_cost=at_any_cost)
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, client: EdgeClient) -> None:
         """Forget a connection that is gone."""
-        self.guests.discard(guest)
-        self.memory.hold(guest, 0, self.now)
-        if not self.guests:
+        self.clients.discard(client)
+        self.memory.hold(client, 0, self.now)
+        if not self.clients:
             self._emptied.set()
 
     async def emptied(self, timeout_s: float) -> bool:
         """Wait until every connection is gone. False when that took too long."""
-        if self.guests:
+        if self.clients:
             self._emptied.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), timeout_s)
-        return not self.guests
+        return not self.clients
 
     def new_id(self) -> str:
         """A request id that this process has not used yet."""
@@ -156,16 +156,16 @@ class Edge:
 
     def send_away(self, is_welcome: Callable[[ApiKey | None], bool]) -> None:
         """End what goes to clients without an end, where the key they came with is no longer good."""
-        for guest in list(self.guests):
-            guest.send_away(is_welcome)
+        for client in list(self.clients):
+            client.send_away(is_welcome)
 
     def drain(self) -> None:
         """Let every connection go as soon as its answers are sent."""
         self.is_draining = True
-        for guest in list(self.guests):
-            guest.drain()
+        for client in list(self.clients):
+            client.drain()
 
     def abort(self) -> None:
         """Cut off every connection."""
-        for guest in list(self.guests):
-            guest.abort()
+        for client in list(self.clients):
+            client.abort()

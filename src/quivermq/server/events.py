@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from quivermq.errors import QuiverError
 from quivermq.server.broker import Broker
-from quivermq.server.figures import Version, Wanted, look, next_version, told
+from quivermq.server.figures import Version, Wanted, look, next_version
 from quivermq.server.history import Recorder
 from quivermq.server.http import ResponseStream, encode_json
 
@@ -139,7 +139,7 @@ class Events:
         self._looking: asyncio.Future[None] | None = None
         self._version: Version | None = None
         self._recorder = broker.part(Recorder)
-        broker.engine.topic_watchers.append(self._on_change)
+        broker.engine.catalog.watchers.append(self._on_change)
         broker.on_drain.append(self._close)
 
     def listen(
@@ -179,7 +179,7 @@ class Events:
         # Who comes meanwhile is told the next time.
         asked = {listener: listener.asks() for listener in self._listeners.values()}
         try:
-            version, parts = await self._broker.figure(self._told, self._version, set(asked.values()))
+            version, parts = await self._broker.figure(self._made, self._version, set(asked.values()))
         except QuiverError:
             # The queue cannot tell now; whoever asks for it by name is told why.
             self._send_all(lambda _: _ALIVE)
@@ -194,7 +194,7 @@ class Events:
                 # Whoever comes next is told everything, and nobody else has to remember it.
                 self._version = None
 
-    def _told(self, before: Version | None, asked: Iterable[_Asked]) -> tuple[Version, dict[_Asked, _Part]]:
+    def _made(self, before: Version | None, asked: Iterable[_Asked]) -> tuple[Version, dict[_Asked, _Part]]:
         """In a thread: many listeners of many patterns would keep the event loop from everybody else."""
         survey = look(self._broker)
         self._recorder.see(survey)
@@ -231,8 +231,8 @@ class Events:
 
     def _close(self) -> None:
         """The broker drains, and may be told so twice."""
-        if self._on_change in self._broker.engine.topic_watchers:
-            self._broker.engine.topic_watchers.remove(self._on_change)
+        if self._on_change in self._broker.engine.catalog.watchers:
+            self._broker.engine.catalog.watchers.remove(self._on_change)
         for listener in list(self._listeners.values()):
             self._forget(listener.stream)
             listener.close()
@@ -241,10 +241,10 @@ class Events:
 def _figures(version: Version, names: frozenset[str], form: str) -> bytes:
     if form == "changes" and not version.has_removed:
         return _event("changes", version.changes(names))
-    if form != "stats":
-        return _event("stats", version.full(names))
-    survey = version.survey
-    return _event("stats", {"time": survey.time_us, **told(survey, names.__contains__)})
+    whole = version.full(names)
+    if form == "stats":
+        del whole["version"]
+    return _event("stats", whole)
 
 
 def _event(name: str, data: object) -> bytes:

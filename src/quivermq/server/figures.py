@@ -9,14 +9,14 @@ topic.
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
-from quivermq.engine.survey import Survey
+from quivermq.engine.statistics import Survey
 from quivermq.errors import DiskFull
 from quivermq.metrics import Sample
-from quivermq.model.stats import QueueStats, TopicStats
+from quivermq.model.stats import TopicStats
 from quivermq.model.turns import in_turns
 from quivermq.server.broker import Broker
 
@@ -66,18 +66,18 @@ def why_not_ready(broker: Broker) -> str | None:
     return None
 
 
-def told(survey: Survey, wanted: Wanted) -> dict[str, Any]:
+def stats_json(survey: Survey, wanted: Wanted) -> dict[str, Any]:
     """The figures with only the topics that are wanted."""
     topics = {name: topic for name, topic in survey.stats.topics.items() if wanted(name)}
     return {
         "topics": {
-            name: topic_told(topic, survey.activity.get(name)) for name, topic in in_turns(topics.items())
+            name: topic_json(topic, survey.activity.get(name)) for name, topic in in_turns(topics.items())
         },
-        **rest_told(survey, wanted, topics.values()),
+        **rest_json(survey, wanted, topics.values()),
     }
 
 
-def rest_told(survey: Survey, wanted: Wanted, topics: Collection[TopicStats]) -> dict[str, Any]:
+def rest_json(survey: Survey, wanted: Wanted, topics: Collection[TopicStats]) -> dict[str, Any]:
     """Everything but the topics, which are these."""
     return {
         "messages": sum(topic.messages for topic in topics),
@@ -90,38 +90,20 @@ def rest_told(survey: Survey, wanted: Wanted, topics: Collection[TopicStats]) ->
     }
 
 
-def topic_told(stats: TopicStats, activity: TopicActivity | None) -> dict[str, Any]:
+def topic_json(stats: TopicStats, activity: TopicActivity | None) -> dict[str, Any]:
     """A topic or group that came between the two looks has not done anything yet."""
     done = activity or TopicActivity(0)
-    figures = _fields(stats, _TOPIC)
-    figures["groups"] = {
-        name: {
-            **_fields(group, _GROUP),
-            "backlog": group.backlog,
-            **_fields(done.groups.get(name, _NOTHING), _ACTIVITY),
-        }
-        for name, group in in_turns(stats.groups.items())
-    }
+    figures = stats.as_dict()
+    for name, group in in_turns(figures["groups"].items()):
+        had = done.groups.get(name, _NOTHING)
+        # By hand, because there may be thousands of groups, and `asdict` copies everything it meets.
+        for field_name in _ACTIVITY:
+            group[field_name] = getattr(had, field_name)
     return {**figures, "published": done.published, "refused": done.refused, "dropped": done.dropped}
 
 
-def _fields(value: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """As `asdict` of what holds plain values only, which thousands of topics are told with every second."""
-    return {name: getattr(value, name) for name in names}
-
-
-_TOPIC = tuple(each.name for each in fields(TopicStats))
-_GROUP = tuple(each.name for each in fields(QueueStats))
 _ACTIVITY = tuple(each.name for each in fields(GroupActivity))
 _NOTHING = GroupActivity(0, 0, 0)
-
-
-@dataclass(slots=True)
-class _Look:
-    """One look, and the answers that were made of it."""
-
-    survey: asyncio.Task[Survey]
-    answers: dict[Hashable, asyncio.Task[bytes]] = field(default_factory=dict)
 
 
 def _shared(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -131,62 +113,33 @@ def _shared(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return task
 
 
-class Looks:
-    """One look at the queue for all who ask at the same time, and one answer for all who ask the same.
-
-    Whoever asks gets a look that began later, so that it shows all that was answered before: while one is
-    under way, all who come share the next. Belongs to the event loop's thread.
-    """
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._running: asyncio.Task[Survey] | None = None
-        self._next: _Look | None = None
-
-    async def answer(self, asked: Hashable, make: Callable[[Survey], bytes]) -> bytes:
-        """What `make`, in a thread, makes of a look, for everybody who asks the same."""
-        look = self._next
-        if look is None:
-            look = self._next = _Look(_shared(self._look(self._running)))
-        task = look.answers.get(asked)
-        if task is None:
-            task = look.answers[asked] = _shared(self._made(look, make))
-        # One who goes away must not take it from the others.
-        return await asyncio.shield(task)
-
-    async def _made(self, look: _Look, make: Callable[[Survey], bytes]) -> bytes:
-        return await self._broker.figure(make, await asyncio.shield(look.survey))
-
-    async def _look(self, before: asyncio.Task[Survey] | None) -> Survey:
-        if before is not None:
-            await asyncio.wait([before])
-        assert self._next is not None
-        # Who comes from now on shares the next one.
-        self._running, self._next = self._next.survey, None
-        return await self._broker.figure(look, self._broker)
-
-
 class Answers:
-    """Costly answers that need no look at the whole queue: of all who ask the same, one is worked for.
+    """Costly answers: of all who ask for the same, one is worked for.
 
     Of several that compute at once, each would keep a put waiting for its turn. Whoever asks gets an answer
-    that was begun later. Belongs to the event loop's thread.
+    that was begun later, so that it shows all that was done before: while one is under way, all who come
+    share the next. Belongs to the event loop's thread.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._running: dict[Hashable, asyncio.Task[bytes]] = {}
-        self._next: dict[Hashable, asyncio.Task[bytes]] = {}
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
+        self._next: dict[Hashable, asyncio.Task[Any]] = {}
 
-    async def answer(self, asked: Hashable, make: Callable[[], bytes]) -> bytes:
+    async def answer(self, asked: Hashable, make: Callable[[], T]) -> T:
         """What `make`, in a thread, makes for everybody who asks the same. Raises what it raises."""
-        task = self._next.get(asked)
+        task: asyncio.Task[T] | None = self._next.get(asked)
         if task is None:
             task = self._next[asked] = _shared(self._made(asked, make))
         # One who goes away must not take it from the others.
         return await asyncio.shield(task)
 
-    async def _made(self, asked: Hashable, make: Callable[[], bytes]) -> bytes:
+    async def answer_of_look(self, asked: Hashable, make: Callable[[Survey], T]) -> T:
+        """The same, of one look at the queue for all who ask at the same time, whatever they ask."""
+        survey = await self.answer("look", lambda: look(self._broker))
+        return await self.answer((asked, id(survey)), lambda: make(survey))
+
+    async def _made(self, asked: Hashable, make: Callable[[], T]) -> T:
         if (before := self._running.get(asked)) is not None:
             await asyncio.wait([before])
         # Who comes from now on shares the next one.
@@ -243,13 +196,13 @@ class Version:
 
     def _rest(self, names: frozenset[str]) -> dict[str, Any]:
         topics = [topic for name, topic in self.survey.stats.topics.items() if name in names]
-        return rest_told(self.survey, names.__contains__, topics)
+        return rest_json(self.survey, names.__contains__, topics)
 
 
 def next_version(before: Version | None, survey: Survey) -> Version:
     """The version that a look makes."""
     topics = {
-        name: topic_told(topic, survey.activity.get(name))
+        name: topic_json(topic, survey.activity.get(name))
         for name, topic in in_turns(survey.stats.topics.items())
     }
     if before is None:

@@ -91,7 +91,7 @@ class Gate:
                 "the broker wants a key, and the last one was revoked: make one with `quiver key create`,"
                 " or stop the broker and open it to this machine with `quiver key allow-anonymous`"
             )
-        return "the broker wants a key, and this is none that it knows: send `Authorization: Bearer KEY`"
+        return f"the broker wants a key, and this is none that it knows: {Unauthenticated.advice}"
 
     def _key_of(self, request: Request) -> ApiKey | None:
         assert self._keys is not None

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isnan, nan
 from typing import Any
 
-from quivermq.engine.activity import GroupActivity, TopicActivity
-from quivermq.engine.survey import Survey
+from quivermq.engine.activity import TopicActivity
+from quivermq.engine.statistics import Survey
 from quivermq.errors import QuiverError
 from quivermq.metrics import Histogram, Metrics, percentile_between
-from quivermq.model.stats import QueueStats
 from quivermq.model.turns import in_turns
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Wanted, look
@@ -151,18 +150,15 @@ class History:
             for metric in metrics.family("quiver_http_request_seconds")
             if dict(metric.labels) == _PUBLISH
         ]
-        told: dict[str, float | None] = {}
-        for name, histograms in (
-            ("fsync", metrics.family("quiver_fsync_seconds")),
-            ("publish", publishes),
-        ):
+        found: dict[str, float | None] = {}
+        for name, histograms in (("fsync", metrics.family("quiver_fsync_seconds")), ("publish", publishes)):
             tallies = [
                 new
                 for metric in histograms
                 if isinstance(metric, Histogram) and (new := self._new((name,), metric)) is not None
             ]
-            told |= _percentiles(name, tallies)
-        return told | _percentiles("age", list(ages.values()))
+            found |= _percentiles(name, tallies)
+        return found | _percentiles("age", list(ages.values()))
 
     def _new(self, place: _Place, histogram: Histogram) -> list[int] | None:
         """What was observed since the last point, or None for nothing."""
@@ -172,7 +168,7 @@ class History:
             return None
         return [now - then for now, then in zip(tally, before, strict=True)]
 
-    # What is told.
+    # What is shown.
 
     def whole(self, wanted: Wanted | None = None, *, since: int = 0) -> dict[str, Any]:
         """All topics together, or those that are wanted: of these, the times are not told.
@@ -181,7 +177,7 @@ class History:
         """
         with self._lock:
             if wanted is None:
-                return self._told(self._whole, since)
+                return self._points(self._whole, since)
             mine = [s for place, s in self._series.items() if len(place) == 1 and wanted(place[0])]
             rings = {name: [series.rings[name] for series in mine] for name in OF_TOPIC}
             summed = _Series(OF_TOPIC, self._number)
@@ -189,7 +185,7 @@ class History:
                 summed.rings = {
                     name: array("f", map(_sum, zip(*each, strict=True))) for name, each in rings.items()
                 }
-            return self._told(summed, since)
+            return self._points(summed, since)
 
     def topic(self, topic: str, *, since: int = 0) -> dict[str, Any]:
         """One topic."""
@@ -201,18 +197,18 @@ class History:
 
     def _of(self, place: _Place, since: int) -> dict[str, Any]:
         with self._lock:
-            return self._told(self._series.get(place) or self._still(place), since)
+            return self._points(self._series.get(place) or self._still(place), since)
 
     def _still(self, place: _Place) -> _Series:
         """What has not moved for as long as anything is kept was all along as it is now."""
         series = _Series(_names(place), self._number)
         if place in self._last and place not in self._lost:
-            figures = dict(zip(OF_TOPIC if len(place) == 1 else OF_GROUP, self._last[place], strict=False))
+            figures = dict(zip(_names(place), self._last[place], strict=False))
             for name, value in figures.items():
                 series.rings[name] = array("f", [0 if name in _COUNTERS else value]) * POINTS
         return series
 
-    def _told(self, series: _Series, since: int) -> dict[str, Any]:
+    def _points(self, series: _Series, since: int) -> dict[str, Any]:
         numbers = range(max(0, self._number - POINTS), self._number)
         places = [number % POINTS for number in numbers if self._times[number % POINTS] > since]
         return {
@@ -246,16 +242,16 @@ def _figures(survey: Survey) -> Iterator[tuple[_Place, dict[str, float]]]:
             },
         )
         for group, queue in topic.groups.items():
-            yield (name, group), _group_figures(queue, had.get(group))
-
-
-def _group_figures(queue: QueueStats, had: GroupActivity | None) -> dict[str, float]:
-    return {
-        "delivered": had.delivered if had else 0,
-        "acked": had.acked if had else 0,
-        "lag": queue.pending,
-        "in_flight": queue.in_flight,
-    }
+            own = had.get(group)
+            yield (
+                (name, group),
+                {
+                    "delivered": own.delivered if own else 0,
+                    "acked": own.acked if own else 0,
+                    "lag": queue.pending,
+                    "in_flight": queue.in_flight,
+                },
+            )
 
 
 def _rates(
@@ -274,11 +270,11 @@ def _rates(
 def _percentiles(name: str, tallies: list[list[int]]) -> dict[str, float | None]:
     """In milliseconds, of everything together."""
     together = [sum(counts) for counts in zip(*tallies, strict=True)]
-    told: dict[str, float | None] = {}
+    found: dict[str, float | None] = {}
     for percent in (50, 99):
-        found = percentile_between(None, together, percent / 100) if together else None
-        told[f"{name}_p{percent}"] = None if found is None else found * 1000
-    return told
+        seconds = percentile_between(None, together, percent / 100) if together else None
+        found[f"{name}_p{percent}"] = None if seconds is None else seconds * 1000
+    return found
 
 
 def _sum(values: Iterable[float]) -> float:

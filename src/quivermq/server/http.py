@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from quivermq.disk import real_path
-from quivermq.errors import InvalidRequest, QuiverError, Unauthenticated, Unavailable
+from quivermq.errors import InvalidRequest, QuiverError, Unauthenticated, Unavailable, error_json
+from quivermq.model.json import JSON
 from quivermq.model.names import usual_origin
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-JSON = "application/json"
-FRAME = "application/vnd.quiver.frame"
-DELIVERY = "application/vnd.quiver.delivery"
-OCTETS = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 
 _PARAMETERS_MAX = 100
@@ -310,10 +307,9 @@ class Hiding:
 
 def error_response(error: QuiverError, hiding: Hiding | None = None) -> Response:
     """An error in JSON, with the fields it was raised with. One that may name files needs `hiding`."""
-    message = str(error) if hiding is None else hiding.message(error)
-    told = {"code": error.code, "message": message, "retryable": error.retryable}
+    message = None if hiding is None else hiding.message(error)
     fields = {name: _plain(value, hiding) for name, value in vars(error).items() if name[:1] != "_"}
-    response = json_response({"error": {**fields, **told}}, error.http_status)
+    response = json_response({"error": {**fields, **error_json(error, message)}}, error.http_status)
     if isinstance(error, Unavailable):
         response.headers = {"Retry-After": "1"}
     elif isinstance(error, Unauthenticated):

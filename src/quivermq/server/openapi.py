@@ -13,9 +13,9 @@ import msgspec
 
 from quivermq.errors import QuiverError
 from quivermq.frame import OFFSET_MAX
+from quivermq.model.json import JSON
 from quivermq.model.messages import PRODUCER_ID_MAX
 from quivermq.model.topic_settings import PARTITIONS_MAX
-from quivermq.server.http import JSON
 from quivermq.server.routing import Parameter, Route
 from quivermq.server.shapes import NAME_SCHEMA, Error
 
@@ -222,9 +222,9 @@ def _error_name(status: int) -> str:
 
 def _error_response(status: int, schemas: "_Schemas") -> dict[str, Any]:
     codes = sorted({error.code for error in _all_errors() if error.http_status == status})
-    told = f" Codes: {', '.join(codes)}." if codes else ""
+    listed = f" Codes: {', '.join(codes)}." if codes else ""
     response = {
-        "description": _MEANINGS[status] + told,
+        "description": _MEANINGS[status] + listed,
         "content": {JSON: {"schema": schemas.of(Error)}},
     }
     return {**response, "headers": _RETRY_AFTER} if status in (429, 503) else response
@@ -261,8 +261,8 @@ class _Schemas:
 
     def __init__(self, types: list[Any]) -> None:
         schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
-        self._by_id = {id(one): _told(schema) for one, schema in zip(types, schemas, strict=True)}
-        self.components = {name: _told(schema) for name, schema in sorted(components.items())}
+        self._by_id = {id(one): _with_base64(schema) for one, schema in zip(types, schemas, strict=True)}
+        self.components = {name: _with_base64(schema) for name, schema in sorted(components.items())}
         for struct in _structs(types):
             self.components[struct.__name__].update(getattr(struct, "schema_extra", {}))
 
@@ -291,11 +291,11 @@ def _structs(types: Iterable[Any]) -> Iterator[type]:
             pending += getattr(info, name, ())
 
 
-def _told(schema: Any) -> Any:
+def _with_base64(schema: Any) -> Any:
     """A schema in which also what base64 looks like is written down."""
     if isinstance(schema, list):
-        return [_told(item) for item in schema]
+        return [_with_base64(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {name: _told(item) for name, item in schema.items()}
-    return {**told, "pattern": _BASE64} if schema.get("contentEncoding") == "base64" else told
+    whole = {name: _with_base64(item) for name, item in schema.items()}
+    return {**whole, "pattern": _BASE64} if schema.get("contentEncoding") == "base64" else whole

@@ -13,18 +13,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from quivermq.engine import Queue
-from quivermq.engine.hosted import Hosted
-from quivermq.engine.waiting import Watch, wake_due
+from quivermq.engine import EngineQueue
+from quivermq.engine.waiting import Watch, WatchedGroup
 from quivermq.errors import QuiverError, Unauthenticated
-from quivermq.group.group import Group
-from quivermq.group.waiters import Waiter, Waiters, leave
 from quivermq.server.access import ApiKey
 from quivermq.server.broker import Broker
 
 logger = logging.getLogger(__name__)
 
-Ring = asyncio.Future[None]
+Wakeup = asyncio.Future[None]
 T = TypeVar("T")
 Take = Callable[[], Awaitable[list[T]]]
 
@@ -41,19 +38,19 @@ class Polls:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._ends: dict[int, set[Ring]] = {}
+        self._ends: dict[int, set[Wakeup]] = {}
         # When each timer goes off is noted here: uvloop's own do not know it once that is about now.
         self._end_timer: asyncio.Handle | None = None
         self._end_tick = 0
-        self._events: dict[tuple[Hosted, Group], float] = {}
+        self._events: dict[WatchedGroup, float] = {}
         self._event_timer: asyncio.Handle | None = None
         self._event_at = 0.0
-        self._keys: dict[Ring, ApiKey | None] = {}
+        self._keys: dict[Wakeup, ApiKey | None] = {}
         broker.on_drain.append(self._let_go)
         broker.on_keys.append(self._send_away)
 
     async def wait_for(
-        self, queue: Queue, take: Take[T], seconds: float, key: ApiKey | None = None
+        self, queue: EngineQueue, take: Take[T], seconds: float, key: ApiKey | None = None
     ) -> list[T]:
         """What `take` finds, as soon as it finds something; nothing after so many seconds.
 
@@ -62,14 +59,14 @@ class Polls:
         found = await take()
         end = self._loop.time() + seconds
         while not found and self._loop.time() < end and not self._broker.is_draining:
-            ring: Ring = self._loop.create_future()
-            watch = queue.watch(lambda ring=ring: self.wake(ring))  # type: ignore[misc]
+            wakeup: Wakeup = self._loop.create_future()
+            watch = queue.watch(lambda wakeup=wakeup: self.wake(wakeup))  # type: ignore[misc]
             try:
                 # Somebody may have put between the last look and the wait.
                 found = await take()
                 if not found:
                     self._expect(watch)
-                    await self.rung(ring, end, key)
+                    await self.woken(wakeup, end, key)
             except BaseException:
                 # Also when the client has gone away: somebody else is to have what it was woken for.
                 watch.leave(pass_on=True)
@@ -77,42 +74,39 @@ class Polls:
             watch.leave(pass_on=bool(found))
             # Who stops hands nothing out any more: nobody could settle it here.
             if not found and not self._broker.is_draining:
-                found = await self._take_after_ring(take, watch)
+                found = await self._take_when_woken(take, watch)
         return found
 
-    async def _take_after_ring(self, take: Take[T], watch: Watch) -> list[T]:
+    async def _take_when_woken(self, take: Take[T], watch: Watch) -> list[T]:
         try:
             found = await take()
         except BaseException:
             watch.wake_next()
             raise
-        if len(watch.groups) > 1:
-            # Woken for one topic, it may have been served by another: somebody else looks after the first.
-            watch.wake_next()
+        watch.wake_others()
         return found
 
-    def wake(self, ring: Ring) -> None:
+    def wake(self, wakeup: Wakeup) -> None:
         """End a wait, from whatever thread."""
         if threading.get_ident() == self._thread:
-            _set(ring)
+            _set(wakeup)
         else:
-            self._loop.call_soon_threadsafe(_set, ring)
+            self._loop.call_soon_threadsafe(_set, wakeup)
 
     @contextmanager
-    def waiting_at(self, waiters: Waiters) -> Iterator[Ring]:
-        """Wait among others: what this gives is done once they are woken."""
-        ring: Ring = self._loop.create_future()
-        waiter = Waiter(lambda: self.wake(ring))
-        waiters.wait(waiter)
+    def waiting(self, watch: Callable[[Callable[[], None]], Callable[[], None]]) -> Iterator[Wakeup]:
+        """Wait among others: what this gives is done once `watch` calls what it was given."""
+        wakeup: Wakeup = self._loop.create_future()
+        leave = watch(lambda: self.wake(wakeup))
         try:
-            yield ring
+            yield wakeup
         finally:
-            leave(waiter, [waiters])
+            leave()
 
     # Ends.
 
-    async def rung(self, ring: Ring, end: float, key: ApiKey | None = None) -> None:
-        """Wait for a ring, or for the end, in the time of the event loop; not at all once it drains.
+    async def woken(self, wakeup: Wakeup, end: float, key: ApiKey | None = None) -> None:
+        """Wait to be woken, or for the end, in the time of the event loop; not at all once it drains.
 
         Raises Unauthenticated once the key of who waits is revoked.
         """
@@ -120,18 +114,18 @@ class Polls:
             return
         if not self._broker.is_welcome(key):
             raise _revoked()
-        self._keys[ring] = key
+        self._keys[wakeup] = key
         tick = math.ceil(end / _TICK_S)
         if self._end_timer is None or tick < self._end_tick:
             self._plan_end(tick)
-        self._ends.setdefault(tick, set()).add(ring)
+        self._ends.setdefault(tick, set()).add(wakeup)
         try:
-            await ring
+            await wakeup
         finally:
-            del self._keys[ring]
-            rings = self._ends.get(tick, set())
-            rings.discard(ring)
-            if not rings:
+            del self._keys[wakeup]
+            wakeups = self._ends.get(tick, set())
+            wakeups.discard(wakeup)
+            if not wakeups:
                 self._ends.pop(tick, None)
 
     def _plan_end(self, tick: int) -> None:
@@ -144,22 +138,22 @@ class Polls:
         """Let those go whose time is over."""
         now = self._loop.time()
         for tick in [tick for tick in self._ends if tick * _TICK_S <= now]:
-            for ring in self._ends.pop(tick):
-                _set(ring)
+            for wakeup in self._ends.pop(tick):
+                _set(wakeup)
         self._end_timer = None
         if self._ends:
             self._plan_end(min(self._ends))
 
     def _let_go(self) -> None:
-        for rings in list(self._ends.values()):
-            for ring in list(rings):
-                _set(ring)
+        for wakeups in list(self._ends.values()):
+            for wakeup in list(wakeups):
+                _set(wakeup)
 
     def _send_away(self) -> None:
         """Keys have changed."""
-        for ring, key in list(self._keys.items()):
-            if not (ring.done() or self._broker.is_welcome(key)):
-                ring.set_exception(_revoked())
+        for wakeup, key in list(self._keys.items()):
+            if not (wakeup.done() or self._broker.is_welcome(key)):
+                wakeup.set_exception(_revoked())
 
     # What becomes ready by time alone.
 
@@ -168,7 +162,7 @@ class Polls:
         if wait is not None:
             self._expect_after(watch.groups, wait)
 
-    def _expect_after(self, groups: list[tuple[Hosted, Group]], wait: float) -> None:
+    def _expect_after(self, groups: list[WatchedGroup], wait: float) -> None:
         when = self._loop.time() + wait
         for each in groups:
             self._events[each] = min(when, self._events.get(each, when))
@@ -188,33 +182,33 @@ class Polls:
     def _look(self) -> None:
         self._event_timer = None
         now = self._loop.time()
-        due = [place for place, when in self._events.items() if when <= now]
-        for place in due:
-            del self._events[place]
+        due = [group for group, when in self._events.items() if when <= now]
+        for group in due:
+            del self._events[group]
         if due:
             self._loop.run_in_executor(self._broker.threads, self._release, due)
         self._plan_look()
 
-    def _release(self, places: list[tuple[Hosted, Group]]) -> None:
+    def _release(self, groups: list[WatchedGroup]) -> None:
         """In a thread: let what is due become ready, and wake as many as there is something for."""
-        for hosted, group in places:
+        for group in groups:
             now_us = self._broker.engine.clock.now_us()
             try:
-                later = wake_due(hosted, group, now_us)
+                later = group.wake_due(now_us)
             except QuiverError as error:
                 # One topic in trouble, or deleted meanwhile, must not keep the others waiting.
-                if not hosted.is_gone:
-                    logger.error("what is due in %s waits: %s", hosted.name, error)
+                if not group.is_gone:
+                    logger.error("what is due in %s waits: %s", group.name, error)
                 continue
             if later is not None:
                 wait = max(_LOOK_AGAIN_S, (later - now_us) / 1_000_000)
-                self._loop.call_soon_threadsafe(self._expect_after, [(hosted, group)], wait)
+                self._loop.call_soon_threadsafe(self._expect_after, [group], wait)
 
 
 def _revoked() -> Unauthenticated:
     return Unauthenticated("the key was revoked while the call waited: ask for another one")
 
 
-def _set(ring: Ring) -> None:
-    if not ring.done():
-        ring.set_result(None)
+def _set(wakeup: Wakeup) -> None:
+    if not wakeup.done():
+        wakeup.set_result(None)

@@ -122,7 +122,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -132,9 +132,9 @@ class JsonFormatter(logging.Formatter):
             name: value for name, value in vars(record).items() if name not in _OWN and value is not None
         }
         if record.exc_info:
-            told["error"] = self.formatException(record.exc_info)
+            line["error"] = self.formatException(record.exc_info)
         # The record's own words win over an extra field of the same name.
-        return json.dumps({**extra, **told}, default=str, ensure_ascii=False)
+        return json.dumps({**extra, **line}, default=str, ensure_ascii=False)
 
 
 def configure_logging(

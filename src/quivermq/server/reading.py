@@ -140,7 +140,7 @@ class Reader:
                 raise
         except httptools.HttpParserError as error:
             if not self._is_deaf:
-                self._refuse(error_response(InvalidRequest(f"this is not HTTP/1.1: {error}")))
+                self.refuse(error_response(InvalidRequest(f"this is not HTTP/1.1: {error}")))
         if self.is_reading and not self._has_progress:
             self._look_at_progress()
 
@@ -151,7 +151,10 @@ class Reader:
 
     def refuse(self, response: Response) -> None:
         """Answer this in place of the request that is being read, and read nothing more."""
-        self._refuse(response)
+        self.refusal = response
+        self._is_deaf = self.is_last = True
+        self.is_reading = self.wants_continue = False
+        self._forget()
 
     def stop(self) -> None:
         """Read nothing more. The parser and this would otherwise keep each other alive."""
@@ -308,8 +311,7 @@ class Reader:
         assert self._request is not None
         self._is_asked = True
         if self._admit is not None and (response := self._admit(self._request)) is not None:
-            self._refuse(response)
-            self._halt()
+            self._end(response)
         most = self._settings.body_bytes_max
         limit = self._request.body_bytes_max
         self._allowed_bytes = most if limit is None else min(most, limit)
@@ -317,13 +319,13 @@ class Reader:
     def _check_head_length(self) -> None:
         length = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers.items())
         if length > self._settings.head_bytes_max:
-            self._stop_at_head()
+            self._end(self._long_head())
 
     def _look_at_progress(self) -> None:
         """Count what is neither a whole head nor a part of a body, so that it ends some time."""
         self._stalled_bytes += self._fed_bytes
         if self._stalled_bytes > self._settings.head_bytes_max:
-            self._refuse(self._long_head())
+            self.refuse(self._long_head())
 
     def _stop_at_size(self, size: int) -> NoReturn:
         most = self._settings.body_bytes_max
@@ -339,12 +341,11 @@ class Reader:
             f"the body has {size} bytes or more, and this call takes {self._allowed_bytes}: send less",
         )
 
-    def _stop_at_head(self) -> NoReturn:
-        self._refuse(self._long_head())
-        self._halt()
-
     def _stop_with(self, status: int, code: str, message: str) -> NoReturn:
-        self._refuse(problem(status, code, message))
+        self._end(problem(status, code, message))
+
+    def _end(self, response: Response) -> NoReturn:
+        self.refuse(response)
         self._halt()
 
     def _halt(self) -> NoReturn:
@@ -353,14 +354,7 @@ class Reader:
         raise _Stopped
 
     def _stop(self, error: QuiverError) -> NoReturn:
-        self._refuse(error_response(error))
-        self._halt()
-
-    def _refuse(self, response: Response) -> None:
-        self.refusal = response
-        self._is_deaf = self.is_last = True
-        self.is_reading = self.wants_continue = False
-        self._forget()
+        self._end(error_response(error))
 
     def _forget(self) -> None:
         """Let go of what has arrived of a request: the connection may stay for a while."""

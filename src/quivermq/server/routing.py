@@ -4,7 +4,6 @@ What stands behind the question mark, and the numbers in a path, are checked aga
 """
 
 import re
-from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,12 +11,14 @@ from urllib.parse import unquote
 
 import msgspec
 
-from quivermq.engine.reasons import Place
+from quivermq.engine.looking import Place
 from quivermq.errors import InvalidRequest, NotFound
-from quivermq.model.lanes import LANES
+from quivermq.frame import OFFSET_MAX
+from quivermq.model.json import JSON, base64_bytes
+from quivermq.model.lanes import PRIORITIES
 from quivermq.server.access import Permission, Scope, permission_of
 from quivermq.server.broker import Broker
-from quivermq.server.http import JSON, Later, Request, Response
+from quivermq.server.http import Later, Request, Response
 
 # What a call takes that is told what to do, and gets no messages.
 JSON_BODY_BYTES = 1024 * 1024
@@ -25,7 +26,7 @@ JSON_BODY_BYTES = 1024 * 1024
 WHOLE_BODY = 2**31
 
 # No sign but a minus, no underscores, no digits of other scripts: all of which int() would take.
-_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 PLACE_PATTERN = "^[0-9]{1,4}-[0-2]-[0-9]{1,19}$"
 _PLACE = re.compile(r"([0-9]{1,4})-([0-2])-([0-9]{1,19})", re.ASCII)
@@ -65,7 +66,7 @@ class Route:
     returns: dict[int, Any] = field(default_factory=dict)
     """By status: a type that is answered as JSON, a media type as text, a tuple of these, or None."""
     query: tuple[Parameter, ...] = ()
-    consumes: tuple[str, ...] = ("application/json",)
+    consumes: tuple[str, ...] = (JSON,)
     request_schemas: dict[str, type] = field(default_factory=dict)
     """For a handler that reads the body itself: by media type, what it takes."""
     errors: tuple[int, ...] = ()
@@ -85,11 +86,6 @@ class Route:
         return self.permission.scope
 
     @property
-    def parameters(self) -> set[str]:
-        """The names of the parameters behind the question mark."""
-        return {parameter.name for parameter in self.query}
-
-    @property
     def takes_body(self) -> bool:
         """Whether a request has a body, in JSON or in whatever else the route consumes."""
         return self.body is not None or bool(self.request_schemas) or JSON not in self.consumes
@@ -105,11 +101,7 @@ class Route:
 
     def call(self, broker: Broker, request: Request) -> Answer:
         """Check the query and the body, then hand over. Raises InvalidRequest."""
-        if request.query_string and (unknown := request.query.keys() - (known := self.parameters)):
-            raise InvalidRequest(
-                f"{', '.join(sorted(unknown))!r} is no parameter of this call:"
-                f" it takes {', '.join(sorted(known)) or 'none'}"
-            )
+        check_query(request, self.query)
         if self.body is None:
             return self.handler(broker, request)
         return self.handler(broker, request, self._decoded(request.body))
@@ -138,13 +130,15 @@ class Calls:
         """Let the function below answer a call. `more` are fields of `Route`.
 
         `returns` is what a success is answered with, or a dict of that by status; where it is left out, the
-        function returns it, and None for a success that has nothing to say.
+        function returns it, and None for a success that has nothing to say. Where the function takes a
+        `body`, that is what the body has to be.
         """
 
         def add(handler: Handler) -> Handler:
-            told = handler.__annotations__["return"] if returns is _ANNOTATED else returns
-            by_status = told if isinstance(told, dict) else {204 if told is None else 200: told}
-            fields = {**self._defaults, **more, "returns": by_status}
+            shape = handler.__annotations__["return"] if returns is _ANNOTATED else returns
+            by_status = shape if isinstance(shape, dict) else {204 if shape is None else 200: shape}
+            body = handler.__annotations__.get("body")
+            fields = {**self._defaults, **more, "body": body, "returns": by_status}
             self._table.append(Route(method, self._path + path, handler, summary, **fields))
             return handler
 
@@ -214,12 +208,26 @@ class _Node:
 # Parameters.
 
 
-PRIORITY = Parameter("priority", {"enum": list(LANES), "default": "normal"}, "Which lane of the partition.")
+PRIORITY = Parameter(
+    "priority", {"enum": list(PRIORITIES), "default": "normal"}, "Which lane of the partition."
+)
 AFTER = Parameter(
     "after",
     {"type": "string", "pattern": PLACE_PATTERN},
     "PARTITION-LANE-OFFSET of the last one you have: those behind it. Lanes are 0 to 2, high to low.",
 )
+
+
+def check_query(request: Request, known: tuple[Parameter, ...]) -> None:
+    """Raise InvalidRequest for a parameter that nobody would look at."""
+    if not request.query_string:
+        return
+    names = {parameter.name for parameter in known}
+    if unknown := request.query.keys() - names:
+        raise InvalidRequest(
+            f"{', '.join(sorted(unknown))!r} is no parameter of this call:"
+            f" it takes {', '.join(sorted(names)) or 'none'}"
+        )
 
 
 def number_parameter(
@@ -239,7 +247,7 @@ def number_given(request: Request, parameter: Parameter) -> int | None:
         default: int | None = schema.get("default")
         return default
     lowest, highest = schema["minimum"], schema["maximum"]
-    if not _NUMBER.fullmatch(text) or not lowest <= int(text) <= highest:
+    if not NUMBER.fullmatch(text) or not lowest <= int(text) <= highest:
         raise InvalidRequest(
             f"{parameter.name} is a whole number from {lowest} to {highest}, not {text[:80]!r}"
         )
@@ -270,10 +278,7 @@ def bytes_given(request: Request, name: str) -> bytes | None:
         return None if text is None else text.encode()
     if text is not None:
         raise InvalidRequest(f"there is a {name} or a {name}_base64, not both")
-    try:
-        return b64decode(base64, validate=True)
-    except ValueError:
-        raise InvalidRequest(f"{name}_base64 is not base64: {base64[:80]!r}") from None
+    return base64_bytes(f"{name}_base64", base64)
 
 
 def flag_of(request: Request, parameter: Parameter) -> bool:
@@ -293,10 +298,17 @@ def choice_of(request: Request, parameter: Parameter) -> str:
     return word
 
 
+def offset_of(text: str) -> int | None:
+    """The offset that a text says, None for one that says none."""
+    if text.startswith("-") or not NUMBER.fullmatch(text) or int(text) > OFFSET_MAX:
+        return None
+    return int(text)
+
+
 def partition_of(request: Request, partitions: int) -> int:
     """The partition in the path. Raises NotFound when the topic does not have it."""
     text = request.params["partition"]
-    if not _NUMBER.fullmatch(text) or not 0 <= int(text) < partitions:
+    if not NUMBER.fullmatch(text) or not 0 <= int(text) < partitions:
         raise NotFound(f"there is no partition {text[:20]}: the topic has {partitions}, the first one is 0")
     return int(text)
 

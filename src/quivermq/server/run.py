@@ -48,7 +48,7 @@ class Server:
         self._tls = tls
         broker = app.broker
         self.edge = Edge(app.answer, broker.settings, broker.engine.clock, app.admit, broker.memory)
-        app.broker.count_connections = lambda: len(self.edge.guests)
+        app.broker.count_connections = lambda: len(self.edge.clients)
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -86,7 +86,7 @@ class Server:
         self._app.broker.drain()
         self.edge.drain()
         if not await self.edge.emptied(self.edge.settings.drain_timeout_ms / 1000):
-            logger.warning("cut off %d connections that did not finish", len(self.edge.guests))
+            logger.warning("cut off %d connections that did not finish", len(self.edge.clients))
         await self.close()
 
     async def close(self) -> None:
@@ -130,7 +130,7 @@ def broker_app(
     broker = Broker(engine, settings)
     if keys is not None:
         broker.is_welcome, broker.look_at_keys = keys.is_welcome, keys.look
-    return App(broker, all_routes(), Gate(keys, rate, host, engine.origin_of))
+    return App(broker, all_routes(), Gate(keys, rate, host, engine.catalog.table.origin_of))
 
 
 def serve(
@@ -179,9 +179,9 @@ def _own_signals() -> Iterator[None]:
 
 async def _serve(app: App, server: Server, ready: Callable[[Server], None] | None) -> None:
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stopped = asyncio.Event()
     for number in _SIGNALS:
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stopped.set)
     try:
         await server.start()
         logger.info("serving %s at %s", app.broker.engine.path, server.url)
@@ -190,10 +190,10 @@ async def _serve(app: App, server: Server, ready: Callable[[Server], None] | Non
             app.broker.engine.announce(server.url)
         if ready is not None:
             await _call(ready, server)
-        await told.wait()
+        await stopped.wait()
         logger.info("told to stop: finishing what has begun")
-        told.clear()
-        await _drain(server, told)
+        stopped.clear()
+        await _drain(server, stopped)
     finally:
         # In here, while signals still have a handler: one that comes now must not keep the engine from
         # writing what it holds.
@@ -209,9 +209,9 @@ async def _call(ready: Callable[[Server], None], server: Server) -> None:
         raise
 
 
-async def _drain(server: Server, told: asyncio.Event) -> None:
+async def _drain(server: Server, stopped: asyncio.Event) -> None:
     """Drain, or cut that short when told a second time."""
-    draining, hurry = asyncio.create_task(server.drain()), asyncio.create_task(told.wait())
+    draining, hurry = asyncio.create_task(server.drain()), asyncio.create_task(stopped.wait())
     await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
     hurry.cancel()
     if not draining.done():

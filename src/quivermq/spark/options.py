@@ -11,14 +11,11 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.archived_place import with_archive
-from quivermq.spark.place import LivePlace, Place, place_of
+from quivermq.reading.reader import MessageReader, QueueReader, reader_of
 
 _PLACE = ("path", "data", "server", "key", "archive")
-_READ = (
-    "table",
-    "subscribe",
-    "subscribePattern",
+# Those about ranges of messages.
+RANGE_NAMES = (
     "assign",
     "startingOffsets",
     "endingOffsets",
@@ -26,11 +23,17 @@ _READ = (
     "endingTimestamp",
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
+    "minPartitions",
+)
+_READ = (
+    "table",
+    "subscribe",
+    "subscribePattern",
+    *RANGE_NAMES,
     "startingOffsetsByTimestampStrategy",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
-    "minPartitions",
     "failOnDataLoss",
     "includeHeaders",
     "group",
@@ -157,18 +160,18 @@ class SourceOptions:
             )
         return int(match[1]) * _UNITS_US[match[2]]
 
-    def place(self) -> LivePlace:
+    def reader(self) -> QueueReader:
         """Where the queue is. Raises InvalidRequest unless exactly one place is given."""
         path, data, server = (self.text(name) for name in PLACE_NAMES)
         if path is not None and data is not None and path != data:
             raise InvalidRequest("`data` is another name for `path`: give one of the two")
         if path is None and data is None and server is None:
             raise InvalidRequest(_NOWHERE)
-        return place_of(path or data, server, self.text("key"))
+        return reader_of(path or data, server, self.text("key"))
 
-    def whole_place(self) -> Place:
+    def message_reader(self) -> MessageReader:
         """The same with its archive, for whoever reads messages. Raises NotFound where that is missing."""
-        return with_archive(self.place(), self.text("archive"))
+        return self.reader().with_archive(self.text("archive"))
 
     @property
     def table(self) -> str:
@@ -176,12 +179,12 @@ class SourceOptions:
         return self.text("table") or "messages"
 
 
-def _of_table(told: Mapping[str, str]) -> dict[str, str]:
+def _of_table(given: Mapping[str, str]) -> dict[str, str]:
     """The options of a CREATE TABLE: of what Spark tells, that which it tells once more as an option.
 
     The rest is the table's own, as its comment and its properties; but its LOCATION comes as `path`.
     """
-    return {name: text for name, text in told.items() if name == "path" or f"option.{name}" in told}
+    return {name: text for name, text in given.items() if name == "path" or f"option.{name}" in given}
 
 
 def _moment_us(name: str, text: str) -> int:

@@ -17,7 +17,7 @@ from quivermq.spark.launcher import (
     PATH_VARIABLE,
     PYTHON_VARIABLE,
     cache_directory,
-    cached_program,
+    cached,
     check_python,
     ended_when_interrupted,
     is_on_this_machine,
@@ -116,8 +116,7 @@ def session(master: str | None = None, *, app: str = "quiver", **conf: str) -> "
         use_java()
         archive = _prepare_workers(master, conf)
         builder = SparkSession.builder.master(master).appName(app)
-        for name, setting in settings_for(master, conf).items():
-            builder = builder.config(name, setting)
+        builder = builder.config(map={**settings_for(master, conf)})
         with ended_when_interrupted(), _environment(archive):
             spark = builder.getOrCreate()
         if archive is not None:
@@ -134,10 +133,7 @@ def _client(address: str, conf: Mapping[str, str]) -> "SparkSession":
         raise NotFound(
             f"a client of Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'"
         )
-    builder = SparkSession.builder.remote(address)
-    for name, setting in conf.items():
-        builder = builder.config(name, setting)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.remote(address).config(map={**conf}).getOrCreate()
     _quieten()
     return spark
 
@@ -238,4 +234,4 @@ def worker_python() -> str:
     """The program that Spark starts for Python code on this machine: this interpreter, as a quick start."""
     python, connect_first = shlex.quote(sys.executable), shlex.quote(str(_CONNECT_FIRST))
     script = _PYTHON_SCRIPT.format(python=python, connect_first=connect_first)
-    return str(cached_program("python", script))
+    return str(cached("python", script.encode(), is_program=True))

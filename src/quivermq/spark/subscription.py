@@ -8,8 +8,8 @@ from functools import partial
 
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.model.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
+from quivermq.reading.reader import Lane, TopicView
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import Lane, TopicView
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class TopicSelection:
                 " `subscribePattern` with a regular expression, or `assign` with partitions"
             )
         if expression is not None:
-            return cls(expression=_checked(expression))
+            return cls(expression=checked_expression(expression))
         assert text is not None
         parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
         if not parts:
@@ -117,7 +117,8 @@ def _are_numbers(given: object) -> bool:
     )
 
 
-def _checked(expression: str) -> str:
+def checked_expression(expression: str) -> str:
+    """A regular expression of the option `subscribePattern`. Raises InvalidRequest."""
     try:
         re.compile(expression)
     except re.error as error:
@@ -146,7 +147,7 @@ def topic_filter(
     """
     if topics is None:
         return lambda _: True
-    texts = _texts(topics)
+    texts = topic_texts(topics)
     if not texts:
         raise InvalidRequest("topics has no name in it: leave it out for all topics")
     patterns = [Pattern(text) for text in texts]
@@ -161,15 +162,23 @@ def topic_filter(
     return is_wanted
 
 
+def chosen_topics(topics: Iterable[str] | str | None, origins: Mapping[str, str | None]) -> list[str]:
+    """Those of the topics that were asked for. Raises TopicNotFound for a name that is none."""
+    found = list(filter(topic_filter(topics, origins), origins))
+    check_named(topics, origins)
+    return found
+
+
 def check_named(topics: Iterable[str] | str | None, present: Iterable[str]) -> None:
     """Raise TopicNotFound for a name that is no topic. A pattern may stand for none."""
     # Dead letters may have survived the topic they come from.
     origins = present if isinstance(present, Mapping) else NO_ORIGINS
     known = {name for topic in present for name in (topic, origin_in(origins, topic))}
-    for text in [] if topics is None else _texts(topics):
+    for text in [] if topics is None else topic_texts(topics):
         if not is_pattern(text) and text not in known:
             raise TopicNotFound(f"there is no topic {text}: `quiver topic list` shows those there are")
 
 
-def _texts(topics: Iterable[str] | str) -> list[str]:
+def topic_texts(topics: Iterable[str] | str) -> list[str]:
+    """Names and patterns, given as such or as one text with commas."""
     return [text.strip() for text in (topics.split(",") if isinstance(topics, str) else topics)]

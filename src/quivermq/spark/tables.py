@@ -17,46 +17,26 @@ from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import Header
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.model.dead_letters import DLQ_HEADER_NAMES, DLQ_HEADER_PREFIX
-from quivermq.model.lanes import LANES
-from quivermq.spark.batches import SCHEMA as MESSAGES
-from quivermq.spark.batches import record_batches
-from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import Lane, LivePlace, Place
-from quivermq.spark.subscription import topic_filter
+from quivermq.model.lanes import PRIORITIES
+from quivermq.reading.batches import SCHEMA as MESSAGES
+from quivermq.reading.batches import record_batches
+from quivermq.reading.reader import DeliveryRow, GroupRow, Lane, MessageReader, QueueReader, SegmentRow
+from quivermq.spark.options import RANGE_NAMES, SourceOptions
+from quivermq.spark.subscription import checked_expression, topic_filter
 
-_LANE = (("topic", pa.string()), ("partition", pa.int32()), ("priority", pa.string()))
-
-GROUPS = pa.schema(
-    [
-        *_LANE,
-        ("group", pa.string()),
-        ("cursor", pa.int64()),
-        ("position", pa.int64()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("lag", pa.int64()),
-        ("in_flight", pa.int64()),
-        ("retrying", pa.int64()),
-        ("waiting_for_key", pa.int64()),
-        ("state", pa.string()),
-        ("members", pa.int32()),
-    ]
+# Most columns are numbers of 64 bits.
+_TYPES = (
+    dict.fromkeys(("topic", "priority", "group", "state", "holder", "path"), pa.string())
+    | dict.fromkeys(("partition", "attempt", "members"), pa.int32())
+    | dict.fromkeys(("deadline", "due", "first_delivered_at", "last_delivered_at"), TIME)
+    | dict.fromkeys(("first_timestamp", "last_timestamp"), TIME)
+    | {"sealed": pa.bool_()}
 )
 
-DELIVERIES = pa.schema(
-    [
-        *_LANE,
-        ("group", pa.string()),
-        ("offset", pa.int64()),
-        ("attempt", pa.int32()),
-        ("state", pa.string()),
-        ("deadline", TIME),
-        ("due", TIME),
-        ("holder", pa.string()),
-        ("first_delivered_at", TIME),
-        ("last_delivered_at", TIME),
-    ]
-)
+
+def _schema_of(names: Sequence[str]) -> pa.Schema:
+    return pa.schema([(name, _TYPES.get(name, pa.int64())) for name in names])
+
 
 DEAD_LETTERS = pa.schema(
     [
@@ -74,26 +54,11 @@ DEAD_LETTERS = pa.schema(
     ]
 )
 
-SEGMENTS = pa.schema(
-    [
-        *_LANE,
-        ("base_offset", pa.int64()),
-        ("end_offset", pa.int64()),
-        ("bytes", pa.int64()),
-        ("frames", pa.int64()),
-        ("messages", pa.int64()),
-        ("first_timestamp", TIME),
-        ("last_timestamp", TIME),
-        ("sealed", pa.bool_()),
-        ("path", pa.string()),
-    ]
-)
-
 SCHEMAS = {
-    "groups": GROUPS,
-    "deliveries": DELIVERIES,
+    "groups": _schema_of(GroupRow._fields),
+    "deliveries": _schema_of(DeliveryRow._fields),
     "dead_letters": DEAD_LETTERS,
-    "segments": SEGMENTS,
+    "segments": _schema_of(SegmentRow._fields),
 }
 
 
@@ -114,8 +79,8 @@ def table_schema(table: str) -> StructType:
     return from_arrow_schema(arrow_schema(table))
 
 
-_STORY = [DLQ_HEADER_PREFIX + name for name in DLQ_HEADER_NAMES]
-_PRIORITIES = pa.array(LANES)
+_DLQ_HEADERS = [DLQ_HEADER_PREFIX + name for name in DLQ_HEADER_NAMES]
+_PRIORITIES = pa.array(PRIORITIES)
 # As the queue itself reads them: fewer digits than would not fit.
 _NUMBER = r"^-?[0-9]{1,18}$"
 # The years 1 to 9999.
@@ -123,12 +88,14 @@ _FIRST_US = -62_135_596_800_000_000
 _END_US = 253_402_300_800_000_000
 
 
-def dead_letter_batches(place: Place, lane: Lane, start: int, end: int) -> Iterator[pa.RecordBatch]:
+def dead_letter_batches(
+    reader: MessageReader, lane: Lane, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
     """The dead letters of a lane of a dead-letter topic; those that went back are not there.
 
     Those that were put there by hand come last: only of the others the headers are believed.
     """
-    origin = place.origin(lane.topic) or lane.topic
+    origin = reader.origin(lane.topic) or lane.topic
     by_hand = False
 
     def is_wanted(header: Header) -> bool:
@@ -136,88 +103,84 @@ def dead_letter_batches(place: Place, lane: Lane, start: int, end: int) -> Itera
         by_hand |= not holds_dead_letters(header)
         return holds_dead_letters(header)
 
-    for batch in record_batches(place, lane, start, end, wanted=is_wanted):
-        yield with_story(batch, origin)
+    for batch in record_batches(reader, lane, start, end, wanted=is_wanted):
+        yield _given_up(batch, origin)
     if by_hand:
         for batch in record_batches(
-            place, lane, start, end, wanted=lambda header: not holds_dead_letters(header)
+            reader, lane, start, end, wanted=lambda header: not holds_dead_letters(header)
         ):
-            yield without_story(batch, origin)
+            yield _put_by_hand(batch, origin)
 
 
-def without_story(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
+def _put_by_hand(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
     """Messages that somebody put there, with the headers that they have."""
-    rows = batch.num_rows
-    columns = {name: batch.column(name) for name in MESSAGES.names} | {
-        "origin_topic": pa.repeat(origin, rows),
-        "origin_partition": batch.column("partition"),
-        "origin_priority": batch.column("priority"),
-        "origin_offset": batch.column("offset"),
-        "origin_timestamp": batch.column("timestamp"),
-        "attempts": pa.repeat(pa.scalar(0, pa.int32()), rows),
-        "died_at": batch.column("timestamp"),
-    }
-    columns |= {name: pa.repeat("", rows) for name in ("reason", "error", "group")}
-    return pa.RecordBatch.from_arrays([columns[name] for name in DEAD_LETTERS.names], schema=DEAD_LETTERS)
+    names = ("partition", "priority", "offset", "timestamp")
+    columns = {f"origin_{name}": batch.column(name) for name in names}
+    columns |= dict.fromkeys(("reason", "error", "group"), pa.repeat("", batch.num_rows))
+    columns["attempts"] = pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
+    return _dead_letters(batch, origin, columns | {"died_at": batch.column("timestamp")})
 
 
-def with_story(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
-    """Messages of a dead-letter topic that were given up, their story as columns."""
-    told, headers = _told(batch.column("headers"))
-    own = {name: batch.column(name) for name in MESSAGES.names} | {"headers": headers}
-    priority = _text(told["priority"])
+def _given_up(batch: pa.RecordBatch, origin: str) -> pa.RecordBatch:
+    """Messages of a dead-letter topic that a group gave up; what their headers say of that as columns."""
+    said, headers = _dlq_headers(batch.column("headers"))
+    priority = _text(said["priority"])
     columns = {
-        **own,
-        "origin_topic": pa.repeat(origin, batch.num_rows),
-        "origin_partition": _number(told["partition"], pa.scalar(0)).cast(pa.int32(), safe=False),
+        "headers": headers,
+        "origin_partition": _number(said["partition"], pa.scalar(0)).cast(pa.int32(), safe=False),
         "origin_priority": pc.if_else(pc.is_in(priority, value_set=_PRIORITIES), priority, "normal"),
-        "origin_offset": _number(told["offset"], own["offset"]),
-        "origin_timestamp": _time(told["timestamp"], own["timestamp"]),
-        "attempts": _number(told["attempts"], pa.scalar(0)).cast(pa.int32(), safe=False),
-        "reason": _text(told["reason"]),
-        "error": _text(told["error"]),
-        "group": _text(told["group"]),
-        "died_at": _time(told["time"], own["timestamp"]),
+        "origin_offset": _number(said["offset"], batch.column("offset")),
+        "origin_timestamp": _time(said["timestamp"], batch.column("timestamp")),
+        "attempts": _number(said["attempts"], pa.scalar(0)).cast(pa.int32(), safe=False),
+        "died_at": _time(said["time"], batch.column("timestamp")),
     }
-    return pa.RecordBatch.from_arrays([columns[name] for name in DEAD_LETTERS.names], schema=DEAD_LETTERS)
+    columns |= {name: _text(said[name]) for name in ("reason", "error", "group")}
+    return _dead_letters(batch, origin, columns)
 
 
-def _told(headers: pa.ListArray) -> tuple[dict[str, pa.Array], pa.ListArray]:
-    """What the story says by name, null where it says nothing, and the headers that are not of it."""
+def _dead_letters(batch: pa.RecordBatch, origin: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Messages with the further columns of dead letters."""
+    own = {name: batch.column(name) for name in MESSAGES.names}
+    found = own | {"origin_topic": pa.repeat(origin, batch.num_rows)} | columns
+    return pa.RecordBatch.from_arrays([found[name] for name in DEAD_LETTERS.names], schema=DEAD_LETTERS)
+
+
+def _dlq_headers(headers: pa.ListArray) -> tuple[dict[str, pa.Array], pa.ListArray]:
+    """What the headers of a dead letter say by name, null where nothing, and the message's own headers."""
     rows, parents = len(headers), pc.list_parent_indices(headers).to_numpy()
     pairs = pc.list_flatten(headers)
     names, values = pairs.field("key"), pairs.field("value")
-    told = {}
+    said = {}
     for name in DLQ_HEADER_NAMES:
         at = np.flatnonzero(pc.equal(names, DLQ_HEADER_PREFIX + name).to_numpy(zero_copy_only=False))
         place = np.full(rows, -1, np.int64)
         # Of a name that is given twice, the last one counts.
         place[parents[at]] = at
-        told[name] = values.take(pa.array(place, mask=place < 0))
-    is_own = pc.invert(pc.is_in(names, value_set=pa.array(_STORY)))
+        said[name] = values.take(pa.array(place, mask=place < 0))
+    is_own = pc.invert(pc.is_in(names, value_set=pa.array(_DLQ_HEADERS)))
     counts = np.bincount(parents[is_own.to_numpy(zero_copy_only=False)], minlength=rows)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     own = pa.ListArray.from_arrays(pa.array(offsets), pairs.filter(is_own))
-    return told, own.cast(HEADERS)
+    return said, own.cast(HEADERS)
 
 
-def _text(told: pa.Array) -> pa.Array:
-    """As text, empty where nothing is told. What is not UTF-8 was put there by hand."""
+def _text(said: pa.Array) -> pa.Array:
+    """As text, empty where nothing is said. What is not UTF-8 was put there by hand."""
     try:
-        return pc.fill_null(told.cast(pa.string()), "")
+        return pc.fill_null(said.cast(pa.string()), "")
     except pa.ArrowInvalid:
-        return pa.array([(each or b"").decode(errors="replace") for each in told.to_pylist()], pa.string())
+        return pa.array([(each or b"").decode(errors="replace") for each in said.to_pylist()], pa.string())
 
 
-def _number(told: pa.Array, fallback: pa.Array | pa.Scalar) -> pa.Array:
-    text = _text(told)
+def _number(said: pa.Array, fallback: pa.Array | pa.Scalar) -> pa.Array:
+    text = _text(said)
     is_number = pc.match_substring_regex(text, _NUMBER)
     return pc.coalesce(pc.if_else(is_number, text, None).cast(pa.int64()), fallback.cast(pa.int64()))
 
 
-def _time(told: pa.Array, fallback: pa.Array) -> pa.Array:
+def _time(said: pa.Array, fallback: pa.Array) -> pa.Array:
     own = fallback.cast(pa.int64())
-    time_us = _number(told, own)
+    time_us = _number(said, own)
     # What lies outside was put there by hand, and neither Python nor Spark has a word for it.
     is_moment = pc.and_(pc.greater_equal(time_us, _FIRST_US), pc.less(time_us, _END_US))
     return pc.if_else(is_moment, time_us, own).cast(TIME)
@@ -245,21 +208,21 @@ class TablePartition(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Reads one table of a place. `is_wanted` says of which topics."""
+    """Reads one table of a queue. `is_wanted` says of which topics."""
 
     def __init__(
         self,
         table: str,
-        place: LivePlace,
+        reader: QueueReader,
         is_wanted: Callable[[str], bool],
         columns: Sequence[str] | None = None,
     ) -> None:
         self._table = table
-        self._place = place
+        self._reader = reader
         self._columns = list(arrow_schema(table).names if columns is None else columns)
         self._is_wanted = is_wanted
         # Listed once, so that a retry of the plan reads the same topics.
-        self._parts = list(parts_of(table, place, is_wanted))
+        self._parts = list(parts_of(table, reader, is_wanted))
 
     def partitions(self) -> list[InputPartition]:
         # Spark plans a view once, and uses it for long: the last task looks for what came to be since.
@@ -268,58 +231,55 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TablePartition):
             return  # Spark reads nothing by reading once, without saying what.
-        with closing(self._place):
+        with closing(self._reader):
             parts = self._later() if partition.part is None else [partition.part]
             for part in parts:
-                for batch in table_batches(self._table, self._place, part):
+                for batch in table_batches(self._table, self._reader, part):
                     yield batch.select(self._columns)
 
     def _later(self) -> Iterator[TablePart]:
         """What is there now and was not when the table was planned."""
         ends = {part.lane: part.end for part in self._parts if part.lane is not None}
         planned = set(self._parts)
-        for part in parts_of(self._table, self._place, self._is_wanted):
+        for part in parts_of(self._table, self._reader, self._is_wanted):
             start = max(part.start, ends.get(part.lane, 0)) if part.lane is not None else 0
             if part not in planned and start <= part.end:
                 yield part._replace(start=start)
 
 
-def parts_of(table: str, place: LivePlace, is_wanted: Callable[[str], bool]) -> Iterator[TablePart]:
+def parts_of(table: str, reader: QueueReader, is_wanted: Callable[[str], bool]) -> Iterator[TablePart]:
     """The tasks of a table."""
-    topics = place.origins()
+    topics = reader.origins()
     if table == "dead_letters":
-        # Whoever asks for a topic asks for its dead letters.
-        wanted = [
-            topic
-            for topic, origin in topics.items()
-            if origin is not None and (is_wanted(topic) or is_wanted(origin))
-        ]
-        for topic in wanted:
-            for lane, bounds in _lanes(place, topic):
-                if bounds[0] < bounds[1]:
-                    yield TablePart(topic, lane=lane, start=bounds[0], end=bounds[1])
+        for topic, origin in topics.items():
+            # Whoever asks for a topic asks for its dead letters.
+            if origin is not None and (is_wanted(topic) or is_wanted(origin)):
+                yield from _dead_letter_parts(reader, topic)
         return
     for topic in filter(is_wanted, topics):
         if table == "segments":
             yield TablePart(topic)
         else:
-            yield from (TablePart(topic, group) for group in place.groups(topic))
+            yield from (TablePart(topic, group) for group in reader.groups(topic))
 
 
-def _lanes(place: LivePlace, topic: str) -> list[tuple[Lane, tuple[int, int]]]:
+def _dead_letter_parts(reader: QueueReader, topic: str) -> Iterator[TablePart]:
     try:
-        return [(lane, (bounds.start, bounds.end)) for lane, bounds in place.lanes(topic).items()]
+        lanes = reader.lanes(topic)
     except TopicNotFound:
-        return []  # Somebody has just deleted it.
+        return  # Somebody has just deleted it.
+    for lane, bounds in lanes.items():
+        if bounds.start < bounds.end:
+            yield TablePart(topic, lane=lane, start=bounds.start, end=bounds.end)
 
 
-def table_batches(table: str, place: LivePlace, part: TablePart) -> Iterator[pa.RecordBatch]:
+def table_batches(table: str, reader: QueueReader, part: TablePart) -> Iterator[pa.RecordBatch]:
     """The rows of one task, with all columns of the table."""
     if part.lane is not None:
-        yield from dead_letter_batches(place, part.lane, part.start, part.end)
+        yield from dead_letter_batches(reader, part.lane, part.start, part.end)
         return
     schema = arrow_schema(table)
-    rows = _rows(table, place, part)
+    rows = _rows(table, reader, part)
     while chunk := list(islice(rows, _ROWS_MAX)):
         columns = [
             pa.array(column, field.type)
@@ -328,26 +288,12 @@ def table_batches(table: str, place: LivePlace, part: TablePart) -> Iterator[pa.
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _rows(table: str, place: LivePlace, part: TablePart) -> Iterator[tuple[object, ...]]:
+def _rows(table: str, reader: QueueReader, part: TablePart) -> Iterator[tuple[object, ...]]:
     if table == "segments":
-        return place.segment_rows(part.topic)
+        return reader.segment_rows(part.topic)
     assert part.group is not None, "the other tables are read by group"
-    rows = place.group_rows if table == "groups" else place.delivery_rows
+    rows = reader.group_rows if table == "groups" else reader.delivery_rows
     return rows(part.topic, part.group)
-
-
-__all__ = ["TableReader", "table_reader", "table_schema"]
-
-_OF_MESSAGES = (
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "assign",
-    "minPartitions",
-)
 
 
 def table_reader(options: SourceOptions, schema: StructType) -> TableReader:
@@ -361,23 +307,20 @@ def table_reader(options: SourceOptions, schema: StructType) -> TableReader:
             raise InvalidRequest(
                 f"the table {options.table} has no column {name!r}: choose from {', '.join(names)}"
             )
-    for option in _OF_MESSAGES:
+    for option in RANGE_NAMES:
         if options.text(option) is not None:
             raise InvalidRequest(
                 f"the option `{option}` is for messages: the table {options.table} has no offsets"
             )
-    with closing(options.place()) as place:
-        return TableReader(options.table, place, _is_wanted(options, place), schema.names)
+    with closing(options.reader()) as reader:
+        return TableReader(options.table, reader, _is_wanted(options, reader), schema.names)
 
 
-def _is_wanted(options: SourceOptions, place: LivePlace) -> Callable[[str], bool]:
+def _is_wanted(options: SourceOptions, reader: QueueReader) -> Callable[[str], bool]:
     pattern = options.text("subscribePattern")
     if pattern is None:
-        return topic_filter(options.text("subscribe"), place.origins(), with_dead_letters=False)
+        return topic_filter(options.text("subscribe"), reader.origins(), with_dead_letters=False)
     if options.text("subscribe") is not None:
         raise InvalidRequest("there is `subscribe` or `subscribePattern`, not both")
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise InvalidRequest(f"the option `subscribePattern` is no regular expression: {error}") from None
+    compiled = re.compile(checked_expression(pattern))
     return lambda topic: compiled.fullmatch(topic) is not None

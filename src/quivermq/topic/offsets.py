@@ -67,14 +67,14 @@ class OffsetSet:
 
     def add(self, offsets: Iterable[int]) -> None:
         self._above.update(offset for offset in offsets if offset >= self.floor)
-        self._settle()
+        self._close_up()
 
     def raise_floor(self, floor: int) -> None:
         """Take in everything before `floor`."""
         if floor > self.floor:
             self.floor = floor
             self._above = {offset for offset in self._above if offset >= floor}
-            self._settle()
+            self._close_up()
 
     def cut(self, end: int) -> None:
         """Forget everything from `end` on: those offsets will be other messages."""
@@ -90,7 +90,8 @@ class OffsetSet:
         """What lies behind the floor, as a flat list of ranges."""
         return runs(self._above)
 
-    def _settle(self) -> None:
+    def _close_up(self) -> None:
+        """Let the floor stand before the first offset that is not in the set."""
         while self.floor in self._above:
             self._above.discard(self.floor)
             self.floor += 1

@@ -2,7 +2,7 @@
 
 Whoever was quiet for longest is forgotten first, and always as a whole: of a producer that is known,
 everything is known. A few are remembered for ever, and more for some days; only where there are too many
-even for that, the oldest go sooner. `known_since_us` tells how far back it reaches.
+even for that, the oldest go sooner. `known_since_us` says how far back it reaches.
 """
 
 import logging
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from quivermq.errors import Conflict
 from quivermq.frame import Header
+from quivermq.model.lanes import PartitionLane
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +25,6 @@ KEPT_US = 7 * 24 * 3600 * 1_000_000
 
 _SEQUENCES = 2**32
 _NEVER_BEGUN = -1
-
-Lane = tuple[int, int]  # A partition and the number of a lane.
 
 
 class ProducedBatch(NamedTuple):
@@ -65,7 +64,7 @@ class KnownProducer:
         self.time_us = time_us
         # The epoch that it was given; -1 when it took one by itself.
         self.begun = _NEVER_BEGUN
-        self.lanes: dict[Lane, InLane] = {}
+        self.lanes: dict[PartitionLane, InLane] = {}
 
     @property
     def places(self) -> int:
@@ -98,7 +97,7 @@ class Producers:
     def get(self, producer_id: int) -> KnownProducer | None:
         return self._known.get(producer_id)
 
-    def find_batch(self, lane: Lane, header: Header) -> int | None:
+    def find_batch(self, lane: PartitionLane, header: Header) -> int | None:
         """The offset of a batch that came in before; None when it is the next one.
 
         Raises Conflict for one of an older epoch, one that leaves out some, and one so old that nobody
@@ -129,14 +128,16 @@ class Producers:
         return None
 
     def add_batch(
-        self, producer_id: int, lane: Lane, epoch: int, batch: ProducedBatch, time_us: int
+        self, producer_id: int, lane: PartitionLane, epoch: int, batch: ProducedBatch, time_us: int
     ) -> None:
         """Take in a batch of a producer."""
         there = self.add_lane(producer_id, lane, epoch, batch.base_offset, time_us)
         if there.epoch == epoch:
             there.add(batch)
 
-    def add_lane(self, producer_id: int, lane: Lane, epoch: int, first: int, time_us: int) -> InLane:
+    def add_lane(
+        self, producer_id: int, lane: PartitionLane, epoch: int, first: int, time_us: int
+    ) -> InLane:
         """The producer in that lane, in that epoch or a later one; it has been there since `first`."""
         producer = self._heard_of(producer_id, time_us)
         there = producer.lanes.get(lane)
@@ -172,7 +173,7 @@ class Producers:
         """Not everybody is known who was last heard of before that time."""
         self.known_since_us = max(self.known_since_us, time_us)
 
-    def cut(self, ends: Mapping[Lane, int]) -> bool:
+    def cut(self, ends: Mapping[PartitionLane, int]) -> bool:
         """Forget what lies behind the ends of the lanes, and be in order again. Whether anything did."""
         is_cut = False
         for producer_id, producer in list(self._known.items()):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from quivermq.errors import DiskRefused, InvalidFrame
 from quivermq.log import DataDirectory
+from quivermq.model.lanes import LANE_COUNT
 from quivermq.topic.offsets import OffsetSet, offsets_of, runs
 from quivermq.topic.records import pack, unpack
 from quivermq.topic.state_log import StateLog, parts
@@ -18,7 +19,6 @@ from quivermq.topic.state_log import StateLog, parts
 logger = logging.getLogger(__name__)
 
 _REMOVED, _FLOOR, _MOVING, _CUT = 1, 2, 3, 4
-_LANES = 3
 
 
 class Move(NamedTuple):
@@ -37,7 +37,7 @@ class Removed:
     """Which offsets of a partition's lanes are gone, as the records of its state log bring it about."""
 
     def __init__(self) -> None:
-        self.lanes = [OffsetSet() for _ in range(_LANES)]
+        self.lanes = [OffsetSet() for _ in range(LANE_COUNT)]
         # The moves that were begun and not finished when the process last died.
         self.unfinished: dict[int, Move] = {}
 
@@ -75,7 +75,7 @@ class Removals(Removed):
         self._lock = threading.Lock()
         self._log: StateLog | None = None
         # What is done already, and could not be written yet.
-        self._owed = b""
+        self._unwritten = b""
         if directory.disk.is_directory(directory.path / name):
             self._replay()
 
@@ -102,25 +102,25 @@ class Removals(Removed):
         record = pack(_REMOVED, move.lane, runs(move.offsets))
         with self._lock:
             self.apply(record)
-            self._owed += record
+            self._unwritten += record
         try:
-            self.settle()
+            self.finish_moves()
         except DiskRefused as error:
             logger.warning("%s is not written: %s", self._name, error)
 
-    def settle(self) -> bool:
-        """Write what is done already, and return whether no move is under way.
+    def finish_moves(self) -> bool:
+        """Write which moves are done already, and return whether none is under way.
 
-        From then on, nobody has to look for messages at their target. Raises DiskRefused.
+        Then nobody has to look for messages at their target. Raises DiskRefused.
         """
-        if self._owed:
+        if self._unwritten:
             self._note(b"")
         return not self.unfinished
 
     @property
-    def is_settled(self) -> bool:
-        """Whether no move is under way, and everything is written."""
-        return not (self.unfinished or self._owed)
+    def has_open_moves(self) -> bool:
+        """Whether a move is under way, or it is not written that it is done."""
+        return bool(self.unfinished or self._unwritten)
 
     def give_up(self, move: Move) -> None:
         """Forget a move that did not get as far as the other log."""
@@ -138,8 +138,8 @@ class Removals(Removed):
         with self._lock:
             if self._log is None:
                 self._log = StateLog(self._directory, self._name)
-            self._log.sync(self._log.append(self._owed + record))
-            self._owed = b""
+            self._log.sync(self._log.append(self._unwritten + record))
+            self._unwritten = b""
             self.apply(record)
             if self._log.wants_snapshot:
                 self._log.try_snapshot(parts(self._snapshot()))

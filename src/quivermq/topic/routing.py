@@ -4,8 +4,10 @@ The hash is part of the stored format: with another one, the messages of a key w
 partition, and their order would be lost.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import count
+from itertools import count, repeat
+from operator import mod
 from struct import Struct
 
 _MASK = 0xFFFFFFFF
@@ -32,6 +34,11 @@ class Router:
         """The partition of a key, always the same; without a key, each in turn."""
         number = next(self._turns) if key is None else murmur3(key)
         return number % self.partitions
+
+    def partitions_of(self, keys: Sequence[bytes]) -> list[int]:
+        """The partition of each of some keys."""
+        is_short = max(map(len, keys)) <= _SHORT_BYTES_MAX
+        return list(map(mod, map(_murmur3_short if is_short else murmur3, keys), repeat(self.partitions)))
 
 
 def murmur3(key: bytes) -> int:

@@ -64,8 +64,8 @@ class StateLog:
         With "fsync" it is only written here: the caller syncs when it holds no lock any more.
         """
         self._grown_bytes += len(record) + _FRAME_BYTES
-        word: Durability = "buffered" if durability == "buffered" else "os"
-        return self.log.append(_CHANGE + record, durability=word) + 1
+        written: Durability = "buffered" if durability == "buffered" else "os"
+        return self.log.append(_CHANGE + record, durability=written) + 1
 
     def sync(self, end: int | None = None) -> None:
         """Return once every change before `end` survives power loss."""
@@ -109,7 +109,7 @@ class StateLog:
 
 
 class Replayed(NamedTuple):
-    """The records of a state log, and what tells when its next snapshot is due."""
+    """The records of a state log, and what decides when its next snapshot is due."""
 
     records: list[bytes]
     grown_bytes: int

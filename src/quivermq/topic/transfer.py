@@ -2,7 +2,7 @@
 
 Whoever moves first writes down, durably, the number of the transfer and where the target ends. Then it
 appends the messages as one frame that carries this number, and at last notes that it is done. After a
-crash the number tells whether the frame is there already. The messages themselves stay as they are.
+crash the number shows whether the frame is there already. The messages themselves stay as they are.
 """
 
 import secrets

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from quivermq.chaos import count_faults
+from support.fault_count import count_faults
 from support.faulty_disk import FaultyDisk
 
 

@@ -57,7 +57,7 @@ def judge_interrupted_recovery(
     # Both models take turns, so that neighbouring crashes see one each.
     second = _MODELS[seed % 2]
     for disk, _ in every_crash(recovery, model=second, seeds=[seed], start=crashed):
-        disk.story += f"; in a recovery {crashed.story}"
+        disk.description += f"; in a recovery {crashed.description}"
         # What was safe from a kill alone is not, once the power is gone.
         glance(disk, ledger, "power" if "power" in (model, second) else "kill", settings)
 
@@ -145,5 +145,5 @@ def told(disk: FaultyDisk) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        error.add_note(disk.story)
+        error.add_note(disk.description)
         raise

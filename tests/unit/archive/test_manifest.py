@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 from support.faulty_disk import FaultyDisk
 
-from quivermq.archive import ArchivedFile, ArchivedLane, LanePlace, Manifest, load_pointer, store_pointer
-from quivermq.archive.manifest import LastMessage, load_manifest, manifest_path, store_manifest
+from quivermq.archive import (
+    Archive,
+    ArchivedFile,
+    ArchivedLane,
+    LanePlace,
+    Manifest,
+    load_pointer,
+    store_pointer,
+)
+from quivermq.archive.manifest import LastMessage, manifest_path, store_manifest
 from quivermq.disk import replace_file
 from quivermq.errors import StorageFailed
 
@@ -34,9 +42,9 @@ def test_a_manifest_comes_back_as_it_was(disk: FaultyDisk) -> None:
     manifest = Manifest("t", 5).with_files(LANE, [file(3, 5), file(7, 9, staged="_quiver/staging/j/x")])
     manifest = manifest.with_merged(LANE, file(3, 5))
     store_manifest(disk, ARCHIVE, manifest)
-    assert load_manifest(disk, ARCHIVE, "t") == manifest
+    assert Archive(ARCHIVE, disk).manifest("t") == manifest
     assert manifest.lane(LANE).gaps == ((5, 7),)
-    assert load_manifest(disk, ARCHIVE, "other") is None
+    assert Archive(ARCHIVE, disk).manifest("other") is None
 
 
 def test_a_merged_file_stands_in_for_what_it_holds() -> None:
@@ -52,7 +60,7 @@ def test_the_last_message_comes_back(disk: FaultyDisk) -> None:
     known = file(0, 2, last=LastMessage(1, 77))
     manifest = Manifest("t", 5).with_files(LANE, [known, file(2, 4)])
     store_manifest(disk, ARCHIVE, manifest)
-    loaded = load_manifest(disk, ARCHIVE, "t")
+    loaded = Archive(ARCHIVE, disk).manifest("t")
     assert loaded == manifest
     assert loaded is not None
     assert loaded.lane(LANE).last == LastMessage(1, 77)
@@ -83,7 +91,7 @@ def test_a_mangled_manifest_is_refused(disk: FaultyDisk, change: dict[str, Any],
     del document["checksum"]
     replace_file(disk, path, json.dumps(document).encode())
     with pytest.raises(StorageFailed, match=reason):
-        load_manifest(disk, ARCHIVE, "t")
+        Archive(ARCHIVE, disk).manifest("t")
 
 
 @pytest.mark.parametrize(("start", "end", "fault"), [(0, 1, "whole range"), (2, 4, "follow on")])
@@ -101,13 +109,13 @@ def test_a_lane_with_a_hole_is_refused(disk: FaultyDisk, start: int, end: int, f
         document["lanes"][0]["files"].pop()
     replace_file(disk, path, json.dumps(document).encode())
     with pytest.raises(StorageFailed, match=fault):
-        load_manifest(disk, ARCHIVE, "t")
+        Archive(ARCHIVE, disk).manifest("t")
 
 
 def test_no_json_is_refused(disk: FaultyDisk) -> None:
     replace_file(disk, manifest_path(ARCHIVE, "t"), b"{")
     with pytest.raises(StorageFailed, match="cannot be understood"):
-        load_manifest(disk, ARCHIVE, "t")
+        Archive(ARCHIVE, disk).manifest("t")
 
 
 def test_the_pointer_is_relative_where_it_can_be(disk: FaultyDisk) -> None:

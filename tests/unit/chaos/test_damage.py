@@ -4,16 +4,8 @@ from random import Random
 import pytest
 
 from quivermq.chaos import Violation
-from quivermq.chaos.cases.damage import (
-    Fact,
-    Facts,
-    Lost,
-    SampleQueue,
-    byte_ranges,
-    check_damage,
-    compare,
-    kind_of,
-)
+from quivermq.chaos.cases.damage import SampleQueue, byte_ranges, check_damage, kind_of
+from quivermq.chaos.cases.facts import Fact, Facts, Lost, compare
 from quivermq.chaos.cases.simulated_disk import DATA
 from quivermq.errors import Corruption
 from quivermq.frame import encode

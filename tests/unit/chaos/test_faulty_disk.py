@@ -759,8 +759,8 @@ def test_every_crash_of_careful_code_keeps_what_was_acknowledged() -> None:
     stories = []
     for disk, acknowledged in every_crash(careful, model="power", seeds=range(9)):
         found = content(disk) or b""
-        assert found.startswith(b"".join(acknowledged)), disk.story
-        stories.append(disk.story)
+        assert found.startswith(b"".join(acknowledged)), disk.description
+        stories.append(disk.description)
     assert len(stories) == len(set(stories)) == (10 + 1) * 9
     assert "; step 5, " in stories[4 * 9]
     assert "append /data/a.log was the last; crash 5 of 11, seed 0" in stories[4 * 9]

@@ -7,7 +7,7 @@ import pytest
 from support.command_inside import Ran, quiver
 
 import quivermq
-from quivermq.cli.handover import FileHandover
+from quivermq.cli.handover import Handover
 
 
 @pytest.fixture
@@ -124,13 +124,13 @@ def test_without_an_ack_messages_stay_leased(data: Path) -> None:
 def test_what_could_not_be_written_goes_back(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
 
-    def give(self: FileHandover, what: object, data: bytes, _: Callable[[], None]) -> None:
+    def give(self: Handover, what: object, data: bytes, _: Callable[[], None]) -> None:
         if written:
             raise KeyboardInterrupt
         written.append(data)
 
-    monkeypatch.setattr(FileHandover, "give", give)
-    monkeypatch.setattr(FileHandover, "step", 1)
+    monkeypatch.setattr(Handover, "give", give)
+    monkeypatch.setattr(Handover, "step", 1)
     ran = get(data, "--all")
     assert (ran.code, written) == (130, [b"tea\n"])
     monkeypatch.undo()
@@ -149,17 +149,17 @@ def test_leases_are_renewed_while_the_output_is_slow(data: Path, monkeypatch: py
         assert renewed.wait(30)
 
     monkeypatch.setattr(quivermq.Queue, "extend", count)
-    monkeypatch.setattr(FileHandover, "give", give)
+    monkeypatch.setattr(Handover, "give", give)
     assert get(data, "--all", "--lease", "3s") == (0, b"", "")
     assert stats(data).backlog == 0
 
 
 def test_a_message_that_was_written_too_late_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def give(self: FileHandover, what: list[quivermq.Delivery], *_: object) -> None:
+    def give(self: Handover, what: list[quivermq.Delivery], *_: object) -> None:
         for message in what:
             message.nack(delay=0)
 
-    monkeypatch.setattr(FileHandover, "give", give)
+    monkeypatch.setattr(Handover, "give", give)
     ran = get(data)
     assert ran.code == 0
     assert "will come again: use --lease" in ran.err

@@ -15,7 +15,7 @@ from support.threads import wait_until
 import quivermq
 from quivermq.cli import handover as module
 from quivermq.cli import main
-from quivermq.cli.handover import FileHandover, PipeHandover, handing_over
+from quivermq.cli.handover import Handover, PipeHandover, handing_over
 
 LARGE = 50_000
 
@@ -286,14 +286,14 @@ def test_files_and_systems_that_do_not_tell_are_believed(
         patch.object(sys, "stdout", file),
         handing_over() as handover,
     ):
-        assert isinstance(handover, FileHandover)
+        assert isinstance(handover, Handover)
         handover.give("a", b"abc", lambda: None)
         assert handover.is_taken("a")
         assert not handover.is_taken("b")
     assert (tmp_path / "out").read_bytes() == b"abc"
     monkeypatch.setattr(module, "_PIPES_TELL", False)
     with output(pipe[1]), handing_over() as handover:
-        assert isinstance(handover, FileHandover)
+        assert isinstance(handover, Handover)
         # Nobody has read it.
         handover.give("a", b"abc", lambda: None)
         assert handover.is_taken("a")

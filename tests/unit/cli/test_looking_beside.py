@@ -11,6 +11,7 @@ from support.command_inside import quiver
 
 import quivermq
 from quivermq.disk import SystemDisk
+from quivermq.engine import engine_of
 from quivermq.errors import DiskRefused, QuiverError, StorageFailed
 
 LOOKING = [
@@ -30,7 +31,7 @@ READING = [
 ]
 
 
-def fill(mq: quivermq.Engine) -> None:
+def fill(mq: quivermq.Connection) -> None:
     mq.create_topic("orders", attempts_max=1)
     orders = mq.queue("orders")
     orders.put_many([b"a", b"b", b"c"])
@@ -101,7 +102,7 @@ def test_who_has_it_says_where_it_serves(tmp_path: Path) -> None:
         assert (refused.value.pid, refused.value.url) == (os.getpid(), None)
         assert "quiver serve" in str(refused.value)
         assert "quivermq.connect(url)" in str(refused.value)
-        mq.announce("http://127.0.0.1:7070")
+        engine_of(mq).announce("http://127.0.0.1:7070")
         with pytest.raises(quivermq.DirectoryLocked) as refused:
             quivermq.open(tmp_path)
         assert (refused.value.pid, refused.value.url) == (os.getpid(), "http://127.0.0.1:7070")

@@ -7,7 +7,7 @@ import typer
 
 import quivermq.cli.app
 from quivermq.cli import main
-from quivermq.cli.output import JsonOption
+from quivermq.cli.options import JsonOption
 from quivermq.errors import Closing
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from quivermq.cli.output import size_text
+from quivermq.cli.output import shown, size_text
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,11 @@ from quivermq.cli.output import size_text
 )
 def test_sizes_are_for_people(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, "-"), (b"tea", "tea"), (b"a\nb", "a\\nb"), (b"\xff", "�"), (b"x" * 100, "x" * 9 + "…")],
+)
+def test_bytes_fit_into_a_cell(content: bytes | None, text: str) -> None:
+    assert shown(content, 10) == text

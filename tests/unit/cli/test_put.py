@@ -6,6 +6,7 @@ import pytest
 from support.command_inside import Ran, quiver
 
 import quivermq
+from quivermq.model.lanes import priority_of
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def data(tmp_path: Path) -> Path:
 
 def stored(data: Path, priority: str = "normal") -> list[quivermq.StoredMessage]:
     with quivermq.open(data) as mq:
-        return mq.queue("orders").read(priority=priority)
+        return mq.queue("orders").read(priority=priority_of(priority))
 
 
 def values(data: Path) -> list[bytes]:

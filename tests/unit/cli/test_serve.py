@@ -10,6 +10,7 @@ from support.command_inside import quiver
 
 import quivermq
 import quivermq.server.run
+from quivermq.engine import Engine
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What the server is asked for; it only says that it is ready."""
     found: dict[str, Any] = {}
 
-    def serve(engine: quivermq.Engine, settings: object, **options: Any) -> None:
+    def serve(engine: Engine, settings: object, **options: Any) -> None:
         found.update(options, settings=settings, path=engine.path)
         options["ready"](SimpleNamespace(url="http://127.0.0.1:7070"))
         engine.close()

@@ -7,7 +7,7 @@ from support.manual_clock import ManualClock
 
 import quivermq
 from quivermq.clock import SystemClock
-from quivermq.engine import open_engine
+from quivermq.opening import open_directory
 
 
 def test_everything_is_counted(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_an_empty_queue_has_nothing_to_count(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_told_the_worst_first(tmp_path: Path) -> None:
     hours_ago = SystemClock().now_us() - 2 * 3_600_000_000
-    with open_engine(tmp_path, clock=ManualClock(hours_ago)) as mq:
+    with open_directory(tmp_path, clock=ManualClock(hours_ago)) as mq:
         orders = mq.queue("orders", "billing")
         orders.put_many([b"tea", b"coffee"])
         orders.get_many(1)[0].reject("no such customer")

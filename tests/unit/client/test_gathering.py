@@ -2,17 +2,17 @@
 
 from support.manual_clock import ManualClock
 
-from quivermq.client.producing.batch import Batch
-from quivermq.client.producing.gathering import Bounds, Gathering
+from quivermq.client.producing.batch import ProducerBatch
+from quivermq.client.producing.gathering import BatchLimits, Gathering
 from quivermq.client.producing.identity import Identity
-from quivermq.frame import Codec, Frame, Producer
+from quivermq.frame import Codec, EntryFields, Frame, Producer
 
 
 def gathering(clock: ManualClock, linger_s: float = 1.0) -> Gathering:
-    return Gathering(Bounds(linger_s, messages=3, bytes=1000), clock)
+    return Gathering(BatchLimits(linger_s, messages=3, bytes=1000), clock)
 
 
-def grow(batch: Batch, count: int, size: int = 1) -> None:
+def grow(batch: ProducerBatch, count: int, size: int = 1) -> None:
     batch.values += [bytes(size)] * count
     batch.bytes += count * size
 
@@ -78,9 +78,9 @@ def test_the_oldest_lane_goes_first_and_all_can_be_hurried() -> None:
 
 
 def test_a_batch_is_encoded_the_same_each_time() -> None:
-    batch = Batch((0, "normal"), 0.0, 7_000_000)
+    batch = ProducerBatch((0, "normal"), 0.0, 7_000_000)
     batch.values += [b"a", b"b", b"c"]
-    batch.rests[1] = (b"k", {"h": b"1"})
+    batch.rests[1] = EntryFields(b"k", {"h": b"1"})
     producer = Producer(5, 1, 10)
     encoded = batch.encoded(producer, Codec.NONE, 1000)
     assert encoded == batch.encoded(producer, Codec.NONE, 1000)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quivermq.client.core.call import FRAME, Answer, Call
+from quivermq.client.core.call import Answer, Call
 from quivermq.client.core.http import BadResponse, ResponseParser, request_bytes
 from quivermq.errors import Unreachable
+from quivermq.model.json import FRAME
 
 
 def parse(pieces: list[bytes], *, is_head: bool = False, at_end: bool = False) -> Answer:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from unit.client.flows import Script, answer, error
 
-from quivermq.client.core.call import FRAME, JSON, OCTETS, Broken
+from quivermq.client.core.call import Broken
 from quivermq.client.core.publishing import Publishing
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import InvalidRequest, Unreachable
 from quivermq.frame import Codec, Frame
+from quivermq.model.json import FRAME, JSON, OCTETS
 from quivermq.model.messages import Message
 
 PUT = {"topic": "orders", "partition": 1, "priority": "normal", "offset": 5, "duplicate": False,
@@ -23,7 +24,9 @@ def publishing() -> Publishing:
 
 
 def topic(**settings: Any) -> Any:
-    return answer({"name": "orders", "groups": {}, "settings": {"partitions": 2, **settings}})
+    return answer(
+        {"name": "orders", "groups": {}, "dead_letters_of": None, "settings": {"partitions": 2, **settings}}
+    )
 
 
 def test_a_lone_value_goes_as_it_is() -> None:
@@ -74,8 +77,104 @@ def test_a_frame_creates_a_topic_that_is_new() -> None:
     assert script.calls[1].content_type == FRAME
 
 
+@pytest.mark.parametrize("messages", [[b"a", Message(b"b", headers={})], [bytearray(b"a"), b"b"]])
+def test_values_may_come_in_any_form(messages: list[Any]) -> None:
+    script = Script(topic(), answer({**PUT, "count": 2}))
+    script.run(publishing().put_many(messages, None))
+    assert Frame.parse(script.calls[1].body).values() == [b"a", b"b"]
+
+
+REAL = Message(b"v", key=b"k", headers={"a": b"1"}, timestamp=1_700_000_000_000_000)
+
+
+def test_keys_headers_and_timestamps_go_as_a_frame() -> None:
+    script = Script(topic(partitions=1), answer({**PUT, "partition": 0, "count": 3}))
+    puts = script.run(publishing().put_many([REAL, b"w", REAL], "os"))
+    call = script.calls[1]
+    assert (call.content_type, call.query) == (FRAME, {"partition": "0", "durability": "os"})
+    frame = Frame.parse(call.body)
+    assert frame.values() == [b"v", b"w", b"v"]
+    assert list(frame.keys()) == [b"k", None, b"k"]
+    assert list(frame.headers()) == [{"a": b"1"}, {}, {"a": b"1"}]
+    assert list(frame.timestamps())[::2] == [REAL.timestamp] * 2
+    assert [put.offset for put in puts] == [5, 6, 7]
+
+
+def test_without_a_key_the_broker_chooses_the_partition() -> None:
+    script = Script(topic(), answer({**PUT, "count": 1}))
+    (put,) = script.run(publishing().put_many([Message(b"v", headers={"a": b"1"})], None))
+    assert (script.calls[1].content_type, script.calls[1].query) == (FRAME, {})
+    assert put.partition == 1
+
+
+def test_what_is_of_one_lane_goes_there() -> None:
+    script = Script(topic(), answer({**PUT, "partition": 1, "priority": "low", "count": 2}))
+    puts = script.run(
+        publishing().put_many([Message(b"v", partition=1, priority="low", key=b"k")] * 2, None)
+    )
+    assert (script.calls[1].content_type, script.calls[1].query) == (
+        FRAME, {"partition": "1", "priority": "low"},
+    )  # fmt: skip
+    assert [(put.partition, put.priority, put.offset) for put in puts] == [(1, "low", 5), (1, "low", 6)]
+
+
+def by_json(call: Any) -> Any:
+    assert call.content_type == JSON
+    return answer({"results": [PUT] * len(json.loads(call.body)["messages"])})
+
+
+TWO_LANES: list[bytes | Message] = [Message(bytes(100), partition=i % 2) for i in range(40)]
+
+
 @pytest.mark.parametrize(
-    "messages", [[Message(b"a", key=b"k")], [b"a", Message(b"b")], [bytearray(b"a")], [b"a"] * 10_001]
+    ("settings", "messages"),
+    [
+        ({}, TWO_LANES),
+        ({}, [Message(b"x", key=b"%d" % i) for i in range(40)]),
+        ({}, [Message(b"x", priority="high"), b"y"]),
+        ({"ttl_ms": 5}, [REAL]),
+    ],
+    ids=["partitions", "keys", "priorities", "ttl"],
+)
+def test_what_may_be_refused_in_part_goes_in_one_call(
+    settings: dict[str, Any], messages: list[Any]
+) -> None:
+    script = Script(topic(**settings), by_json)
+    assert len(script.run(publishing().put_many(messages, None))) == len(messages)
+
+
+def test_where_keys_go_in_a_new_topic_the_broker_decides() -> None:
+    script = Script(error("topic_not_found", 404), by_json)
+    script.run(publishing().put_many([REAL], None))
+    assert len(script.calls) == 2
+
+
+def test_a_frame_that_is_refused_goes_as_json() -> None:
+    """Because the topic is another one by now, or the broker takes only smaller frames."""
+    script = Script(topic(), error("invalid_request", 400), by_json)
+    assert len(script.run(publishing().put_many([b"a"] * 3, None))) == 3
+
+
+def test_a_frame_is_not_sent_again_when_nobody_knows_whether_it_was_stored() -> None:
+    retrying = Publishing(TopicCalls(Retry(3, first_s=0)), "orders")
+    script = Script(topic(), Broken("cut", was_sent=True))
+    with pytest.raises(Unreachable):
+        script.run(retrying.put_many([REAL], None))
+    assert len(script.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [Message(b"a", delay=5)],
+        [b"a", Message(b"b", deliver_at=4_000_000_000.0)],
+        [REAL, Message(b"a", dedup_id="x")],
+        [Message(b"a", dedup_id="x", dedup_window=5)],
+        [REAL, Message(b"a", ttl=5)],
+        [b"a"] * 10_001,
+        [REAL] * 10_001,
+        [Message(bytes(1024 * 1024), key=b"k")] * 5,
+    ],
 )
 def test_what_a_frame_cannot_say_goes_as_json(messages: list[Any]) -> None:
     script = Script(lambda call: answer({"results": [PUT] * len(json.loads(call.body)["messages"])}))
@@ -91,7 +190,7 @@ def test_what_expires_by_the_topic_is_left_to_the_clock_of_the_broker() -> None:
 
 
 def test_very_much_goes_in_parts() -> None:
-    messages = [Message(bytes(1024 * 1024), key=b"k") for _ in range(20)]
+    messages: list[bytes | Message] = [Message(bytes(1024 * 1024), key=b"k") for _ in range(20)]
     script = Script(*[lambda call: answer({"results": [PUT] * len(json.loads(call.body)["messages"])})] * 3)
     assert len(script.run(publishing().put_many(messages, None))) == 20
     assert len(script.calls) == 3

@@ -1,11 +1,11 @@
 """When a call is made again: only when that is safe, and may help."""
 
 import json
-from struct import pack
 from typing import Any, cast
 
 import pytest
 from support.manual_clock import ManualClock
+from unit.client.answers import body, frame, lease
 from unit.client.flows import Script, answer, error
 
 from quivermq.client.core.call import Answer, Broken, Call
@@ -115,18 +115,17 @@ def waits(timeout: float | None, *replies: Any) -> Script:
     script = Script(*replies)
     topics = TopicCalls(Retry(retries=0), ManualClock())
     calls = QueueCalls(topics, "orders", "default", lambda *_: cast(Any, None))
-    script.run(calls.receive(1, 0, None))
-    script.run(calls.receive(1, timeout, None))
+    script.run(calls.take(1, 0, None, []))
+    script.run(calls.take(1, timeout, None, []))
     return script
 
 
 RELEASED = Answer(200, {}, b'{"results":[{"ok":true}]}')
-NOTHING = Answer(200, {}, pack("<I", 13) + b'{"leases":[]}' + bytes(7))
+NOTHING = Answer(200, {}, body([]))
 
 
 def test_who_waits_for_ever_waits_for_a_broker_that_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    some = b'{"leases":[{"runs":[0,1]}]}'
-    message = Answer(200, {}, pack("<I", len(some)) + some)
+    message = Answer(200, {}, body([lease([0, 1], 1)], frame(b"x", base=0)))
     calls = waits(None, NOTHING, CUT, REFUSED, NOTHING, RELEASED, message).calls
     assert [call.path.rpartition("/")[2] for call in calls] == [
         "receive", "receive", "release", "receive", "release", "receive",
@@ -135,7 +134,7 @@ def test_who_waits_for_ever_waits_for_a_broker_that_comes_back(caplog: pytest.Lo
     bodies = [json.loads(call.body) for call in calls]
     lost = bodies[1]["token"]
     assert bodies[2]["tokens"] == bodies[4]["tokens"] == [lost]
-    assert len({body["token"] for body in bodies if "token" in body}) == 4
+    assert len({each["token"] for each in bodies if "token" in each}) == 4
     assert "still waiting for messages of orders" in caplog.text
 
 

@@ -15,7 +15,9 @@ MIB = 2**20
 def sending(message_bytes_max: int) -> Sending:
     found = Sending("orders", ProducerOptions(), threading.Lock())
     settings = {"partitions": 1, "message_bytes_max": message_bytes_max}
-    Script(answer({"name": "orders", "groups": {}, "settings": settings})).run(found.begin())
+    Script(answer({"name": "orders", "groups": {}, "dead_letters_of": None, "settings": settings})).run(
+        found.begin()
+    )
     return found
 
 

@@ -6,17 +6,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.queues import NORMAL, SECOND, Parts
+from support.queues import SECOND, Parts
 
 from quivermq.delivery import journal
 from quivermq.delivery.adoption import RUNS_MAX
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import deliveries_of
 from quivermq.delivery.journal import Replay
-from quivermq.delivery.state import LaneState, PendingRetry
+from quivermq.delivery.state import LaneState, Wait
+from quivermq.delivery.taken import deliveries_of
 from quivermq.errors import InvalidRequest
 from quivermq.model.adoption import Progress, Tried
 from quivermq.model.deliveries import Lease
+from quivermq.model.lanes import NORMAL
 from quivermq.topic.offsets import runs
 from quivermq.topic.records import unpack
 
@@ -66,7 +67,7 @@ def test_every_way_to_take_counts_on(
     while found := place.take(count, **how):
         taken += found
     assert taken == [(0, 1), (1, 5), (2, 2), (3, 2), (4, 1), (5, 1)]
-    assert place.cursor.lanes[NORMAL].tried == {}
+    assert place.cursor.lanes[NORMAL].imported_attempts == {}
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
@@ -115,25 +116,25 @@ def test_a_snapshot_tells_of_attempts_made_elsewhere(
 ) -> None:
     records = [journal.sought(1, position)]
     records += [journal.granted(1, position, Lease(1, 100, 7), runs(leased))] * bool(leased)
-    records += [journal.waiting(1, PendingRetry(2, 5), runs(waiting))] * bool(waiting)
+    records += [journal.waiting(1, Wait(2, 5), runs(waiting))] * bool(waiting)
     records += [journal.tried(1, attempts, runs(each)) for attempts, each in tried if each]
     before = _replayed(records)
     after = _replayed(journal.snapshot([LaneState(), before, LaneState()]))
-    assert after.tried == before.tried == {o: n for n, each in tried for o in each}
-    assert (after.next, after.retries, set(after.leases)) == (
+    assert after.imported_attempts == before.imported_attempts == {o: n for n, each in tried for o in each}
+    assert (after.next, after.waiting, set(after.leases)) == (
         before.next,
-        before.retries,
+        before.waiting,
         set(before.leases),
     )
-    before.forget_tried()
-    assert set(before.tried) == {o for _, each in tried for o in each if o >= before.next}
+    before.forget_imported_attempts()
+    assert set(before.imported_attempts) == {o for _, each in tried for o in each if o >= before.next}
 
 
 def test_a_log_that_lost_its_end_loses_the_attempts_too() -> None:
     state = _replayed([journal.tried(1, 2, [3, 6])])
     assert (state.reaches_behind(6), state.reaches_behind(5)) == (False, True)
     state.cut(5)
-    assert state.tried == {3: 2, 4: 2}
+    assert state.imported_attempts == {3: 2, 4: 2}
 
 
 def _replayed(records: Any) -> LaneState:

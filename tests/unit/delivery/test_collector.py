@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quivermq.delivery.recovery import collector_at_rest
+from quivermq.delivery.collector import collector_at_rest
 
 
 @pytest.fixture(autouse=True)

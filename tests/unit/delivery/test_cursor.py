@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.queues import HOUR, NORMAL, SECOND, START_US, Parts
+from support.queues import HOUR, SECOND, START_US, Parts
 from support.threads import PATIENCE_S, start
 
 from quivermq.delivery import leasing, state
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import deliveries_of
+from quivermq.delivery.taken import deliveries_of
 from quivermq.errors import Closing, DiskFull, InvalidRequest, LeaseExpired
 from quivermq.model.deliveries import Claim, Delivery
+from quivermq.model.lanes import NORMAL
 from quivermq.topic import state_log
 
 LEASE_US = 30 * SECOND
@@ -89,7 +90,7 @@ def test_each_message_is_handed_out_once_and_in_order(place: Place, count: int) 
 
 def test_acked_messages_are_done(place: Place) -> None:
     deliveries = place.take(4)
-    assert place.cursor.ack(NORMAL, claims(deliveries[1:3])) == []
+    assert place.cursor.settlement.ack(NORMAL, claims(deliveries[1:3])) == []
     assert place.cursor.floors() == [0, 0, 0]
     deliveries[0].ack()
     assert place.cursor.floors()[NORMAL] == 3
@@ -102,18 +103,18 @@ def test_acked_messages_are_done(place: Place) -> None:
 def test_claims_that_do_not_hold_are_told_and_the_others_settled(place: Place) -> None:
     one, two, three = claims(place.take(3))
     wrong = [(one[0], one[1] ^ 1), (5, 7), (99, 7)]
-    assert place.cursor.ack(NORMAL, [wrong[0], one, wrong[1], wrong[2]]) == wrong
-    assert place.cursor.ack(NORMAL, [one, two, two]) == [one]
-    assert place.cursor.nack(NORMAL, [two, three], 0, None, None, raises=False) == [two]
+    assert place.cursor.settlement.ack(NORMAL, [wrong[0], one, wrong[1], wrong[2]]) == wrong
+    assert place.cursor.settlement.ack(NORMAL, [one, two, two]) == [one]
+    assert place.cursor.settlement.nack(NORMAL, [two, three], 0, None, None, raises=False) == [two]
     with pytest.raises(LeaseExpired) as raised:
-        place.cursor.extend(NORMAL, [three], 5)
+        place.cursor.settlement.extend(NORMAL, [three], 5)
     assert len(raised.value.receipts) == 1
     assert place.counts() == (3, 0, 1)
 
 
 def test_one_claim_twice_is_settled_once(place: Place) -> None:
     [claim] = claims(place.take())
-    assert place.cursor.nack(NORMAL, [claim, claim], 0, None, None) == []
+    assert place.cursor.settlement.nack(NORMAL, [claim, claim], 0, None, None) == []
     assert place.counts() == (5, 0, 1)
 
 
@@ -170,7 +171,7 @@ def test_a_batch_whose_ends_look_like_a_run_is_leased_as_it_is(place: Place, is_
         place = place.reopened()
     place.parts.wall.advance(1)
     assert place.values(2) == [b"1", b"3"]
-    assert place.cursor.ack(NORMAL, claims(again)) == []
+    assert place.cursor.settlement.ack(NORMAL, claims(again)) == []
 
 
 @pytest.mark.parametrize("pop", [False, True])
@@ -178,7 +179,7 @@ def test_large_messages_that_failed_come_again_a_few_at_a_time(
     place: Place, monkeypatch: pytest.MonkeyPatch, pop: bool
 ) -> None:
     taken = place.take(5)
-    place.cursor.nack(NORMAL, claims(taken), 0, None, None)
+    place.cursor.settlement.nack(NORMAL, claims(taken), 0, None, None)
     monkeypatch.setattr(leasing, "GIVEN_BYTES", 2)
     came = [[delivery.value for delivery in place.take(100, pop=pop)] for _ in range(4)]
     assert came == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"], []]
@@ -187,7 +188,7 @@ def test_large_messages_that_failed_come_again_a_few_at_a_time(
 def test_what_does_not_fit_stays_due_when_handing_out_fails(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.cursor.nack(NORMAL, claims(place.take(5)), 0, None, None)
+    place.cursor.settlement.nack(NORMAL, claims(place.take(5)), 0, None, None)
     monkeypatch.setattr(leasing, "GIVEN_BYTES", 2)
     place.parts.disk.fill_after(0)
     with pytest.raises(DiskFull):
@@ -211,7 +212,7 @@ def test_the_last_attempt_ends_among_the_dead_letters(place: Place) -> None:
     for attempt in (1, 2, 3):
         deliveries = place.take(2)
         assert [d.attempt for d in deliveries] == [attempt] * 2
-        place.cursor.nack(NORMAL, claims(deliveries), 0, "no luck", "E")
+        place.cursor.settlement.nack(NORMAL, claims(deliveries), 0, "no luck", "E")
     assert place.letters() == [(b"0", b"3", b"no luck"), (b"1", b"3", b"no luck")]
     assert place.parts.letters == [2]
     assert place.values(9) == [b"2", b"3", b"4", b"5"]
@@ -258,7 +259,7 @@ def test_dead_letters_that_do_not_fit_on_the_disk_wait(parts: Parts) -> None:
 
 
 def test_rejected_messages_are_dead_letters_at_once(place: Place) -> None:
-    assert place.cursor.reject(NORMAL, claims(place.take(2)), None, None) == []
+    assert place.cursor.settlement.reject(NORMAL, claims(place.take(2)), None, None) == []
     assert place.letters() == [(b"0", b"1", b"rejected"), (b"1", b"1", b"rejected")]
 
 
@@ -306,7 +307,7 @@ def test_a_retry_that_has_expired_does_not_hide_the_next(parts: Parts) -> None:
     place = Place(parts)
     place.put(b"0", expires_at=START_US + SECOND)
     place.put(b"1")
-    place.cursor.nack(NORMAL, claims(place.take(2)), 0, None, None)
+    place.cursor.settlement.nack(NORMAL, claims(place.take(2)), 0, None, None)
     parts.wall.advance(1)
     assert place.values(1) == [b"1"]
 
@@ -319,7 +320,7 @@ def test_removed_messages_are_not_handed_out(place: Place) -> None:
 
 
 def test_messages_that_retention_took_are_done(place: Place) -> None:
-    place.cursor.nack(NORMAL, claims(place.take(2)), 0, None, None)
+    place.cursor.settlement.nack(NORMAL, claims(place.take(2)), 0, None, None)
     place = place.reopened()
     place.partition.log(NORMAL).retain(finished=4)
     assert place.counts() == (2, 0, 2)
@@ -366,14 +367,14 @@ def test_a_seek_to_where_the_group_is_writes_nothing(place: Place) -> None:
 
 
 def test_where_a_group_was_never_it_has_no_position(place: Place) -> None:
-    assert place.cursor.positions() == [None, None, None]
+    assert place.cursor.committed() == [None, None, None]
     # The log begins where it did: nothing is dropped.
     place.cursor.drop_to(NORMAL, 0)
-    assert place.cursor.positions() == [None, None, None]
+    assert place.cursor.committed() == [None, None, None]
     place.cursor.seek(NORMAL, 0)
-    assert place.cursor.positions() == [None, 0, None]
+    assert place.cursor.committed() == [None, 0, None]
     place.take(2)
-    assert place.cursor.positions() == [None, 0, None]
+    assert place.cursor.committed() == [None, 0, None]
 
 
 def test_dropped_messages_are_not_handed_out(place: Place) -> None:
@@ -468,11 +469,11 @@ def test_an_ack_that_a_full_disk_refuses_can_be_made_again(place: Place) -> None
     with pytest.raises(DiskFull):
         one.ack()
     with pytest.raises(DiskFull):
-        place.cursor.ack(NORMAL, claims([one, two]))
+        place.cursor.settlement.ack(NORMAL, claims([one, two]))
     with pytest.raises(DiskFull):
         two.nack(0)
     place.parts.disk.fill_after(None)
-    assert place.cursor.ack(NORMAL, claims([one, two])) == []
+    assert place.cursor.settlement.ack(NORMAL, claims([one, two])) == []
 
 
 def test_a_long_journal_becomes_a_snapshot(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,7 +494,7 @@ def test_compacting_changes_nothing(place: Place) -> None:
     assert place.counts() == (2, 2, 1)
     after = place.reopened()
     assert after.counts() == (2, 2, 1)
-    assert after.cursor.ack(NORMAL, claims([three])) == []
+    assert after.cursor.settlement.ack(NORMAL, claims([three])) == []
 
 
 def test_a_closed_cursor_does_nothing_more(place: Place) -> None:
@@ -556,7 +557,7 @@ def test_no_two_threads_get_the_same_message(parts: Parts, durability: str) -> N
         found: list[bytes] = []
         while deliveries := place.take(3):
             found += [delivery.value for delivery in deliveries]
-            place.cursor.ack(NORMAL, claims(deliveries))
+            place.cursor.settlement.ack(NORMAL, claims(deliveries))
         return found
 
     threads = [start(consume) for _ in range(4)]
@@ -567,6 +568,6 @@ def test_no_two_threads_get_the_same_message(parts: Parts, durability: str) -> N
 
 def test_groups_are_independent(place: Place) -> None:
     other = place.parts.cursor(place.partition, group="audit")
-    place.cursor.ack(NORMAL, claims(place.take(6)))
+    place.cursor.settlement.ack(NORMAL, claims(place.take(6)))
     assert len(deliveries_of(other.take(NORMAL, 9, LEASE_US))) == 6
     assert place.counts() == (0, 0, 0)

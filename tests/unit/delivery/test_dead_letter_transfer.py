@@ -8,9 +8,10 @@ from support.queues import START_US, Parts
 
 from quivermq.delivery import dead_letter_transfer, journal
 from quivermq.delivery.dead_letter_transfer import move_dead_letters
-from quivermq.delivery.dead_letters import DLQ_HEADER_BYTES_MAX, DeadLetterTopic, Origin, Verdict
+from quivermq.delivery.dead_letters import DeadLetterTopic, Origin, Verdict
 from quivermq.delivery.fresh import messages_at
 from quivermq.log import Log
+from quivermq.model.dead_letters import DLQ_HEADER_BYTES_MAX
 from quivermq.model.messages import Record
 from quivermq.topic import splitting
 from quivermq.topic.partition import Partition
@@ -37,7 +38,13 @@ class Place:
         self.open: dict[int, bytes] = {}
         done = list(
             move_dead_letters(
-                self.partition, self.notes, self.target, origin, verdicts, START_US, self.open
+                self.partition,
+                self.notes,
+                self.target,
+                origin=origin,
+                verdicts=verdicts,
+                now_us=START_US,
+                open_transfers=self.open,
             )
         )
         assert not self.open
@@ -123,7 +130,15 @@ def test_a_message_is_read_when_its_batch_has_its_turn(
 
     monkeypatch.setattr(dead_letter_transfer, "messages_at", noted)
     verdicts = {offset: Verdict(1, "broken") for offset in range(4)}
-    moved = move_dead_letters(place.partition, place.notes, place.target, ORIGIN, verdicts, START_US, {})
+    moved = move_dead_letters(
+        place.partition,
+        place.notes,
+        place.target,
+        origin=ORIGIN,
+        verdicts=verdicts,
+        now_us=START_US,
+        open_transfers={},
+    )
     assert next(moved) == [0]
     assert read == [0, 1]
     assert list(moved) == [[1], [2], [3]]

@@ -46,7 +46,9 @@ def read(
     order: KeyOrder | None = None,
 ) -> Fresh:
     """The next messages; the state goes on behind them, as a cursor would."""
-    found = fresh_messages(state, log, count, now_us, removed or OffsetSet(), order, 1)
+    found = fresh_messages(
+        state, log, count, now_us=now_us, removed=removed or OffsetSet(), order=order, lane=1
+    )
     state.next, state.ahead_index = found.next, found.ahead_index
     return found
 
@@ -124,7 +126,7 @@ def test_what_was_removed_is_passed_over(log: Log) -> None:
     state = LaneState()
     found = read(state, log, 3, removed=removed)
     assert offsets(found) == [2, 3, 5]
-    assert (found.expired, found.held) == ([], [])
+    assert (found.expired, found.waiting_for_key) == ([], [])
     assert offsets(read(state, log, 9, removed=removed)) == [6, 7, 8]
     assert state.next == 10
 
@@ -145,18 +147,18 @@ def test_of_each_key_only_the_first_comes(parts: Parts) -> None:
         log.append(b"m", key=key)
     found = read(LaneState(), log, 9, order=KeyOrder())
     assert offsets(found) == [0, 1, 3, 5]
-    assert found.held == [2, 4]
+    assert found.waiting_for_key == [2, 4]
 
 
 def test_a_lane_stops_when_too_many_wait_for_their_turn(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fresh_module, "HELD_MAX", 3)
+    monkeypatch.setattr(fresh_module, "KEYED_UNFINISHED_MAX", 3)
     log = parts.partition().log(1)
     log.append_many([b"m"] * 6, keys=[b"a", None, b"a", b"a", b"a", b"b"])
     state, order = LaneState(), KeyOrder()
     found = read(state, log, 9, order=order)
-    assert (offsets(found), found.held, found.next) == ([0, 1], [2, 3], 4)
+    assert (offsets(found), found.waiting_for_key, found.next) == ([0, 1], [2, 3], 4)
     assert offsets(read(state, log, 9, order=order)) == []
     for offset in (0, 2, 3):
         order.leave(LaneOffset(1, offset))

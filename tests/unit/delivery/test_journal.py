@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from quivermq.delivery import journal
 from quivermq.delivery.journal import Replay
-from quivermq.delivery.state import DeliveryTimes, LaneState, PendingRetry
+from quivermq.delivery.state import DeliveryTimes, LaneState, Wait
 from quivermq.model.deliveries import Lease
 from quivermq.topic.offsets import runs
 from quivermq.topic.records import unpack
 
-Told = tuple[int, dict[int, tuple[int, int, int]], dict[int, PendingRetry]]
+Told = tuple[int, dict[int, tuple[int, int, int]], dict[int, Wait]]
 
 
 def replayed(*records: bytes) -> Replay:
@@ -22,7 +22,7 @@ def replayed(*records: bytes) -> Replay:
 
 def told(state: LaneState) -> Told:
     leases = {o: (lease.attempt, lease.deadline, lease.token) for o, lease in state.leases.items()}
-    return state.next, leases, state.retries
+    return state.next, leases, state.waiting
 
 
 def told_of_delivery(state: LaneState) -> object:
@@ -66,7 +66,7 @@ def test_one_message_is_replayed_as_many_are() -> None:
     again = Lease(2, 300, 78, since=200)
     replay.apply_record(journal.granted(1, 1, again, [0, 1], 4))
     assert replay.lanes[1].times == {0: (40, 40)}
-    replay.apply_record(journal.waiting(1, PendingRetry(2, 500), [0, 1]))
+    replay.apply_record(journal.waiting(1, Wait(2, 500), [0, 1]))
     assert replay.lanes[1].times == {0: (40, 200)}
 
 
@@ -85,8 +85,8 @@ def test_every_lane_is_on_its_own() -> None:
 
 
 def test_a_message_that_waits_is_not_leased_and_one_that_is_leased_does_not_wait() -> None:
-    records = [journal.granted(1, 2, LEASE, [0, 2]), journal.waiting(1, PendingRetry(1, 50), [0, 1])]
-    assert told(replayed(*records).lanes[1]) == (2, {1: (1, 100, 77)}, {0: PendingRetry(1, 50)})
+    records = [journal.granted(1, 2, LEASE, [0, 2]), journal.waiting(1, Wait(1, 50), [0, 1])]
+    assert told(replayed(*records).lanes[1]) == (2, {1: (1, 100, 77)}, {0: Wait(1, 50)})
     records.append(journal.granted(1, 2, Lease(2, 200, 78), [0, 1]))
     assert told(replayed(*records).lanes[1]) == (2, {0: (2, 200, 78), 1: (1, 100, 77)}, {})
 
@@ -103,7 +103,7 @@ def test_the_next_message_moves_only_forwards_but_for_a_seek() -> None:
 
 
 def test_a_cut_takes_what_lies_behind_it() -> None:
-    records = [journal.granted(1, 5, LEASE, [0, 5]), journal.waiting(1, PendingRetry(1, 0), [4, 5])]
+    records = [journal.granted(1, 5, LEASE, [0, 5]), journal.waiting(1, Wait(1, 0), [4, 5])]
     assert told(replayed(*records, journal.cut(1, 2)).lanes[1]) == (
         2,
         {0: (1, 100, 77), 1: (1, 100, 77)},
@@ -111,14 +111,19 @@ def test_a_cut_takes_what_lies_behind_it() -> None:
     )
 
 
-def test_a_burial_is_unfinished_until_all_its_messages_are() -> None:
+def test_a_transfer_is_unfinished_until_all_its_messages_are() -> None:
     begun = journal.dead_lettering(1, 77, (3, 12), [0, 2, 4, 5])
-    [burial] = replayed(begun).burials
-    assert (burial.lane, burial.transfer, burial.target_partition, burial.target_end) == (1, 77, 3, 12)
-    assert burial.offsets == {0, 1, 4}
-    [burial] = replayed(begun, journal.finished(1, [0, 2]), journal.finished(0, [4, 5])).burials
-    assert burial.offsets == {4}
-    assert replayed(begun, journal.finished(1, [0, 5])).burials == []
+    [intent] = replayed(begun).intents
+    assert (intent.lane, intent.transfer, intent.target_partition, intent.target_end) == (
+        1,
+        77,
+        3,
+        12,
+    )
+    assert intent.offsets == {0, 1, 4}
+    [intent] = replayed(begun, journal.finished(1, [0, 2]), journal.finished(0, [4, 5])).intents
+    assert intent.offsets == {4}
+    assert replayed(begun, journal.finished(1, [0, 5])).intents == []
 
 
 @st.composite
@@ -138,7 +143,7 @@ def states(draw: st.DrawFn) -> list[LaneState]:
             state.grant(Lease(attempt, deadline, token, owner, since), taken)
             state.times.update(dict.fromkeys(taken[:2], DeliveryTimes(since - 1, since)))
         for offset in free[: draw(st.integers(0, 20))]:
-            state.retries[offset] = PendingRetry(draw(st.integers(0, 3)), draw(st.integers(0, 3)))
+            state.waiting[offset] = Wait(draw(st.integers(0, 3)), draw(st.integers(0, 3)))
         lanes.append(state)
     return lanes
 
@@ -155,7 +160,7 @@ def test_a_snapshot_of_many_runs_is_in_small_changes() -> None:
     state.next = 20_000
     state.grant(LEASE, range(0, 10_000, 2))
     for offset in range(10_000, 20_000, 2):
-        state.retries[offset] = PendingRetry(1, 5)
+        state.waiting[offset] = Wait(1, 5)
     changes = list(journal.snapshot([state]))
     assert max(map(len, changes)) < 10_000
     assert told(replayed(*changes).lanes[0]) == told(state)
@@ -166,4 +171,4 @@ def test_a_snapshot_tells_a_seek_to_the_beginning_from_a_lane_where_nobody_was()
     lanes = [LaneState() for _ in range(3)]
     lanes[1].seek(0)
     again = replayed(*journal.snapshot(lanes))
-    assert [state.has_position for state in again.lanes] == [False, True, False]
+    assert [state.has_begun for state in again.lanes] == [False, True, False]

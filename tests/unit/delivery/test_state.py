@@ -2,7 +2,7 @@
 
 import pytest
 
-from quivermq.delivery.state import LaneState, PendingRetry
+from quivermq.delivery.state import LaneState, Wait
 from quivermq.model.deliveries import Lease
 
 
@@ -12,8 +12,8 @@ def state() -> LaneState:
     state = LaneState()
     state.next = 10
     state.grant(Lease(1, 100, 77), [2, 3])
-    state.wait(5, PendingRetry(1, 50))
-    state.wait(7, PendingRetry(2, 40))
+    state.wait(5, Wait(1, 50))
+    state.wait(7, Wait(2, 40))
     return state
 
 
@@ -40,50 +40,50 @@ def test_a_million_acks_out_of_order_cost_nothing() -> None:
 
 
 def test_a_message_waits_instead_of_being_leased(state: LaneState) -> None:
-    state.wait(2, PendingRetry(1, 60))
+    state.wait(2, Wait(1, 60))
     assert sorted(state.leases) == [3]
-    assert sorted(state.retries) == [2, 5, 7]
+    assert sorted(state.waiting) == [2, 5, 7]
 
 
 def test_those_that_are_due_come_in_the_order_of_their_time(state: LaneState) -> None:
-    assert state.next_ready() == 40
-    assert state.take_ready(5, 39) == []
-    assert state.take_ready(5, 40) == [(7, PendingRetry(2, 40))]
-    assert state.take_ready(5, 100) == [(5, PendingRetry(1, 50))]
-    assert state.next_ready() is None
-    assert sorted(state.retries) == [5, 7], "they stay until they are granted"
+    assert state.next_due() == 40
+    assert state.take_due(5, 39) == []
+    assert state.take_due(5, 40) == [(7, Wait(2, 40))]
+    assert state.take_due(5, 100) == [(5, Wait(1, 50))]
+    assert state.next_due() is None
+    assert sorted(state.waiting) == [5, 7], "they stay until they are granted"
 
 
 def test_no_more_come_than_are_asked_for(state: LaneState) -> None:
-    assert state.take_ready(1, 100) == [(7, PendingRetry(2, 40))]
-    assert state.take_ready(1, 100) == [(5, PendingRetry(1, 50))]
+    assert state.take_due(1, 100) == [(7, Wait(2, 40))]
+    assert state.take_due(1, 100) == [(5, Wait(1, 50))]
 
 
 def test_what_was_taken_can_be_put_back(state: LaneState) -> None:
-    taken = state.take_ready(5, 100)
+    taken = state.take_due(5, 100)
     state.put_back(taken)
-    assert state.take_ready(5, 100) == taken
+    assert state.take_due(5, 100) == taken
 
 
 def test_finished_and_changed_ones_do_not_come(state: LaneState) -> None:
     state.finish([7])
-    assert state.next_ready() == 50
-    state.wait(5, PendingRetry(2, 90))
-    assert state.next_ready() == 90
-    assert state.take_ready(5, 100) == [(5, PendingRetry(2, 90))]
+    assert state.next_due() == 50
+    state.wait(5, Wait(2, 90))
+    assert state.next_due() == 90
+    assert state.take_due(5, 100) == [(5, Wait(2, 90))]
 
 
 def test_one_whose_turn_it_is_not_waits_unseen(state: LaneState) -> None:
-    state.wait(8, PendingRetry(0, 0), is_its_turn=False)
-    assert 8 in state.retries
-    assert state.next_ready() == 40
-    state.rebuild_ready()
-    assert state.next_ready() == 0
+    state.wait(8, Wait(0, 0), is_its_turn=False)
+    assert 8 in state.waiting
+    assert state.next_due() == 40
+    state.rebuild_due_heap()
+    assert state.next_due() == 0
 
 
 def test_a_seek_forgets_everything(state: LaneState) -> None:
     state.seek(4)
-    assert (state.next, state.floor, state.unfinished, state.next_ready()) == (4, 4, 0, None)
+    assert (state.next, state.floor, state.unfinished, state.next_due()) == (4, 4, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_cut_forgets_what_lies_behind_the_end(
 ) -> None:
     assert state.reaches_behind(end) is behind
     state.cut(end)
-    assert sorted([*state.leases, *state.retries]) == left
+    assert sorted([*state.leases, *state.waiting]) == left
     assert state.next == next_offset
-    assert sorted(offset for offset, _ in state.take_ready(9, 100)) == [o for o in left if o in (5, 7)]
+    assert sorted(offset for offset, _ in state.take_due(9, 100)) == [o for o in left if o in (5, 7)]
     assert not state.reaches_behind(end)
 
 
@@ -124,10 +124,10 @@ def test_leases_are_told_with_all_their_offsets(state: LaneState) -> None:
 
 def test_zero_is_a_position_only_for_a_group_that_was_sent_there(state: LaneState) -> None:
     lane = LaneState()
-    assert (lane.has_position, lane.is_at(0)) == (False, False)
+    assert (lane.has_begun, lane.is_at(0)) == (False, False)
     lane.seek(0)
-    assert (lane.has_position, lane.is_at(0), lane.is_at(1)) == (True, True, False)
-    assert state.has_position
+    assert (lane.has_begun, lane.is_at(0), lane.is_at(1)) == (True, True, False)
+    assert state.has_begun
 
 
 def test_a_lane_with_something_unfinished_is_at_no_position(state: LaneState) -> None:

@@ -19,7 +19,7 @@ def store(faulty_disk: FaultyDisk) -> Iterator[Store]:
 
 
 @pytest.fixture
-def mq(tmp_path: Path) -> Iterator[quivermq.Engine]:
+def mq(tmp_path: Path) -> Iterator[quivermq.Connection]:
     """A queue with a real clock, a real disk and its own thread."""
     with quivermq.open(tmp_path / "data") as engine:
         yield engine

@@ -10,6 +10,7 @@ from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.log import verify
 
 DATA = Path("/data")
@@ -25,7 +26,7 @@ class Store:
         self.scheduler = ManualScheduler(self.clock)
         self.engine = self._open()
 
-    def _open(self) -> quivermq.Engine:
+    def _open(self) -> quivermq.Connection:
         return quivermq.open(
             DATA, self._settings, disk=self.disk, clock=self.clock, scheduler=self.scheduler
         )
@@ -40,19 +41,19 @@ class Store:
         """Let time pass, and what the background thread would have done by then happen."""
         self.clock.advance(seconds)
         self.scheduler.run_due()
-        self.engine.maintain()
+        engine_of(self.engine).maintain()
 
-    def reopen(self) -> quivermq.Engine:
+    def reopen(self) -> quivermq.Connection:
         """Close and open again."""
         self.engine.close()
         return self.open_again(self.disk)
 
-    def kill(self) -> quivermq.Engine:
+    def kill(self) -> quivermq.Connection:
         """Let the process die, and open what it left."""
         self.disk.stop()
         return self.open_again(self.disk.after_kill())
 
-    def open_again(self, disk: FaultyDisk) -> quivermq.Engine:
+    def open_again(self, disk: FaultyDisk) -> quivermq.Connection:
         self.disk = disk
         self.scheduler = ManualScheduler(self.clock)
         self.engine = self._open()

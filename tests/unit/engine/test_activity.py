@@ -5,7 +5,10 @@ from support.faulty_disk import FaultyDisk
 from unit.engine.store import DATA, Store
 
 import quivermq
+from quivermq.engine import activity as activity_module
+from quivermq.engine import engine_of
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
+from quivermq.log import Log
 
 
 def test_it_counts_from_the_opening_on(store: Store) -> None:
@@ -16,11 +19,11 @@ def test_it_counts_from_the_opening_on(store: Store) -> None:
     orders.get()
     store.queue("orders", "others").get()
     store.queue("events").put(b"x")
-    assert store.engine.activity() == {
+    assert engine_of(store.engine).activity() == {
         "events": TopicActivity(1),
         "orders": TopicActivity(4, {"default": GroupActivity(3, 2, 0), "others": GroupActivity(1, 0, 0)}),
     }
-    assert store.reopen().activity()["orders"].groups["default"].delivered == 0
+    assert engine_of(store.reopen()).activity()["orders"].groups["default"].delivered == 0
 
 
 def test_the_age_is_that_of_the_oldest_that_is_not_finished(store: Store) -> None:
@@ -32,7 +35,7 @@ def test_the_age_is_that_of_the_oldest_that_is_not_finished(store: Store) -> Non
     deliveries = {delivery.value: delivery for delivery in queue.get_many(2)}
 
     def age_ms() -> int:
-        return store.engine.activity()["orders"].groups["default"].oldest_unacked_ms
+        return engine_of(store.engine).activity()["orders"].groups["default"].oldest_unacked_ms
 
     assert age_ms() == 3500
     deliveries[b"old"].ack()
@@ -46,14 +49,14 @@ def test_the_age_is_that_of_the_oldest_that_is_not_finished(store: Store) -> Non
 def test_a_group_that_was_deleted_is_not_counted(store: Store) -> None:
     store.queue().put(b"x")
     store.queue().get()
-    assert list(store.engine.activity()["orders"].groups) == ["default"]
+    assert list(engine_of(store.engine).activity()["orders"].groups) == ["default"]
     store.engine.delete_group("orders", "default")
-    assert store.engine.activity()["orders"].groups == {}
+    assert engine_of(store.engine).activity()["orders"].groups == {}
 
 
 def test_nothing_is_wrong_with_a_queue_that_works(store: Store) -> None:
     store.queue().put(b"x")
-    assert store.engine.problems() == []
+    assert engine_of(store.engine).problems() == []
 
 
 def test_a_log_that_takes_no_more_is_a_problem(faulty_disk: FaultyDisk) -> None:
@@ -63,7 +66,7 @@ def test_a_log_that_takes_no_more_is_a_problem(faulty_disk: FaultyDisk) -> None:
     store.disk.fail_sync("*/orders/p1/normal/*")
     with pytest.raises(quivermq.FsyncFailed):
         queue.put(b"x", partition=1)
-    [problem] = store.engine.problems()
+    [problem] = engine_of(store.engine).problems()
     assert (problem.topic, problem.partition, problem.priority) == ("orders", 1, "normal")
     assert "sync" in problem.message
     store.engine.close()
@@ -80,10 +83,10 @@ def test_a_topic_that_cannot_be_opened_is_a_problem(faulty_disk: FaultyDisk) -> 
     file.append([b"{"])
     file.close()
     engine = store.open_again(store.disk)
-    [problem] = engine.problems()
+    [problem] = engine_of(engine).problems()
     assert (problem.topic, problem.partition, problem.group) == ("orders", None, None)
     assert "topic.json" in problem.message
-    assert list(engine.activity()) == ["events"]
+    assert list(engine_of(engine).activity()) == ["events"]
     engine.close()
 
 
@@ -95,9 +98,50 @@ def test_damage_that_was_read_is_a_problem(faulty_disk: FaultyDisk) -> None:
     store.disk.flip(DATA / "topics/orders/p0/normal/00000000000000000000.log", 150)
     with pytest.raises(quivermq.Corruption):
         list(queue.read(partition=0, start=0, limit=10))
-    assert [(found.topic, found.partition) for found in store.engine.problems()] == [("orders", 0)]
+    assert [(found.topic, found.partition) for found in engine_of(store.engine).problems()] == [
+        ("orders", 0)
+    ]
     store.engine.close()
 
 
 def test_a_problem_of_all_of_it_has_no_place() -> None:
     assert Problem("the disk is full").topic is None
+
+
+# Ages are looked up in the logs only where something has changed.
+
+
+def test_a_log_is_read_once_as_long_as_a_group_stays_where_it_is(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    found = activity_module._append_time
+
+    def counted(log: Log, offset: int, now_us: int) -> int:
+        asked.append(offset)
+        return found(log, offset, now_us)
+
+    monkeypatch.setattr(activity_module, "_append_time", counted)
+    queue = store.queue()
+    queue.put_many([b"1", b"2"])
+    [first, _] = queue.get_many(2)
+    for _ in range(3):
+        store.pass_time(1)
+        engine_of(store.engine).activity()
+    assert asked == [0]
+    first.ack()
+    engine_of(store.engine).activity()
+    assert asked == [0, 1]
+
+
+def test_a_topic_that_is_gone_is_forgotten(store: Store) -> None:
+    look = activity_module.Ages(store.clock)
+    store.queue().put(b"x")
+    store.queue().get()
+    came_us = store.clock.now_us()
+    store.pass_time(1)
+    hosted = {"orders": engine_of(store.engine).catalog.get("orders")}
+    assert look.look(hosted) == {("orders", "default"): came_us}
+    assert look.oldest_us(hosted["orders"], hosted["orders"].groups["default"]) == came_us
+    assert look.look({}) == {}
+    assert look._appended == {}

@@ -7,8 +7,9 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from unit.engine.store import Store
 
+import quivermq
+from quivermq.engine import engine_of
 from quivermq.engine.alerts import RULES, Evidence, judge
-from quivermq.engine.engine import Engine
 from quivermq.engine.watch import ChangeTracker
 from quivermq.model.stats import Alert
 
@@ -33,14 +34,14 @@ def test_prometheus_has_the_same_rules_in_the_same_order() -> None:
 
 
 @pytest.fixture
-def engine(store: Store, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def engine(store: Store, monkeypatch: pytest.MonkeyPatch) -> quivermq.Connection:
     """One whose disk has room, whatever the machine has."""
-    monkeypatch.setattr(store.engine._directory.disk, "free_bytes", lambda _: LOTS)
+    monkeypatch.setattr(engine_of(store.engine)._directory.disk, "free_bytes", lambda _: LOTS)
     store.queue(durability="os")
     return store.engine
 
 
-def alerts(engine: Engine) -> list[tuple[str, str | None, str | None]]:
+def alerts(engine: quivermq.Connection) -> list[tuple[str, str | None, str | None]]:
     return [(each.alert, each.topic, each.group) for each in engine.stats().alerts]
 
 
@@ -52,12 +53,12 @@ def watched(store: Store, minutes: int) -> list[tuple[str, str | None, str | Non
     return alerts(store.engine)
 
 
-def test_an_empty_queue_is_well(engine: Engine) -> None:
+def test_an_empty_queue_is_well(engine: quivermq.Connection) -> None:
     assert alerts(engine) == []
 
 
 def test_a_message_that_nobody_finished_for_ten_minutes_is_told_at_the_first_look(
-    store: Store, engine: Engine
+    store: Store, engine: quivermq.Connection
 ) -> None:
     queue = engine.queue("orders", "billing")
     queue.put(b"x")
@@ -71,10 +72,10 @@ def test_a_message_that_nobody_finished_for_ten_minutes_is_told_at_the_first_loo
         "billing",
     )
     assert alert.summary == "billing has had a message of orders unfinished for 38 min"
-    assert alert.since == engine.clock.now_us() - 33 * 60 * 1_000_000
+    assert alert.since == engine_of(engine).clock.now_us() - 33 * 60 * 1_000_000
 
 
-def test_an_age_counts_once_it_has_lasted(store: Store, engine: Engine) -> None:
+def test_an_age_counts_once_it_has_lasted(store: Store, engine: quivermq.Connection) -> None:
     queue = engine.queue("orders", "billing")
     assert alerts(engine) == []
     queue.put(b"x")
@@ -83,14 +84,16 @@ def test_an_age_counts_once_it_has_lasted(store: Store, engine: Engine) -> None:
     assert ("QuiverConsumersFallBehind", "orders", "billing") in watched(store, 5)
 
 
-def test_who_takes_nothing_is_told_and_who_commits_is_not(store: Store, engine: Engine) -> None:
+def test_who_takes_nothing_is_told_and_who_commits_is_not(
+    store: Store, engine: quivermq.Connection
+) -> None:
     from quivermq.engine.offsets import Commit, commit_offsets
 
     for name in ("asleep", "stream"):
         engine.queue("orders", name).seek("earliest")
     for minute in range(25):
         engine.queue("orders").put_many([b"x"] * 2)
-        commit_offsets(engine, "stream", [Commit("orders", 0, 2 * minute + 1)])
+        commit_offsets(engine_of(engine), "stream", [Commit("orders", 0, 2 * minute + 1)])
         store.clock.advance(60)
         engine.stats()
     found = alerts(engine)
@@ -98,13 +101,15 @@ def test_who_takes_nothing_is_told_and_who_commits_is_not(store: Store, engine: 
     assert ("QuiverNobodyConsumes", "orders", "stream") not in found
 
 
-def test_a_group_that_just_began_is_no_alert(store: Store, engine: Engine) -> None:
+def test_a_group_that_just_began_is_no_alert(store: Store, engine: quivermq.Connection) -> None:
     engine.queue("orders", "billing").seek("earliest")
     engine.queue("orders").put(b"x")
     assert watched(store, 4) == []
 
 
-def test_dead_letters_are_told_while_they_come_and_while_they_wait(store: Store, engine: Engine) -> None:
+def test_dead_letters_are_told_while_they_come_and_while_they_wait(
+    store: Store, engine: quivermq.Connection
+) -> None:
     queue = engine.queue("orders", "billing")
     engine.stats()
     queue.put_many([b"x"] * 3)
@@ -117,9 +122,7 @@ def test_dead_letters_are_told_while_they_come_and_while_they_wait(store: Store,
     assert watched(store, 20) == [("QuiverDeadLettersWait", "orders", None)]
 
 
-def test_refused_and_dropped_messages_are_told(store: Store, engine: Engine) -> None:
-    import quivermq
-
+def test_refused_and_dropped_messages_are_told(store: Store, engine: quivermq.Connection) -> None:
     engine.create_topic("small", backlog_messages_max=1)
     engine.create_topic("short", backlog_messages_max=1, backlog_policy="drop_oldest")
     for name in ("small", "short"):
@@ -136,7 +139,7 @@ def test_refused_and_dropped_messages_are_told(store: Store, engine: Engine) -> 
     ]
 
 
-def test_leases_that_run_out_again_and_again_are_told(store: Store, engine: Engine) -> None:
+def test_leases_that_run_out_again_and_again_are_told(store: Store, engine: quivermq.Connection) -> None:
     engine.alter_topic("orders", lease_ms=1000, attempts_max=100, backoff_ms=1, backoff_ms_max=1)
     queue = engine.queue("orders", "billing")
     queue.put_many([b"x"] * 50)
@@ -148,13 +151,13 @@ def test_leases_that_run_out_again_and_again_are_told(store: Store, engine: Engi
     assert ("QuiverLeasesRunOut", "orders", "billing") in found
 
 
-def test_what_does_not_work_comes_first(store: Store, engine: Engine) -> None:
+def test_what_does_not_work_comes_first(store: Store, engine: quivermq.Connection) -> None:
     from quivermq.engine.activity import Problem
 
     queue = engine.queue("orders", "billing")
     queue.put(b"x")
     queue.get_many(1)[0].reject("broken")
-    survey = engine.survey([Problem("the disk failed", "orders", 0, "normal")])
+    survey = engine_of(engine).survey([Problem("the disk failed", "orders", 0, "normal")])
     assert [each.alert for each in survey.stats.alerts] == ["QuiverBroken", "QuiverDeadLettersWait"]
     first = survey.stats.alerts[0]
     assert (first.summary, first.topic, first.partition, first.priority) == (
@@ -196,7 +199,7 @@ def test_errors_of_the_broker_are_told_when_they_go_on() -> None:
     assert [[each.alert for each in one] for one in found] == [[], [], ["QuiverErrors"], ["QuiverErrors"]]
 
 
-def test_the_worst_comes_first_within_a_rule(store: Store, engine: Engine) -> None:
+def test_the_worst_comes_first_within_a_rule(store: Store, engine: quivermq.Connection) -> None:
     for name, count in (("few", 1), ("many", 5)):
         queue = engine.queue(name)
         queue.put_many([b"x"] * count)

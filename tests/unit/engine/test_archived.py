@@ -9,10 +9,11 @@ from support.archives import ARCHIVE, LANE, archive_log, archive_queue
 from support.faulty_disk import FaultyDisk
 from unit.engine.store import DATA, Store
 
-from quivermq import Engine, OffsetOutOfRange, Overloaded, StorageFailed
+from quivermq import Connection, OffsetOutOfRange, Overloaded, StorageFailed
 from quivermq.archive import ArchivedTopic
 from quivermq.archive.manifest import OWN
 from quivermq.delivery import fresh
+from quivermq.engine import engine_of
 from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.offsets import Commit, commit_offsets, committed_offsets
 from quivermq.frame import Frame
@@ -21,7 +22,7 @@ from quivermq.log import Log
 VALUES = [b"%d" % number for number in range(30)]
 
 
-def fill(engine: Engine, values: list[bytes] = VALUES, **settings: Any) -> None:
+def fill(engine: Connection, values: list[bytes] = VALUES, **settings: Any) -> None:
     if "orders" not in engine.topics():
         engine.create_topic("orders", segment_messages=5, **settings)
     for value in values:
@@ -33,17 +34,17 @@ def archive(store: Store, end: int | None = None) -> None:
     store.engine.use_archive(ARCHIVE)
 
 
-def log_of(engine: Engine) -> Log:
-    log = engine.hosted("orders").topic.partitions[0].logs[1]
+def log_of(engine: Connection) -> Log:
+    log = engine_of(engine).catalog.get("orders").topic.partitions[0].logs[1]
     assert log is not None
     return log
 
 
-def seam_of(engine: Engine) -> Seam:
-    return engine.seam("orders", engine.hosted("orders").topic.partitions[0], 1)
+def seam_of(engine: Connection) -> Seam:
+    return engine_of(engine).seam("orders", engine_of(engine).catalog.get("orders").topic.partitions[0], 1)
 
 
-def read(engine: Engine, start: int | None = None) -> list[bytes]:
+def read(engine: Connection, start: int | None = None) -> list[bytes]:
     return [message.value for message in engine.queue("orders").read(start=start, limit=1000)]
 
 
@@ -66,13 +67,19 @@ def test_a_manifest_that_may_vanish_is_not_relied_on(store: Store, monkeypatch: 
     assert read(engine, 0) == VALUES
 
 
-def lose_the_end(store: Store) -> Engine:
+def lose_the_end(store: Store) -> Connection:
     """Archive more than a log still has after power loss, which the archiver itself would not do."""
     fill(store.engine, VALUES[:10], durability="os")
     log_of(store.engine).sync()
     fill(store.engine, VALUES[10:])
     lost = log_of(store.engine)
-    archive_log(store.disk, lost, topic="orders", lane=LANE, created_us=store.engine.created_us("orders"))
+    archive_log(
+        store.disk,
+        lost,
+        topic="orders",
+        lane=LANE,
+        created_us=engine_of(store.engine).catalog.created_us("orders"),
+    )
     store.engine.use_archive(ARCHIVE)
     store.disk.stop()
     return store.open_again(store.disk.after_power_loss(keep="nothing"))
@@ -150,9 +157,9 @@ def test_the_start_is_shown_without_another_look(store: Store) -> None:
     fill(store.engine)
     archive(store)
     store.engine.compact(archived=True)
-    assert seam_of(store.engine).told_start == seam_of(store.engine).start == 0
+    assert seam_of(store.engine).known_start == seam_of(store.engine).start == 0
     store.disk.rename(ARCHIVE / OWN / "orders.json", ARCHIVE / OWN / "away")
-    assert seam_of(store.engine).told_start == 0
+    assert seam_of(store.engine).known_start == 0
     assert seam_of(store.engine).start == 30
 
 
@@ -164,11 +171,11 @@ def test_what_has_no_messages_is_passed(store: Store) -> None:
     letters = store.engine.queue("orders.dlq").read(limit=100)
     archive_queue(DATA, ARCHIVE, "orders.dlq", disk=store.disk)
     store.engine.use_archive(ARCHIVE)
-    hosted = store.engine.hosted("orders.dlq")
+    hosted = engine_of(store.engine).catalog.get("orders.dlq")
     log = hosted.topic.partitions[0].logs[1]
     assert log is not None
     log.retain(finished=30)
-    seam = store.engine.seam("orders.dlq", hosted.topic.partitions[0], 1)
+    seam = engine_of(store.engine).seam("orders.dlq", hosted.topic.partitions[0], 1)
     list(seam.frames(29))
     assert (seam.reached, log.start, log.end) == (30, 30, 30)
     assert [message.offset for message in seam.records(0)] == [letter.offset for letter in letters]
@@ -186,14 +193,14 @@ def freed(store: Store) -> int:
 
 def test_offsets_are_committed_in_the_archive(store: Store) -> None:
     freed(store)
-    commit_offsets(store.engine, "late", [Commit("orders", 0, 7)])
-    [offset] = committed_offsets(store.engine, "late", ["orders"])
+    commit_offsets(engine_of(store.engine), "late", [Commit("orders", 0, 7)])
+    [offset] = committed_offsets(engine_of(store.engine), "late", ["orders"])
     assert (offset.offset, offset.start, offset.end, offset.lag) == (7, 0, 30, 23)
     taken = store.engine.queue("orders", "late").get()
     assert taken is not None
     assert taken.offset == 7
     # What was committed is counted, also where it was archived.
-    assert store.engine.survey().activity["orders"].groups["late"].acked == 7
+    assert engine_of(store.engine).survey().activity["orders"].groups["late"].acked == 7
 
 
 def test_a_message_of_the_archive_has_its_age(store: Store) -> None:
@@ -206,7 +213,7 @@ def test_a_message_of_the_archive_has_its_age(store: Store) -> None:
     store.clock.advance(60)
     late = store.engine.queue("orders", "late")
     assert late.pop() is not None
-    assert store.engine.survey().activity["orders"].groups["late"].oldest_unacked_ms == 120_000
+    assert engine_of(store.engine).survey().activity["orders"].groups["late"].oldest_unacked_ms == 120_000
 
 
 def test_a_group_reads_the_archive_page_by_page(store: Store) -> None:
@@ -240,7 +247,7 @@ def test_a_group_that_had_no_archive_when_it_was_opened_is_there_once_it_has(sto
     store.disk.rename(ARCHIVE.with_name("away"), ARCHIVE)
     # All keys are taken, as before.
     assert late.get() is None
-    assert (late.stats().in_flight, engine.survey().problems) == (3, [])
+    assert (late.stats().in_flight, engine_of(engine).survey().problems) == (3, [])
 
 
 def test_without_pyarrow_only_the_groups_that_are_in_the_archive_fail(
@@ -310,7 +317,9 @@ def test_what_lies_before_a_missing_file_is_given_and_then_the_file_is_named(sto
     for end in (10, 20):
         archive(store, end=end)
     store.engine.compact(archived=True)
-    lane = store.engine.archive.last_lane("orders", store.engine.created_us("orders"), LANE)
+    lane = engine_of(store.engine).archive.last_lane(
+        "orders", engine_of(store.engine).catalog.created_us("orders"), LANE
+    )
     file = ARCHIVE / lane.files[1].name
     assert lane.files[1].start == 10
     store.disk.remove(file)
@@ -372,5 +381,7 @@ def test_what_is_dropped_with_the_archive_is_counted(store: Store) -> None:
     assert late.pop() is not None
     fill(store.engine, VALUES[:12])
     assert [message.offset for message in late.get_many(100)] == list(range(32, 42))
-    dropped = [each["value"] for each in store.engine.collect_metrics() if "dropped" in each["name"]]
+    dropped = [
+        each["value"] for each in engine_of(store.engine).collect_metrics() if "dropped" in each["name"]
+    ]
     assert sum(dropped) == 29 + 2

@@ -7,6 +7,7 @@ from support.threads import start
 from unit.engine.store import Store, drain, refused, values
 
 import quivermq
+from quivermq.model.lanes import priority_of
 
 
 def test_a_full_backlog_refuses_and_stores_nothing(store: Store) -> None:
@@ -190,7 +191,7 @@ def test_the_oldest_of_all_lanes_goes_first(store: Store) -> None:
     queue = store.queue(backlog_messages_max=3, backlog_policy="drop_oldest")
     for n, priority in enumerate(["low", "high", "normal"]):
         store.clock.advance(1)
-        queue.put(b"%d" % n, priority=priority)
+        queue.put(b"%d" % n, priority=priority_of(priority))
     store.clock.advance(1)
     queue.put(b"3", priority="high")
     assert sorted(drain(queue)) == [b"1", b"2", b"3"]
@@ -220,7 +221,7 @@ def test_limits_change_while_running(store: Store) -> None:
     assert values(queue.peek(100)) == [b"x", b"x", b"y"] + [b"z"] * 10
 
 
-def test_many_producers_do_not_go_over_the_limit_together(mq: quivermq.Engine) -> None:
+def test_many_producers_do_not_go_over_the_limit_together(mq: quivermq.Connection) -> None:
     mq.create_topic("orders", backlog_messages_max=20, durability="os")
     queue = mq.queue("orders")
 

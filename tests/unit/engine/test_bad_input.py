@@ -246,7 +246,7 @@ def test_the_setting_that_is_wrong_is_named(store: Store) -> None:
     with pytest.raises(quivermq.InvalidSettings, match="lease_ms"):
         store.engine.create_topic("t", lease_ms=0)
     with pytest.raises(quivermq.InvalidSettings, match="did you mean partitions"):
-        store.engine.create_topic("t", partition=1)
+        store.engine.create_topic("t", partition=1)  # type: ignore[call-arg]  # That is the mistake.
 
 
 def test_partitions_cannot_become_fewer(settled: Store) -> None:

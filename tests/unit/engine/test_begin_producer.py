@@ -1,10 +1,12 @@
 """A producer that begins anew, and what is kept of it."""
 
 import pytest
+from support.queues import START_US
 from unit.engine.store import Store, refused
 
 import quivermq
 from quivermq import FirstFrame, ProducerState
+from quivermq.engine import engine_of
 from quivermq.frame import encode
 from quivermq.topic import producers, state_log
 from quivermq.topic.records import pack
@@ -81,11 +83,10 @@ def test_without_room_nothing_has_begun(store: Store) -> None:
     assert store.engine.begin_producer("orders", 7).epoch == 1
 
 
-def test_a_store_of_before_this_could_be_said_still_opens(store: Store) -> None:
-    """It has batches, and nothing about where the first one lies."""
+def test_batches_alone_say_where_the_first_one_lies(store: Store) -> None:
     store.queue(durability="os").put_frame(frame(b"a"), partition=0)
-    seen = store.engine.hosted("orders").topic.seen
-    assert seen._log is not None
-    seen._log.snapshot([pack(5, 0, (0, 1, 1)), pack(4, 1, (0, 7, 0, 0, 1, 0))])
+    dedup = engine_of(store.engine).catalog.get("orders").topic.dedup
+    assert dedup._log is not None
+    dedup._log.snapshot([pack(5, 0, (0, 1, 1)), pack(4, 1, (0, 7, 0, 0, 1, 0, START_US))])
     store.reopen()
     assert store.engine.begin_producer("orders", 7) == ProducerState(1, [FirstFrame(0, "normal", 0)])

@@ -26,7 +26,7 @@ def test_it_shows_what_the_one_who_has_it_open_sees(tmp_path: Path) -> None:
         orders.release(taken[5:])
         orders.get_many(2)
         before = fingerprint(tmp_path)
-        with open_beside(tmp_path) as picture:
+        with quivermq.Connection(open_beside(tmp_path)) as picture:
             seen, real = picture.stats(), mq.stats()
             assert seen.topics["orders"].as_dict() == real.topics["orders"].as_dict()
             assert picture.topics() == mq.topics()
@@ -50,7 +50,7 @@ def test_a_torn_tail_is_left_for_its_owner(tmp_path: Path) -> None:
     [log] = (tmp_path / "topics/orders/p0/normal").glob("*.log")
     log.write_bytes(log.read_bytes() + b"QVF1 torn")
     before = fingerprint(tmp_path)
-    with open_beside(tmp_path) as picture:
+    with quivermq.Connection(open_beside(tmp_path)) as picture:
         assert [message.value for message in picture.queue("orders").read()] == [b"a", b"b"]
     assert fingerprint(tmp_path) == before
 

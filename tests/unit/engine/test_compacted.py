@@ -9,6 +9,7 @@ from support.archives import archive_queue
 
 import quivermq
 from quivermq import Message, Settings, StorageSettings
+from quivermq.engine import engine_of
 from quivermq.frame import Frame, stamp_of
 from quivermq.frame.rewriting import rewritten
 
@@ -30,14 +31,15 @@ def keep_only(mq: Any, *kept: int) -> None:
     def keep(_: Frame, batch: pa.RecordBatch) -> pa.BooleanArray:
         return pa.array([offset in kept for offset in batch.column("offset").to_pylist()])
 
-    log = mq.hosted("state").topic.partitions[0].logs[1]
+    log = engine_of(mq).catalog.get("state").topic.partitions[0].logs[1]
+    assert log is not None
     old = [frame for frame in log.frames(0) if frame.header.base_offset < 10]
     new = b"".join(map(bytes, rewritten(old, keep)))
     mq.replace_segment("state", 0, 0, new, expected=stamp_of(frame.header for frame in old))
 
 
 def counter(mq: Any, name: str) -> float:
-    return float(sum(s["value"] for s in mq.collect_metrics() if s["name"] == name))
+    return float(sum(s["value"] for s in engine_of(mq).collect_metrics() if s["name"] == name))
 
 
 def test_a_group_in_the_middle_goes_on(tmp_path: Path) -> None:
@@ -139,6 +141,6 @@ def test_a_group_passes_a_hole_before_which_nothing_is_left(tmp_path: Path, kept
         archive_queue(tmp_path, tmp_path / "archive", "state", end=5)
         mq.use_archive("archive")
         queue.put(b"v11", key=b"k1")
-        mq.hosted("state").topic.partitions[0].log(1).retain(finished=10)
+        engine_of(mq).catalog.get("state").topic.partitions[0].log(1).retain(finished=10)
         late = mq.queue("state", "late")
         assert [message.offset for _ in range(3) for message in late.get_many(2)] == [*kept, 10, 11]

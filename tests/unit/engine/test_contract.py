@@ -78,7 +78,7 @@ def test_the_contract_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert not mq.verify().findings
 
 
-def test_settling_one_message_in_every_way(mq: quivermq.Engine) -> None:
+def test_settling_one_message_in_every_way(mq: quivermq.Connection) -> None:
     orders = mq.queue("orders")
     orders.put_many([b"nack", b"reject", b"extend"])
     nacked, rejected, extended = orders.get_many(3)
@@ -89,7 +89,7 @@ def test_settling_one_message_in_every_way(mq: quivermq.Engine) -> None:
     assert (stats.retrying, stats.in_flight, stats.dead_letters) == (1, 1, 1)
 
 
-def test_an_immediate_put_of_the_contract(mq: quivermq.Engine) -> None:
+def test_an_immediate_put_of_the_contract(mq: quivermq.Connection) -> None:
     put = mq.queue("orders").put(b"v", key=b"k", headers={"a": b"1"}, priority="high", ttl=60, dedup_id="x")
     assert (put.offset, put.priority, put.duplicate, put.scheduled_id) == (0, "high", False, None)
     record = mq.queue("orders").get()
@@ -121,7 +121,7 @@ def test_errors_tell_whether_to_retry() -> None:
         "segments_max", "segments_min", "retention_force", "delete_finished", "codec", "cleanup",
     ],
 )  # fmt: skip
-def test_every_topic_setting_of_the_design_exists(mq: quivermq.Engine, name: str) -> None:
+def test_every_topic_setting_of_the_design_exists(mq: quivermq.Connection, name: str) -> None:
     mq.create_topic("t")
     value = getattr(mq.topic("t").settings, name)
     mq.alter_topic("t", **{name: value})
@@ -149,7 +149,7 @@ def test_the_files_are_where_the_design_says(tmp_path: Path) -> None:
 
 
 def test_everything_public_has_a_docstring() -> None:
-    for owner in (quivermq.Engine, quivermq.Queue, quivermq.Delivery):
+    for owner in (quivermq.Connection, quivermq.Queue, quivermq.Delivery):
         methods: list[tuple[str, Any]] = inspect.getmembers(owner, inspect.isfunction)
         for name, method in methods:
             if not name.startswith("_") and name not in {"topic_stats", "queue_stats", "dead_letter_count"}:

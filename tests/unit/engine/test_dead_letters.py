@@ -6,6 +6,7 @@ import pytest
 from unit.engine.store import DATA, Store, drain, values
 
 import quivermq
+from quivermq.engine import engine_of
 
 HEADERS = (
     "topic",
@@ -302,9 +303,9 @@ def test_an_alteration_that_was_cut_short_is_finished_by_the_next_opening(store:
     queue = store.queue(partitions=2)
     queue.put(b"x", partition=1)
     kill_all(queue)
-    hosted = store.engine.hosted("orders")
+    hosted = engine_of(store.engine).catalog.get("orders")
     altered = hosted.settings.changed({"partitions": 3, "dead_letter_retention_ms": 5})
-    store.engine._store("orders", altered, origin=None)
+    engine_of(store.engine).catalog.directories.store("orders", altered, origin=None)
     store.kill()
     assert store.engine.topic("orders.dlq").partitions == 3
     assert store.engine.topic("orders.dlq").settings.retention_ms == 5
@@ -331,7 +332,7 @@ def test_what_is_dropped_instead_of_a_dead_letter_is_counted_and_told(
     get(queue).reject()
     get(queue)
     store.pass_time(2)
-    told = {sample["name"]: sample.get("value") for sample in store.engine.collect_metrics()}
+    told = {sample["name"]: sample.get("value") for sample in engine_of(store.engine).collect_metrics()}
     assert told["quiver_messages_given_up_total"] == 2
     assert caplog.text.count("1 messages of orders were given up and dropped") == 2
     store.kill()

@@ -7,7 +7,8 @@ from support.threads import start
 from unit.engine.store import Store, drain
 
 import quivermq
-from quivermq.topic.sightings import Sighting, Sightings
+from quivermq.engine import engine_of
+from quivermq.topic.dedup_index import DedupEntry, DedupIndex
 
 
 def test_the_second_of_an_id_is_answered_with_the_first(store: Store) -> None:
@@ -150,7 +151,7 @@ def test_an_id_outlives_its_message(store: Store) -> None:
     assert store.queue().put(b"3", dedup_id="x").duplicate
 
 
-def test_of_many_threads_with_one_id_one_wins(mq: quivermq.Engine) -> None:
+def test_of_many_threads_with_one_id_one_wins(mq: quivermq.Connection) -> None:
     queue = mq.queue("orders")
     futures = [start(lambda: queue.put(b"x", dedup_id="x")) for _ in range(8)]
     puts = [future.result(60) for future in futures]
@@ -209,7 +210,7 @@ def test_a_window_of_its_own_survives_with_its_message(
     assert after.queue("orders").put(b"2", dedup_id="x").duplicate
     assert not after.queue("orders").put(b"2", dedup_id="short").duplicate
     store.clock.advance(20)
-    store.engine.maintain()
+    engine_of(store.engine).maintain()
     after = _died(store, death)
     put = after.queue("orders").put(b"2", dedup_id="x")
     assert (put.duplicate, put.scheduled_id) == (True, None)
@@ -217,7 +218,7 @@ def test_a_window_of_its_own_survives_with_its_message(
     assert not store.queue().put(b"2", dedup_id="x").duplicate
 
 
-def _died(store: Store, death: str) -> quivermq.Engine:
+def _died(store: Store, death: str) -> quivermq.Connection:
     if death == "kill":
         return store.kill()
     store.disk.stop()
@@ -235,11 +236,10 @@ def test_of_too_many_ids_the_oldest_go_whatever_their_windows(store: Store) -> N
 
 
 def test_ends_of_ids_that_are_gone_do_not_pile_up() -> None:
-    seen = Sightings()
+    index = DedupIndex(entries_max=10)
     for number in range(10_000):
-        seen.add(str(number), Sighting(number, 0, 0, number, until=10**15 + number))
-        if number >= 10:
-            seen.pop(seen.oldest())
-    assert len(seen) == 10
-    assert len(seen._ends) < 1200
-    assert seen.over(0, 10**15 + 9_995) == [str(number) for number in range(9_990, 9_995)]
+        index.add(str(number), DedupEntry(number, 0, 0, number, until=10**15 + number))
+    assert len(index) == 10
+    assert len(index._ends) < 1200
+    assert index.find("9994", 0, 10**15 + 9_995) is None
+    assert [dedup_id for dedup_id, _ in index] == [str(number) for number in range(9_995, 10_000)]

@@ -7,6 +7,7 @@ import pytest
 from unit.engine.store import DATA, Store, drain, values
 
 import quivermq
+from quivermq.engine import engine_of
 
 START_US = 1_700_000_000_000_000
 
@@ -175,9 +176,9 @@ def test_the_background_releases_what_is_due(store: Store) -> None:
 def test_nothing_falls_due_in_a_topic_that_was_deleted(store: Store) -> None:
     queue = store.queue("orders")
     queue.put(b"later", delay=5)
-    hosted = store.engine.hosted("orders")
+    hosted = engine_of(store.engine).catalog.get("orders")
     store.engine.delete_topic("orders")
     store.clock.advance(10)
-    hosted.release(store.engine.clock.now_us())
+    hosted.release(engine_of(store.engine).clock.now_us())
     assert not store.disk.is_directory(DATA / "topics" / "orders")
     assert queue.get() is None

@@ -8,7 +8,7 @@ import pytest
 
 import quivermq
 
-CALLS: dict[str, Callable[[quivermq.Engine, quivermq.Queue, quivermq.Delivery], object]] = {
+CALLS: dict[str, Callable[[quivermq.Connection, quivermq.Queue, quivermq.Delivery], object]] = {
     "put": lambda _, queue, __: queue.put(b"y"),
     "get": lambda _, queue, __: queue.get(),
     "get, waiting": lambda _, queue, __: queue.get(timeout=5),

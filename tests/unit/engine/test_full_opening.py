@@ -6,6 +6,7 @@ import pytest
 from unit.engine.store import Store, drain, values
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.topic.stored import load_topic
 
 DATA = Path("/data")
@@ -35,7 +36,7 @@ def test_it_opens_and_everything_can_be_read(store: Store, is_killed: bool, free
     assert store.disk.free_bytes(DATA) == 0
     queue = store.queue()
     assert store.engine.topics() == ["orders", "orders.dlq", "plain"]
-    assert store.engine.problems() == []
+    assert engine_of(store.engine).problems() == []
     assert (
         values(store.queue("plain").read(limit=5)) == values(store.queue("plain").peek(5)) == [b"a", b"b"]
     )
@@ -49,7 +50,7 @@ def test_it_opens_and_everything_can_be_read(store: Store, is_killed: bool, free
     assert store.engine.compact().segments > 0
     assert store.disk.free_bytes(DATA) > 0
     store.disk.fill_after(None)
-    store.engine.maintain()
+    engine_of(store.engine).maintain()
     assert queue.put(b"x", partition=0, dedup_id="0").duplicate
     assert not queue.put(b"x", dedup_id="new").duplicate
     assert len(drain(queue)) == 10
@@ -65,7 +66,7 @@ def test_a_topic_can_be_deleted(store: Store, is_killed: bool) -> None:
     assert store.engine.topics() == ["orders.dlq", "plain"]
     store.kill() if is_killed else store.reopen()
     assert store.engine.topics() == ["orders.dlq", "plain"]
-    store.engine.maintain()
+    engine_of(store.engine).maintain()
     store.queue("plain").put(b"c")
     assert drain(store.queue("plain")) == [b"a", b"b", b"c"]
 
@@ -95,7 +96,7 @@ def test_ids_that_only_the_messages_tell_are_not_forgotten(store: Store) -> None
     store.open_again(store.disk)
     assert len(store.queue().read(limit=5)) == 3
     store.disk.fill_after(None)
-    store.engine.maintain()
+    engine_of(store.engine).maintain()
     assert store.queue().put(b"x", dedup_id="1").duplicate
     store.queue().put(b"x", dedup_id="new")
     store.kill()
@@ -116,5 +117,5 @@ def test_a_topic_for_which_there_was_no_room_opens_once_there_is(store: Store) -
         with pytest.raises(quivermq.DiskFull):
             store.queue("plain").get()
     store.disk.fill_after(None)
-    store.engine.maintain()
+    engine_of(store.engine).maintain()
     assert drain(store.queue("plain")) == [b"a", b"b"]

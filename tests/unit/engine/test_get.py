@@ -20,7 +20,7 @@ def test_getting_from_a_topic_that_is_not_there_makes_nothing(store: Store) -> N
     assert queue.get() is None
     assert queue.get_many(5) == []
     assert queue.pop() is None
-    with queue.process() as message:
+    with queue.process(timeout=0) as message:
         assert message is None
     assert list(queue.stream(timeout=0)) == []
     assert queue.stats().pending == 0
@@ -125,7 +125,7 @@ def test_a_lease_may_be_given_with_the_call(store: Store) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, 0.01])
-def test_an_empty_queue_gives_nothing_in_time(mq: quivermq.Engine, timeout: float) -> None:
+def test_an_empty_queue_gives_nothing_in_time(mq: quivermq.Connection, timeout: float) -> None:
     queue = mq.queue("orders")
     assert queue.get(timeout) is None
     assert queue.get_many(5, timeout) == []

@@ -4,7 +4,8 @@ import pytest
 from unit.engine.store import Store, drain
 
 import quivermq
-from quivermq.engine.hosted import Hosted
+from quivermq.engine import engine_of
+from quivermq.engine.open_topic import OpenTopic
 
 
 def test_every_group_sees_every_message(store: Store) -> None:
@@ -121,13 +122,13 @@ def test_the_figures_of_many_groups_look_at_their_topic_once(
     for number in range(50):
         store.queue("orders", f"g{number}").get()
     looks: list[int] = []
-    true = Hosted.release
+    true = OpenTopic.release
 
-    def counted(hosted: Hosted, now_us: int) -> None:
+    def counted(hosted: OpenTopic, now_us: int) -> None:
         looks.append(now_us)
         true(hosted, now_us)
 
-    monkeypatch.setattr(Hosted, "release", counted)
+    monkeypatch.setattr(OpenTopic, "release", counted)
     groups = store.engine.stats().topics["orders"].groups
     assert [groups[f"g{number}"].in_flight for number in range(50)] == [1] * 50
     assert len(looks) == 1
@@ -137,7 +138,7 @@ def test_who_walks_over_the_groups_is_not_disturbed_by_new_ones(store: Store) ->
     queue = store.queue()
     queue.put(b"x")
     queue.get()
-    hosted = store.engine.hosted("orders")
+    hosted = engine_of(store.engine).catalog.get("orders")
     for group in hosted.all_groups():
         store.queue("orders", f"beside-{group.name}").get()
     assert sorted(hosted.groups) == ["beside-default", "default"]

@@ -11,10 +11,12 @@ import pytest
 from unit.engine.store import DATA, Store, drain, refused, values
 
 import quivermq
-from quivermq.delivery import ordering
-from quivermq.engine.waiting import wait_for
+from quivermq.delivery import deadlines
+from quivermq.engine import engine_of
+from quivermq.engine.waiting import WatchedGroup, wait_for
 from quivermq.group.group import Group
 from quivermq.group.waiters import Waiter
+from quivermq.model.names import Pattern
 from quivermq.reentry import outside
 from quivermq.topic.records import pack
 
@@ -34,19 +36,21 @@ def events(store: Store) -> Store:
 def wait(store: Store, *looks: Look) -> list[quivermq.Delivery]:
     """Wait for all of `e.*`. The second look comes when others can ring already, the third after a ring."""
     left = iter(looks)
-    topics = store.engine.find_all(lambda name: name.startswith("e."))
-    groups = [(hosted, hosted.group("default")) for hosted in topics]
+    topics = engine_of(store.engine).catalog.find_matching(Pattern("e.*"))
+    groups = [WatchedGroup(topic, topic.group("default")) for topic in topics]
 
     def look() -> list[quivermq.Delivery]:
         return next(left)()
 
-    return wait_for(look, 600, store.engine, lambda: groups)
+    return wait_for(look, 600, engine_of(store.engine), lambda: groups)
 
 
 def line_up(store: Store, topic: str) -> list[str]:
     """Let somebody wait for a topic, behind those who do already. The list tells when it is woken."""
     woken: list[str] = []
-    store.engine.hosted(topic).group("default").waiters.waiting.append(Waiter(lambda: woken.append(topic)))
+    engine_of(store.engine).catalog.get(topic).group("default").waiters.waiting.append(
+        Waiter(lambda: woken.append(topic))
+    )
     return woken
 
 
@@ -156,7 +160,8 @@ def let_first(store: Store, others: Callable[[], object]) -> None:
         with outside():
             others()
 
-    engine._changing = Turnstile(engine._changing, go)
+    catalog: Any = engine_of(engine).catalog
+    catalog._changing = Turnstile(engine_of(engine).catalog._changing, go)
 
 
 def make_anew(store: Store) -> None:
@@ -201,7 +206,7 @@ def test_a_deletion_is_one_of_the_topic_that_is_there_by_then(store: Store) -> N
     def others() -> None:
         make_anew(store)
         queue.put(b"newer")
-        deleted.append(store.engine.hosted("orders"))
+        deleted.append(engine_of(store.engine).catalog.get("orders"))
 
     let_first(store, others)
     store.engine.delete_topic("orders")
@@ -327,7 +332,7 @@ def while_growing(
 
 def look_everywhere(store: Store, topic: str) -> None:
     """Whatever walks over the partitions finds all of them in all groups."""
-    hosted = store.engine.hosted(topic)
+    hosted = engine_of(store.engine).catalog.get(topic)
     used = {number for number, _ in hosted.topic.lanes()}
     assert all(used <= set(range(len(group.cursors))) for group in hosted.groups.values())
     for group in hosted.groups:
@@ -368,7 +373,7 @@ def test_nobody_puts_where_a_group_does_not_look_yet(
     put()
     assert count == 4 * 12 + 13
     assert [len(drain(queue)) for queue in queues] == [count, count]
-    assert {number for number, _ in store.engine.hosted("orders").topic.lanes()} == {0, 1}
+    assert {number for number, _ in engine_of(store.engine).catalog.get("orders").topic.lanes()} == {0, 1}
 
 
 def test_no_dead_letter_goes_where_a_group_does_not_look_yet(
@@ -414,7 +419,7 @@ def test_no_dead_letter_goes_back_where_a_group_does_not_look_yet(
 
 
 def cursor_of(store: Store, topic: str = "orders") -> Any:
-    [cursor] = store.engine.hosted(topic).group("default").cursors
+    [cursor] = engine_of(store.engine).catalog.get(topic).group("default").cursors
     return cursor
 
 
@@ -484,9 +489,9 @@ def test_the_state_of_somebody_else_stops_its_topic_alone(store: Store, place: s
     queue = store.queue()
     queue.put(b"x", dedup_id="x")
     store.queue("other").put(b"y")
-    topic: Any = store.engine.hosted("orders").topic
+    topic: Any = engine_of(store.engine).catalog.get("orders").topic
     if place == "seen":
-        topic.seen._log.append(pack(77, 1, [1]))
+        topic.dedup._log.append(pack(77, 1, [1]))
     else:
         topic.partitions[0].removals.remove(1, [0])
         topic.partitions[0].removals._log.append(pack(77, 1, [1]))
@@ -536,14 +541,14 @@ def test_one_topic_in_trouble_keeps_no_other_from_being_looked_after(
 ) -> None:
     for name in ("e.a", "e.b"):
         events.queue(name).put(b"x", delay=5)
-    broken: Any = events.engine.hosted("e.a")
+    broken: Any = engine_of(events.engine).catalog.get("e.a")
 
     def stumble(_: int) -> None:
         raise RuntimeError("a bug of ours")
 
     monkeypatch.setattr(broken, "maintain", stumble)
     events.pass_time(6)
-    assert events.engine.hosted("e.b").topic.delays.pending == 0
+    assert engine_of(events.engine).catalog.get("e.b").topic.delays.pending == 0
     assert "maintenance of e.a failed" in caplog.text
 
 
@@ -581,7 +586,7 @@ def test_a_message_that_expires_frees_one_of_its_key_in_a_lane_that_seemed_empty
 
 @pytest.mark.parametrize("how", ["extend", "nack", "ack"])
 def test_leases_that_are_over_are_not_kept(store: Store, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(ordering, "_SETTLED_MAX", 10)
+    monkeypatch.setattr(deadlines, "_SETTLED_MAX", 10)
     queue = store.queue(durability="os", attempts_max=None)
     queue.put_many([b"x"] * 100)
     for _ in range(100):

@@ -7,12 +7,11 @@ import pytest
 from unit.engine.store import Store, drain
 
 import quivermq
-
-LANES = ("high", "normal", "low")
+from quivermq.model.lanes import PRIORITIES
 
 
 def fill(queue: quivermq.Queue, count: int) -> None:
-    for lane in LANES:
+    for lane in PRIORITIES:
         queue.put_many([quivermq.Message(lane.encode(), priority=lane)] * count)
 
 
@@ -104,9 +103,9 @@ def test_a_lane_that_was_empty_for_long_has_not_saved_up_turns(store: Store) -> 
 def test_order_inside_a_lane(store: Store) -> None:
     queue = store.queue()
     for n in range(20):
-        queue.put(b"%d" % n, priority=LANES[n % 3])
+        queue.put(b"%d" % n, priority=PRIORITIES[n % 3])
     taken = queue.get_many(100)
-    for lane in LANES:
+    for lane in PRIORITIES:
         offsets = [message.offset for message in taken if message.priority == lane]
         assert offsets == sorted(offsets)
 

@@ -7,10 +7,11 @@ import pytest
 from unit.engine.store import Store, drain
 
 import quivermq
+from quivermq.engine import engine_of
 
 
 def collected(store: Store) -> list[Any]:
-    return list(store.engine.collect_metrics())
+    return list(engine_of(store.engine).collect_metrics())
 
 
 def value(store: Store, name: str, **labels: str) -> Any:
@@ -132,7 +133,7 @@ def test_how_long_the_disk_takes_is_observed(store: Store) -> None:
     assert observed(store, "quiver_fsync_seconds") == before
     queue.put(b"2", durability="fsync")
     assert observed(store, "quiver_fsync_seconds") == before + 1
-    store.engine.hosted("orders").topic.partitions[0].log(1).sync()
+    engine_of(store.engine).catalog.get("orders").topic.partitions[0].log(1).sync()
     assert observed(store, "quiver_fsync_seconds") == before + 1
 
 
@@ -169,9 +170,9 @@ def test_lag_and_backlog_of_a_group_are_told(store: Store) -> None:
     assert value(store, "quiver_group_backlog", **of_group) == 4
 
 
-def test_open_files_are_counted(mq: quivermq.Engine) -> None:
+def test_open_files_are_counted(mq: quivermq.Connection) -> None:
     mq.queue("orders").put(b"1")
-    [before] = [s["value"] for s in mq.collect_metrics() if s["name"] == "process_open_fds"]
+    [before] = [s["value"] for s in engine_of(mq).collect_metrics() if s["name"] == "process_open_fds"]
     mq.queue("events").put(b"1")
-    [after] = [s["value"] for s in mq.collect_metrics() if s["name"] == "process_open_fds"]
+    [after] = [s["value"] for s in engine_of(mq).collect_metrics() if s["name"] == "process_open_fds"]
     assert after > before > 0

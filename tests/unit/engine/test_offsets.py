@@ -7,6 +7,7 @@ from support.threads import PATIENCE_S, Gate, start
 from unit.engine.store import Store, accepted, drain, refused
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.engine.offsets import (
     COMMITS_MAX,
     Commit,
@@ -32,19 +33,19 @@ def orders(store: Store) -> Store:
 
 
 def commit(store: Store, *commits: Commit, **member: Any) -> None:
-    commit_offsets(store.engine, GROUP, commits, **member)
+    commit_offsets(engine_of(store.engine), GROUP, commits, **member)
 
 
 def committed(store: Store, topic: str = "orders") -> list[tuple[int, str, int | None, int]]:
-    found = committed_offsets(store.engine, GROUP, [topic])
+    found = committed_offsets(engine_of(store.engine), GROUP, [topic])
     assert all(offset.topic == topic for offset in found)
     return [(each.partition, each.priority, each.offset, each.lag) for each in found]
 
 
 def member_of(store: Store, *topics: str) -> tuple[dict[str, Any], list[TopicPartition]]:
     """A new member, by what it commits with, and what it was given."""
-    joined = store.engine.members.join(GROUP, topics or ["orders"])
-    synced = store.engine.members.sync(GROUP, joined.member_id, joined.generation)
+    joined = engine_of(store.engine).members.join(GROUP, topics or ["orders"])
+    synced = engine_of(store.engine).members.sync(GROUP, joined.member_id, joined.generation)
     return {"member_id": joined.member_id, "generation": synced.generation}, synced.assignment
 
 
@@ -98,7 +99,7 @@ def test_each_priority_in_use_has_an_offset_of_its_own(orders: Store) -> None:
         (1, "high", 1, 0),
         (1, "normal", None, 10),
     ]
-    (_, high, _) = committed_offsets(orders.engine, GROUP, ["orders"])
+    (_, high, _) = committed_offsets(engine_of(orders.engine), GROUP, ["orders"])
     assert high == CommittedOffset("orders", 1, "high", 1, start=0, end=1, lag=0)
 
 
@@ -162,7 +163,7 @@ def test_what_retention_took_cannot_be_committed(store: Store) -> None:
             queue.put(b"%d" % number, partition=partition)
     commit(store, Commit("orders", 1, 3))
     store.engine.compact()
-    start = committed_offsets(store.engine, GROUP, ["orders"])[0].start
+    start = committed_offsets(engine_of(store.engine), GROUP, ["orders"])[0].start
     assert start > 3
     # A group moves on with the log where it has been, and has still not been elsewhere.
     assert [each[2] for each in committed(store)] == [None, start]
@@ -189,7 +190,9 @@ def test_bad_commits_are_refused_before_anything_is_written(orders: Store) -> No
     assert accepted(orders, calls, quivermq.InvalidRequest, quivermq.NotFound) == []
     error = refused(orders, lambda: commit(orders, Commit("orders", 0, 1), generation=3))
     assert "member_id" in str(error)
-    error = refused(orders, lambda: commit_offsets(orders.engine, "a/b", [Commit("orders", 0, 1)]))
+    error = refused(
+        orders, lambda: commit_offsets(engine_of(orders.engine), "a/b", [Commit("orders", 0, 1)])
+    )
     assert isinstance(error, quivermq.InvalidName)
 
 
@@ -202,7 +205,7 @@ def test_a_member_commits_what_it_has(orders: Store) -> None:
 
 def test_a_fenced_member_commits_nothing(orders: Store) -> None:
     member, _ = member_of(orders)
-    orders.engine.members.leave(GROUP, member["member_id"])
+    engine_of(orders.engine).members.leave(GROUP, member["member_id"])
     error = refused(orders, lambda: commit(orders, Commit("orders", 0, 4), **member))
     assert isinstance(error, Fenced)
     assert orders.engine.groups("orders") == []
@@ -221,7 +224,7 @@ def test_nobody_commits_over_the_head_of_a_member(orders: Store) -> None:
     member_of(orders)
     error = refused(orders, lambda: commit(orders, Commit("orders", 0, 4)))
     assert isinstance(error, quivermq.Conflict)
-    commit_offsets(orders.engine, "another", [Commit("orders", 0, 4)])
+    commit_offsets(engine_of(orders.engine), "another", [Commit("orders", 0, 4)])
 
 
 def test_members_are_gone_after_a_restart_and_their_commits_are_not(orders: Store) -> None:
@@ -238,20 +241,20 @@ def test_members_are_gone_after_a_restart_and_their_commits_are_not(orders: Stor
 def test_sessions_end_by_themselves(orders: Store) -> None:
     member_of(orders)
     orders.pass_time(29)
-    assert orders.engine.members.groups() == [GROUP]
+    assert engine_of(orders.engine).members.groups() == [GROUP]
     orders.pass_time(1)
-    assert orders.engine.members.groups() == []
+    assert engine_of(orders.engine).members.groups() == []
 
 
 def test_members_follow_what_becomes_of_topics(orders: Store) -> None:
     member, _ = member_of(orders, ">")
     beat = (GROUP, member["member_id"], member["generation"])
-    assert orders.engine.members.heartbeat(*beat) == "stable"
+    assert engine_of(orders.engine).members.heartbeat(*beat) == "stable"
     orders.engine.alter_topic("orders", partitions=3)
-    assert orders.engine.members.heartbeat(*beat) == "rebalancing"
+    assert engine_of(orders.engine).members.heartbeat(*beat) == "rebalancing"
     orders.queue("new").put(b"x")
     orders.engine.delete_topic("orders")
-    synced = orders.engine.members.sync(GROUP, member["member_id"], member["generation"])
+    synced = engine_of(orders.engine).members.sync(GROUP, member["member_id"], member["generation"])
     assert synced.assignment == [TopicPartition("new", 0)]
 
 
@@ -259,12 +262,12 @@ def test_the_topics_of_groups(orders: Store) -> None:
     orders.engine.create_topic("mails")
     commit(orders, Commit("orders", 0, 4))
     member_of(orders, "mails")
-    commit_offsets(orders.engine, "audit", [Commit("mails", 0, 0)])
-    assert topics_of_group(orders.engine, GROUP) == {"mails", "orders"}
-    assert topics_of_group(orders.engine, "nobody") == set()
-    assert topics_by_group(orders.engine) == {GROUP: {"mails", "orders"}, "audit": {"mails"}}
+    commit_offsets(engine_of(orders.engine), "audit", [Commit("mails", 0, 0)])
+    assert topics_of_group(engine_of(orders.engine), GROUP) == {"mails", "orders"}
+    assert topics_of_group(engine_of(orders.engine), "nobody") == set()
+    assert topics_by_group(engine_of(orders.engine)) == {GROUP: {"mails", "orders"}, "audit": {"mails"}}
     with pytest.raises(quivermq.TopicNotFound):
-        committed_offsets(orders.engine, GROUP, ["nowhere"])
+        committed_offsets(engine_of(orders.engine), GROUP, ["nowhere"])
 
 
 def test_nobody_takes_over_a_partition_while_its_commit_is_being_written(orders: Store) -> None:
@@ -275,7 +278,7 @@ def test_nobody_takes_over_a_partition_while_its_commit_is_being_written(orders:
     gate.wait()
 
     def take_over() -> int | None:
-        orders.engine.members.leave(GROUP, member["member_id"])
+        engine_of(orders.engine).members.leave(GROUP, member["member_id"])
         _, assignment = member_of(orders)
         assert assignment == [TopicPartition("orders", 0), TopicPartition("orders", 1)]
         return committed(orders)[0][2]
@@ -292,28 +295,28 @@ def test_members_and_topics_that_change_in_many_threads_never_wait_for_each_othe
             member, assignment = member_of(orders, "orders", "more.*")
             mine = [each for each in assignment if each.topic == "orders" and each.partition < 2]
             commit(orders, *(Commit(*each, number % 10) for each in mine), **member)
-            orders.engine.members.leave(GROUP, member["member_id"])
+            engine_of(orders.engine).members.leave(GROUP, member["member_id"])
 
     def change() -> None:
         for number in range(20):
             orders.engine.create_topic(f"more.{number}")
             orders.engine.alter_topic("orders", partitions=3 + number)
             orders.engine.delete_topic(f"more.{number}")
-            orders.engine.maintain()
+            engine_of(orders.engine).maintain()
 
     done = [start(consume), start(consume), start(change)]
     for each in done:
         each.result(PATIENCE_S)
-    assert orders.engine.members.groups() == []
-    assert {each.offset for each in committed_offsets(orders.engine, GROUP, ["orders"])} - {None}
+    assert engine_of(orders.engine).members.groups() == []
+    assert {each.offset for each in committed_offsets(engine_of(orders.engine), GROUP, ["orders"])} - {None}
 
 
 def counted(store: Store) -> tuple[int, int]:
     """How many messages the group was delivered, and acked, as stats and metrics have it."""
-    had = store.engine.activity()["orders"].groups[GROUP]
+    had = engine_of(store.engine).activity()["orders"].groups[GROUP]
     samples = {
         sample["name"]: sample["value"]
-        for sample in store.engine.collect_metrics()
+        for sample in engine_of(store.engine).collect_metrics()
         if sample["labels"] == {"topic": "orders", "group": GROUP} and "value" in sample
     }
     assert samples["quiver_messages_delivered_total"] == had.delivered

@@ -3,13 +3,14 @@
 from unit.engine.store import Store, drain
 
 import quivermq
+from quivermq.model.lanes import priority_of
 
 
 def put(queue: quivermq.Queue, *texts: str, priority: str = "normal") -> None:
     """`a1` is the first message of the key `a`; without a letter there is no key."""
     for text in texts:
         key = text[0].encode() if text[0].isalpha() else None
-        queue.put(text.encode(), key=key, priority=priority)
+        queue.put(text.encode(), key=key, priority=priority_of(priority))
 
 
 def take(queue: quivermq.Queue, count: int = 100) -> dict[str, quivermq.Delivery]:

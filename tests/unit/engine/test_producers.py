@@ -6,6 +6,7 @@ import pytest
 from unit.engine.store import Store, drain, refused
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.frame import encode
 
 
@@ -28,7 +29,9 @@ def test_a_frame_wakes_and_counts_like_other_messages(store: Store) -> None:
     queue.put_frame(frame(b"a", b"b", producer=0))
     assert queue.stats().pending == 2
     published = [
-        s for s in store.engine.metrics.collect() if s["name"] == "quiver_messages_published_total"
+        s
+        for s in engine_of(store.engine).metrics.collect()
+        if s["name"] == "quiver_messages_published_total"
     ]
     assert sum(sample["value"] for sample in published) == 2
 

@@ -8,6 +8,7 @@ from support.threads import start
 from unit.engine.store import DATA, Store, drain, values
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.topic.routing import murmur3
 
 
@@ -86,6 +87,28 @@ def test_a_batch_of_every_kind_keeps_its_order(store: Store) -> None:
     assert puts[1].priority == "high"
     assert puts[5].partition == 1
     assert sorted(drain(queue)) == sorted([b"plain", b"high", b"once", b"there", b"k"])
+
+
+def test_what_was_checked_is_stored_as_it_is(store: Store) -> None:
+    queue = engine_of(store.engine).queue("orders")
+    checked = [queue.check(quivermq.Message(b"a", b"k", {"h": b"1"})), queue.check(b"b")]
+    assert store.engine.topics() == []
+    assert [put.offset for put in queue.put_checked(checked)] == [0, 1]
+    assert [(each.value, each.key, each.headers) for each in store.queue().read()] == [
+        (b"a", b"k", {"h": b"1"}),
+        (b"b", None, {}),
+    ]
+
+
+def test_what_was_checked_for_a_topic_of_before_is_checked_again(store: Store) -> None:
+    store.queue(partitions=3)
+    queue = engine_of(store.engine).queue("orders")
+    checked = [queue.check(quivermq.Message(b"a", partition=2)), queue.check(b"b")]
+    store.engine.delete_topic("orders")
+    store.queue(partitions=2)
+    with pytest.raises(quivermq.InvalidRequest, match="partition"):
+        queue.put_checked(checked)
+    assert [put.offset for put in queue.put_checked(checked[1:])] == [0]
 
 
 def test_an_empty_batch_is_nothing(store: Store) -> None:
@@ -194,7 +217,7 @@ def test_a_full_disk_refuses_a_put_whole(store: Store) -> None:
     assert drain(queue) == [b"first", b"second"]
 
 
-def test_many_threads_put_into_a_new_topic(mq: quivermq.Engine) -> None:
+def test_many_threads_put_into_a_new_topic(mq: quivermq.Connection) -> None:
     futures = [start(lambda n=n: mq.queue("new").put(b"%d" % n)) for n in range(8)]  # type: ignore[misc]
     offsets = sorted(str(future.result(60).offset) for future in futures)
     assert offsets == [str(n) for n in range(8)]

@@ -8,6 +8,7 @@ from support.threads import start
 from unit.engine.store import DATA, Store, drain
 
 import quivermq
+from quivermq.settings import CodecName
 
 
 def get(queue: quivermq.Queue) -> quivermq.Delivery:
@@ -126,7 +127,7 @@ def test_many_small_headers_do_not_keep_a_message_from_its_lane(faulty_disk: Fau
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4", "gzip", "none"])
-def test_codec(store: Store, codec: str) -> None:
+def test_codec(store: Store, codec: CodecName) -> None:
     queue = store.queue()
     value = b"again and " * 1000
     queue.put(value)
@@ -177,7 +178,7 @@ def test_settings_written_as_text(store: Store) -> None:
         partitions="2",
         segment_bytes="1MiB",
         ttl_ms="none",
-        retention_force="true",
+        retention_force="true",  # type: ignore[arg-type]  # As text it comes from a file.
         attempts_max="none",
     )
     settings = store.engine.topic("t").settings
@@ -216,7 +217,7 @@ def test_the_defaults_of_new_topics_come_from_the_settings_of_the_queue(store: S
     assert (settings.durability, settings.codec, settings.retention_ms) == ("os", "zstd", 5000)
 
 
-def test_settings_change_while_others_put_and_get(mq: quivermq.Engine) -> None:
+def test_settings_change_while_others_put_and_get(mq: quivermq.Connection) -> None:
     # Neither the end of a lease nor that of its patience shall save the consumer.
     mq.create_topic("orders", durability="os", lease_ms=1_000_000)
     queue = mq.queue("orders")

@@ -7,8 +7,10 @@ import pytest
 from unit.engine.store import Store, drain, values
 
 import quivermq
-from quivermq.delivery.delivery import deliveries_of
+from quivermq.delivery.taken import deliveries_of
+from quivermq.engine import engine_of
 from quivermq.model.deliveries import Held, parse_receipt
+from quivermq.model.operations import Settle, Settled
 
 
 def get(queue: quivermq.Queue) -> quivermq.Delivery:
@@ -260,7 +262,7 @@ def test_a_pattern_queue_settles_what_it_got(store: Store) -> None:
     assert queue.stats().backlog == 0
 
 
-def test_acks_out_of_order_leave_nothing_in_memory(mq: quivermq.Engine) -> None:
+def test_acks_out_of_order_leave_nothing_in_memory(mq: quivermq.Connection) -> None:
     mq.create_topic("orders", durability="buffered")
     queue = mq.queue("orders")
     queue.put_many([b"x"] * 60_000)
@@ -291,64 +293,52 @@ def test_acks_out_of_order_leave_nothing_in_memory(mq: quivermq.Engine) -> None:
 # Many of one lease at once, as the broker's clients name them.
 
 
-def held(batch: list[quivermq.Delivery], *runs: int, token: int | None = None) -> Held:
+def held(batch: list[quivermq.Delivery], *offsets: int) -> Held:
     receipt = parse_receipt(batch[0].receipt)
-    return Held("orders", 0, receipt.lane, receipt.token if token is None else token, runs)
+    return Held("orders", 0, receipt.lane, receipt.token, offsets)
 
 
-def test_a_run_of_one_lease_is_settled_like_its_receipts(store: Store) -> None:
-    queue = store.queue("orders")
+def test_messages_of_one_lease_are_settled_like_their_receipts(store: Store) -> None:
+    queue, backend = store.queue("orders"), engine_of(store.engine).queue("orders")
     queue.put_many([b"a", b"b", b"c", b"d"])
     batch = queue.get_many(4)
-    queue.ack(held(batch, 0, 1, 2, 3))
+    assert backend.settle(Settle("ack"), [held(batch, 0, 2)]) == Settled([])
     assert queue.stats().in_flight == 2
-    queue.nack([held(batch, 1, 2), batch[3].receipt], delay=0)
+    assert backend.settle(Settle("nack", 0), [held(batch, 1), held(batch, 3)]) == Settled([])
     assert values(queue.get_many(9)) == [b"b", b"d"]
 
 
-def test_what_of_a_run_came_late_is_told(store: Store) -> None:
-    queue = store.queue("orders")
+def test_what_of_a_lease_came_late_is_said(store: Store) -> None:
+    queue, backend = store.queue("orders"), engine_of(store.engine).queue("orders")
     queue.put_many([b"a", b"b", b"c"])
     batch = queue.get_many(3)
     queue.ack(batch[1])
-    with pytest.raises(quivermq.LeaseExpired) as caught:
-        queue.ack([held(batch, 0, 3)])
-    assert caught.value.receipts == (batch[1].receipt,)
+    assert backend.settle(Settle("ack"), [held(batch, 0, 1, 2)]).late == [batch[1].receipt]
     assert queue.stats().in_flight == 0
-    with pytest.raises(quivermq.LeaseExpired) as caught:
-        queue.ack(Held("orders", 7, 1, 1, (0, 2)))
-    assert caught.value.receipts == ("orders:7:1:0:1", "orders:7:1:1:1")
-
-
-@pytest.mark.parametrize("runs", [(0,), (3, 3), (4, 2), (-1, 2), (0, 10**12), (0, 1, 2)])
-def test_what_is_no_run_is_refused(store: Store, runs: tuple[int, ...]) -> None:
-    queue = store.queue("orders")
-    queue.put(b"a")
-    batch = queue.get_many(1)
-    with pytest.raises(quivermq.InvalidRequest, match="no ranges"):
-        queue.ack(held(batch, *runs))
-    assert queue.stats().in_flight == 1
+    late = backend.settle(Settle("ack"), [Held("orders", 7, 1, 1, (0, 1))]).late
+    assert late == ["orders:7:1:0:1", "orders:7:1:1:1"]
 
 
 def test_what_is_popped_in_one_go_is_done(store: Store) -> None:
     queue = store.queue("orders")
     queue.put_many([b"a", b"b"])
-    assert values(deliveries_of(queue.take(9, pop=True))) == [b"a", b"b"]
+    taken = engine_of(store.engine).queue("orders").take_batches(9, pop=True)
+    assert values(deliveries_of(taken)) == [b"a", b"b"]
     assert queue.stats().backlog == 0
 
 
 def test_who_watches_is_woken_once(store: Store) -> None:
-    queue = store.queue("orders")
+    queue, backend = store.queue("orders"), engine_of(store.engine).queue("orders")
     queue.put(b"first")
     woken: list[int] = []
-    watch = queue.watch(lambda: woken.append(1))
+    watch = backend.watch(lambda: woken.append(1))
     assert watch.until_next_event() is None
     queue.put(b"a")
     queue.put(b"b")
     assert woken == [1]
     watch.leave()
     queue.put(b"c", delay=5)
-    assert queue.watch(lambda: None).until_next_event() == 5
+    assert backend.watch(lambda: None).until_next_event() == 5
 
 
 @pytest.mark.parametrize("what", ["topic", "group"])

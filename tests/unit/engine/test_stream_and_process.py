@@ -55,9 +55,9 @@ def test_an_error_backs_off(store: Store) -> None:
 
 
 def test_a_block_without_a_message(store: Store) -> None:
-    with store.queue().process() as message:
+    with store.queue().process(timeout=0) as message:
         assert message is None
-    with pytest.raises(HandlerError), store.queue().process():
+    with pytest.raises(HandlerError), store.queue().process(timeout=0):
         raise HandlerError
 
 
@@ -307,7 +307,7 @@ def test_a_message_whose_lease_cannot_be_kept_goes_back(
     def fail(*_: object) -> None:
         raise quivermq.TopicNotFound("gone")
 
-    monkeypatch.setattr(store.engine.renewer, "hold", fail)
+    monkeypatch.setattr(store.engine._renewer, "hold", fail)
     begin: Callable[[], object] = (
         queue.process().__enter__ if how == "process" else queue.stream(timeout=0).__next__
     )

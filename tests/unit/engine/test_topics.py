@@ -6,6 +6,7 @@ import pytest
 from unit.engine.store import DATA, Store, drain, values
 
 import quivermq
+from quivermq.engine import engine_of
 
 
 def test_topics_are_listed_by_name(store: Store) -> None:
@@ -197,7 +198,7 @@ def test_the_figures_of_the_whole(store: Store) -> None:
 
 def test_watchers_are_told_what_happens_to_topics(store: Store) -> None:
     told: list[tuple[str, str]] = []
-    store.engine.topic_watchers.append(lambda name, change: told.append((name, change)))
+    engine_of(store.engine).catalog.watchers.append(lambda name, change: told.append((name, change)))
     store.engine.create_topic("orders")
     store.queue("events").put(b"1")
     store.engine.alter_topic("orders", lease_ms=5)

@@ -7,7 +7,8 @@ from unit.engine.store import Store
 
 import quivermq
 from quivermq.delivery import journal
-from quivermq.topic import seen
+from quivermq.engine import engine_of
+from quivermq.topic import deduplication
 from quivermq.topic.records import pack
 
 
@@ -18,7 +19,7 @@ def test_what_one_partition_gave_reaches_the_caller_when_another_has_no_room() -
         queue = life.create(partitions=2, attempts_max=1)
         for number in range(4):
             queue.put(b"%d" % number, partition=number % 2)
-        life.engine.hosted(TOPIC).group(GROUP)
+        engine_of(life.engine).catalog.get(TOPIC).group(GROUP)
         life.disk.fill_after(room)
         try:
             taken = len(queue.get_many(10))
@@ -31,7 +32,7 @@ def test_what_one_partition_gave_reaches_the_caller_when_another_has_no_room() -
 
 
 def test_an_id_that_found_no_room_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "_CHECKPOINT_MESSAGES", 20)
+    monkeypatch.setattr(deduplication, "_CHECKPOINT_MESSAGES", 20)
     stored = 0
     for room in range(100, 400, 20):
         life = Life()
@@ -47,7 +48,7 @@ def test_an_id_that_found_no_room_is_remembered(monkeypatch: pytest.MonkeyPatch)
             life.disk.fill_after(None)
         for _ in range(20):
             queue.put(b"x")
-        life.engine.maintain()
+        engine_of(life.engine).maintain()
         assert life.reopened().queue().put(b"b", dedup_id="b").duplicate, room
     assert stored > 3
 
@@ -76,7 +77,7 @@ def test_ids_without_a_window_do_not_disturb_what_is_delayed() -> None:
     life = life.reopened()
     assert life.queue().cancel(str(first.scheduled_id))
     life.clock.advance(30)
-    life.engine.maintain()
+    engine_of(life.engine).maintain()
     delivery = life.queue().get()
     assert delivery is not None
     assert delivery.value == b"y"
@@ -97,7 +98,7 @@ def test_a_dead_letter_whose_sync_failed_is_not_written_again(snapshot: bool) ->
     with pytest.raises(quivermq.FsyncFailed):
         delivery.reject()
     if snapshot:
-        for cursor in life.engine.hosted(TOPIC).group(GROUP).cursors:
+        for cursor in engine_of(life.engine).catalog.get(TOPIC).group(GROUP).cursors:
             cursor.compact()
     life = life.killed()
     life.wait(31)
@@ -148,7 +149,7 @@ def test_a_journal_of_somebody_else_stops_its_group_alone(name: str) -> None:
     queue.put(b"x")
     assert queue.get() is not None
     life.create("other").put(b"fine")
-    life.engine.hosted(TOPIC).group(GROUP).cursors[0]._shared.journal.append(HOSTILE[name])
+    engine_of(life.engine).catalog.get(TOPIC).group(GROUP).cursors[0]._shared.journal.append(HOSTILE[name])
     life = life.reopened()
     with pytest.raises(quivermq.StorageFailed, match="does not understand"):
         life.queue().get()

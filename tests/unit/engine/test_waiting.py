@@ -10,6 +10,7 @@ import pytest
 from support.threads import start, wait_until
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.group.group import Group
 from quivermq.reentry import outside
 
@@ -23,15 +24,15 @@ PATIENCE_S = 10
 WAIT_S = 600
 
 
-def waiting(mq: quivermq.Engine, topic: str = "orders", group: str = "default") -> int:
+def waiting(mq: quivermq.Connection, topic: str = "orders", group: str = "default") -> int:
     """How many consumers wait: those of the topic when there is one, otherwise all."""
-    hosted = mq.find(topic)
-    waiters = mq.topic_waiters if hosted is None else hosted.group(group).waiters
+    hosted = engine_of(mq).catalog.find(topic)
+    waiters = engine_of(mq).catalog.waiters if hosted is None else hosted.group(group).waiters
     return len(waiters.waiting)
 
 
 def begin_waiting(
-    mq: quivermq.Engine, queue: quivermq.Queue, count: int = 1
+    mq: quivermq.Connection, queue: quivermq.Queue, count: int = 1
 ) -> "list[Future[bytes | None]]":
     """Consumers that wait for one message each, and are known to wait when this returns."""
 
@@ -50,20 +51,20 @@ def result(future: "Future[T]") -> T:
 
 
 @pytest.fixture
-def queue(mq: quivermq.Engine) -> quivermq.Queue:
+def queue(mq: quivermq.Connection) -> quivermq.Queue:
     # Nobody shall be saved by the end of a lease.
     mq.create_topic("orders", durability="os", lease_ms=600_000)
     return mq.queue("orders")
 
 
-def test_a_put_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_put_wakes(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     [future] = begin_waiting(mq, queue)
     queue.put(b"x")
     assert result(future) == b"x"
 
 
 @pytest.mark.parametrize("how", ["rich", "many", "messages", "high", "batch"])
-def test_every_kind_of_put_wakes(mq: quivermq.Engine, queue: quivermq.Queue, how: str) -> None:
+def test_every_kind_of_put_wakes(mq: quivermq.Connection, queue: quivermq.Queue, how: str) -> None:
     [future] = begin_waiting(mq, queue)
     if how == "rich":
         queue.put(b"x", key=b"k", headers={"h": b"1"})
@@ -74,14 +75,14 @@ def test_every_kind_of_put_wakes(mq: quivermq.Engine, queue: quivermq.Queue, how
     assert result(future) == b"x"
 
 
-def test_a_put_into_a_topic_that_was_not_there_wakes(mq: quivermq.Engine) -> None:
+def test_a_put_into_a_topic_that_was_not_there_wakes(mq: quivermq.Connection) -> None:
     queue = mq.queue("new")
     [future] = begin_waiting(mq, queue)
     mq.queue("new").put(b"x")
     assert result(future) == b"x"
 
 
-def test_a_topic_that_is_created_wakes_a_pattern(mq: quivermq.Engine) -> None:
+def test_a_topic_that_is_created_wakes_a_pattern(mq: quivermq.Connection) -> None:
     pattern = mq.queue("events.*")
     [future] = begin_waiting(mq, pattern)
     mq.create_topic("other.a")
@@ -91,7 +92,7 @@ def test_a_topic_that_is_created_wakes_a_pattern(mq: quivermq.Engine) -> None:
     assert result(future) == b"x"
 
 
-def test_a_put_wakes_a_pattern(mq: quivermq.Engine) -> None:
+def test_a_put_wakes_a_pattern(mq: quivermq.Connection) -> None:
     for name in ("events.a", "events.b"):
         mq.create_topic(name)
     pattern = mq.queue("events.*")
@@ -105,7 +106,7 @@ def test_a_put_wakes_a_pattern(mq: quivermq.Engine) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 0.05])
-def test_a_nack_wakes(mq: quivermq.Engine, queue: quivermq.Queue, delay: float) -> None:
+def test_a_nack_wakes(mq: quivermq.Connection, queue: quivermq.Queue, delay: float) -> None:
     queue.put(b"x")
     message = queue.get()
     assert message is not None
@@ -114,7 +115,7 @@ def test_a_nack_wakes(mq: quivermq.Engine, queue: quivermq.Queue, delay: float) 
     assert result(future) == b"x"
 
 
-def test_a_nack_that_backs_off_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_nack_that_backs_off_wakes(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     mq.alter_topic("orders", backoff_ms=20)
     queue.put(b"x")
     message = queue.get()
@@ -125,7 +126,7 @@ def test_a_nack_that_backs_off_wakes(mq: quivermq.Engine, queue: quivermq.Queue)
 
 
 def test_a_retry_that_is_due_wakes_also_those_whom_the_nack_did_not(
-    mq: quivermq.Engine, queue: quivermq.Queue
+    mq: quivermq.Connection, queue: quivermq.Queue
 ) -> None:
     queue.put(b"x")
     message = queue.get()
@@ -139,7 +140,7 @@ def test_a_retry_that_is_due_wakes_also_those_whom_the_nack_did_not(
     assert result(patient) == b"x"
 
 
-def test_a_lease_that_expires_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_lease_that_expires_wakes(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     queue.put(b"x")
     [message] = queue.get_many(1, lease=0.1)
     [future] = begin_waiting(mq, queue)
@@ -148,7 +149,7 @@ def test_a_lease_that_expires_wakes(mq: quivermq.Engine, queue: quivermq.Queue) 
         message.ack()
 
 
-def test_a_lease_that_was_granted_later_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_lease_that_was_granted_later_wakes(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     [future] = begin_waiting(mq, queue)
     taker = mq.queue("orders")
     # Nobody is woken by what is taken in the same moment, and still the lease runs out.
@@ -158,19 +159,19 @@ def test_a_lease_that_was_granted_later_wakes(mq: quivermq.Engine, queue: quiver
     assert first is None or first.value == b"x"
 
 
-def test_a_delayed_message_that_is_due_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_delayed_message_that_is_due_wakes(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     [future] = begin_waiting(mq, queue)
     queue.put(b"x", delay=0.05)
     assert result(future) == b"x"
 
 
-def test_delayed_messages_wake_all_whom_they_serve(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_delayed_messages_wake_all_whom_they_serve(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     futures = begin_waiting(mq, queue, 4)
     queue.put_many([quivermq.Message(b"%d" % n, delay=0.02 * n) for n in range(4)])
     assert sorted(str(result(future)) for future in futures) == [str(b"%d" % n) for n in range(4)]
 
 
-def test_a_seek_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_seek_wakes(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     queue.put_many([b"x", b"x", b"x"])
     queue.ack(queue.get_many(3))
     futures = begin_waiting(mq, queue, 3)
@@ -178,7 +179,7 @@ def test_a_seek_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
     assert [result(future) for future in futures] == [b"x"] * 3
 
 
-def test_a_redrive_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_redrive_wakes(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     queue.put(b"x")
     queue.reject(queue.get_many(1))
     [future] = begin_waiting(mq, queue)
@@ -186,7 +187,9 @@ def test_a_redrive_wakes(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
     assert result(future) == b"x"
 
 
-def test_a_dead_letter_wakes_who_waits_for_dead_letters(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_dead_letter_wakes_who_waits_for_dead_letters(
+    mq: quivermq.Connection, queue: quivermq.Queue
+) -> None:
     queue.put_many([b"1", b"2"])
     messages = queue.get_many(2)
     messages[0].reject()
@@ -197,7 +200,7 @@ def test_a_dead_letter_wakes_who_waits_for_dead_letters(mq: quivermq.Engine, que
     assert result(future) == b"2"
 
 
-def test_an_ack_wakes_who_waits_for_the_key(mq: quivermq.Engine) -> None:
+def test_an_ack_wakes_who_waits_for_the_key(mq: quivermq.Connection) -> None:
     mq.create_topic("orders", ordering="key", durability="os")
     queue = mq.queue("orders")
     queue.put_many([quivermq.Message(b"1", key=b"k"), quivermq.Message(b"2", key=b"k")])
@@ -208,7 +211,7 @@ def test_an_ack_wakes_who_waits_for_the_key(mq: quivermq.Engine) -> None:
     assert result(future) == b"2"
 
 
-def test_new_partitions_wake_too(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_new_partitions_wake_too(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     [future] = begin_waiting(mq, queue)
     mq.alter_topic("orders", partitions=3)
     queue.put(b"x", partition=2)
@@ -223,7 +226,7 @@ def test_a_close_wakes_all(tmp_path: Path, topic: str, timeout: float | None) ->
     mq.create_topic("events.a")
     queue = mq.queue(topic)
     futures = [start(lambda: queue.get(timeout=timeout)) for _ in range(4)]
-    wait_until(lambda: len(mq.topic_waiters.waiting) == 4)
+    wait_until(lambda: len(engine_of(mq).catalog.waiters.waiting) == 4)
     mq.close()
     for future in futures:
         with pytest.raises(quivermq.Closing):
@@ -242,17 +245,19 @@ def test_a_close_ends_a_stream(tmp_path: Path) -> None:
 
 
 def test_a_deleted_topic_lets_its_waiters_wait_for_the_next_of_its_name(
-    mq: quivermq.Engine, queue: quivermq.Queue
+    mq: quivermq.Connection, queue: quivermq.Queue
 ) -> None:
     [future] = begin_waiting(mq, queue)
     mq.delete_topic("orders")
-    wait_until(lambda: len(mq.topic_waiters.waiting) == 1)
+    wait_until(lambda: len(engine_of(mq).catalog.waiters.waiting) == 1)
     assert not future.done()
     mq.queue("orders").put(b"new")
     assert result(future) == b"new"
 
 
-def test_a_deleted_group_lets_its_waiters_begin_anew(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_deleted_group_lets_its_waiters_begin_anew(
+    mq: quivermq.Connection, queue: quivermq.Queue
+) -> None:
     queue.put(b"x")
     assert queue.pop() is not None
     [future] = begin_waiting(mq, queue)
@@ -260,7 +265,7 @@ def test_a_deleted_group_lets_its_waiters_begin_anew(mq: quivermq.Engine, queue:
     assert result(future) == b"x"
 
 
-def test_eight_waiters_get_eight_messages(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_eight_waiters_get_eight_messages(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     for _ in range(20):
         futures = begin_waiting(mq, queue, 8)
         for n in range(8):
@@ -268,13 +273,13 @@ def test_eight_waiters_get_eight_messages(mq: quivermq.Engine, queue: quivermq.Q
         assert sorted(str(result(future)) for future in futures) == [str(b"%d" % n) for n in range(8)]
 
 
-def test_a_batch_wakes_as_many_as_it_serves(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_batch_wakes_as_many_as_it_serves(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     futures = begin_waiting(mq, queue, 8)
     queue.put_many([b"x"] * 8)
     assert [result(future) for future in futures] == [b"x"] * 8
 
 
-def test_every_group_is_woken(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_every_group_is_woken(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     futures = []
     for group in ("a", "b", "c"):
         other = mq.queue("orders", group)
@@ -286,7 +291,7 @@ def test_every_group_is_woken(mq: quivermq.Engine, queue: quivermq.Queue) -> Non
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_nothing_is_left_lying_while_somebody_waits(mq: quivermq.Engine, partitions: int) -> None:
+def test_nothing_is_left_lying_while_somebody_waits(mq: quivermq.Connection, partitions: int) -> None:
     mq.create_topic("orders", partitions=partitions, durability="os")
     queue = mq.queue("orders")
     count, consumers = 1600, 8
@@ -312,7 +317,9 @@ def test_nothing_is_left_lying_while_somebody_waits(mq: quivermq.Engine, partiti
     assert len(set(seen)) == len(seen) == count
 
 
-def test_a_wake_up_of_one_who_gave_up_goes_to_another(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_wake_up_of_one_who_gave_up_goes_to_another(
+    mq: quivermq.Connection, queue: quivermq.Queue
+) -> None:
     for _ in range(30):
         hasty = start(lambda: queue.get(timeout=0.002))
         [patient] = begin_waiting(mq, queue)
@@ -324,20 +331,22 @@ def test_a_wake_up_of_one_who_gave_up_goes_to_another(mq: quivermq.Engine, queue
         queue.seek("latest")
 
 
-def test_waiting_ends_in_time(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
-    before = mq.clock.monotonic()
+def test_waiting_ends_in_time(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
+    before = engine_of(mq).clock.monotonic()
     assert queue.get(timeout=0.05) is None
     assert mq.queue("nowhere").get_many(5, timeout=0.05) == []
     assert mq.queue("events.*").pop(timeout=0.05) is None
     assert list(queue.stream(timeout=0.05)) == []
-    assert mq.clock.monotonic() - before >= 0.19
-    assert len(mq.topic_waiters.waiting) == 0
+    assert engine_of(mq).clock.monotonic() - before >= 0.19
+    assert len(engine_of(mq).catalog.waiters.waiting) == 0
     assert waiting(mq) == 0
 
 
-def test_waiting_is_not_cut_short_by_what_others_take(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_waiting_is_not_cut_short_by_what_others_take(
+    mq: quivermq.Connection, queue: quivermq.Queue
+) -> None:
     [future] = begin_waiting(mq, queue)
-    hosted = mq.find("orders")
+    hosted = engine_of(mq).catalog.find("orders")
     assert hosted is not None
     for _ in range(5):
         # A ring without a message: somebody else was quicker.
@@ -348,14 +357,14 @@ def test_waiting_is_not_cut_short_by_what_others_take(mq: quivermq.Engine, queue
     assert result(future) == b"x"
 
 
-def test_get_many_returns_with_what_comes_first(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_get_many_returns_with_what_comes_first(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     future = start(lambda: [message.value for message in queue.get_many(100, timeout=WAIT_S)])
     wait_until(lambda: waiting(mq) == 1)
     queue.put(b"x")
     assert result(future) == [b"x"]
 
 
-def test_a_very_long_timeout(mq: quivermq.Engine, queue: quivermq.Queue) -> None:
+def test_a_very_long_timeout(mq: quivermq.Connection, queue: quivermq.Queue) -> None:
     future = start(lambda: queue.get(timeout=10**11))
     wait_until(lambda: waiting(mq) == 1 or future.done())
     queue.put(b"x")
@@ -363,7 +372,7 @@ def test_a_very_long_timeout(mq: quivermq.Engine, queue: quivermq.Queue) -> None
 
 
 def test_a_put_into_a_partition_that_is_just_being_added_wakes(
-    mq: quivermq.Engine, queue: quivermq.Queue, monkeypatch: pytest.MonkeyPatch
+    mq: quivermq.Connection, queue: quivermq.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [future] = begin_waiting(mq, queue)
     configure = Group.configure

@@ -1,8 +1,10 @@
 """What looks at the queue remember of each other."""
 
+import pytest
+
 from quivermq.engine.activity import GroupActivity, TopicActivity
-from quivermq.engine.group_state import MINUTE_US, Pace
-from quivermq.engine.watch import ChangeTracker, Done, Rise
+from quivermq.engine.watch import MINUTE_US, ChangeTracker, Done, Load, Pace, Rise, Trends, state_of
+from quivermq.metrics import Histogram
 
 T0 = 1_000 * MINUTE_US
 SECOND_US = 1_000_000
@@ -90,3 +92,65 @@ def test_it_is_known_since_when_something_is_found_at_every_look() -> None:
     assert watch.since([("a",), ("b",)], T0 + 1) == {("a",): (T0, True), ("b",): (T0 + 1, False)}
     watch.since([], T0 + 2)
     assert watch.since([("a",)], T0 + 3) == {("a",): (T0 + 3, False)}
+
+
+# The state of a group, in one word.
+
+
+NOW = 100 * MINUTE_US
+OLD = NOW - 2 * MINUTE_US
+JUST = NOW - 1_000_000
+BUSY = Pace(moved_us=JUST, taken=100, mark_us=NOW - MINUTE_US, mark_pending=500)
+
+
+@pytest.mark.parametrize(
+    ("load", "pace", "state"),
+    [
+        (Load(0, 0, 0, 0, 0), Pace(), "idle"),
+        (Load(0, 0, 0, 0, 0), BUSY, "idle"),
+        (Load(5, 0, 0, 0, JUST), Pace(), "waiting"),
+        (Load(5, 0, 0, 0, OLD), Pace(), "stalled"),
+        (Load(5, 0, 0, 0, OLD), Pace(moved_us=OLD), "stalled"),
+        # Somebody works on one, however long that takes.
+        (Load(5, 1, 0, 0, OLD), Pace(), "consuming"),
+        (Load(0, 1, 0, 0, OLD), Pace(), "consuming"),
+        (Load(0, 0, 3, 0, OLD), Pace(), "waiting"),
+        (Load(0, 0, 0, 3, OLD), Pace(), "waiting"),
+        (Load(5, 0, 0, 0, OLD), BUSY, "consuming"),
+        (Load(100, 0, 0, 0, OLD), BUSY, "consuming"),
+        (Load(101, 0, 0, 0, OLD), BUSY, "catching_up"),
+        (Load(500, 0, 0, 0, OLD), BUSY, "falling_behind"),
+        (Load(900, 9, 0, 0, OLD), BUSY, "falling_behind"),
+    ],
+)
+def test_the_state_says_what_a_group_does(load: Load, pace: Pace, state: str) -> None:
+    assert state_of(load, pace, NOW) == state
+
+
+# Where the disk goes, and how it does lately.
+
+
+def test_the_room_that_there_will_be_is_on_the_line_through_the_last_hour() -> None:
+    trends = Trends()
+    trends.see(100_000, [], 0)
+    assert trends.free_bytes_in(60) is None
+    for minute in range(1, 100):
+        # Every few seconds somebody looks; a point a minute is kept.
+        trends.see(100_000 - 600 * minute, [], minute * MINUTE_US)
+        trends.see(0, [], minute * MINUTE_US + 5_000_000)
+    assert trends.free_bytes_in(0) == pytest.approx(100_000 - 600 * 99)
+    assert trends.free_bytes_in(600) == pytest.approx(100_000 - 600 * 109)
+
+
+def test_slow_syncs_are_forgotten_after_some_minutes() -> None:
+    trends, syncs = Trends(), Histogram("x_seconds", "")
+    assert trends.sync_p99_s() is None
+    trends.see(1, syncs.tally(), 0)
+    assert trends.sync_p99_s() is None
+    syncs.observe(2.0)
+    trends.see(1, syncs.tally(), 1)
+    assert trends.sync_p99_s() == pytest.approx(2.0, rel=0.2)
+    for minute in range(1, 8):
+        syncs.observe(0.001)
+        trends.see(1, syncs.tally(), minute * MINUTE_US)
+    assert trends.sync_p99_s() == pytest.approx(0.001, rel=0.2)

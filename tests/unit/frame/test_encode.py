@@ -3,7 +3,7 @@
 import sys
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from quivermq.frame import (
     HEADER_BYTES,
     Codec,
     Column,
+    EntryFields,
     Flag,
     Frame,
     Producer,
@@ -396,12 +397,12 @@ class TestLoneFrame:
                 dedup_ids=[dedup_id],
                 codec=codec,
             )
-            frame = lone_frame(b"value" * 40, (key, headers, 5, expires_at, dedup_id), codec)
+            frame = lone_frame(b"value" * 40, EntryFields(key, headers, 5, expires_at, dedup_id), codec)
             assert frame.at(3, TIME) == bytes(whole.stamped(3, TIME))
 
     def test_names_are_what_they_are_however_often_they_came_before(self) -> None:
         for names in (("a", "bc"), ("ab", "c"), ("a", "bc")):
-            data = lone_frame(b"", (None, dict.fromkeys(names, b""), None, None, None)).at(0, TIME)
+            data = lone_frame(b"", EntryFields(headers=dict.fromkeys(names, b""))).at(0, TIME)
             assert list(Frame.parse(data).headers()) == [dict.fromkeys(names, b"")]
 
 
@@ -438,3 +439,38 @@ def test_messages_that_would_never_expire_are_given_a_time(columns: dict[str, An
         r._replace(expires_at=None) for r in sent.records()
     ]
     assert (given.header.producer_id, given.header.producer_epoch, given.header.base_sequence) == (7, 1, 2)
+
+
+class TestHeadersOfManyMessages:
+    """Headers that are alike are repeated, or compared as a whole: what is stored is the same."""
+
+    def check(self, given: Sequence[dict[str, bytes] | None]) -> None:
+        frame = read_back(encode([b"v"] * len(given), timestamp=TIME, headers=given))
+        found = list(frame.headers())
+        assert found == [each or {} for each in given]
+        assert [list(each) for each in found] == [list(each or {}) for each in given]
+
+    @pytest.mark.parametrize("count", [1, 2, 9, 100, 2000])
+    def test_they_come_back_in_their_order(self, count: int) -> None:
+        shared = {"b": b"1", "a": b"22"}
+        self.check([shared] * count)
+        self.check([dict(shared) for _ in range(count)])
+        self.check([{"b": b"1", "a": b"%d" % i} for i in range(count)])
+        self.check([{"b": b"x" * (i % 3), "ä": b"%04d" % i} for i in range(count)])
+        self.check([{f"n{i}": b"1"} for i in range(count)])
+        self.check([shared] * count + [{"a": b"22", "b": b"1"}])
+        self.check([*([dict(shared)] * count), {"a": b"22", "b": b"1"}, dict(shared)])
+
+    def test_names_that_run_on_from_one_message_to_the_next_are_not_mistaken(self) -> None:
+        self.check([{"a": b"1", "b": b"2"}, {"a": b"3"}, {"b": b"4"}, {"a": b"5", "b": b"6"}])
+        self.check([{"a": b"1", "b": b"2"}, {}, {"a": b"3", "b": b"4"}, None])
+        self.check([{}, {"a": b"1"}, {"b": b"2"}])
+        self.check([{"a": b"1"}, {"a": b"2", "b": b"3"}, {"a": b"4"}])
+
+    def test_a_bad_one_among_good_ones_is_refused(self) -> None:
+        good = {"a": b"1"}
+        wrong: list[Any] = [{"a": "1"}, {"a": None}, {1: b"1"}, {"\ud800": b"1"}, {"a": 1}]
+        for bad in wrong:
+            for given in ([good] * 9 + [bad], [bad] + [good] * 9, [bad] * 10):
+                with pytest.raises(InvalidRequest):
+                    encode([b"v"] * 10, timestamp=TIME, headers=given)

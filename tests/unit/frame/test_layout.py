@@ -77,6 +77,42 @@ class TestValue:
         refuse(b"", "runs past the end", 0)
 
 
+class TestRepeatedLengths:
+    """Columns whose lengths repeat themselves are taken out in one call, and checked as the others are."""
+
+    @pytest.mark.parametrize("length", [0, 1, 3])
+    def test_it_is_what_one_by_one_would_be(self, length: int) -> None:
+        data = bytes(range(10 * length))
+        column = laid_out(
+            int32s(*range(0, 10 * length + 1, length or 1)[:11] if length else [0] * 11) + padded(data),
+            count=10,
+        ).value
+        assert column.unpack is not None
+        assert column.values() == [data[i * length : (i + 1) * length] for i in range(10)]
+        assert list(column.offsets) == [i * length for i in range(11)]
+
+    def test_lengths_that_only_seem_to_repeat_themselves(self) -> None:
+        offsets = [0, 2, 3, *range(6, 21, 2)]
+        column = laid_out(int32s(*offsets) + padded(bytes(20)), count=10).value
+        assert column.unpack is None
+        assert list(map(len, column.values())) == [2, 1, 3, 2, 2, 2, 2, 2, 2, 2]
+
+    @pytest.mark.parametrize(
+        "offsets",
+        [
+            [-2, *range(0, 19, 2), 20],
+            [0, 2, 9, 3, *range(8, 21, 2)],
+            [0, -2, *range(2, 17, 2), -20],
+            [-(2**31), 2, *range(4, 21, 2), 20],
+        ],
+    )
+    def test_a_lie_is_one_all_the_same(self, offsets: list[int]) -> None:
+        refuse(int32s(*offsets) + padded(bytes(20)), "do not run upwards from 0", 0, count=len(offsets) - 1)
+
+    def test_the_data_ends_inside_the_body(self) -> None:
+        refuse(int32s(*range(0, 81, 8)) + bytes(72), "of 80 bytes runs past the end", 48, count=10)
+
+
 class TestBitmap:
     COLUMNS = Column.EXPIRES_AT
 

@@ -102,7 +102,7 @@ def test_the_only_member_gets_everything(world: World) -> None:
     assert client.heartbeat() == "rebalancing"
     answer = client.sync()
     assert answer.assignment == of_a(0, 1, 2, 3)
-    assert (answer.revoked, answer.is_owed) == ([], False)
+    assert (answer.revoked, answer.is_incomplete) == ([], False)
     assert client.heartbeat() == "stable"
     assert world.state == "stable"
 
@@ -131,7 +131,7 @@ def test_an_eager_rebalance_takes_everything_first(strategy: Strategy) -> None:
     first, second = world.join(), world.join()
     first.sync()
     waiting = second.sync()
-    assert (waiting.assignment, waiting.is_owed) == ([], True)
+    assert (waiting.assignment, waiting.is_incomplete) == ([], True)
     asked = first.sync()
     assert (asked.assignment, asked.revoked) == ([], of_a(0, 1, 2, 3))
     # As long as it does not say that it gave them up, nobody else gets any.
@@ -541,7 +541,7 @@ def test_somebody_who_changes_nothing_disturbs_nobody() -> None:
     first, idle = world.join(), world.join()
     first.sync()
     generation = first.generation
-    assert idle.sync().is_owed is False
+    assert idle.sync().is_incomplete is False
     assert first.heartbeat() == "stable"
     assert idle.generation == generation
 

@@ -7,7 +7,7 @@ import pytest
 from support.queues import SECOND, START_US, Parts
 
 from quivermq.delivery.cursor import Cursor
-from quivermq.delivery.delivery import Taken, deliveries_of
+from quivermq.delivery.taken import Taken, deliveries_of
 from quivermq.errors import Closing, Corruption, StorageFailed
 from quivermq.group.group import Group, GroupCounts
 from quivermq.group.waiters import Waiter

@@ -76,17 +76,26 @@ NOW_US = 4_000_000
     ],
 )
 def test_how_many_of_the_oldest_may_go(settings: dict[str, Any], floor: int | None, count: int) -> None:
-    assert removable(SEGMENTS, NOW_US, floor, 0, StorageSettings(**settings)) == count
+    assert removable(SEGMENTS, StorageSettings(**settings), now_us=NOW_US, floor=floor, finished=0) == count
 
 
 def test_the_last_segment_always_stays() -> None:
-    assert removable(SEGMENTS[:1], 10**18, None, 0, StorageSettings(retention_ms=1, retention_bytes=1)) == 0
+    assert (
+        removable(
+            SEGMENTS[:1],
+            StorageSettings(retention_ms=1, retention_bytes=1),
+            now_us=10**18,
+            floor=None,
+            finished=0,
+        )
+        == 0
+    )
 
 
 def test_a_segment_of_unknown_age_does_not_grow_old_and_keeps_those_behind_it() -> None:
     segments = [SEGMENTS[0], SEGMENTS[1]._replace(newest_us=None), *SEGMENTS[2:]]
-    assert removable(segments, 10**18, None, 0, StorageSettings(retention_ms=1)) == 1
-    assert removable(segments, 10**18, None, 0, StorageSettings(segments_max=2)) == 3
+    assert removable(segments, StorageSettings(retention_ms=1), now_us=10**18, floor=None, finished=0) == 1
+    assert removable(segments, StorageSettings(segments_max=2), now_us=10**18, floor=None, finished=0) == 3
 
 
 # What a log does

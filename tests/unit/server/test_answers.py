@@ -10,7 +10,7 @@ import pytest
 from support.site import Site
 
 from quivermq.server.broker import Broker
-from quivermq.server.figures import Answers, Looks
+from quivermq.server.figures import Answers
 
 
 def test_one_answer_is_made_at_a_time_for_all_who_ask_the_same() -> None:
@@ -63,7 +63,7 @@ def fail(*_: object) -> bytes:
     "asked",
     [
         lambda broker: Answers(broker).answer("topic", fail),
-        lambda broker: Looks(broker).answer("stats", fail),
+        lambda broker: Answers(broker).answer_of_look("stats", fail),
     ],
     ids=["answers", "looks"],
 )

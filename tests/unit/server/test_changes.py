@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quivermq.engine.activity import GroupActivity, Problem, TopicActivity
-from quivermq.engine.survey import Survey
+from quivermq.engine.statistics import Survey
 from quivermq.model.stats import Alert, EngineStats, QueueStats, TopicStats
 from quivermq.server.figures import next_version
 

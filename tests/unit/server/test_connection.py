@@ -199,7 +199,7 @@ def test_what_nobody_waits_for_any_more_is_cancelled(loop: asyncio.AbstractEvent
     turn(loop)
     assert held.answers["/a"].cancelled()
     assert held.asked == ["/a"]
-    assert wire.edge.guests == set()
+    assert wire.edge.clients == set()
 
 
 @pytest.mark.parametrize("how", ["answered", "cancelled"])
@@ -324,7 +324,7 @@ def test_far_too_many_are_cut_off() -> None:
     wires = [Wire(told_back, edge=first.edge) for _ in range(200)]
     assert wires[0].statuses == [503]
     assert wires[-1].transport.is_aborted
-    assert len(first.edge.guests) < 200
+    assert len(first.edge.clients) < 200
 
 
 def test_draining_closes_the_idle_and_lets_the_others_finish(loop: asyncio.AbstractEventLoop) -> None:

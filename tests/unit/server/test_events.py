@@ -11,12 +11,13 @@ import pytest
 from support.site import Site
 from unit.server.routes.conversation import status_and_code
 
+from quivermq.engine import engine_of
 from quivermq.engine.activity import Problem
-from quivermq.engine.survey import Survey
+from quivermq.engine.statistics import Survey
 from quivermq.server import events
 from quivermq.server.access import ApiKey
 from quivermq.server.events import Events
-from quivermq.server.figures import look, told
+from quivermq.server.figures import look, stats_json
 from quivermq.server.http import Request, Response
 from quivermq.server.routes import operations
 
@@ -127,7 +128,7 @@ def test_figures_come_at_once_and_again_and_again(site: Site) -> None:
         return listener.events("stats")
 
     first, *_, last = site.run(listen())
-    assert first == {"time": site.engine.clock.now_us(), **first}
+    assert first == {"time": engine_of(site.engine).clock.now_us(), **first}
     assert (first["messages"], last["messages"]) == (1, 2)
     assert last["topics"]["orders"] == {
         **site.engine.stats().topics["orders"].as_dict(),
@@ -191,13 +192,13 @@ def test_a_listener_hears_of_the_topics_it_asked_for_and_may_know_of(site: Site)
 
 def test_all_listeners_share_one_look_at_the_queue(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Survey] = []
-    survey = site.engine.survey
+    survey = engine_of(site.engine).survey
 
     def look(problems: Sequence[Problem] = ()) -> Survey:
         looks.append(survey(problems))
         return looks[-1]
 
-    monkeypatch.setattr(site.engine, "survey", look)
+    monkeypatch.setattr(engine_of(site.engine), "survey", look)
 
     async def listen() -> None:
         listeners = [await joined(site) for _ in range(50)]
@@ -307,7 +308,7 @@ def test_who_wants_changes_is_told_everything_once_and_then_what_is_new(site: Si
         fulls = listener.events("stats")
         assert ["gone" in full["topics"] for full in fulls] == [True, False]
         late = [each for each in listener.events("changes") if each["since"] >= fulls[-1]["version"]]
-        return fulls[-1], late, told(look(site.broker), lambda _: True)
+        return fulls[-1], late, stats_json(look(site.broker), lambda _: True)
 
     full, changes, now = site.run(listen())
     assert [change["since"] for change in changes] == [*range(full["version"], changes[-1]["version"])]
@@ -345,7 +346,7 @@ def test_an_age_that_grows_is_no_change(site: Site) -> None:
         site.clock.advance(1)
         changes = await listener.hears("changes", 2)
         at = full["topics"]["orders"]["groups"]["billing"]["oldest_unacked_at"]
-        assert at in (0, site.engine.clock.now_us() - 1_000_000)
+        assert at in (0, engine_of(site.engine).clock.now_us() - 1_000_000)
         return [change["topics"] for change in changes[-1:]]
 
     assert site.run(listen()) == [{}]

@@ -11,11 +11,11 @@ from support.site import Site
 from support.threads import PATIENCE_S
 
 from quivermq.engine.activity import Problem
-from quivermq.engine.survey import Survey
+from quivermq.engine.statistics import Survey
 from quivermq.errors import FsyncFailed
 from quivermq.model.stats import Alert
 from quivermq.server.broker import Broker
-from quivermq.server.figures import Looks, look, told, why_not_ready
+from quivermq.server.figures import Answers, look, stats_json, why_not_ready
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_activity_stands_beside_what_there_is(site: Site) -> None:
     orders.put_many([b"1", b"2", b"3"])
     orders.ack(orders.get_many(1))
     site.clock.advance(2)
-    figures = told(look(site.broker), lambda _: True)
+    figures = stats_json(look(site.broker), lambda _: True)
     topic = figures["topics"]["orders"]
     assert (topic["messages"], topic["published"]) == (3, 3)
     billing = topic["groups"]["billing"]
@@ -44,14 +44,14 @@ def test_what_came_between_the_two_looks_has_done_nothing_yet(site: Site) -> Non
     site.engine.queue("orders", "billing").get()
     found = look(site.broker)
     late = replace(found, activity={})
-    topic = told(late, lambda _: True)["topics"]["orders"]
+    topic = stats_json(late, lambda _: True)["topics"]["orders"]
     assert (topic["published"], topic["groups"]["billing"]["delivered"]) == (0, 0)
 
 
 def test_problems_of_topics_of_others_are_not_told(site: Site) -> None:
     found = look(site.broker)
     problems = [Problem("all of it"), Problem("mine", "orders"), Problem("theirs", "events")]
-    figures = told(replace(found, problems=problems), "orders".__eq__)
+    figures = stats_json(replace(found, problems=problems), "orders".__eq__)
     assert [problem["message"] for problem in figures["problems"]] == ["all of it", "mine"]
 
 
@@ -72,7 +72,7 @@ def test_alerts_of_topics_of_others_are_not_told(site: Site) -> None:
         Alert("C", "page", "mine", "orders"),
     ]
     survey = replace(found, stats=replace(found.stats, alerts=alerts))
-    assert [alert["alert"] for alert in told(survey, "orders".__eq__)["alerts"]] == ["A", "C"]
+    assert [alert["alert"] for alert in stats_json(survey, "orders".__eq__)["alerts"]] == ["A", "C"]
 
 
 def test_who_asks_at_the_same_time_shares_one_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,13 +92,13 @@ def test_who_asks_at_the_same_time_shares_one_look(site: Site, monkeypatch: pyte
         return str(survey.stats.messages).encode()
 
     async def ask() -> list[bytes]:
-        shared = Looks(site.broker)
-        first = asyncio.create_task(shared.answer("all", make))
+        shared = Answers(site.broker)
+        first = asyncio.create_task(shared.answer_of_look("all", make))
         await site.broker.run(begun.wait, PATIENCE_S)
         # The look that is under way may not know of this any more: whoever asks from now on must be told.
         await site.broker.run(site.engine.queue("orders").put, b"x")
-        later = [asyncio.create_task(shared.answer("all", make)) for _ in range(8)]
-        other = asyncio.create_task(shared.answer("other", lambda _: b"other"))
+        later = [asyncio.create_task(shared.answer_of_look("all", make)) for _ in range(8)]
+        other = asyncio.create_task(shared.answer_of_look("other", lambda _: b"other"))
         await asyncio.sleep(0)
         go_on.set()
         return await asyncio.gather(first, *later, other)
@@ -114,9 +114,9 @@ def test_who_asks_at_the_same_time_shares_one_look(site: Site, monkeypatch: pyte
 
 def test_one_who_goes_away_takes_the_look_from_nobody(site: Site) -> None:
     async def ask() -> bytes:
-        shared = Looks(site.broker)
-        impatient = asyncio.create_task(shared.answer("all", lambda _: b"answer"))
-        patient = asyncio.create_task(shared.answer("all", lambda _: b"answer"))
+        shared = Answers(site.broker)
+        impatient = asyncio.create_task(shared.answer_of_look("all", lambda _: b"answer"))
+        patient = asyncio.create_task(shared.answer_of_look("all", lambda _: b"answer"))
         await asyncio.sleep(0)
         impatient.cancel()
         return await patient

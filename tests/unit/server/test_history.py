@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from support.site import Site
 
-from quivermq.engine import hosting
+from quivermq.engine import engine, engine_of
 from quivermq.errors import Overloaded
 from quivermq.metrics import Metrics
 from quivermq.server import history
@@ -26,7 +26,7 @@ def site() -> Iterator[Site]:
 
 def point(site: Site, kept: History, *, seconds: float = POINT_S) -> None:
     site.clock.advance(seconds)
-    assert kept.see(look(site.broker), site.engine.metrics)
+    assert kept.see(look(site.broker), engine_of(site.engine).metrics)
 
 
 def test_rates_and_gauges_are_kept_for_the_whole_a_topic_and_a_group(site: Site) -> None:
@@ -62,10 +62,10 @@ def test_rates_and_gauges_are_kept_for_the_whole_a_topic_and_a_group(site: Site)
 
 def test_how_long_things_took_is_kept_for_each_point(site: Site) -> None:
     kept, queue = History(), site.engine.queue("orders", "billing")
-    request_time = site.engine.metrics.histogram(
+    request_time = engine_of(site.engine).metrics.histogram(
         "quiver_http_request_seconds", "", method="POST", route="/v1/topics/{topic}/messages"
     )
-    sync_time = site.engine.metrics.histogram("quiver_fsync_seconds", "")
+    sync_time = engine_of(site.engine).metrics.histogram("quiver_fsync_seconds", "")
     queue.put(b"x")
     queue.get()
     request_time.observe(9)
@@ -89,7 +89,7 @@ def test_how_long_things_took_is_kept_for_each_point(site: Site) -> None:
 def test_points_come_at_their_pace_and_a_gap_has_no_rate(site: Site) -> None:
     kept, queue = History(), site.engine.queue("orders")
     point(site, kept)
-    assert not kept.see(look(site.broker), site.engine.metrics)
+    assert not kept.see(look(site.broker), engine_of(site.engine).metrics)
     queue.put_many([b"x"] * 10)
     point(site, kept, seconds=10 * POINT_S)
     queue.put_many([b"x"] * 10)
@@ -172,7 +172,7 @@ def test_who_may_not_know_of_a_topic_is_told_the_sum_of_the_others(site: Site) -
 def test_more_topics_and_groups_than_prometheus_is_shown_have_their_own_figures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hosting, "Metrics", partial(Metrics, label_sets_max=1))
+    monkeypatch.setattr(engine, "Metrics", partial(Metrics, label_sets_max=1))
     with Site([]) as site:
         kept = History()
         for topic in ("first", "busy", "full", "left"):
@@ -197,7 +197,7 @@ def test_more_topics_and_groups_than_prometheus_is_shown_have_their_own_figures(
         assert (busy["delivered"][-1], busy["acked"][-1]) == (1, 0.8)
         assert busy["age_p99"][-1] is not None
         assert (left["delivered"][-1], left["acked"][-1]) == (0, 0)
-        activity = site.engine.activity()
+        activity = engine_of(site.engine).activity()
         assert {name: (done.published, done.refused) for name, done in activity.items()} == {
             "first": (10, 0),
             "busy": (15, 0),
@@ -217,7 +217,7 @@ def test_more_topics_and_groups_than_prometheus_is_shown_have_their_own_figures(
         assert wrong == {("QuiverDeadLetters", "busy")}
         whole = {
             s["labels"]["topic"]: s["value"]
-            for s in site.engine.collect_metrics()
+            for s in engine_of(site.engine).collect_metrics()
             if s["name"] == "quiver_messages_published_total"
         }
         assert whole == {"first": 10, "other": 35}

@@ -202,7 +202,7 @@ def test_answers_that_nobody_takes_hold_no_more_than_the_budget(place: tuple[Ser
             # One byte, so that its answer has begun before the next one comes.
             assert client.recv(1) == b"H", number
         # Those that came first take nothing, and had to go.
-        wait_until(lambda: len(served.server.edge.guests) < 9)
+        wait_until(lambda: len(served.server.edge.clients) < 9)
         assert 0 < memory.held_bytes <= BUDGET
         assert put(other).startswith(b"HTTP/1.1 200 ")
     wait_until(lambda: memory.held_bytes == 0)
@@ -329,7 +329,7 @@ def test_handshakes_are_connections_and_have_an_end(tmp_path: Path, certificate:
         # They never say a word: three are there until their time is over, the others go at once.
         for client in clients:
             assert client.recv(100) == b""
-        wait_until(lambda: not edge.guests and edge.memory.held_bytes == 0)
+        wait_until(lambda: not edge.clients and edge.memory.held_bytes == 0)
 
 
 def test_handshakes_hold_no_more_than_the_budget(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
@@ -348,4 +348,4 @@ def test_handshakes_hold_no_more_than_the_budget(tmp_path: Path, certificate: tu
             seen.append(edge.memory.held_bytes)
         wait_until(lambda: edge.memory.held_bytes == 4 * HANDSHAKE_BYTES)
         assert max(seen) <= 4 * HANDSHAKE_BYTES
-        assert len(edge.guests) == 4
+        assert len(edge.clients) == 4

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from support.site import Site
 
+from quivermq.engine import engine_of
 from quivermq.errors import Conflict
 from quivermq.server.access import Permission
 from quivermq.server.broker import Broker
@@ -58,7 +59,7 @@ def site() -> Iterator[Site]:
 def counted(site: Site) -> dict[tuple[str, str, str], object]:
     return {
         (sample["labels"]["method"], sample["labels"]["route"], sample["labels"]["status"]): sample["value"]
-        for sample in site.engine.metrics.collect()
+        for sample in engine_of(site.engine).metrics.collect()
         if sample["name"] == "quiver_http_requests_total"
     }
 
@@ -97,7 +98,7 @@ def test_how_long_a_request_took_is_observed(site: Site) -> None:
     site.ask("GET", "/slow")
     times = {
         sample["labels"]["route"]: sample["sum"]
-        for sample in site.engine.metrics.collect()
+        for sample in engine_of(site.engine).metrics.collect()
         if sample["name"] == "quiver_http_request_seconds"
     }
     assert times == {"/slow": 2.0}

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from quivermq.model.json import FRAME, JSON
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.server.access import Permission
 from quivermq.server.broker import Broker
-from quivermq.server.http import FRAME, JSON, Request, Response
+from quivermq.server.http import Request, Response
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routes import all_routes
 from quivermq.server.routing import Parameter, Route

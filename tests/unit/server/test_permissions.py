@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.site import Site
 
+from quivermq.engine import engine_of
 from quivermq.server.access import MEANINGS, PERMISSIONS, SCOPES, calls_of
 from quivermq.server.app import App
 from quivermq.server.gate import Gate
@@ -42,7 +43,7 @@ class Locked(Site):
             self.engine.queue(topic, "g").put(b"x")
             self.engine.queue(topic, "g").get()
         self.members = {
-            topic: self.engine.members.join("g", [topic], strategy="range", client="192.0.2.1")
+            topic: engine_of(self.engine).members.join("g", [topic], strategy="range", client="192.0.2.1")
             for topic in (OWN, SECRET)
         }
 

@@ -11,7 +11,9 @@ from support.queues import START_US
 from support.site import Site
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.frame import encode
+from quivermq.model.lanes import priority_of
 from quivermq.server.routes import publish
 from quivermq.settings import Durability
 
@@ -27,7 +29,7 @@ def site() -> Iterator[Site]:
 
 
 def stored(site: Site, priority: str = "normal", partition: int = 0) -> list[quivermq.StoredMessage]:
-    return site.engine.queue("orders").read(partition, priority=priority)
+    return site.engine.queue("orders").read(partition, priority=priority_of(priority))
 
 
 def test_a_message_in_json(site: Site) -> None:
@@ -106,7 +108,7 @@ def test_a_frame_is_appended_as_it_is(site: Site) -> None:
     assert (first["partition"], first["priority"], first["offset"], first["count"]) == (1, "high", 0, 2)
     again = site.post(MESSAGES + "?partition=1&priority=high", bytes(frame), FRAME)
     assert (again["offset"], again["duplicate"]) == (0, True)
-    log = site.engine.hosted("orders").topic.partitions[1].log(0)
+    log = engine_of(site.engine).catalog.get("orders").topic.partitions[1].log(0)
     [kept] = log.frames()
     assert bytes(kept.stored) == bytes(frame.stored)
 
@@ -120,7 +122,7 @@ def test_messages_that_arrive_together_are_one_frame(site: Site, durability: Dur
         return [json.loads(answer.body)["offset"] for answer in answers]
 
     assert site.run(arrive()) == list(range(50))
-    log = site.engine.hosted("orders").topic.partitions[0].log(1)
+    log = engine_of(site.engine).catalog.get("orders").topic.partitions[0].log(1)
     log.flush()
     # The first one may have begun alone, and the others come with the next.
     assert len(list(log.frames())) <= 2

@@ -13,6 +13,8 @@ from support.archives import ARCHIVE, archive_queue
 from support.site import Site
 
 import quivermq
+from quivermq.engine import EngineQueue, engine_of
+from quivermq.engine.waiting import WatchedGroup
 from quivermq.frame import Frame
 from quivermq.server import delivering as queues
 from quivermq.server import delivering as withdrawn
@@ -26,6 +28,11 @@ GROUP = "/v1/topics/orders/groups/billing"
 PACKED = {"Accept": "application/vnd.quiver.delivery"}
 
 durabilities = pytest.mark.parametrize("durability", ["fsync", "os"])
+
+
+def billing(site: Site) -> EngineQueue:
+    """The queue that the paths name."""
+    return engine_of(site.engine).queue("orders", "billing")
 
 
 @pytest.fixture
@@ -201,7 +208,7 @@ def test_bad_input_is_refused(site: Site, call: str, body: object) -> None:
 def test_a_whole_frame_comes_as_it_is_stored(site: Site) -> None:
     queue = put(site, *(str(n) for n in range(100)))
     [(lease, [frame])] = unpacked(site.ask("POST", f"{GROUP}/receive", {"max": 100}, PACKED))
-    [stored] = site.engine.hosted("orders").topic.partitions[0].log(1).frames()
+    [stored] = engine_of(site.engine).catalog.get("orders").topic.partitions[0].log(1).frames()
     assert bytes(frame) == bytes(stored)
     assert lease["runs"] == [0, 100]
     assert (lease["topic"], lease["partition"], lease["priority"], lease["attempt"]) == (
@@ -313,7 +320,7 @@ async def until(condition: Any) -> None:
 
 
 def waiter_count(site: Site) -> int:
-    group = site.engine.hosted("orders").groups.get("billing")
+    group = engine_of(site.engine).catalog.get("orders").groups.get("billing")
     return 0 if group is None else len(group.waiters.waiting)
 
 
@@ -338,7 +345,7 @@ def test_who_waits_gets_what_comes(site: Site, durability: str) -> None:
 def test_who_waits_for_a_topic_gets_it_when_it_is_new(site: Site) -> None:
     async def poll() -> list[str]:
         poll = waiting(site)
-        await until(lambda: site.engine.topic_waiters.waiting)
+        await until(lambda: engine_of(site.engine).catalog.waiters.waiting)
         await site.answer("POST", "/v1/topics/orders/messages", b"hello")
         return values(await poll)
 
@@ -406,7 +413,12 @@ def test_who_waits_gets_what_falls_due(site: Site) -> None:
         # The clock of the queue goes on, but nobody puts anything.
         site.clock.advance(30)
         site.broker.part(polling.Polls)._events.update(
-            {(site.engine.hosted("orders"), site.engine.hosted("orders").groups["billing"]): 0.0}
+            {
+                WatchedGroup(
+                    engine_of(site.engine).catalog.get("orders"),
+                    engine_of(site.engine).catalog.get("orders").groups["billing"],
+                ): 0.0
+            }
         )
         site.broker.part(polling.Polls)._look()
         return values(await first) + values(await second)
@@ -428,7 +440,7 @@ def test_a_broker_that_stops_lets_everybody_go(site: Site) -> None:
 
 
 def test_a_broker_that_stops_while_somebody_is_about_to_wait_lets_them_go(site: Site) -> None:
-    queue = put(site)
+    put(site)
     looks: list[int] = []
 
     async def take() -> list[quivermq.Delivery]:
@@ -438,16 +450,17 @@ def test_a_broker_that_stops_while_somebody_is_about_to_wait_lets_them_go(site: 
         return []
 
     async def poll() -> list[quivermq.Delivery]:
-        return await site.broker.part(polling.Polls).wait_for(queue, take, 3600)
+        return await site.broker.part(polling.Polls).wait_for(billing(site), take, 3600)
 
     assert site.run(poll()) == []
 
 
 def test_what_a_thread_took_for_a_client_that_has_gone_goes_back(site: Site) -> None:
     """At `fsync` a thread takes the messages, and does not notice that nobody waits for them any more."""
-    queue = put(site, "a", durability="fsync")
+    put(site, "a", durability="fsync")
     begun, go_on, taken = threading.Event(), threading.Event(), threading.Event()
-    taking = queue.take
+    receive_queue = site.broker.part(queues.Queues).get("orders", "billing")
+    taking = receive_queue.take_batches
 
     def slow(*args: Any, **how: Any) -> Any:
         begun.set()
@@ -457,13 +470,12 @@ def test_what_a_thread_took_for_a_client_that_has_gone_goes_back(site: Site) -> 
         return found
 
     async def poll() -> list[str]:
-        receive_queue = site.broker.part(queues.Queues).get("orders", "billing")
-        receive_queue.take = slow  # type: ignore[method-assign]
+        receive_queue.take_batches = slow  # type: ignore[method-assign]
         gone = waiting(site)
         await until(begun.is_set)
         gone.cancel()
         await asyncio.wait([gone])
-        receive_queue.take = taking  # type: ignore[method-assign]
+        receive_queue.take_batches = taking  # type: ignore[method-assign]
         go_on.set()
         await until(taken.is_set)
         return values(await waiting(site))
@@ -525,14 +537,14 @@ def test_only_so_many_that_were_taken_back_are_remembered(
 def test_what_is_taken_while_it_is_taken_back_goes_back(site: Site) -> None:
     queue = put(site, "a", durability="os")
     at_work = site.broker.part(queues.Queues).get("orders", "billing")
-    taking = at_work.take
+    taking = at_work.take_batches
 
     def overtaken(*args: Any, **how: Any) -> Any:
         # Nothing is leased yet when somebody looks for it.
         site.broker.part(withdrawn.Withdrawn).take_back(at_work, 1)
         return taking(*args, **how)
 
-    at_work.take = overtaken  # type: ignore[method-assign]
+    at_work.take_batches = overtaken  # type: ignore[method-assign]
     assert received(site, token="1") == []
     assert (queue.stats().in_flight, queue.stats().pending) == (0, 1)
 
@@ -558,13 +570,14 @@ def test_dead_letters_are_never_written_on_the_event_loop(site: Site, call: str)
     queue = put(site, "a", durability="os", attempts_max=1)
     [message] = received(site)
     threads: list[str] = []
-    settle_it = getattr(queue, call)
+    at_work = site.broker.part(queues.Queues).get("orders", "billing")
+    settle_it = at_work.settle
 
-    def noted(*args: Any, **how: Any) -> Any:
+    def noted(*args: Any) -> Any:
         threads.append(threading.current_thread().name)
-        return settle_it(*args, **how)
+        return settle_it(*args)
 
-    setattr(site.broker.part(queues.Queues).get("orders", "billing"), call, noted)
+    at_work.settle = noted  # type: ignore[method-assign, assignment]
     site.post(f"{GROUP}/{call}", {"receipts": [message["receipt"]]})
     assert [name.startswith("quiver-worker") for name in threads] == [True]
     assert len(queue.dead_letters()) == 1
@@ -572,45 +585,45 @@ def test_dead_letters_are_never_written_on_the_event_loop(site: Site, call: str)
 
 def test_a_lease_that_is_over_is_looked_at_in_a_thread(site: Site) -> None:
     queue = put(site, "a", durability="os", attempts_max=1)
-    assert not queues.may_wait(site.broker, queue) or received(site)
+    assert not queues.may_wait(site.broker, billing(site)) or received(site)
     site.clock.advance(31)
-    assert queues.may_wait(site.broker, queue)
+    assert queues.may_wait(site.broker, billing(site))
     assert received(site) == []
-    assert not queues.may_wait(site.broker, queue)
+    assert not queues.may_wait(site.broker, billing(site))
     assert len(queue.dead_letters()) == 1
 
 
 def test_what_is_tried_again_from_the_archive_is_read_in_a_thread(site: Site) -> None:
     queue = put(site, "a", "b", durability="os", segment_messages=2)
     held = queue.get_many(2)
-    archive_queue(site.engine.path, ARCHIVE, "orders", disk=site.disk)
+    archive_queue(engine_of(site.engine).path, ARCHIVE, "orders", disk=site.disk)
     site.engine.use_archive(ARCHIVE)
-    log = site.engine.hosted("orders").topic.partitions[0].log(1)
+    log = engine_of(site.engine).catalog.get("orders").topic.partitions[0].log(1)
     log.retain(finished=2)
     put(site, "c")
     # It has come further than the archive, and goes back for one message.
-    assert not queues.may_wait(site.broker, queue)
+    assert not queues.may_wait(site.broker, billing(site))
     held[0].nack(delay=0)
-    assert queues.may_wait(site.broker, queue)
+    assert queues.may_wait(site.broker, billing(site))
     assert [message["value"] for message in received(site, max=2)] == ["a", "c"]
-    assert not queues.may_wait(site.broker, queue)
+    assert not queues.may_wait(site.broker, billing(site))
 
 
 def test_leases_that_were_settled_send_nobody_to_a_thread(site: Site) -> None:
-    queue = put(site, "a", durability="os")
+    put(site, "a", durability="os")
     [message] = received(site)
     site.post(f"{GROUP}/ack", {"receipts": [message["receipt"]]})
     site.clock.advance(31)
-    assert not queues.may_wait(site.broker, queue)
+    assert not queues.may_wait(site.broker, billing(site))
 
 
 def test_one_topic_in_trouble_keeps_nobody_else_from_what_is_due(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(site)
-    hosted = site.engine.hosted("orders")
+    hosted = engine_of(site.engine).catalog.get("orders")
     site.engine.create_topic("bad")
-    bad = site.engine.hosted("bad")
+    bad = engine_of(site.engine).catalog.get("bad")
 
     def fail(_: int) -> None:
         raise quivermq.InvalidRequest("in trouble")
@@ -621,7 +634,7 @@ def test_one_topic_in_trouble_keeps_nobody_else_from_what_is_due(
 
     async def release() -> None:
         polls = site.broker.part(polling.Polls)
-        polls._release([(bad, bad.group("billing")), (hosted, hosted.group("billing"))])
+        polls._release([WatchedGroup(each, each.group("billing")) for each in (bad, hosted)])
 
     site.run(release())
     assert len(released) == 1
@@ -638,7 +651,7 @@ def test_what_is_in_flight_says_who_has_it(site: Site) -> None:
     agent = {"User-Agent": "worker (blue:17)"}
     [message] = site.post(f"{GROUP}/receive", {}, agent)["messages"]
     received(site)
-    hosted = site.engine.hosted("orders")
+    hosted = engine_of(site.engine).catalog.get("orders")
     cursor = hosted.groups["billing"].cursors[0]
     owners = [held.owner for _, held in cursor.in_flight(9, 0)]
     assert owners == ["worker (blue:17)", f"process {os.getpid()} on {os.uname().nodename}"]

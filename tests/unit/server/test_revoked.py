@@ -12,6 +12,7 @@ import trustme
 from support.broker import Served, serving
 from support.threads import PATIENCE_S
 
+from quivermq.engine import engine_of
 from quivermq.group.assignment import TopicPartition
 from quivermq.server.access import SCOPES, KeyScope
 from quivermq.server.keys import NewKey, create_key, revoke_key
@@ -111,7 +112,7 @@ def test_a_long_poll_ends_and_takes_nothing(place: Place, call: str, body: Any) 
 def test_a_member_that_waits_for_a_partition_is_sent_away(place: Place) -> None:
     data, keys, served, connect = place
     key = keys["consume"]
-    members = served.engine.members
+    members = engine_of(served.engine).members
     first = members.join("g", ["orders"], strategy="range", client="")
     members.sync("g", first.member_id, first.generation, frozenset())
     both = frozenset(TopicPartition("orders", number) for number in (0, 1))

@@ -18,8 +18,9 @@ from support.broker import Served, serving
 from support.manual_clock import ManualClock
 from support.threads import start, wait_until
 
-from quivermq.engine import open_engine
+from quivermq.engine import engine_of
 from quivermq.errors import Closing, Conflict, InvalidRequest
+from quivermq.opening import open_directory
 from quivermq.server.keys import create_key
 from quivermq.server.run import Server, serve
 from quivermq.server.tls import tls_context
@@ -65,7 +66,7 @@ def begin_a_body(client: socket.socket) -> None:
 
 def is_answering(served: Served) -> bool:
     """Whether the broker works on an answer, for which there is no deadline."""
-    return any(math.isinf(guest.deadline) for guest in list(served.server.edge.guests))
+    return any(math.isinf(client.deadline) for client in list(served.server.edge.clients))
 
 
 def everything(client: socket.socket) -> bytes:
@@ -84,7 +85,7 @@ def test_what_is_published_is_in_the_queue_afterwards(tmp_path: Path) -> None:
         status, _ = call(served.port, "POST", PATH, b"tea")
         assert status == 200
         assert served.url == f"http://127.0.0.1:{served.port}"
-    with open_engine(tmp_path / "data") as engine:
+    with open_directory(tmp_path / "data") as engine:
         assert [message.value for message in engine.queue("orders").read()] == [b"tea"]
 
 
@@ -189,14 +190,15 @@ def test_draining_answers_who_waits_and_refuses_who_comes(tmp_path: Path) -> Non
 def test_draining_lets_a_running_call_finish(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as served:
         begun, go_on = threading.Event(), threading.Event()
-        verify = served.engine.verify
+        engine = engine_of(served.engine)
+        verify = engine.verify
 
         def slow() -> Any:
             begun.set()
             go_on.wait()
             return verify()
 
-        served.engine.verify = slow  # type: ignore[method-assign]
+        engine.verify = slow  # type: ignore[method-assign]
         answer = start(lambda: call(served.port, "POST", "/v1/verify"))
         begun.wait()
         drained = start(served.drain)
@@ -210,16 +212,16 @@ def test_draining_does_not_wait_for_ever(tmp_path: Path) -> None:
     with serving(tmp_path / "data", drain_timeout_ms=1) as served, talking(served) as client:
         begin_a_body(client)
         served.drain()
-        assert not served.server.edge.guests
+        assert not served.server.edge.clients
 
 
 def test_a_port_that_is_in_use_is_an_error_that_says_so(tmp_path: Path) -> None:
     with serving(tmp_path / "one") as served:
-        engine = open_engine(tmp_path / "two")
+        engine = open_directory(tmp_path / "two")
         with pytest.raises(Conflict, match=f"port {served.port} of 127.0.0.1 is in use"):
-            serve(engine, ServerSettings(port=served.port))
+            serve(engine_of(engine), ServerSettings(port=served.port))
         with pytest.raises(Closing):
-            engine.check_open()
+            engine.topics()
 
 
 # TLS.
@@ -246,11 +248,11 @@ def test_who_does_not_speak_tls_gets_nowhere(tmp_path: Path, certificate: tuple[
 
 
 def test_serving_others_without_keys_is_refused(tmp_path: Path) -> None:
-    engine = open_engine(tmp_path)
+    engine = open_directory(tmp_path)
     with pytest.raises(InvalidRequest, match="quiver key create"):
-        serve(engine, ServerSettings(host="0.0.0.0", port=0))
+        serve(engine_of(engine), ServerSettings(host="0.0.0.0", port=0))
     with pytest.raises(Closing):
-        engine.check_open()
+        engine.topics()
 
 
 # Signals.
@@ -271,7 +273,7 @@ def served_until_told(
         acting.append(start(run))
 
     acting: list[Any] = []
-    serve(open_engine(path), ServerSettings(port=0, **settings), ready=ready)
+    serve(engine_of(open_directory(path)), ServerSettings(port=0, **settings), ready=ready)
     acting[0].result()
 
 
@@ -286,7 +288,7 @@ def test_what_was_acknowledged_before_a_signal_is_there_afterwards(
             assert status == 200
 
     served_until_told(tmp_path / "data", publish, told=told)
-    with open_engine(tmp_path / "data") as engine:
+    with open_directory(tmp_path / "data") as engine:
         values = [message.value for message in engine.queue("orders").read(limit=100)]
     assert values == [b"%d" % number for number in range(20)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quivermq.errors import QuiverError
-from quivermq.spark.launcher import cache_directory, cached_program
+from quivermq.spark.launcher import cache_directory, cached
 
 SCRIPT = "#!/bin/sh\necho hello\n"
 
@@ -17,18 +17,22 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def made_program(script: str) -> Path:
+    return cached("greet", script.encode(), is_program=True)
+
+
 def test_a_program_is_made_once_and_runs() -> None:
-    made = cached_program("greet", SCRIPT)
+    made = made_program(SCRIPT)
     assert subprocess.run([made], capture_output=True, text=True, check=True).stdout == "hello\n"
     before = made.stat()
-    assert cached_program("greet", SCRIPT) == made
+    assert made_program(SCRIPT) == made
     assert made.stat() == before
-    assert cached_program("greet", SCRIPT + "echo again\n") != made
+    assert made_program(SCRIPT + "echo again\n") != made
 
 
 def test_many_make_it_at_once_and_leave_nothing_else() -> None:
     with ThreadPoolExecutor(8) as pool:
-        made = set(pool.map(lambda _: cached_program("greet", SCRIPT), range(32)))
+        made = set(pool.map(lambda _: made_program(SCRIPT), range(32)))
     [program] = made
     assert program.read_text() == SCRIPT
     assert list(program.parent.iterdir()) == [program]
@@ -38,7 +42,7 @@ def test_a_directory_that_cannot_be_written_is_told(cache: Path, monkeypatch: py
     (cache / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "file"))
     with pytest.raises(QuiverError, match="set XDG_CACHE_HOME"):
-        cached_program("greet", SCRIPT)
+        made_program(SCRIPT)
 
 
 def test_without_the_variable_it_is_below_home(monkeypatch: pytest.MonkeyPatch) -> None:

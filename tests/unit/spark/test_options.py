@@ -6,8 +6,8 @@ import time
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.directory import DirectoryReader
 from quivermq.spark.options import SourceOptions
 
 
@@ -72,20 +72,20 @@ def test_a_moment_without_a_zone_is_in_utc_wherever_this_runs(monkeypatch: pytes
 
 def test_whoever_says_no_place_is_told_of_tables_that_spark_forgets() -> None:
     with pytest.raises(InvalidRequest, match="use CREATE TEMPORARY VIEW"):
-        SourceOptions.parse({"subscribe": "orders"}).place()
+        SourceOptions.parse({"subscribe": "orders"}).reader()
 
 
 def test_the_place() -> None:
-    assert SourceOptions.parse({"data": "/a"}).place() == DirectoryPlace("/a")
-    assert SourceOptions.parse({"path": "/a", "data": "/a"}).place() == DirectoryPlace("/a")
-    server = SourceOptions.parse({"server": "http://h:1", "key": "k"}).place()
-    assert server == BrokerPlace("http://h:1", "k")
+    assert SourceOptions.parse({"data": "/a"}).reader() == DirectoryReader("/a")
+    assert SourceOptions.parse({"path": "/a", "data": "/a"}).reader() == DirectoryReader("/a")
+    server = SourceOptions.parse({"server": "http://h:1", "key": "k"}).reader()
+    assert server == BrokerReader("http://h:1", "k")
     with pytest.raises(InvalidRequest, match="another name"):
-        SourceOptions.parse({"path": "/a", "data": "/b"}).place()
+        SourceOptions.parse({"path": "/a", "data": "/b"}).reader()
     with pytest.raises(InvalidRequest, match="`server` for a broker, not both"):
-        SourceOptions.parse({"path": "/a", "server": "http://h:1"}).place()
+        SourceOptions.parse({"path": "/a", "server": "http://h:1"}).reader()
     with pytest.raises(InvalidRequest, match="say where the queue is"):
-        SourceOptions.parse({"subscribe": "orders"}).place()
+        SourceOptions.parse({"subscribe": "orders"}).reader()
 
 
 def test_what_spark_says_of_a_table_is_no_option() -> None:

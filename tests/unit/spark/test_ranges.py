@@ -7,21 +7,22 @@ from support.broker import serving
 
 import quivermq
 from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.reading import QueueReader, reader_of
+from quivermq.reading.rows import Bound
 from quivermq.settings import Settings, StorageSettings
-from quivermq.spark.jobs.replay import Bound, find_ranges, named_topics
-from quivermq.spark.place import Where
+from quivermq.spark.jobs.replay import find_ranges, named_topics
 
 NOBODY = None
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Where:
+def where(tmp_path: Path) -> QueueReader:
     with quivermq.open(tmp_path) as mq:
         mq.create_topic("orders", partitions=2)
         for number in range(6):
             mq.queue("orders").put(b"x", partition=number % 2)
         mq.queue("orders").put(b"x", partition=1, priority="high")
-    return Where(path=str(tmp_path))
+    return reader_of(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def where(tmp_path: Path) -> Where:
     ],
 )
 def test_offsets_are_cut_to_what_is_there(
-    where: Where, start: Bound, end: Bound, starts: tuple[int, ...], ends: tuple[int, ...]
+    where: QueueReader, start: Bound, end: Bound, starts: tuple[int, ...], ends: tuple[int, ...]
 ) -> None:
     ranges = find_ranges(NOBODY, where, ["orders"], start, end)  # type: ignore[arg-type]
     assert ranges.starts == {
@@ -59,7 +60,7 @@ def test_offsets_are_cut_to_what_is_there(
         (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)),
     ],
 )
-def test_bounds_that_make_no_sense_are_refused(where: Where, start: Bound, end: Bound) -> None:
+def test_bounds_that_make_no_sense_are_refused(where: QueueReader, start: Bound, end: Bound) -> None:
     with pytest.raises(InvalidRequest):
         find_ranges(NOBODY, where, ["orders"], start, end)  # type: ignore[arg-type]
 
@@ -72,10 +73,10 @@ def test_topics_are_found_by_name_and_pattern() -> None:
             named_topics(there, [wanted])
 
 
-def test_partitions_that_came_later_are_not_meant(where: Where) -> None:
+def test_partitions_that_came_later_are_not_meant(where: QueueReader) -> None:
     ranges = find_ranges(NOBODY, where, ["orders"], None, None)  # type: ignore[arg-type]
     assert ranges.condition == "(topic = 'orders' AND partition < 2)"
-    with quivermq.open(str(where.path)) as mq:
+    with quivermq.open(str(where)) as mq:
         mq.create_topic("more")
     both = find_ranges(NOBODY, where, ["*"], None, None)  # type: ignore[arg-type]
     assert both.condition == "(topic = 'more' AND partition < 1) OR (topic = 'orders' AND partition < 2)"
@@ -99,14 +100,14 @@ def archived(data: Path) -> None:
 
 def test_what_is_archived_is_meant_as_well(tmp_path: Path) -> None:
     archived(tmp_path)
-    ranges = find_ranges(NOBODY, Where(path=str(tmp_path)), ["orders"], None, 50)  # type: ignore[arg-type]
+    ranges = find_ranges(NOBODY, reader_of(tmp_path), ["orders"], None, 50)  # type: ignore[arg-type]
     assert (ranges.starts["orders"]["0"]["normal"], ranges.messages) == (0, 50)
 
 
 def test_the_archive_of_a_broker_is_meant_as_well(tmp_path: Path) -> None:
     archived(tmp_path)
     with serving(tmp_path) as broker:
-        where = Where(server=broker.url)
+        where = reader_of(server=broker.url)
 
         def start_of(start: Bound, archive: str | None = None) -> int:
             ranges = find_ranges(NOBODY, where, ["orders"], start, None, archive)  # type: ignore[arg-type]

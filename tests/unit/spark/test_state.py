@@ -3,20 +3,23 @@ from pathlib import Path
 import pytest
 
 from quivermq.errors import DirectoryLocked, InvalidRequest
+from quivermq.reading import reader_of
+from quivermq.reading.reader import fingerprint
 from quivermq.spark.jobs.replay import replay_statement
-from quivermq.spark.jobs.state import held, remember, remembered, state_directory
-from quivermq.spark.place import Where, fingerprint
+from quivermq.spark.jobs.state import held, job_reader, remember, remembered, state_directory
 
 
 def test_state_lies_beside_the_data_or_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert state_directory(Where(path="/data"), "replay", "x") == Path("/data/pipelines/replay/x")
-    broker = Where(server="http://host:1")
+    assert state_directory(reader_of("/data"), "replay", "x") == Path("/data/pipelines/replay/x")
+    broker = reader_of(server="http://host:1")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert state_directory(broker, "run", "x").is_relative_to(tmp_path / "quiver" / "pipelines")
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert state_directory(broker, "run", "x").is_relative_to("/home/somebody/.local/state/quiver")
-    assert state_directory(broker, "run", "x") != state_directory(Where(server="http://host:2"), "run", "x")
+    assert state_directory(broker, "run", "x") != state_directory(
+        reader_of(server="http://host:2"), "run", "x"
+    )
 
 
 def test_the_same_wish_has_the_same_name() -> None:
@@ -39,10 +42,10 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 def test_a_queue_is_in_one_place() -> None:
     with pytest.raises(InvalidRequest, match="say where the queue is"):
-        Where()
+        job_reader(None, None, None)
     with pytest.raises(InvalidRequest):
-        Where(path="a", server="b")
-    assert Where(server="http://host", key="k").options() == {"server": "http://host", "key": "k"}
+        job_reader("a", "b", None)
+    assert job_reader(None, "http://host", "k").options() == {"server": "http://host", "key": "k"}
 
 
 def test_the_statement_of_a_replay() -> None:
@@ -59,4 +62,4 @@ def test_the_statement_of_a_replay() -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a\\b", "LOCK", "a\0", "x" * 300])
 def test_a_name_never_leads_to_another_directory(name: str) -> None:
     with pytest.raises(InvalidRequest, match="no name for a replay"):
-        state_directory(Where(path="/data"), "replay", name)
+        state_directory(reader_of("/data"), "replay", name)

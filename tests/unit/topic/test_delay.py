@@ -19,9 +19,10 @@ from support.threads import PATIENCE_S, start
 from quivermq.disk import Disk
 from quivermq.errors import Closing, DiskFull, FsyncFailed, StorageFailed
 from quivermq.log import DataDirectory, Log, verify
+from quivermq.model.lanes import HIGH, LOW, NORMAL, PRIORITIES
 from quivermq.model.messages import Record
 from quivermq.settings import StorageSettings
-from quivermq.topic.delay import Delayed, DelayStore, agenda, store
+from quivermq.topic.delay import Delayed, DelayStore, store, upcoming
 
 OS = StorageSettings(durability="os")
 FSYNC = StorageSettings()
@@ -48,8 +49,8 @@ class Place:
         )
         self.store = DelayStore(self.directory, NAME, self.storage, self.lane)
 
-    def lane(self, partition: int, priority: str) -> Log:
-        return self.directory.log(f"topics/t/p{partition}/{priority}", self.storage)
+    def lane(self, partition: int, lane: int) -> Log:
+        return self.directory.log(f"topics/t/p{partition}/{PRIORITIES[lane]}", self.storage)
 
     def reopen(self) -> None:
         self.close()
@@ -63,11 +64,11 @@ class Place:
         names = self.directory.disk.names(self.directory.path / NAME)
         return [name for name in names if name != "journal"]
 
-    def values(self, partition: int = 0, priority: str = "normal") -> list[bytes]:
-        return [record.value for record in self.records(partition, priority)]
+    def values(self, partition: int = 0, lane: int = NORMAL) -> list[bytes]:
+        return [record.value for record in self.records(partition, lane)]
 
-    def records(self, partition: int = 0, priority: str = "normal") -> list[Record]:
-        return list(self.lane(partition, priority).records())
+    def records(self, partition: int = 0, lane: int = NORMAL) -> list[Record]:
+        return list(self.lane(partition, lane).records())
 
     def put(self, *dues: int, timestamp: int = NOW) -> list[str]:
         """Put messages, each with its due time as its value."""
@@ -94,13 +95,13 @@ def message(
     value: bytes | None = None,
     *,
     partition: int = 0,
-    priority: str = "normal",
+    lane: int = NORMAL,
     key: bytes | None = None,
     timestamp: int = NOW,
     dedup_id: str | None = None,
 ) -> Delayed:
     value = b"%d" % due if value is None else value
-    return Delayed(due, partition, priority, value, key, None, timestamp, None, dedup_id)
+    return Delayed(due, partition, lane, value, key, None, timestamp, None, dedup_id)
 
 
 def ids(given: list[str | None]) -> list[str]:
@@ -143,7 +144,7 @@ def test_messages_come_in_the_order_in_which_they_are_due(place: Place) -> None:
     place.put(*dues_)
     assert place.store.next_due == NOW + SECOND
     [released] = place.store.release(NOW + 5 * SECOND)
-    assert released == (0, "normal", range(5))
+    assert released == (0, NORMAL, range(5))
     assert numbers(place.values()) == sorted(dues_)
     assert is_empty(place)
 
@@ -182,9 +183,9 @@ def test_a_message_that_is_due_already_is_not_taken(place: Place) -> None:
 
 
 def test_each_message_goes_to_its_lane_as_it_came(place: Place) -> None:
-    full = Delayed(NOW + 1, 3, "high", b"v", b"k", {"a": b"1", "b": b""}, NOW - 7, NOW + 99, "d")
-    bare = Delayed(NOW + 2, 0, "low", b"", None, None, NOW, None, None)
-    empty_key = Delayed(NOW + 3, 3, "high", b"w", b"", {}, NOW, None, None)
+    full = Delayed(NOW + 1, 3, HIGH, b"v", b"k", {"a": b"1", "b": b""}, NOW - 7, NOW + 99, "d")
+    bare = Delayed(NOW + 2, 0, LOW, b"", None, None, NOW, None, None)
+    empty_key = Delayed(NOW + 3, 3, HIGH, b"w", b"", {}, NOW, None, None)
     identifiers = ids(place.store.put([full, bare, empty_key], "os"))
     assert [waiting[1:] for waiting in place.store.scheduled()] == [
         (NOW + 1, 3, "high", b"k", b"v", {"a": b"1", "b": b""}, NOW - 7, NOW + 99, "d"),
@@ -192,12 +193,12 @@ def test_each_message_goes_to_its_lane_as_it_came(place: Place) -> None:
         (NOW + 3, 3, "high", b"", b"w", {}, NOW, None, None),
     ]
     assert [waiting.id for waiting in place.store.scheduled()] == identifiers
-    assert place.store.release(NOW + 3) == [(3, "high", range(2)), (0, "low", range(1))]
-    assert [record[1:] for record in place.records(3, "high")] == [
+    assert place.store.release(NOW + 3) == [(3, HIGH, range(2)), (0, LOW, range(1))]
+    assert [record[1:] for record in place.records(3, HIGH)] == [
         (NOW - 7, b"k", b"v", {"a": b"1", "b": b""}, NOW + 99, "d", identifiers[0]),
         (NOW, b"", b"w", {}, None, None, identifiers[2]),
     ]
-    assert place.records(0, "low") == [Record(0, NOW, None, b"", {}, None, None, identifiers[1])]
+    assert place.records(0, LOW) == [Record(0, NOW, None, b"", {}, None, None, identifiers[1])]
 
 
 def test_a_release_is_divided_into_small_frames(place: Place) -> None:
@@ -487,19 +488,18 @@ def test_an_empty_bucket_that_is_large_goes_at_once(place: Place) -> None:
 
 
 def test_more_than_memory_is_meant_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agenda, "RANKS_MAX", 50)
-    monkeypatch.setattr(agenda.Lowest.__init__, "__defaults__", (50,))
+    monkeypatch.setattr(upcoming, "RANKS_MAX", 50)
     monkeypatch.setattr(store, "_FETCH_MESSAGES", 30)
     rng = random.Random(7)
     dues_ = [NOW + rng.randrange(1, 5 * HOUR) for _ in range(1000)]
     for first in range(0, 1000, 20):
         place.put(*dues_[first : first + 20])
-        assert len(place.store._waiting.agenda.heap) <= 100
+        assert len(place.store._waiting.upcoming.heap) <= 100
     assert dues(place, 100) == sorted(dues_)[:100]
     place.reopen()
     for now in (NOW + HOUR, NOW + 2 * HOUR, NOW + 6 * HOUR):
         place.store.release(now)
-        assert len(place.store._waiting.agenda.heap) <= 100
+        assert len(place.store._waiting.upcoming.heap) <= 100
         assert numbers(place.values()) == sorted(due for due in dues_ if due <= now)
     assert place.store.pending == 0
 
@@ -538,8 +538,8 @@ def test_a_bucket_that_found_no_room_is_made_later(faulty: Place, faulty_disk: F
     assert len(faulty.values()) == 4
 
 
-def release_until_full(place: Place) -> list[tuple[int, str, range]]:
-    released: list[tuple[int, str, range]] = []
+def release_until_full(place: Place) -> list[tuple[int, int, range]]:
+    released: list[tuple[int, int, range]] = []
     while True:
         try:
             more = place.store.release(NOW + DAY)
@@ -553,10 +553,8 @@ def release_until_full(place: Place) -> list[tuple[int, str, range]]:
 def test_a_release_onto_a_full_disk_goes_on_later(
     faulty: Place, faulty_disk: FaultyDisk, room_bytes: int
 ) -> None:
-    lanes = [(0, "high"), (0, "normal"), (1, "low")]
-    messages = [
-        message(NOW + n, partition=p, priority=priority) for n, (p, priority) in enumerate(lanes * 5, 1)
-    ]
+    lanes = [(0, 0), (0, 1), (1, 2)]
+    messages = [message(NOW + n, partition=p, lane=lane) for n, (p, lane) in enumerate(lanes * 5, 1)]
     faulty.store.put(messages, "os")
     for lane in lanes:
         faulty.lane(*lane)
@@ -566,7 +564,7 @@ def test_a_release_onto_a_full_disk_goes_on_later(
     assert faulty.store.next_due <= NOW + DAY
     faulty_disk.fill_after(None)
     released += faulty.store.release(NOW + DAY)
-    assert sorted(released) == [(p, priority, range(5)) for p, priority in sorted(lanes)]
+    assert sorted(released) == [(p, lane, range(5)) for p, lane in sorted(lanes)]
     assert sum(len(faulty.values(*lane)) for lane in lanes) == 15
     assert is_empty(faulty)
 
@@ -576,9 +574,9 @@ def test_a_failed_sync_of_a_lane_is_told_until_it_is_opened_again(
 ) -> None:
     place = Place(Path("/data"), faulty_disk, FSYNC)
     place.store.put([message(NOW + 1), message(NOW + 2)], "fsync")
-    place.lane(0, "normal")
+    place.lane(0, NORMAL)
     faulty_disk.fail_sync("*/p0/normal/*")
-    assert place.store.release(NOW + 1) == [(0, "normal", range(1))]
+    assert place.store.release(NOW + 1) == [(0, NORMAL, range(1))]
     for _ in range(2):
         with pytest.raises(FsyncFailed):
             place.store.release(NOW + 2)
@@ -682,7 +680,7 @@ def test_released_messages_that_a_lane_lost_come_again(faulty: Place, faulty_dis
     for n in range(1, 6):
         faulty.store.release(NOW + n)
         if n == 2:
-            faulty.lane(0, "normal").sync()
+            faulty.lane(0, NORMAL).sync()
     faulty.store._journal._opened().sync()
     with lost(faulty, faulty_disk) as after:
         assert after.store.pending == 0
@@ -692,10 +690,10 @@ def test_released_messages_that_a_lane_lost_come_again(faulty: Place, faulty_dis
 def test_messages_that_retention_took_from_a_lane_do_not_come_again(place: Place) -> None:
     place.put(NOW + 1)
     place.store.release(NOW + 1)
-    place.lane(0, "normal").retain(finished=1)
+    place.lane(0, NORMAL).retain(finished=1)
     assert place.values() == []
     place.reopen()
-    assert place.lane(0, "normal").end == 1
+    assert place.lane(0, NORMAL).end == 1
 
 
 # Everything at once.
@@ -759,7 +757,7 @@ def test_many_threads_at_once(place: Place) -> None:
             if id_ is not None and n % 10 == 0 and place.store.cancel(id_):
                 cancelled.append(thread * per_thread + n)
             elif id_ is None:
-                place.lane(0, "normal").append(b"%d" % (thread * per_thread + n))
+                place.lane(0, NORMAL).append(b"%d" % (thread * per_thread + n))
 
     def consume() -> None:
         for n in range(0, per_thread * 7, 21):

@@ -18,7 +18,7 @@ def grown_bytes():
 
 def opened():
     directory = DataDirectory(sys.argv[1], OS)
-    lane = lambda partition, priority: directory.log(f"topics/t/p{partition}/{priority}", OS)
+    lane = lambda partition, lane: directory.log(f"topics/t/p{partition}/{lane}", OS)
     return directory, DelayStore(directory, "topics/t/delayed", OS, lane)
 
 directory, store = opened()
@@ -27,14 +27,14 @@ before = 0
 before = grown_bytes()
 for _ in range(0, COUNT, STEP):
     dues = [NOW + 1 + rng.randrange(3_600_000_000) for _ in range(STEP)]
-    store.put([Delayed(due, 0, "normal", b"%100d" % due, None, None, NOW, None, None) for due in dues])
+    store.put([Delayed(due, 0, 1, b"%100d" % due, None, None, NOW, None, None) for due in dues])
 assert store.pending == COUNT
 directory.close()
 directory, store = opened()
 assert store.pending == COUNT
 released = sum(len(offsets) for _, _, offsets in store.release(NOW + 60_000_000))
 assert store.pending == COUNT - released
-dues = [int(record.value) for record in directory.log("topics/t/p0/normal", OS).records()]
+dues = [int(record.value) for record in directory.log("topics/t/p0/1", OS).records()]
 assert dues == sorted(dues)
 assert len(dues) == released > COUNT // 100
 directory.close()

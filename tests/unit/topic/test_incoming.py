@@ -1,5 +1,6 @@
 """Messages of producers, checked before anything is written."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -14,6 +15,7 @@ from quivermq.model.messages import Message
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.settings import StorageSettings
 from quivermq.topic.incoming import Batch, check_messages
+from quivermq.topic.rules import TopicRules
 from quivermq.topic.splitting import FrameLimits
 
 NOW = 1_700_000_000_000_000
@@ -24,7 +26,24 @@ NAN, INFINITE = float("nan"), float("inf")
 def check(
     message: Message, clock: SteadyClock | None = None, *, message_bytes_max: int = 1000, **settings: Any
 ) -> Batch:
-    return check_all([message], clock, message_bytes_max=message_bytes_max, **settings)
+    """What a message becomes, which is the same whether it comes alone or in a batch."""
+    clock = clock or SteadyClock(ManualClock(NOW))
+    storage = StorageSettings(message_bytes_max=message_bytes_max)
+    rules = TopicRules(TopicSettings.make(settings, storage), storage, clock)
+    try:
+        found = check_all([message], clock, message_bytes_max=message_bytes_max, **settings)
+    except InvalidRequest as error:
+        with pytest.raises(type(error), match=f"^{re.escape(str(error))}$"):
+            rules.check(*message)
+        raise
+    alone = Batch.of([rules.check(*message)])
+    assert (alone.rest(0), alone.lane(0), due(alone), alone.bytes) == (
+        *(found.rest(0), found.lane(0), due(found)),
+        found.bytes,
+    )
+    assert alone.item(alone.partitions, 0) == found.item(found.partitions, 0)
+    assert alone.item(alone.windows_us, 0) == found.item(found.windows_us, 0)
+    return found
 
 
 def check_all(
@@ -48,7 +67,7 @@ def due(batch: Batch) -> int | None:
 )
 def test_plain_messages_need_nothing(given: Sequence[bytes | Message]) -> None:
     found = check_all(given)
-    assert found == Batch(found.values, bytes=3)
+    assert (found, found.bytes) == (Batch(found.values), 3)
     assert list(found.values) == [b"a", b"bc"]
 
 
@@ -194,6 +213,35 @@ def test_a_message_that_is_too_large_is_refused() -> None:
         check(Message(bytes(990), key=b"0123456789a"))
 
 
+def test_messages_that_were_checked_one_by_one_are_a_batch() -> None:
+    storage = StorageSettings()
+    rules = TopicRules(TopicSettings(partitions=2), storage, SteadyClock(ManualClock(NOW)))
+    messages = [
+        Message(b"a"),
+        Message(b"b", b"k", {"h": b"1"}, "high", ttl=5, timestamp=NOW - 1),
+        Message(b"c", delay=1, dedup_id="x", dedup_window=9, partition=1),
+    ]
+    found, expected = Batch.of([rules.check(*each) for each in messages]), rules.check_many(messages)
+    columns = ("values", "keys", "timestamps", "expires_at", "dedup_ids", "lanes", "partitions", "due")
+    for name in (*columns, "windows_us"):
+        assert list(getattr(found, name)) == list(getattr(expected, name)), name
+    assert (found.joined_headers, found.bytes) == (expected.joined_headers, expected.bytes)
+    assert found.settings is rules.settings
+
+
+def test_what_other_settings_let_in_is_looked_at_again() -> None:
+    storage, clock = StorageSettings(message_bytes_max=100), SteadyClock(ManualClock(NOW))
+    wide = TopicRules(TopicSettings(partitions=3), StorageSettings(), clock)
+    narrow = TopicRules(TopicSettings(partitions=2), storage, clock)
+    narrow.check_again(Batch.of([wide.check(b"a", partition=1)]))
+    for wrong, error in (
+        (Message(b"a", partition=2), InvalidRequest),
+        (Message(bytes(101)), MessageTooLarge),
+    ):
+        with pytest.raises(error):
+            narrow.check_again(Batch.of([narrow.check(b"a"), wide.check(*wrong)]))
+
+
 @pytest.mark.parametrize("partition", [None, 0, 2])
 def test_partitions_that_are_there(partition: int | None) -> None:
     check_partition(partition, TopicSettings(partitions=3))
@@ -232,3 +280,15 @@ def test_moments() -> None:
     for wrong in (None, True, INFINITE, NAN, 2**62 + 1, "1"):
         with pytest.raises(InvalidRequest, match="x is unix microseconds"):
             moment_us("x", wrong)
+
+
+@pytest.mark.parametrize("indexes", [[], [2], [2, 0], range(1, 4), range(0, 4, 2), range(3, 4)])
+def test_some_of_a_batch_are_a_batch(indexes: Sequence[int]) -> None:
+    given = [Message(b"%d" % n, b"k%d" % n, {"h": b"%d" % n}, timestamp=NOW + n) for n in range(4)]
+    part = check_all(given).chosen(indexes)
+    expected = [given[index] for index in indexes]
+    assert list(part.values) == [message.value for message in expected]
+    assert list(part.keys or ()) == [message.key for message in expected]
+    assert list(part.headers or ()) == [message.headers for message in expected]
+    assert list(part.timestamps or ()) == [message.timestamp for message in expected]
+    assert part.bytes == 5 * len(expected)

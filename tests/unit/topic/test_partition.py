@@ -8,7 +8,7 @@ from support.threads import PATIENCE_S, start
 
 from quivermq.errors import InvalidRequest
 from quivermq.log import Log
-from quivermq.model.lanes import LANE_NUMBERS, LANES, lane_number
+from quivermq.model.lanes import PRIORITIES, lane_number
 from quivermq.settings import StorageSettings
 
 
@@ -18,9 +18,8 @@ def parts() -> Parts:
 
 
 def test_there_are_three_lanes_and_the_highest_comes_first() -> None:
-    assert LANES == ("high", "normal", "low")
-    assert [lane_number(lane) for lane in LANES] == [0, 1, 2]
-    assert LANE_NUMBERS == {"high": 0, "normal": 1, "low": 2}
+    assert PRIORITIES == ("high", "normal", "low")
+    assert [lane_number(lane) for lane in PRIORITIES] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("priority", ["urgent", "", "High", None, 1, b"high", ["high"], {}])

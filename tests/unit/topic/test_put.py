@@ -2,10 +2,8 @@
 
 import pytest
 
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import HIGH, NORMAL
 from quivermq.model.messages import Put, Puts, plain_put
-
-NORMAL = LANES.index("normal")
 
 
 def test_a_put_made_the_short_way_is_a_put() -> None:
@@ -40,7 +38,7 @@ def test_an_index_that_is_not_there_raises(index: int) -> None:
 
 @pytest.mark.parametrize("part", [slice(None), slice(1, 3), slice(None, None, -2), slice(9, 20)])
 def test_a_slice_is_a_list_of_puts(part: slice) -> None:
-    puts = Puts("t", LANES.index("high"), [(0, 0), (1, 100)], 5)
+    puts = Puts("t", HIGH, [(0, 0), (1, 100)], 5)
     assert puts[part] == list(puts)[part]
     assert puts[0].priority == "high"
 

@@ -127,5 +127,5 @@ def test_a_crash_at_every_step(model: Model, monkeypatch: pytest.MonkeyPatch) ->
     for disk, acknowledged in every_crash(run, model=model):
         parts = Parts(disk)
         found = gone(opened(parts))
-        assert found in (acknowledged, [*acknowledged, len(acknowledged) * 2]), disk.story
+        assert found in (acknowledged, [*acknowledged, len(acknowledged) * 2]), disk.description
         parts.close()

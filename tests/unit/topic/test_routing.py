@@ -108,3 +108,9 @@ def test_threads_share_the_turns_evenly() -> None:
 def test_a_router_has_somewhere_to_go(partitions: int) -> None:
     with pytest.raises(AssertionError):
         Router(partitions)
+
+
+@given(st.lists(st.binary(max_size=80), min_size=1))
+def test_keys_go_together_where_they_go_alone(keys: list[bytes]) -> None:
+    router = Router(7)
+    assert router.partitions_of(keys) == list(map(router.partition_of, keys))

@@ -170,8 +170,8 @@ def test_a_crash_at_every_step_of_a_snapshot_changes_nothing(model: Model) -> No
     for disk, acknowledged in every_crash(run, model=model):
         place = Parts(disk)
         found = b" ".join(place.state_log().replay()).split()
-        assert found[: len(acknowledged)] == [b"%d" % number for number in acknowledged], disk.story
-        assert found in ([b"1", b"2", b"3", b"4"][: len(found)],), disk.story
+        assert found[: len(acknowledged)] == [b"%d" % number for number in acknowledged], disk.description
+        assert found in ([b"1", b"2", b"3", b"4"][: len(found)],), disk.description
         place.state_log().append(b"more")
-        assert b" ".join(place.state_log().replay()).split() == [*found, b"more"], disk.story
+        assert b" ".join(place.state_log().replay()).split() == [*found, b"more"], disk.description
         place.close()

@@ -76,11 +76,11 @@ def test_after_a_crash_it_is_the_old_one_or_the_new_one(model: Literal["power", 
         found = load_topic(disk, PATH)
         states = [None, OLD, NEW, OLD]
         count = len(acknowledged)
-        assert found in states[count : count + 2], disk.story
+        assert found in states[count : count + 2], disk.description
         seen.add((count, states[count : count + 2].index(found)))
         # Whatever the crash left behind is not in the way of the next one.
         store_topic(disk, PATH, NEW)
-        assert load_topic(disk, PATH) == NEW, disk.story
+        assert load_topic(disk, PATH) == NEW, disk.description
     assert seen == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)}
 
 

@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 from unit.topic.test_delay import DAY, HOUR, NOW, SECOND, Place
 
-from quivermq.topic.delay import Delayed, agenda
+from quivermq.model.lanes import NORMAL
+from quivermq.topic.delay import Delayed, upcoming
 from quivermq.topic.delay.message import rank_of
-from quivermq.topic.delay.timeline import Span, count_by_time
+from quivermq.topic.delay.upcoming import Span, count_by_time
 from quivermq.topic.offsets import OffsetSet
 
 EDGES = [0, 10, 20, 30]
 
 
 def delayed(due: int) -> Delayed:
-    return Delayed(due, 0, "normal", b"x", None, None, NOW, None, None)
+    return Delayed(due, 0, NORMAL, b"x", None, None, NOW, None, None)
 
 
 def test_ranks_in_memory_are_counted_and_those_that_were_cancelled_are_not() -> None:
@@ -53,7 +54,7 @@ def test_after_a_restart_nothing_is_read_for_it(tmp_path: Path) -> None:
 def test_ranks_that_were_forgotten_again_are_counted_by_their_buckets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agenda, "RANKS_MAX", 2)
+    monkeypatch.setattr(upcoming, "RANKS_MAX", 2)
     place = Place(tmp_path)
     place.store.put([delayed(NOW + number * HOUR + SECOND) for number in range(1, 20)])
     found = place.store.timeline(NOW, NOW + 40 * HOUR, 40)

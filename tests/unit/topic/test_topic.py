@@ -66,12 +66,12 @@ def test_messages_of_a_key_are_in_one_partition_and_those_without_take_turns(par
         puts = [topic.put(Message(b"a", key)) for _ in range(3)]
         assert {put.partition for put in puts} == {murmur3(key) % 3}
     assert sorted(topic.put(Message(b"a", timestamp=1)).partition for _ in range(6)) == [0, 0, 1, 1, 2, 2]
-    assert sorted(topic.append_one(b"a")[0] for _ in range(6)) == [0, 0, 1, 1, 2, 2]
+    assert sorted(topic.put_many([b"a"])[0].partition for _ in range(6)) == [0, 0, 1, 1, 2, 2]
 
 
 def test_plain_values_are_spread_over_the_partitions_and_each_is_where_its_put_says(parts: Parts) -> None:
     topic = parts.topic(partitions=3)
-    topic.append_one(b"before")
+    topic.put_many([b"before"])
     given = [b"%d" % number for number in range(8)]
     puts = topic.put_many(list(given))
     found = [values(topic, put.partition)[put.offset or 0] for put in puts]
@@ -127,12 +127,12 @@ def test_all_are_checked_before_the_first_is_stored(parts: Parts, wrong: Any) ->
 
 def test_a_durability_that_promises_nothing_is_refused(parts: Parts) -> None:
     topic = parts.topic()
-    frame = topic.parse(bytes(encode([b"a"], timestamp=1)))
+    frame = topic.rules.parse(bytes(encode([b"a"], timestamp=1)))
     wrong: Any = "tomorrow"
     with pytest.raises(InvalidRequest, match="durability"):
         topic.put_many([b"a"], wrong)
     with pytest.raises(InvalidRequest, match="durability"):
-        topic.append_one(b"a", durability=wrong)
+        topic.put_many([b"a"], wrong)
     with pytest.raises(InvalidRequest, match="durability"):
         topic.put_frame(frame, durability=wrong)
     assert values(topic) == []
@@ -156,7 +156,7 @@ def test_what_is_put_as_durable_survives_a_power_loss(parts: Parts, how: str, is
 )
 def test_what_is_put_at_os_survives_a_kill_and_waits_for_no_sync(parts: Parts, how: str) -> None:
     topic = parts.topic()
-    topic.seen.prepare()
+    topic.dedup.prepare()
     put_one(topic, how)
     before = [step.operation for step in parts.disk.history].count("sync")
     put_one(topic, how, number=1)
@@ -166,9 +166,7 @@ def test_what_is_put_at_os_survives_a_kill_and_waits_for_no_sync(parts: Parts, h
 
 
 def put_one(topic: Topic, how: str, word: Any = None, number: int = 0) -> None:
-    if how == "plain":
-        topic.append_one(b"a", durability=word)
-    elif how == "values":
+    if how in ("plain", "values"):
         topic.put_many([b"a"], word)
     elif how == "message":
         topic.put(Message(b"a", b"k"), word)
@@ -180,13 +178,13 @@ def put_one(topic: Topic, how: str, word: Any = None, number: int = 0) -> None:
         topic.put(Message(b"a", delay=5), word)
     else:
         producer = Producer(7, 0, number) if how == "producer" else Producer()
-        frame = topic.parse(bytes(encode([b"a"], timestamp=1, producer=producer)))
+        frame = topic.rules.parse(bytes(encode([b"a"], timestamp=1, producer=producer)))
         topic.put_frame(frame, partition=0, durability=word)
 
 
 def test_the_topics_ttl_is_that_of_messages_without_one(parts: Parts) -> None:
     topic = parts.topic(ttl_ms=2000)
-    topic.append_one(b"a")
+    topic.put_many([b"a"])
     topic.put_many([b"b", b"c"])
     topic.put(Message(b"d", ttl=9))
     assert [(r.expires_at or 0) - START_US for r in records(topic)] == [2_000_000] * 3 + [9_000_000]
@@ -317,7 +315,7 @@ def frame(*given: bytes, producer: Producer | None = None) -> Frame:
 def test_a_frame_is_appended_as_it_is(parts: Parts) -> None:
     topic = parts.topic(partitions=2)
     topic.put(Message(b"before", partition=1, priority="low"))
-    put = topic.put_frame(topic.parse(bytes(frame(b"a", b"b"))), partition=1, priority="low")
+    put = topic.put_frame(topic.rules.parse(bytes(frame(b"a", b"b"))), partition=1, priority="low")
     assert put == Put("orders", 1, "low", 1)
     assert values(topic, 1, "low") == [b"before", b"a", b"b"]
 
@@ -336,7 +334,7 @@ def test_a_frame_of_a_producer_says_its_partition(parts: Parts) -> None:
 
 def test_a_repeated_frame_is_answered_with_its_first_offset(parts: Parts) -> None:
     topic = parts.topic()
-    topic.append_one(b"before")
+    topic.put_many([b"before"])
     sent = [frame(b"a", b"b", producer=Producer(7, 0, 0)), frame(b"c", producer=Producer(7, 0, 2))]
     assert [topic.put_frame(f, partition=0) for f in sent] == [
         Put("orders", 0, "normal", 1),
@@ -354,7 +352,7 @@ def test_a_repeated_frame_is_answered_with_its_first_offset(parts: Parts) -> Non
 def test_the_epoch_of_transfers_is_for_nobody_else(parts: Parts) -> None:
     topic = parts.topic()
     with pytest.raises(InvalidRequest):
-        topic.put_frame(topic.parse(bytes(frame(b"a", producer=Producer(7, 0xFFFF)))), partition=0)
+        topic.put_frame(topic.rules.parse(bytes(frame(b"a", producer=Producer(7, 0xFFFF)))), partition=0)
 
 
 @pytest.mark.parametrize(
@@ -374,12 +372,12 @@ def test_bytes_that_are_no_frame_are_refused(parts: Parts) -> None:
     broken[-8] ^= 1
     for wrong in (b"", b"QVF1", good[:-1], good + b"\0", bytes(broken)):
         with pytest.raises(InvalidFrame):
-            topic.parse(wrong)
+            topic.rules.parse(wrong)
     with pytest.raises(MessageTooLarge):
-        topic.parse(bytes(frame(bytes(1001))))
+        topic.rules.parse(bytes(frame(bytes(1001))))
     text: Any = "QVF1"
     with pytest.raises(InvalidRequest):
-        topic.parse(text)
+        topic.rules.parse(text)
 
 
 def test_other_settings_hold_from_now_on(parts: Parts) -> None:
@@ -394,7 +392,7 @@ def test_other_settings_hold_from_now_on(parts: Parts) -> None:
     assert values(topic) == [b"a", bytes(20), b"a", b"a", b"a"]
     topic.partitions[0].log(1).retain(finished=2)
     assert topic.partitions[0].log(1).start == 2
-    assert {topic.append_one(b"a")[0] for _ in range(3)} == {0, 1, 2}
+    assert {topic.put_many([b"a"])[0].partition for _ in range(3)} == {0, 1, 2}
 
 
 def test_other_settings_hold_in_new_partitions(parts: Parts) -> None:

@@ -54,7 +54,7 @@ FAULTS = [
     Fault(
         "damage",
         "a bit flipped, or a file cut, in every kind of file, at every class of byte",
-        "detected, told with its offsets, never skipped in silence; the rest serves; repair loses no more",
+        "detected, reported with offsets, never skipped in silence; the rest serves; repair loses no more",
     ),
     Fault(
         "deleted",

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from quivermq.chaos import PATIENCE_S, expect, wait_until
-from quivermq.chaos.http_clients import HttpClient
+from quivermq.chaos import CheckedThread, expect, wait_until
 from quivermq.chaos.processes import BrokerProcess, ProcessPool, process_pool
 from quivermq.chaos.system_faults import JumpingClock
 from quivermq.chaos.trial import DAY_S, Trial, opened_to_look, read_all
-from quivermq.client import Connection, connect
 from quivermq.clock import SystemClock
-from quivermq.engine import Engine, open_engine
 from quivermq.frame import Producer, encode
+from quivermq.model.dead_letters import DeadLetter
+from quivermq.opening import connect, open_directory
+from quivermq.queue.connection import Connection
 
 _TOPIC, _GROUP = "orders", "default"
 
@@ -30,7 +30,7 @@ _DELAY_S = 0.3
 def clock_of_engine(trial: Trial) -> None:
     """The queue in this process."""
     clock = JumpingClock(trial.directory / "clock")
-    with open_engine(trial.data, clock=clock) as opened:
+    with open_directory(trial.data, clock=clock) as opened:
         _jump(trial, clock, lambda: opened)
 
 
@@ -41,19 +41,19 @@ def clock_of_broker(trial: Trial) -> None:
         _jump(trial, JumpingClock(path), process.connect)
 
 
-def _jump(trial: Trial, clock: JumpingClock, opened: Callable[[], Engine | Connection]) -> None:
+def _jump(trial: Trial, clock: JumpingClock, opened: Callable[[], Connection]) -> None:
     for number in range(trial.cycles):
         trial.tried += 1
         _check_jump(opened(), partial(clock.set, JUMPS_S[number % len(JUMPS_S)]), partial(clock.set, 0))
 
 
-def _check_jump(mq: Engine | Connection, jump: Callable[[], None], back: Callable[[], None]) -> None:
+def _check_jump(mq: Connection, jump: Callable[[], None], back: Callable[[], None]) -> None:
     """No lease is lost, nothing comes early, nothing expires that should not, and what is due does come."""
     queue, clock = mq.queue(_TOPIC, group="billing"), SystemClock()
     queue.put(b"leased")
     held = queue.get(lease=60)
     expect(held is not None, "the message is not there")
-    queue.put(b"lives", ttl=60)
+    queue.put(b"expiring", ttl=60)
     queue.put(b"much later", delay=600)
     jump()
     start = clock.monotonic()
@@ -69,10 +69,12 @@ def _check_jump(mq: Engine | Connection, jump: Callable[[], None], back: Callabl
 
     wait_until(has_come, "what was due did not come")
     expect(
-        came.keys() == {b"lives", b"soon"}, f"a lease was lost, or something came that was not due: {came}"
+        came.keys() == {b"expiring", b"soon"},
+        f"a lease was lost, or something came that was not due: {came}",
     )
     expect(came[b"soon"] >= _DELAY_S, f"it came {_DELAY_S - came[b'soon']:.3f} s early")
-    expect(held is not None and queue.ack(held) is None, "the lease was lost")
+    assert held is not None
+    queue.ack(held)  # Raises LeaseExpired where the lease was lost.
     back()
     for scheduled in queue.scheduled():
         queue.cancel(scheduled.id)
@@ -119,7 +121,7 @@ def late_at_broker(trial: Trial) -> None:
 
 
 def _put_one(trial: Trial, cycle: int) -> None:
-    with open_engine(trial.data) as opened:
+    with open_directory(trial.data) as opened:
         queue = opened.queue(_TOPIC)
         while (left := queue.get()) is not None:
             left.ack()
@@ -148,36 +150,28 @@ _HEALTHY = "healthy"
 def poison_engine(trial: Trial) -> None:
     """Each attempt is a new process, which opens the directory, takes the message, and dies or raises."""
     with trial.process_pool() as pool:
-        for cycle in range(trial.cycles):
-            topic, crashes = f"t{cycle}", bool(cycle % 2)
-            with open_engine(trial.data) as opened:
-                opened.create_topic(topic, **_POISON)
-                opened.queue(topic).put(b"poison")
-            attempts = _take_poison(pool, str(trial.data), topic, crashes=crashes)
-            with open_engine(trial.data) as opened:
-                letters = opened.queue(topic).dead_letters()
-                expect(len(letters) == 1, f"{len(letters)} dead letters after {attempts} attempts")
-                letter = letters[0]
-                _check_letter(letter.value, letter.attempts, letter.reason, letter.error, crashes)
-            trial.tried += attempts
+        _poison(trial, pool, str(trial.data), lambda: open_directory(trial.data))
 
 
 def poison_broker(trial: Trial) -> None:
     """The same against a broker that goes on, while others get their messages."""
     with process_pool() as workers, trial.broker() as process:
-        client = process.client()
-        for cycle in range(trial.cycles):
-            topic, crashes = f"t{cycle}", bool(cycle % 2)
-            client.call("POST", "/v1/topics", {"name": topic, **_POISON})
-            client.publish(topic, "poison")
-            attempts = _take_poison(workers, process.url, topic, crashes=crashes)
-            letters = client.read(f"{topic}.dlq").document["messages"]
+        _poison(trial, workers, process.url, process.connect)
+
+
+def _poison(trial: Trial, pool: ProcessPool, place: str, opened: Callable[[], Connection]) -> None:
+    for cycle in range(trial.cycles):
+        topic, crashes = f"t{cycle}", bool(cycle % 2)
+        with opened() as mq:
+            mq.create_topic(topic, **_POISON)
+            mq.queue(topic).put(b"poison")
+        attempts = _take_poison(pool, place, topic, crashes=crashes)
+        with opened() as mq:
+            letters = mq.queue(topic).dead_letters()
             expect(len(letters) == 1, f"{len(letters)} dead letters after {attempts} attempts")
-            said = {name.removeprefix("quiver-dlq-"): text for name, text in letters[0]["headers"].items()}
-            value = letters[0]["value"].encode()
-            _check_letter(value, int(said["attempts"]), said["reason"], said.get("error", ""), crashes)
-            _check_others(client)
-            trial.tried += attempts
+            _check_letter(letters[0], crashes)
+            _check_others(mq)
+        trial.tried += attempts
 
 
 def _take_poison(pool: ProcessPool, place: str, topic: str, *, crashes: bool) -> int:
@@ -198,20 +192,21 @@ def _take_poison(pool: ProcessPool, place: str, topic: str, *, crashes: bool) ->
     return len(attempts)
 
 
-def _check_letter(
-    value: bytes, attempts: int, reason: str | None, error: str | None, crashes: bool
-) -> None:
-    expect((value, attempts) == (b"poison", _ATTEMPTS_MAX), f"{value!r} died after {attempts} attempts")
-    cause = (reason, error or "")
+def _check_letter(letter: DeadLetter, crashes: bool) -> None:
+    died = letter.value, letter.attempts
+    expect(died == (b"poison", _ATTEMPTS_MAX), f"{died[0]!r} died after {died[1]} attempts")
+    cause = letter.reason, letter.error or ""
     wanted = ("lease_expired", "") if crashes else ("ValueError", "ValueError: it tastes of almonds")
     expect(cause == wanted, f"its cause is {cause}")
 
 
-def _check_others(client: HttpClient) -> None:
-    client.publish(_HEALTHY, "fine")
-    messages = client.receive(_HEALTHY, _GROUP, wait_ms=5000)
-    expect([message["value"] for message in messages] == ["fine"], "others do not get their messages")
-    client.settle("ack", _HEALTHY, _GROUP, [message["receipt"] for message in messages])
+def _check_others(mq: Connection) -> None:
+    queue = mq.queue(_HEALTHY)
+    queue.put(b"fine")
+    taken = queue.get(timeout=5)
+    expect(taken is not None and taken.value == b"fine", "others do not get their messages")
+    if taken is not None:
+        taken.ack()
 
 
 # A producer repeats what was not acknowledged, across restarts.
@@ -228,9 +223,9 @@ def repeat_to_engine(trial: Trial) -> None:
         frame = bytes(encode(values, timestamp=1, producer=Producer(_PRODUCER_ID, 0, sequence)))
         offsets = []
         for attempt in range(3):
-            with open_engine(trial.data) as opened:
+            with open_directory(trial.data) as opened:
                 put = opened.queue(_TOPIC).put_frame(frame, partition=0)
-            expect(put.duplicate == (attempt > 0), f"attempt {attempt} is told {put}")
+            expect(put.duplicate == (attempt > 0), f"attempt {attempt} is answered {put}")
             offsets.append(put.offset)
             trial.tried += 1
         expect(offsets == [sequence] * 3, f"three attempts were given the offsets {offsets}")
@@ -264,41 +259,24 @@ class _ProducerThread:
         # Not the broker's own client, which ends with it.
         self._connection = connect(process.url, retries=30)
         self._count = 0
-        self._more = threading.Condition()
-        self._is_over = False
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._must_end = False
+        self._thread = CheckedThread(self._send)
 
     def wait_for_more(self, count: int) -> None:
-        with self._more:
-            wanted = self._count + count
-            expect(
-                self._more.wait_for(lambda: self._count >= wanted or self._error is not None, PATIENCE_S),
-                "the producer does not get on",
-            )
+        wanted = self._count + count
+        wait_until(lambda: self._count >= wanted or self._thread.is_over, "the producer does not get on")
 
     def end(self) -> int:
         """Stop, and return how many were sent, all of them acknowledged."""
-        self._is_over = True
-        self._thread.join(PATIENCE_S)
-        expect(not self._thread.is_alive(), "the producer does not end")
-        if self._error is not None:
-            raise self._error
+        self._must_end = True
+        self._thread.end("the producer does not end")
         self._connection.close()
         return self._count
 
-    def _run(self) -> None:
-        try:
-            with self._connection.producer(_TOPIC, linger_ms=1, batch_messages=50) as producer:
-                while not self._is_over:
-                    for _ in range(50):
-                        producer.send(b"%d" % self._count)
-                        self._count += 1
-                    producer.flush()
-                    with self._more:
-                        self._more.notify_all()
-        except BaseException as error:
-            self._error = error
-            with self._more:
-                self._more.notify_all()
+    def _send(self) -> None:
+        with self._connection.producer(_TOPIC, linger_ms=1, batch_messages=50) as producer:
+            while not self._must_end:
+                for _ in range(50):
+                    producer.send(b"%d" % self._count)
+                    self._count += 1
+                producer.flush()

@@ -1,37 +1,32 @@
 """A bit is flipped, or a file is cut, in every kind of file, at every class of byte.
 
-A sample queue has every kind of file. Its facts are everything that it knows: a fact that cannot be had any
-more is the error that says why. They are held against those of before the damage, and after a repair.
+A sample queue has every kind of file. Its facts are held against those of before the damage, and after a
+repair.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import islice, zip_longest
 from pathlib import Path, PurePath
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from quivermq.chaos import Violation, expect
+from quivermq.chaos import expect
+from quivermq.chaos.cases.facts import Fact, Facts, Gaps, compare, facts_of
 from quivermq.chaos.cases.simulated_disk import DATA, Simulation
 from quivermq.chaos.faulty_disk import FaultyDisk
 from quivermq.chaos.load import TOPIC, is_deduplicated
-from quivermq.chaos.trial import FrozenClock, Trial
-from quivermq.disk import Disk
-from quivermq.engine import Engine
+from quivermq.chaos.trial import TickingClock, Trial
+from quivermq.engine import engine_of
 from quivermq.errors import (
-    Corruption,
-    DiskRefused,
     InvalidFrame,
-    InvalidSettings,
-    NotFound,
     QuiverError,
-    StorageFailed,
 )
 from quivermq.frame import parse_header
 from quivermq.log import repair, verify
 from quivermq.model.messages import Message
-from quivermq.server.keys import create_key, list_keys
+from quivermq.queue.connection import Connection
+from quivermq.server.keys import create_key
 
 _KINDS = {
     "lane": r"topics/[^/]+/p\d+/(high|normal|low)/\d+\.log",
@@ -133,168 +128,6 @@ def _name_in_json(data: bytes, position: int) -> str:
     return names[-1].decode() if names else "the beginning"
 
 
-_LANES = ("high", "normal", "low")
-
-Fact = tuple[str, ...]
-Facts = dict[Fact, Any]
-Gaps = dict[Fact, list[tuple[int, int]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """What stands in place of a fact that is lost, and everything of it that could still be read."""
-
-    error: QuiverError
-    rest: tuple[Any, ...] = ()
-    is_partial: bool = False
-
-
-def facts_of(engine: Engine, topics: list[str], dedup_ids: list[str], disk: Disk | None = None) -> Facts:
-    """Every fact about topics. Nothing is changed by asking."""
-    found: Facts = {("keys",): _fact(list_keys, engine.path, disk=disk)}
-    for topic in topics:
-        found[topic, "settings"] = _fact(engine.topic, topic)
-        found[topic, "scheduled"] = _fact(_scheduled, engine, topic)
-        found[topic, "dedup"] = _fact(_known, engine, topic, dedup_ids)
-        found |= _lanes(engine, topic)
-        found |= _groups(engine, topic)
-    return found
-
-
-def _fact(ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    try:
-        return ask(*arguments, **options)
-    except (StorageFailed, DiskRefused, NotFound, InvalidSettings) as error:
-        return Lost(error)
-
-
-def _scheduled(engine: Engine, topic: str) -> tuple[tuple[int, bytes], ...]:
-    return tuple((waiting.deliver_at, waiting.value) for waiting in engine.queue(topic).scheduled())
-
-
-def _known(engine: Engine, topic: str, dedup_ids: list[str]) -> tuple[str, ...]:
-    found = engine.hosted(topic).topic
-    return tuple(name for name in dedup_ids if found.is_known(name))
-
-
-def _lanes(engine: Engine, topic: str) -> Facts:
-    try:
-        partitions = engine.topic(topic).partitions
-    except QuiverError as error:
-        return {(topic, "lanes"): Lost(error)}
-    return {
-        (topic, "lane", str(partition), priority): _lane(engine, topic, partition, priority)
-        for partition in range(partitions)
-        for priority in _LANES
-    }
-
-
-def _lane(engine: Engine, topic: str, partition: int, priority: str) -> Any:
-    """The messages of a lane; where some cannot be read, the error, and those that can."""
-    queue = engine.queue(topic)
-    start: int | None = None
-    rest: list[Any] = []
-    first: QuiverError | None = None
-    while True:
-        try:
-            records = queue.read(partition, start, 100_000, priority=priority)
-        except Corruption as error:
-            first = first or error
-            behind = error.offsets[1]
-            rest += _before(queue, partition, priority, start, error.offsets[0])
-            if behind is None or behind <= (start or 0):
-                break
-            start = behind
-            continue
-        except QuiverError as error:
-            return Lost(error)
-        if not records:
-            break
-        rest += [_message(record) for record in records]
-        start = records[-1].offset + 1
-    return tuple(rest) if first is None else Lost(first, tuple(rest), is_partial=True)
-
-
-def _before(queue: Any, partition: int, priority: str, start: int | None, end: int) -> list[Any]:
-    """What can be read up to a damage."""
-    limit = end - (start or 0)
-    if limit <= 0:
-        return []
-    try:
-        return [_message(r) for r in queue.read(partition, start, limit, priority=priority)]
-    except QuiverError:
-        return []
-
-
-def _message(record: Any) -> tuple[Any, ...]:
-    return record.offset, record.value, record.key, tuple(sorted(record.headers.items())), record.timestamp
-
-
-def _groups(engine: Engine, topic: str) -> Facts:
-    """How far each group has come, and what it has in hand."""
-    try:
-        hosted = engine.hosted(topic)
-    except QuiverError as error:
-        return {(topic, "groups"): Lost(error)}
-    found: Facts = {(topic, "groups"): tuple(sorted({*hosted.groups, *hosted.broken_groups}))}
-    for name, group in list(hosted.groups.items()):
-        for cursor in group.cursors:
-            found[topic, "group", name, str(cursor.partition)] = (
-                tuple(cursor.floors()),
-                tuple(tuple(cursor.unfinished(lane, 0, -1, 100_000)) for lane in range(len(_LANES))),
-            )
-    for name, failure in hosted.broken_groups.items():
-        for partition in range(hosted.settings.partitions):
-            found[topic, "group", name, str(partition)] = Lost(failure)
-    return found
-
-
-def compare(before: Facts, after: Facts, where: str, gaps: Gaps | None = None) -> list[Fact]:
-    """Hold facts against those of before: what is not the same must say so. Returns what was lost.
-
-    `gaps` are ranges of lanes that are known to be lost, and reported as such.
-    """
-    lost: list[Fact] = []
-    for name, value in before.items():
-        now = after.get(name)
-        if now is None:
-            # A topic that was set aside as a whole.
-            now = after[name[0], "lanes"]
-        if isinstance(now, Lost):
-            lost.append(name)
-            _check_rest(name, value, now, where)
-        elif now != value:
-            _check_gaps(name, value, now, where, (gaps or {}).get(name, ()))
-            lost.append(name)
-    return lost
-
-
-def _check_rest(name: Fact, value: Any, now: Lost, where: str) -> None:
-    """Of a damaged lane, all before the damage can be read; what lies behind it waits for a repair."""
-    expect(str(now.error), f"{where}: {name} is lost without a word")
-    if isinstance(now.error, Corruption) and now.is_partial:
-        start = now.error.offsets[0]
-        kept = tuple(message for message in value if message[0] < start)
-        expect(now.rest[: len(kept)] == kept, f"{where}: {name} does not show what lies before the damage")
-        expect(set(now.rest) <= set(value), f"{where}: {name} has what was never put")
-
-
-def _check_gaps(name: Fact, value: Any, now: Any, where: str, gaps: Sequence[tuple[int, int]]) -> None:
-    """A lane may lack what is reported as a gap. What was on its way to it may have come once more."""
-    if name[1] == "scheduled" and gaps:
-        expect(set(now) <= set(value), f"{where}: {name} has what was never put")
-        return
-    if name[1] != "lane":
-        raise Violation(f"{where}: {name} was {value!r:.300} and is {now!r:.300}")
-    lost = [message for message in value if any(start <= message[0] < end for start, end in gaps)]
-    kept = [message for message in value if message not in lost]
-    again = now[len(kept) :]
-    expect(
-        list(now[: len(kept)]) == kept and {message[1] for message in again} <= {m[1] for m in lost},
-        f"{where}: {name} has {len(now)} of {len(value)} messages, and the gaps {gaps}",
-    )
-
-
 _STEPS = 300
 _OTHER = "bystander"
 _TOPICS = [TOPIC, f"{TOPIC}.dlq", _OTHER]
@@ -330,7 +163,7 @@ class SampleQueue:
         sim.run(_STEPS)
         sim.clock.advance(1)
         with sim.opened() as engine:
-            engine.maintain()
+            engine_of(engine).maintain()
             engine.queue(TOPIC).put_many([Message(b"later", delay=60 * 3600 * n) for n in range(1, 4)])
             engine.queue(TOPIC).cancel(engine.queue(TOPIC).scheduled(1)[0].id)
             engine.create_topic(_OTHER, partitions=2, durability="os")
@@ -338,17 +171,17 @@ class SampleQueue:
             engine.queue(_OTHER).get_many(5)
         create_key(DATA, "admin", disk=sim.disk, clock=sim.clock)
         self.disk = sim.disk
-        self._clock = FrozenClock(sim.clock.now_us())
+        self._clock = TickingClock(sim.clock.now_us())
         self._sim = sim
         self._dedup_ids = [f"message {n}" for n in sim.history.tried if is_deduplicated(n)]
         with self.opened(self.disk) as opened:
             self.before = self.facts(opened, self.disk)
 
-    def opened(self, disk: FaultyDisk) -> Engine:
+    def opened(self, disk: FaultyDisk) -> Connection:
         """The queue, while time stands still."""
         return self._sim.opened(disk, self._clock)
 
-    def facts(self, engine: Engine, disk: FaultyDisk) -> Facts:
+    def facts(self, engine: Connection, disk: FaultyDisk) -> Facts:
         return facts_of(engine, _TOPICS, self._dedup_ids, disk)
 
     def damages(self, rng: Random) -> Iterator[FileDamage]:

@@ -5,16 +5,17 @@ from functools import partial
 from pathlib import Path
 
 from quivermq.chaos import Violation, expect
-from quivermq.chaos.cases.damage import SampleQueue, compare
+from quivermq.chaos.cases.damage import SampleQueue
+from quivermq.chaos.cases.facts import compare
 from quivermq.chaos.cases.simulated_disk import DATA
 from quivermq.chaos.faulty_disk import FaultyDisk
 from quivermq.chaos.http_clients import HttpClient, Publisher
 from quivermq.chaos.processes import BrokerProcess, ProcessPool, broker, process_pool
 from quivermq.chaos.trial import Trial
 from quivermq.disk import remove_tree
-from quivermq.engine import open_engine
 from quivermq.errors import DirectoryLocked
 from quivermq.log import repair, verify
+from quivermq.opening import open_directory
 from quivermq.server.keys import create_key
 
 _MESSAGES = 10
@@ -108,7 +109,7 @@ def _check_message(client: HttpClient) -> None:
     values = client.values(_ORDERS, limit=_DAMAGED)
     expect(values == [f"message {number}" for number in range(_DAMAGED)], f"before the damage: {values}")
     answer = client.read(_ORDERS, offset=_DAMAGED)
-    expect(answer.code == "corruption", f"the damage is not told: {answer}")
+    expect(answer.code == "corruption", f"the damage is not reported: {answer}")
     offsets = answer.document["error"]["offsets"]
     expect(offsets == [_DAMAGED, _DAMAGED + 1], f"the damage is said to be at {offsets}")
     expect(_problems(client), "the broker says that all is well")
@@ -116,7 +117,7 @@ def _check_message(client: HttpClient) -> None:
 
 def _check_journal(client: HttpClient) -> None:
     answer = client.call("POST", f"/v1/topics/{_ORDERS}/groups/{_GROUP}/receive", {"max": 1})
-    expect(answer.code == "corruption", f"the damage is not told: {answer}")
+    expect(answer.code == "corruption", f"the damage is not reported: {answer}")
     expect(len(client.values(_ORDERS)) == _MESSAGES, "the messages themselves cannot be read")
     expect(client.receive(_ORDERS, "another"), "another group is not served")
     expect(_problems(client), "the broker says that all is well")
@@ -124,7 +125,7 @@ def _check_journal(client: HttpClient) -> None:
 
 def _check_delayed(client: HttpClient) -> None:
     answer = client.call("GET", f"/v1/topics/{_ORDERS}/scheduled")
-    expect(answer.code == "corruption", f"the damage is not told: {answer}")
+    expect(answer.code == "corruption", f"the damage is not reported: {answer}")
     expect(len(client.values(_ORDERS)) == _MESSAGES, "the messages in the lanes cannot be read")
     expect(len(client.receive(_ORDERS, _GROUP, 100)) == _MESSAGES - 3, "they are not delivered")
 
@@ -243,7 +244,7 @@ def lock_engine(trial: Trial) -> None:
             pool.read()
             _check_refused(trial, pid)
             pool.kill()
-            open_engine(trial.data).close()
+            open_directory(trial.data).close()
             trial.tried += 1
 
 
@@ -266,7 +267,7 @@ def lock_broker(trial: Trial) -> None:
 def _check_refused(trial: Trial, pid: int | None = None) -> None:
     """The directory belongs to another process, which is named unless the lock file is gone."""
     try:
-        open_engine(trial.data).close()
+        open_directory(trial.data).close()
     except DirectoryLocked as error:
         if pid is not None:
             expect(error.pid == pid, f"the holder is {pid}, and {error.pid} was named")

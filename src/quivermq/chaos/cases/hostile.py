@@ -11,10 +11,10 @@ from quivermq.chaos.http_clients import ask_once
 from quivermq.chaos.processes import BrokerProcess
 from quivermq.chaos.trial import Trial
 from quivermq.frame import encode
+from quivermq.model.json import FRAME
 from quivermq.server.keys import create_key
 
 _BODY_BYTES_MAX = 64 * 1024
-_FRAME = "application/vnd.quiver.frame"
 _PUBLISH = "/v1/topics/orders/messages"
 
 # Whole requests, byte by byte as they go out.
@@ -167,10 +167,10 @@ def _wrong_frames(rng: Random) -> Iterator[tuple[str, str, bytes, str]]:
     for position in range(0, len(frame), 3):
         broken = bytearray(frame)
         broken[position] ^= 1 << rng.randrange(8)
-        yield "POST", _PUBLISH, bytes(broken), _FRAME
+        yield "POST", _PUBLISH, bytes(broken), FRAME
     for size in (0, 1, 79, 80, len(frame) - 1):
-        yield "POST", _PUBLISH, frame[:size], _FRAME
-    yield "POST", _PUBLISH, frame * 2, _FRAME
+        yield "POST", _PUBLISH, frame[:size], FRAME
+    yield "POST", _PUBLISH, frame * 2, FRAME
 
 
 def _noise(rng: Random) -> bytes:

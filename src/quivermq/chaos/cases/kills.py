@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from quivermq.chaos import PATIENCE_S, Violation, expect
+from quivermq.chaos import CheckedThread, Violation, expect
 from quivermq.chaos.history import LoadHistory
 from quivermq.chaos.http_clients import HttpClient
 from quivermq.chaos.load import Worker, WorkerRun, number_in, prepare
@@ -24,6 +24,7 @@ from quivermq.chaos.processes import BrokerProcess
 from quivermq.chaos.trial import DAY_S, Trial, opened_to_look, read_all
 from quivermq.errors import Closing, Unreachable
 from quivermq.frame import encode
+from quivermq.model.json import FRAME
 
 _STEPS_MAX = 60
 # Not right behind a step, but somewhere between two.
@@ -35,7 +36,7 @@ _RETENTION_NUMBERS = 1000
 
 _TOPIC, _GROUP = "orders", "billing"
 _PUBLISHERS, _CONSUMERS = 3, 2
-_FRAME = "application/vnd.quiver.frame"
+_WAITS = "a client waits for a broker that is gone"
 
 
 def kill_engine(trial: Trial, durability: str, ordering: str = "none", *, tidies: bool = False) -> None:
@@ -111,7 +112,7 @@ def _look_at_the_end(trial: Trial, history: LoadHistory) -> None:
 
 
 class _LoadThread:
-    """A worker in a thread, which works until its broker is gone."""
+    """A worker in a thread, until its broker is gone: of its last step nobody knows anything."""
 
     def __init__(
         self, connection: Any, run: WorkerRun, settings: dict[str, Any], history: LoadHistory
@@ -119,34 +120,23 @@ class _LoadThread:
         self._connection = connection
         self._history = history
         self._lines = threading.Semaphore(0)
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, args=(run, settings), daemon=True)
-        self._thread.start()
+        self._thread = CheckedThread(partial(self._work, run, settings), Unreachable, Closing)
 
     def wait_for(self, lines: int) -> None:
         """Return once it has reported so much, or has ended."""
         for _ in range(lines):
             while not self._lines.acquire(timeout=0.1):
-                if not self._thread.is_alive():
+                if self._thread.is_over:
                     return
 
     def end(self) -> None:
         """The broker is gone. Raises what the worker raised that was not because of that."""
-        self._thread.join(PATIENCE_S)
-        expect(not self._thread.is_alive(), "a client waits for a broker that is gone")
+        self._thread.end(_WAITS)
         self._connection.close()
-        if self._error is not None:
-            raise self._error
 
     def _work(self, run: WorkerRun, settings: dict[str, Any]) -> None:
-        try:
-            prepare(self._connection, settings)
-            Worker(self._connection, run, self._note).run()
-        except (Unreachable, Closing):
-            # Of the last step nobody knows anything.
-            return
-        except BaseException as error:
-            self._error = error
+        prepare(self._connection, settings)
+        Worker(self._connection, run, self._note).run()
 
     def _note(self, word: str, *rest: Any) -> None:
         self._history.note(word, *rest)
@@ -164,37 +154,21 @@ class _Crowd:
         self._put: set[str] = set()
         self._acked: set[str] = set()
         self._maybe_acked: set[str] = set()
-        self._errors: list[BaseException] = []
 
     @contextmanager
     def at_work(self, process: BrokerProcess) -> Iterator[None]:
         """They work until the broker is gone, which it has to be when this ends."""
-        publish = [
-            partial(self._publish, Random(f"{self._seed}/{n}/{process.pid}")) for n in range(_PUBLISHERS)
-        ]
+        acts: list[Callable[[HttpClient], None]] = [self._consume] * _CONSUMERS
+        seeds = [f"{self._seed}/{number}/{process.pid}" for number in range(_PUBLISHERS)]
+        acts += [partial(self._publish, Random(seed)) for seed in seeds]
         threads = [
-            threading.Thread(target=self._until_gone, args=(act, process.port), daemon=True)
-            for act in (*publish, *[self._consume] * _CONSUMERS)
+            # Of the last call nobody knows anything.
+            CheckedThread(partial(_repeat, act, process.port), OSError, HTTPException)
+            for act in acts
         ]
-        for thread in threads:
-            thread.start()
         yield
         for thread in threads:
-            thread.join(PATIENCE_S)
-            expect(not thread.is_alive(), "a client waits for a broker that is gone")
-        if self._errors:
-            raise self._errors[0]
-
-    def _until_gone(self, act: Callable[[HttpClient], None], port: int) -> None:
-        try:
-            with closing(HttpClient(port)) as client:
-                while True:
-                    act(client)
-        except (OSError, HTTPException):
-            # Of the last call nobody knows anything.
-            return
-        except BaseException as error:
-            self._errors.append(error)
+            thread.end(_WAITS)
 
     def _publish(self, rng: Random, client: HttpClient) -> None:
         """Put messages in one of the ways there are."""
@@ -208,7 +182,7 @@ class _Crowd:
             answer = client.call("POST", path, {"messages": [{"value": name} for name in names]})
         else:
             frame = bytes(encode([name.encode() for name in names], timestamp=1))
-            answer = client.call("POST", path, frame, content_type=_FRAME)
+            answer = client.call("POST", path, frame, content_type=FRAME)
         expect(answer.is_done, f"a publish was refused: {answer}")
         with self._lock:
             self._put.update(names)
@@ -243,6 +217,12 @@ class _Crowd:
         expect(not stored or max(stored.values()) == 1, f"stored twice: {stored.most_common(3)}")
         expect(left.isdisjoint(self._acked), "acknowledged, and delivered again")
         expect(self._put - self._maybe_acked <= left, "stored, but nobody gets it")
+
+
+def _repeat(act: Callable[[HttpClient], None], port: int) -> None:
+    with closing(HttpClient(port)) as client:
+        while True:
+            act(client)
 
 
 def retention(trial: Trial) -> None:

@@ -11,11 +11,13 @@ from quivermq.chaos.faulty_device import PowerCut
 from quivermq.chaos.faulty_disk import FaultyDisk
 from quivermq.chaos.history import LANES, LoadHistory
 from quivermq.chaos.load import TOPIC, Worker, WorkerRun, prepare
-from quivermq.chaos.trial import DAY_S, NoScheduler, Trial
+from quivermq.chaos.trial import DAY_S, NoScheduler, TickingClock, Trial
 from quivermq.clock import Clock
-from quivermq.engine import Engine, open_engine
+from quivermq.engine import engine_of
 from quivermq.errors import StorageFailed
 from quivermq.log import LogFollower
+from quivermq.opening import open_directory
+from quivermq.queue.connection import Connection
 from quivermq.settings import EngineSettings, Settings, StorageSettings
 
 DATA = Path("/data")
@@ -35,37 +37,20 @@ _POWER_STEPS, _POWER_DISK_STEPS = 30, 300
 _STEPS, _DISK_STEPS = 40, 400
 
 
-class TickingClock:
-    """Time that goes on a little whenever somebody looks, so that the same run sees the same times."""
-
-    def __init__(self, start_us: int = _START_US) -> None:
-        self._now_us = start_us
-
-    def now_us(self) -> int:
-        self._now_us += _TICK_US
-        return self._now_us
-
-    def monotonic(self) -> float:
-        return self.now_us() / 1_000_000
-
-    def advance(self, seconds: float) -> None:
-        self._now_us += round(seconds * 1_000_000)
-
-
 class Simulation:
     """A disk, a clock and the history of the load: what stays when a process ends."""
 
     def __init__(self, seed: str, ordering: str = "none") -> None:
         self.rng = Random(seed)
         self.disk = FaultyDisk(self.rng.randrange(2**32))
-        self.clock = TickingClock()
+        self.clock = TickingClock(_START_US, _TICK_US)
         self.history = LoadHistory()
         self._settings = {"durability": "fsync", "ordering": ordering}
         self._run = WorkerRun(0)
 
-    def opened(self, disk: FaultyDisk | None = None, clock: Clock | None = None) -> Engine:
+    def opened(self, disk: FaultyDisk | None = None, clock: Clock | None = None) -> Connection:
         """The queue on a disk, by default on this one, and in this time."""
-        return open_engine(
+        return open_directory(
             DATA, _SETTINGS, disk=disk or self.disk, clock=clock or self.clock, scheduler=NoScheduler()
         )
 
@@ -73,7 +58,7 @@ class Simulation:
         self,
         steps: int,
         between: Callable[[], None] = lambda: None,
-        end: Callable[[Engine], None] = Engine.close,
+        end: Callable[[Connection], None] = Connection.close,
     ) -> None:
         """Let a worker do so many steps. Its process ends there, or sooner at a step of the disk."""
         try:
@@ -83,7 +68,7 @@ class Simulation:
             def look_around() -> None:
                 # What a thread does otherwise, at a moment that chance decides.
                 if self.rng.random() < 0.3:
-                    engine.maintain()
+                    engine_of(engine).maintain()
                 between()
 
             Worker(engine, self._run, self.history.note).run(steps, look_around)
@@ -200,7 +185,7 @@ def refuse(trial: Trial) -> None:
         sim.finish()
 
 
-def _close(sim: Simulation, engine: Engine) -> None:
+def _close(sim: Simulation, engine: Connection) -> None:
     _relieve(sim)
     engine.close()
 
@@ -240,5 +225,5 @@ def fail_once(trial: Trial) -> None:
         sim.finish()
 
 
-def _die(sim: Simulation, _: Engine) -> None:
+def _die(sim: Simulation, _: Connection) -> None:
     sim.disk.stop()

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from quivermq.chaos import expect
+from quivermq.chaos import CheckedThread, expect
 from quivermq.chaos.http_clients import HttpClient
 from quivermq.chaos.processes import BrokerProcess
 from quivermq.chaos.trial import DAY_S, Trial
 from quivermq.clock import SystemClock
-from quivermq.engine import open_engine
 from quivermq.model.messages import Message
+from quivermq.opening import open_directory
 
 DELAYED, IN_FLIGHT = 1_000_000, 100_000
 ERROR_P99_S = 1.0
@@ -87,7 +87,7 @@ def soak(trial: Trial, seconds: float, delayed: int = DELAYED, in_flight: int = 
 
 
 def _stock(path: Path, delayed: int, in_flight: int, first_s: float) -> None:
-    with open_engine(path) as engine:
+    with open_directory(path) as engine:
         for topic in ("flight", _TOPIC):
             engine.create_topic(topic, durability="os")
         later, flight = engine.queue(_TOPIC), engine.queue("flight")
@@ -115,27 +115,22 @@ class _Work:
         self._came: dict[str, float] = {}
         self._pauses: list[tuple[float, float]] = []
         self._rss: list[int] = []
-        self._wrong: list[BaseException] = []
 
     def run(self) -> None:
         acts = (self._publish, self._consume, self._watch)
-        threads = [threading.Thread(target=partial(self._guarded, act)) for act in acts]
-        for thread in threads:
-            thread.start()
+        threads = [CheckedThread(partial(self._until_over, act)) for act in acts]
         try:
             self._is_over.wait(self._seconds)
         finally:
             self._is_over.set()
-            for thread in threads:
-                thread.join()
-        if self._wrong:
-            raise self._wrong[0]
+        for thread in threads:
+            thread.end("a client does not end")
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _until_over(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except BaseException as error:
-            self._wrong.append(error)
+        finally:
+            # Whoever fails ends it for all.
             self._is_over.set()
 
     def _publish(self) -> None:

@@ -1,44 +1,27 @@
 """What all jobs on Spark have in common: where the queue is, the session, the progress, and the errors."""
 
 import logging
-import os
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from quivermq.cli.output import print_table
-from quivermq.cli.place import KEY_VARIABLE, check_directory, find_place, with_advice
-from quivermq.client import connect
+from quivermq.cli.connecting import check_broker, find_location, with_advice
+from quivermq.cli.output import TextTable
+from quivermq.cli.progress import progress_display
 from quivermq.errors import DirectoryLocked, QuiverError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quivermq.spark import Progress
+    from quivermq.spark import ProgressCallback
 
-MasterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        help="The master of a Spark cluster, such as spark://host:7077. Or set `QUIVER_SPARK_MASTER`."
-        " Otherwise the cores of this machine.",
-    ),
-]
 # Whether an error is shown with all that Spark says of it.
 debug = False
-
-_CHECK_SECONDS = 10.0
-_CHECK_RETRIES = 2
-
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +30,7 @@ class Job:
 
     where: dict[str, Any]
     spark: "SparkSession"
-    progress: "Progress | None"
+    progress: "ProgressCallback | None"
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -74,11 +57,11 @@ def spark_job(
     from quivermq.spark.session import check_installed
 
     check_installed()
-    where = job_place(data, server)
+    where = find_location(data, server).arguments()
     if check is not None:
         check()
     if "server" in where:
-        check_broker(where["server"], where["key"])
+        check_broker(**where)
 
     from quivermq.spark import session
     from quivermq.spark.execution import translated
@@ -92,9 +75,13 @@ def spark_job(
         ):
             if progress is not None:
                 progress("starting Spark", 0)
-            _keep_to_one_line()
+            # Where nobody has asked for logs, py4j would print tracebacks of calls that Ctrl-C has cut off.
+            if not logging.getLogger().handlers:
+                logging.getLogger().addHandler(logging.NullHandler())
             spark = session(master)
-            _interrupt_plainly()
+            # Spark's own handler asks Java to end all jobs, in the midst of another question to it.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             if progress is not None:
                 progress("starting Spark", 1, 1)
             yield Job(where, spark, progress)
@@ -128,68 +115,9 @@ def _on_one_line() -> Iterator[None]:
         raise
 
 
-def job_place(data: Path | None, server: str | None) -> dict[str, Any]:
-    """Where the queue is, as the arguments of a job."""
-    place = find_place(data, server)
-    if place.data is None:
-        return {"server": place.server, "key": os.environ.get(KEY_VARIABLE) or None}
-    check_directory(place.data)
-    # A process that is to work on it may have another current directory.
-    return {"path": str(place.data.absolute())}
-
-
-def check_broker(server: str, key: str | None) -> None:
-    """Raise Unreachable when there is no broker, or Denied when it does not want the key."""
-    with connect(server, key=key, timeout=_CHECK_SECONDS, retries=_CHECK_RETRIES) as client:
-        client.topics()
-
-
-def _keep_to_one_line() -> None:
-    # Where nobody has asked for logs, py4j would print tracebacks of calls that Ctrl-C has cut off.
-    if not logging.getLogger().handlers:
-        logging.getLogger().addHandler(logging.NullHandler())
-
-
-def _interrupt_plainly() -> None:
-    # Spark's own handler asks Java to end all jobs, in the midst of another question to it.
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def progress_display() -> "Iterator[Progress | None]":
-    """Bars on the error stream, one for each description; None where nobody looks."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, Any] = {}
-
-        def show(description: str, done: float, total: float | None = None) -> None:
-            if description not in tasks:
-                tasks[description] = bars.add_task(description, total=total)
-            bars.update(tasks[description], completed=int(done), total=total)
-            if total is not None and done >= total:
-                bars.update(tasks[description], visible=False)
-
-        yield show
-
-
-def print_summary(facts: dict[str, object]) -> None:
+def summary_table(facts: dict[str, object]) -> TextTable:
     """What a job did, a line for each fact."""
-    print_table(("", ""), [(name, _fact(value)) for name, value in facts.items()])
-
-
-def _fact(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return TextTable(
+        ("", ""),
+        [(name, f"{value:,}" if type(value) is int else value) for name, value in facts.items()],
+    )

@@ -2,21 +2,21 @@
 
 import json
 import math
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from quivermq.cli.messages import shown
-from quivermq.cli.output import print_table
+from quivermq.cli.output import TextTable, shown
+from quivermq.model.json import base64_text
 
 _CELL_LENGTH_MAX = 80
 
 
-def print_rows(columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
+def table_of(columns: list[str], rows: Iterable[Iterable[Any]]) -> TextTable:
     """A table, in which bytes are text as far as they can be."""
-    print_table(columns, [[cell(value) for value in row] for row in rows])
+    return TextTable(columns, [[cell(value) for value in row] for row in rows])
 
 
 def cell(value: object) -> str:
@@ -41,7 +41,7 @@ def as_json(value: Any) -> Any:
             try:
                 return value.decode()
             except UnicodeDecodeError:
-                return {"base64": b64encode(value).decode()}
+                return {"base64": base64_text(value)}
         case datetime():
             return moment(value)
         case date():
@@ -52,6 +52,9 @@ def as_json(value: Any) -> Any:
             return None
         case Mapping():
             return {str(as_json(name)): as_json(item) for name, item in value.items()}
+        case _ if is_dataclass(value):
+            # Not `asdict`, which copies a row without the names of its columns.
+            return {each.name: as_json(getattr(value, each.name)) for each in fields(value)}
         case _ if hasattr(value, "asDict"):
             return as_json(value.asDict())
         case list() | tuple():

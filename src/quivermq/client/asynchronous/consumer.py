@@ -5,29 +5,30 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
 from typing import Any, Self
 
-from quivermq.client.asynchronous.bell import Bell
-from quivermq.client.asynchronous.source import RemoteSource
+from quivermq.client.asynchronous.condition import AsyncCondition
 from quivermq.client.consuming.membership import PAUSE_S, Membership
 from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.consuming.reading import Tenure
+from quivermq.client.core.call import RunFlow
 from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import Closing
 from quivermq.group.assignment import TopicPartition
 from quivermq.model.checks import Period, check_number, seconds_of
+from quivermq.model.lanes import Priority
 from quivermq.model.messages import StoredMessage
 
 
 class AsyncConsumer:
     """Reads topics as a member of a group. `poll` it from one task; anything else from any of the loop."""
 
-    def __init__(self, source: RemoteSource, calls: TopicCalls, options: ConsumerOptions) -> None:
+    def __init__(self, run: RunFlow, calls: TopicCalls, options: ConsumerOptions) -> None:
         self.topics = options.topics
         self.group = options.group
-        self._run = source.run
-        self._bell = Bell()
+        self._run = run
+        self._changed = AsyncCondition()
         self._closed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._membership = Membership(calls, options, self._bell, self._start_fetching)
+        self._membership = Membership(calls, options, self._changed, self._start_fetching)
         self._start(self._beat())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -58,7 +59,7 @@ class AsyncConsumer:
             if messages or left <= 0:
                 return messages
             if not membership.is_to_sync:
-                await self._bell.wait(left)
+                await self._changed.wait(left)
             self._check_open()
 
     async def __aiter__(self) -> AsyncGenerator[StoredMessage, None]:
@@ -74,11 +75,11 @@ class AsyncConsumer:
         """The partitions that it has now."""
         return self._membership.assignment
 
-    def position(self, topic: str, partition: int, priority: str = "normal") -> int:
+    def position(self, topic: str, partition: int, priority: Priority = "normal") -> int:
         """The next offset that `poll` returns of a lane. Raises InvalidRequest."""
         return self._membership.position(topic, partition, priority)
 
-    def seek(self, topic: str, partition: int, offset: int, priority: str = "normal") -> None:
+    def seek(self, topic: str, partition: int, offset: int, priority: Priority = "normal") -> None:
         """Go on from elsewhere in a lane; the next commit is of that place. Raises InvalidRequest."""
         self._membership.seek(topic, partition, offset, priority)
 
@@ -111,7 +112,7 @@ class AsyncConsumer:
         with suppress(Closing):
             while not self._closed.is_set() and self._membership.reads(tenure):
                 if not self._membership.has_room(tenure.partition):
-                    await self._bell.wait()
+                    await self._changed.wait()
                 elif not await self._run(self._membership.fetch(tenure.partition)):
                     await self._pause(PAUSE_S)
 
@@ -140,7 +141,7 @@ class AsyncConsumer:
         self._closed.set()
         with suppress(Closing):
             await self._run(self._membership.leave())
-        self._bell.notify_all()
+        self._changed.notify_all()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from quivermq.client.core.address import Address
-from quivermq.client.core.call import Answer, Broken, Call
+from quivermq.client.core.call import Answer, Broken, Call, reason_of
 from quivermq.client.core.http import BadResponse, ResponseParser, request_bytes
 from quivermq.errors import Closing
 
@@ -42,14 +42,14 @@ class AsyncPool:
             async with asyncio.timeout(self._timeout_s):
                 connection = await self._take()
         except OSError as error:
-            return Broken(f"{self._address}: {_told(error)}", was_sent=False)
+            return Broken(f"{self._address}: {reason_of(error)}", was_sent=False)
         outcome: Answer | Broken | None = None
         self._busy.add(connection)
         try:
             async with asyncio.timeout(self._timeout_s + call.wait_s):
                 outcome = await self._exchange_on(connection, call)
         except (OSError, BadResponse) as error:
-            outcome = Broken(f"{self._address}: {_told(error)}", was_sent=True)
+            outcome = Broken(f"{self._address}: {reason_of(error)}", was_sent=True)
         finally:
             self._busy.discard(connection)
             self._give_back(connection, isinstance(outcome, Answer) and outcome.keeps_alive)
@@ -107,7 +107,3 @@ class AsyncPool:
         for connection in idle:
             with suppress(OSError):
                 await connection.writer.wait_closed()
-
-
-def _told(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, Self
 
-from quivermq.client.asynchronous.bell import Bell
-from quivermq.client.asynchronous.source import RemoteSource
-from quivermq.client.producing.batch import Batch
+from quivermq.client.asynchronous.condition import AsyncCondition
+from quivermq.client.core.call import RunFlow
+from quivermq.client.producing.batch import ProducerBatch
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.client.producing.sending import OVERHEAD_BYTES, Sending
 from quivermq.errors import Closing, QuiverError, Unavailable
 from quivermq.model.checks import Period, seconds_of
+from quivermq.model.lanes import Priority
 from quivermq.model.messages import Put
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ class AsyncSent:
 
     __slots__ = ("_batch", "_index", "_news")
 
-    def __init__(self, batch: Batch, index: int, news: Bell) -> None:
+    def __init__(self, batch: ProducerBatch, index: int, news: AsyncCondition) -> None:
         self._batch = batch
         self._index = index
         self._news = news
@@ -52,12 +53,12 @@ class AsyncSent:
 class AsyncProducer:
     """As `RemoteProducer`, for the tasks of one event loop. Close it, or use it in an `async with`."""
 
-    def __init__(self, topic: str, source: RemoteSource, options: ProducerOptions) -> None:
+    def __init__(self, topic: str, run: RunFlow, options: ProducerOptions) -> None:
         self.topic = topic
-        self._run = source.run
+        self._run = run
         self._is_silent = options.acks == "none"
-        self._work = Bell()
-        self._news = Bell()
+        self._work = AsyncCondition()
+        self._news = AsyncCondition()
         # One event loop is guard enough: nothing happens between two awaits.
         self._sending = Sending(topic, options, nullcontext())
         self._task: asyncio.Task[None] | None = None
@@ -76,7 +77,7 @@ class AsyncProducer:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        priority: str = "normal",
+        priority: Priority = "normal",
     ) -> AsyncSent | None:
         """Send a message soon. `await result()` says where it is; None when nobody waits for that.
 

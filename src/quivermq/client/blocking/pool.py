@@ -7,7 +7,7 @@ from select import select
 from typing import TYPE_CHECKING
 
 from quivermq.client.core.address import Address
-from quivermq.client.core.call import Answer, Broken, Call
+from quivermq.client.core.call import Answer, Broken, Call, reason_of
 from quivermq.client.core.http import BadResponse, ResponseParser, request_bytes
 from quivermq.errors import Closing
 
@@ -43,7 +43,7 @@ class Pool:
         try:
             connection = self._take()
         except OSError as error:
-            return Broken(f"{self._address}: {_told(error)}", was_sent=False)
+            return Broken(f"{self._address}: {reason_of(error)}", was_sent=False)
         outcome: Answer | Broken | None = None
         try:
             connection.settimeout(self._timeout_s + call.wait_s)
@@ -64,7 +64,7 @@ class Pool:
         try:
             connection.sendall(request_bytes(call, self._common, self._address.prefix))
         except TimeoutError as error:
-            return Broken(f"{self._address}: {_told(error)}", was_sent=True)
+            return Broken(f"{self._address}: {reason_of(error)}", was_sent=True)
         except OSError as error:
             # A broker that refuses a body does not read it to the end, and may have said why.
             broken = error
@@ -73,11 +73,11 @@ class Pool:
             while answer is None:
                 data = connection.recv(min(max(_READ_BYTES, parser.wanted_bytes), _READ_BYTES_MAX))
                 if not data and not parser.has_begun:
-                    reason = "the connection was closed" if broken is None else _told(broken)
+                    reason = "the connection was closed" if broken is None else reason_of(broken)
                     return Broken(f"{self._address}: {reason}", was_sent=True)
                 answer = parser.feed(data) if data else parser.end()
         except (OSError, BadResponse) as error:
-            return Broken(f"{self._address}: {_told(broken or error)}", was_sent=True)
+            return Broken(f"{self._address}: {reason_of(broken or error)}", was_sent=True)
         return answer
 
     def _take(self) -> socket.socket:
@@ -162,7 +162,3 @@ def _is_fresh(connection: socket.socket) -> bool:
     """Whether nothing came on an idle connection: what comes there is its end."""
     readable, _, _ = select([connection], [], [], 0)
     return not readable
-
-
-def _told(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -3,28 +3,30 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quivermq.client.core.call import FRAME, Call, Flow
+from quivermq.client.core.call import Call, Flow
 from quivermq.client.core.received import frames_of
 from quivermq.client.core.retry import asked
 from quivermq.client.core.topics import TopicCalls
-from quivermq.client.core.wire import decoded, milliseconds, path_of
+from quivermq.client.core.wire import decoded, path_of
 from quivermq.group.assignment import TopicPartition
+from quivermq.model.json import FRAME, milliseconds
+from quivermq.model.lanes import Priority
 from quivermq.model.messages import StoredMessage
 
 
-class Place(NamedTuple):
-    """One lane of one partition."""
+class TopicLane(NamedTuple):
+    """One lane of a topic, and so one log."""
 
     topic: str
     partition: int
-    priority: str
+    priority: Priority
 
     @property
-    def owner(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
-class Bounds(NamedTuple):
+class GroupBounds(NamedTuple):
     """Where a group is in a lane, None where it has never been, and what the lane holds."""
 
     committed: int | None
@@ -58,8 +60,8 @@ class MemberCalls:
         """Become a member: its id and the generation. One whose answer was lost leaves by itself."""
         wish = {"topics": list(topics), "strategy": strategy, "session_timeout_ms": session_timeout_ms}
         answer = yield from self._topics.ask("POST", f"{self._path}/join", wish, is_repeatable=True)
-        told = decoded(answer.body)
-        return told["member_id"], told["generation"]
+        document = decoded(answer.body)
+        return document["member_id"], document["generation"]
 
     def sync(self, member_id: str, generation: int, owned: Collection[TopicPartition]) -> Flow[Synced]:
         """Say what is read, learn what is to be read. Raises Fenced."""
@@ -69,8 +71,10 @@ class MemberCalls:
             "owned": [{"topic": topic, "partition": partition} for topic, partition in sorted(owned)],
         }
         answer = yield from self._topics.ask("POST", f"{self._path}/sync", wish, is_repeatable=True)
-        told = decoded(answer.body)
-        return Synced(told["generation"], _partitions(told["assignment"]), _partitions(told["revoked"]))
+        document = decoded(answer.body)
+        return Synced(
+            document["generation"], _partitions(document["assignment"]), _partitions(document["revoked"])
+        )
 
     def heartbeat(self, member_id: str, generation: int) -> Flow[str]:
         """Live on: "stable", or "rebalancing" when there is a reason to sync. Raises Fenced."""
@@ -84,34 +88,34 @@ class MemberCalls:
         wish = {"member_id": member_id}
         yield from self._topics.ask("POST", f"{self._path}/leave", wish, is_repeatable=True)
 
-    def offsets(self, topic: str) -> Flow[dict[Place, Bounds]]:
+    def offsets(self, topic: str) -> Flow[dict[TopicLane, GroupBounds]]:
         """Where the group is in every lane of a topic that is in use. Raises TopicNotFound."""
         answer = yield from self._topics.ask("GET", f"{self._path}/offsets", query={"topic": topic})
         return {
-            Place(each["topic"], each["partition"], each["priority"]): Bounds(
+            TopicLane(each["topic"], each["partition"], each["priority"]): GroupBounds(
                 each["offset"], each["start"], each["end"]
             )
             for each in decoded(answer.body)["offsets"]
         }
 
-    def commit(self, positions: Mapping[Place, int], member_id: str, generation: int) -> Flow[None]:
+    def commit(self, positions: Mapping[TopicLane, int], member_id: str, generation: int) -> Flow[None]:
         """Let the group go on from there. Raises Fenced when a partition is not the member's any more."""
         wish: dict[str, Any] = {
-            "offsets": [{**place._asdict(), "offset": offset} for place, offset in positions.items()],
+            "offsets": [{**lane._asdict(), "offset": offset} for lane, offset in positions.items()],
             "member_id": member_id,
             "generation": generation,
         }
         yield from self._topics.ask("PUT", f"{self._path}/offsets", wish, is_repeatable=True)
 
-    def fetch(self, place: Place, offset: int, limit: int, wait_s: float) -> Flow[Page]:
+    def fetch(self, lane: TopicLane, offset: int, limit: int, wait_s: float) -> Flow[Page]:
         """Frames of a lane from an offset on, as they are stored. Raises OffsetOutOfRange."""
         call = Call(
             "GET",
-            path_of("topics", place.topic, "partitions", place.partition, "messages"),
+            path_of("topics", lane.topic, "partitions", lane.partition, "messages"),
             {
                 "offset": str(offset),
                 "limit": str(limit),
-                "priority": place.priority,
+                "priority": lane.priority,
                 "wait_ms": str(milliseconds(wait_s)),
             },
             accept=FRAME,
@@ -121,7 +125,7 @@ class MemberCalls:
         answer = yield from asked(call, self._topics.retry)
         now_us = self._topics.clock.now_us()
         messages = [
-            StoredMessage._make((*place, *record))
+            StoredMessage._make((*lane, *record))
             for frame in frames_of(answer.body)
             if not frame.is_control
             for record in frame.records()
@@ -131,5 +135,5 @@ class MemberCalls:
         return Page(messages, max(offset, int(answer.headers.get("quiver-next", offset))))
 
 
-def _partitions(told: Sequence[Mapping[str, Any]]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(each["topic"], each["partition"]) for each in told)
+def _partitions(documents: Sequence[Mapping[str, Any]]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(each["topic"], each["partition"]) for each in documents)

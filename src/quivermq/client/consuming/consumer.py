@@ -13,8 +13,9 @@ from quivermq.errors import Closing
 from quivermq.group.assignment import TopicPartition
 from quivermq.helping import Condition, Helper, Latch
 from quivermq.model.checks import Period, check_number, seconds_of
+from quivermq.model.lanes import Priority
 from quivermq.model.messages import StoredMessage
-from quivermq.reentry import entered, entering, is_inside, soon
+from quivermq.reentry import entered, is_inside, soon
 
 # How long `poll` goes on after a signal handler has closed the consumer.
 _LOOK_S = 0.5
@@ -63,15 +64,24 @@ class RemoteConsumer:
         while True:
             if not self._run(membership.rebalance()):
                 self._closed.wait(PAUSE_S)
-            with entering(), self._condition.lock:
-                messages = membership.take(count)
-                left = end - membership.clock.monotonic()
-                if messages or left <= 0:
-                    return messages
-                if not membership.is_to_sync:
-                    # Nobody can wake it out of a signal handler: then it has to look for itself.
-                    self._condition.wait(min(left, _LOOK_S))
+            messages = self._take(count, end)
+            if messages is not None:
+                return messages
             self._check_open()
+
+    @entered
+    def _take(self, count: int, end: float) -> list[StoredMessage] | None:
+        """What was fetched, or nothing once the time is over; None after a wait: then more may be there."""
+        membership = self._membership
+        with self._condition.lock:
+            messages = membership.take(count)
+            left = end - membership.clock.monotonic()
+            if messages or left <= 0:
+                return messages
+            if not membership.is_to_sync:
+                # Nobody can wake it out of a signal handler: then it has to look for itself.
+                self._condition.wait(min(left, _LOOK_S))
+        return None
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Message after message, for ever; each is finished when the next one is asked for."""
@@ -86,12 +96,12 @@ class RemoteConsumer:
         return self._membership.assignment
 
     @entered
-    def position(self, topic: str, partition: int, priority: str = "normal") -> int:
+    def position(self, topic: str, partition: int, priority: Priority = "normal") -> int:
         """The next offset that `poll` returns of a lane. Raises InvalidRequest."""
         return self._membership.position(topic, partition, priority)
 
     @entered
-    def seek(self, topic: str, partition: int, offset: int, priority: str = "normal") -> None:
+    def seek(self, topic: str, partition: int, offset: int, priority: Priority = "normal") -> None:
         """Go on from elsewhere in a lane; the next commit is of that place. Raises InvalidRequest."""
         self._membership.seek(topic, partition, offset, priority)
 
@@ -156,10 +166,14 @@ class RemoteConsumer:
         self._closed.set()
         with suppress(Closing):
             self._run(self._membership.leave())
-        with entering(), self._condition.lock:
-            self._condition.notify_all()
+        self._wake_all()
         for thread in self._threads:
             thread.join()
+
+    @entered
+    def _wake_all(self) -> None:
+        with self._condition.lock:
+            self._condition.notify_all()
 
     def _check_open(self) -> None:
         if self._closed.is_set() or self._is_ending:

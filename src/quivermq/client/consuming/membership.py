@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 from itertools import product
 from typing import Any, Protocol
 
-from quivermq.client.consuming.calls import Bounds, MemberCalls, Place
+from quivermq.client.consuming.calls import GroupBounds, MemberCalls, TopicLane
 from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.consuming.reading import Reading, Tenure, Wish
 from quivermq.client.core.call import Act, Flow
@@ -26,7 +26,7 @@ from quivermq.errors import (
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.assignment import TopicPartition
 from quivermq.model.checks import check_number
-from quivermq.model.lanes import LANES, lane_number
+from quivermq.model.lanes import PRIORITIES, Priority, check_priority
 from quivermq.model.messages import StoredMessage
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _FETCH_MESSAGES = 1000
 # After something failed.
 PAUSE_S = 1.0
 # A lane into which nobody has put anything.
-_UNUSED = Bounds(None, 0, 0)
+_UNUSED = GroupBounds(None, 0, 0)
 
 
 class Guard(Protocol):
@@ -96,37 +96,37 @@ class Membership:
         with self._guard.lock:
             return sorted(self._reading.partitions)
 
-    def position(self, topic: str, partition: int, priority: str) -> int:
+    def position(self, topic: str, partition: int, priority: Priority) -> int:
         """The next offset that is returned of a lane. Raises InvalidRequest."""
-        place = self._place(topic, partition, priority)
+        lane = self._lane(topic, partition, priority)
         with self._guard.lock:
-            return self._reading.position(place)
+            return self._reading.position(lane)
 
-    def seek(self, topic: str, partition: int, offset: int, priority: str) -> None:
+    def seek(self, topic: str, partition: int, offset: int, priority: Priority) -> None:
         """Go on from elsewhere in a lane. Raises InvalidRequest."""
         check_number("offset", offset, 0, OFFSET_MAX)
-        place = self._place(topic, partition, priority)
+        lane = self._lane(topic, partition, priority)
         with self._guard.lock:
-            self._reading.seek(place, offset)
+            self._reading.seek(lane, offset)
             self._guard.notify_all()
 
-    def _place(self, topic: str, partition: int, priority: str) -> Place:
-        lane_number(priority)
+    def _lane(self, topic: str, partition: int, priority: Priority) -> TopicLane:
+        check_priority(priority)
         if TopicPartition(topic, partition) not in self.assignment:
             raise InvalidRequest(f"{topic} partition {partition!r} is not assigned to this consumer")
-        return Place(topic, partition, priority)
+        return TopicLane(topic, partition, priority)
 
     def lag(self) -> Flow[dict[TopicPartition, int]]:
         """How many messages of each partition were not returned yet."""
         found = dict.fromkeys(self.assignment, 0)
         for topic in {partition.topic for partition in found}:
-            bounds: dict[Place, Bounds] = {}
+            bounds: dict[TopicLane, GroupBounds] = {}
             with suppress(TopicNotFound):
                 bounds = yield from self._calls.offsets(topic)
-            for place, each in bounds.items():
-                if place.owner in found:
+            for lane, each in bounds.items():
+                if lane.topic_partition in found:
                     with self._guard.lock, suppress(KeyError):
-                        found[place.owner] += max(0, each.end - self._reading.position(place))
+                        found[lane.topic_partition] += max(0, each.end - self._reading.position(lane))
         return found
 
     # Commits.
@@ -144,7 +144,7 @@ class Membership:
             # Nothing was committed: what is not to blame goes without the others.
             yield from self._commit_apart(positions, *member)
 
-    def _commit(self, positions: Mapping[Place, int], member_id: str, generation: int) -> Flow[None]:
+    def _commit(self, positions: Mapping[TopicLane, int], member_id: str, generation: int) -> Flow[None]:
         try:
             yield from self._calls.commit(positions, member_id, generation)
         except Fenced:
@@ -154,13 +154,15 @@ class Membership:
         with self._guard.lock:
             self._reading.committed(positions)
 
-    def _commit_apart(self, positions: Mapping[Place, int], member_id: str, generation: int) -> Flow[None]:
+    def _commit_apart(
+        self, positions: Mapping[TopicLane, int], member_id: str, generation: int
+    ) -> Flow[None]:
         """Commit lane by lane, and leave out what is gone: a topic, or the messages up to there."""
-        for place, offset in positions.items():
+        for lane, offset in positions.items():
             try:
-                yield from self._commit({place: offset}, member_id, generation)
+                yield from self._commit({lane: offset}, member_id, generation)
             except (TopicNotFound, OffsetOutOfRange) as error:
-                logger.warning("could not commit %s: %s", "/".join(map(str, place)), error)
+                logger.warning("could not commit %s: %s", "/".join(map(str, lane)), error)
                 if isinstance(error, TopicNotFound):
                     self._sync_soon()
 
@@ -247,11 +249,11 @@ class Membership:
                 raise
 
     def _take_over(self, partitions: frozenset[TopicPartition]) -> Flow[None]:
-        bounds: dict[Place, Bounds] = {}
+        bounds: dict[TopicLane, GroupBounds] = {}
         for topic in {partition.topic for partition in partitions}:
             with suppress(TopicNotFound):
                 bounds |= yield from self._calls.offsets(topic)
-        positions = {place: self._begin(found) for place, found in bounds.items()}
+        positions = {lane: self._begin(found) for lane, found in bounds.items()}
         committed = self._committed(partitions, bounds)
         with self._guard.lock:
             self._check_open()
@@ -263,21 +265,21 @@ class Membership:
             yield Act(lambda: on_assigned(sorted(partitions)))
 
     def _committed(
-        self, partitions: Iterable[TopicPartition], bounds: Mapping[Place, Bounds]
-    ) -> dict[Place, int]:
+        self, partitions: Iterable[TopicPartition], bounds: Mapping[TopicLane, GroupBounds]
+    ) -> dict[TopicLane, int]:
         """What the broker need not be told.
 
         Who begins at the earliest message does so again, and misses nothing, until there is something to
         commit. Any other beginning has to be noted: the next time it would be elsewhere.
         """
-        found: dict[Place, int] = {}
-        for partition, priority in product(partitions, LANES):
-            place = Place(*partition, priority)
-            each = bounds.get(place, _UNUSED)
+        found: dict[TopicLane, int] = {}
+        for partition, priority in product(partitions, PRIORITIES):
+            lane = TopicLane(*partition, priority)
+            each = bounds.get(lane, _UNUSED)
             if each.committed is not None:
-                found[place] = each.committed
+                found[lane] = each.committed
             elif self.options.reset == "earliest":
-                found[place] = each.start
+                found[lane] = each.start
         return found
 
     def _give_up(self, partitions: frozenset[TopicPartition]) -> Flow[None]:
@@ -310,7 +312,7 @@ class Membership:
             self._reading.remove(partitions)
             self._guard.notify_all()
 
-    def _begin(self, bounds: Bounds) -> int:
+    def _begin(self, bounds: GroupBounds) -> int:
         """Where to begin in a lane: where the group is, or where `reset` says."""
         if bounds.committed is not None and bounds.start <= bounds.committed <= bounds.end:
             return bounds.committed
@@ -372,10 +374,10 @@ class Membership:
         """Read on in all lanes of a partition, or wait for more. False after something failed."""
         found = []
         try:
-            for priority in LANES:
-                found += [(yield from self._fetch_lane(Place(*partition, priority), 0.0))]
+            for priority in PRIORITIES:
+                found += [(yield from self._fetch_lane(TopicLane(*partition, priority), 0.0))]
             if not any(found):
-                yield from self._fetch_lane(Place(*partition, "normal"), _WAIT_S)
+                yield from self._fetch_lane(TopicLane(*partition, "normal"), _WAIT_S)
         except Closing:
             raise
         except QuiverError as error:
@@ -386,33 +388,33 @@ class Membership:
             return False
         return True
 
-    def _fetch_lane(self, place: Place, wait_s: float) -> Flow[bool]:
+    def _fetch_lane(self, lane: TopicLane, wait_s: float) -> Flow[bool]:
         with self._guard.lock:
-            wish = self._reading.wish(place)
+            wish = self._reading.wish(lane)
         if wish is None:
             return False
         try:
-            page = yield from self._calls.fetch(place, wish.offset, _FETCH_MESSAGES, wait_s)
+            page = yield from self._calls.fetch(lane, wish.offset, _FETCH_MESSAGES, wait_s)
         except OffsetOutOfRange as error:
-            self._reset_lane(place, wish, error)
+            self._reset_lane(lane, wish, error)
             return False
         with self._guard.lock:
-            has_more = self._reading.fetched(place, wish, page)
+            has_more = self._reading.fetched(lane, wish, page)
             if has_more:
                 self._guard.notify_all()
         return has_more
 
-    def _reset_lane(self, place: Place, wish: Wish, error: OffsetOutOfRange) -> None:
+    def _reset_lane(self, lane: TopicLane, wish: Wish, error: OffsetOutOfRange) -> None:
         """Go on elsewhere, because retention took the place where this was, or a seek missed the log."""
         reset = self.options.reset
         with self._guard.lock:
-            if self._reading.wish(place) != wish:
+            if self._reading.wish(lane) != wish:
                 # Meanwhile it was given up, or told to go elsewhere.
                 return
             if reset == "error":
                 self._error = error
-                self._reading.remove([place.owner])
+                self._reading.remove([lane.topic_partition])
             else:
-                logger.warning("begin anew in %s: %s", "/".join(map(str, place)), error)
-                self._reading.seek(place, error.start if reset == "earliest" else error.end)
+                logger.warning("begin anew in %s: %s", "/".join(map(str, lane)), error)
+                self._reading.seek(lane, error.start if reset == "earliest" else error.end)
             self._guard.notify_all()

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from quivermq.client.core.choice import check_choice
 from quivermq.errors import InvalidRequest
 from quivermq.group.assignment import TopicPartition
-from quivermq.model.checks import check_number
+from quivermq.model.checks import check_choice, check_number
 from quivermq.model.names import Pattern, check_group_name, check_topic_name, is_pattern
 from quivermq.settings import ClientSettings
 

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from quivermq.client.consuming.calls import Page, Place
+from quivermq.client.consuming.calls import Page, TopicLane
 from quivermq.group.assignment import TopicPartition
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import PRIORITIES
 from quivermq.model.messages import StoredMessage
 
 
@@ -29,22 +29,25 @@ class Reading:
 
     def __init__(self) -> None:
         # Where the next fetch begins; changed by a seek, which whoever fetches notices by the version.
-        self._fetched: dict[Place, int] = {}
-        self._versions: dict[Place, int] = {}
+        self._fetched: dict[TopicLane, int] = {}
+        self._versions: dict[TopicLane, int] = {}
         self._ready: dict[TopicPartition, deque[StoredMessage]] = {}
         self._tenures: dict[TopicPartition, int] = {}
         self._tenure_count = 0
         # The first offset that was not handed out, and the first that is not finished.
-        self._positions: dict[Place, int] = {}
-        self._finished: dict[Place, int] = {}
-        self._committed: dict[Place, int] = {}
+        self._positions: dict[TopicLane, int] = {}
+        self._finished: dict[TopicLane, int] = {}
+        self._committed: dict[TopicLane, int] = {}
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self._ready)
 
     def add(
-        self, partition: TopicPartition, positions: Mapping[Place, int], committed: Mapping[Place, int]
+        self,
+        partition: TopicPartition,
+        positions: Mapping[TopicLane, int],
+        committed: Mapping[TopicLane, int],
     ) -> Tenure:
         """Begin with a partition. A lane that nobody has used yet begins at its beginning.
 
@@ -53,11 +56,11 @@ class Reading:
         self._ready[partition] = deque()
         self._tenure_count += 1
         self._tenures[partition] = self._tenure_count
-        for priority in LANES:
-            place = Place(*partition, priority)
-            self._begin(place, positions.get(place, 0))
-            if place in committed:
-                self._committed[place] = committed[place]
+        for priority in PRIORITIES:
+            lane = TopicLane(*partition, priority)
+            self._begin(lane, positions.get(lane, 0))
+            if lane in committed:
+                self._committed[lane] = committed[lane]
         return Tenure(partition, self._tenure_count)
 
     def has(self, tenure: Tenure) -> bool:
@@ -69,38 +72,40 @@ class Reading:
         for partition in partitions:
             self._ready.pop(partition, None)
             self._tenures.pop(partition, None)
-            for priority in LANES:
-                place = Place(*partition, priority)
+            for priority in PRIORITIES:
+                lane = TopicLane(*partition, priority)
                 for table in (self._fetched, self._positions, self._finished, self._committed):
-                    table.pop(place, None)
+                    table.pop(lane, None)
 
-    def seek(self, place: Place, offset: int) -> None:
+    def seek(self, lane: TopicLane, offset: int) -> None:
         """Go on from elsewhere. Raises KeyError for a partition that is not here."""
-        self._begin(place, offset)
-        kept = [message for message in self._ready[place.owner] if message.priority != place.priority]
-        self._ready[place.owner] = deque(kept)
+        self._begin(lane, offset)
+        kept = [
+            message for message in self._ready[lane.topic_partition] if message.priority != lane.priority
+        ]
+        self._ready[lane.topic_partition] = deque(kept)
 
-    def _begin(self, place: Place, offset: int) -> None:
-        self._fetched[place] = self._positions[place] = self._finished[place] = offset
-        self._versions[place] = self._versions.get(place, 0) + 1
+    def _begin(self, lane: TopicLane, offset: int) -> None:
+        self._fetched[lane] = self._positions[lane] = self._finished[lane] = offset
+        self._versions[lane] = self._versions.get(lane, 0) + 1
 
     # Fetching.
 
-    def wish(self, place: Place) -> Wish | None:
+    def wish(self, lane: TopicLane) -> Wish | None:
         """Where to fetch from; None for a partition that was given up."""
-        offset = self._fetched.get(place)
-        return None if offset is None else Wish(offset, self._versions[place])
+        offset = self._fetched.get(lane)
+        return None if offset is None else Wish(offset, self._versions[lane])
 
-    def fetched(self, place: Place, wish: Wish, page: Page) -> bool:
+    def fetched(self, lane: TopicLane, wish: Wish, page: Page) -> bool:
         """Take in what was fetched, unless that is not wished for any more. Whether there is more now."""
-        if self.wish(place) != wish:
+        if self.wish(lane) != wish:
             return False
-        self._fetched[place] = page.next
-        ready = self._ready[place.owner]
+        self._fetched[lane] = page.next
+        ready = self._ready[lane.topic_partition]
         ready += page.messages
-        if not any(message.priority == place.priority for message in ready):
+        if not any(message.priority == lane.priority for message in ready):
             # Everything before is handed out, and what lies between has expired or was removed.
-            self._positions[place] = page.next
+            self._positions[lane] = page.next
         return bool(page.messages)
 
     def ahead(self, partition: TopicPartition) -> int:
@@ -119,7 +124,7 @@ class Reading:
                 self._ready[partition] = self._ready.pop(partition)
             while ready and len(taken) < count:
                 message = ready.popleft()
-                self._positions[Place(*message[:3])] = message.offset + 1
+                self._positions[TopicLane(*message[:3])] = message.offset + 1
                 taken.append(message)
         return taken
 
@@ -127,19 +132,19 @@ class Reading:
         """Everything that was handed out is finished."""
         self._finished.update(self._positions)
 
-    def position(self, place: Place) -> int:
+    def position(self, lane: TopicLane) -> int:
         """The next offset that is handed out. Raises KeyError."""
-        return self._positions[place]
+        return self._positions[lane]
 
-    def uncommitted(self, partitions: Iterable[TopicPartition] | None = None) -> dict[Place, int]:
+    def uncommitted(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicLane, int]:
         """What is finished and the broker does not know of."""
         wanted = self.partitions if partitions is None else frozenset(partitions)
         return {
-            place: offset
-            for place, offset in self._finished.items()
-            if place.owner in wanted and self._committed.get(place) != offset
+            lane: offset
+            for lane, offset in self._finished.items()
+            if lane.topic_partition in wanted and self._committed.get(lane) != offset
         }
 
-    def committed(self, positions: Mapping[Place, int]) -> None:
+    def committed(self, positions: Mapping[TopicLane, int]) -> None:
         """The broker knows."""
-        self._committed.update({place: o for place, o in positions.items() if place in self._finished})
+        self._committed.update({lane: o for lane, o in positions.items() if lane in self._finished})

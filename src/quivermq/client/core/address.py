@@ -4,9 +4,13 @@ import os
 import re
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from quivermq.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 _PORT = 7070
 # A host may be called anything, and a header may not.
@@ -65,3 +69,10 @@ def common_headers(address: Address, key: object) -> str:
 def _process() -> str:
     """Which process this is, for whoever looks at what is in flight and wants to know who has it."""
     return f"{_UNUSUAL.sub('_', socket.gethostname())[:64]}:{os.getpid()}"
+
+
+def default_ssl_context() -> "SSLContext":
+    """What a secure connection is checked with. Only then is the module loaded."""
+    import ssl
+
+    return ssl.create_default_context()

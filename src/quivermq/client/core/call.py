@@ -1,13 +1,10 @@
 """A call of the broker as a value, what may come of it, and flows made of calls."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-JSON = "application/json"
-FRAME = "application/vnd.quiver.frame"
-DELIVERY = "application/vnd.quiver.delivery"
-OCTETS = "application/octet-stream"
+from quivermq.model.json import JSON
 
 T = TypeVar("T")
 
@@ -48,6 +45,11 @@ class Broken:
     was_sent: bool
 
 
+def reason_of(error: Exception) -> str:
+    """What an exception says, for `Broken`. Some say nothing, and have only their name."""
+    return str(error) or type(error).__name__
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """Wait before going on."""
@@ -65,3 +67,4 @@ class Act:
 Step: TypeAlias = Call | Pause | Act
 Outcome: TypeAlias = Answer | Broken | None
 Flow: TypeAlias = Generator[Step, Any, T]
+RunFlow: TypeAlias = Callable[[Flow[Any]], Awaitable[Any]]

@@ -28,18 +28,16 @@ def failure_of(outcome: Answer | Broken) -> QuiverError:
     """The error that an outcome stands for."""
     if isinstance(outcome, Broken):
         return Unreachable(f"the broker does not answer: {outcome.reason}")
-    told = _told(outcome.body)
-    if told is None:
-        return _wordless(outcome)
-    return error_of(told)
+    document = _error_in(outcome.body)
+    return _wordless(outcome) if document is None else error_of(document)
 
 
-def error_of(told: dict[str, Any]) -> QuiverError:
+def error_of(document: dict[str, Any]) -> QuiverError:
     """The error that JSON tells of, with the fields it was raised with."""
-    cls = _CLASSES.get(str(told.get("code")), QuiverError)
+    cls = _CLASSES.get(str(document.get("code")), QuiverError)
     # Not through the constructor, which would put the message into words again.
-    error = cls.__new__(cls, str(told.get("message", "")))
-    for name, value in told.items():
+    error = cls.__new__(cls, str(document.get("message", "")))
+    for name, value in document.items():
         if (
             name not in ("code", "message", "retryable")
             and name.isidentifier()
@@ -49,13 +47,13 @@ def error_of(told: dict[str, Any]) -> QuiverError:
     return error
 
 
-def _told(body: bytes) -> dict[str, Any] | None:
+def _error_in(body: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(body)
     except ValueError:
         return None
-    told = document.get("error") if isinstance(document, dict) else None
-    return told if isinstance(told, dict) else None
+    error = document.get("error") if isinstance(document, dict) else None
+    return error if isinstance(error, dict) else None
 
 
 def _wordless(answer: Answer) -> QuiverError:

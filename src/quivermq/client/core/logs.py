@@ -1,28 +1,18 @@
-"""The calls of whoever reads logs in bulk, as flows: what there is, and frames as they are stored."""
+"""The calls of whoever reads logs in bulk, as flows: frames as they are stored, times, commits."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from quivermq.client.core.call import FRAME, Call, Flow
+from quivermq.client.core.call import Call, Flow
 from quivermq.client.core.received import frames_of
 from quivermq.client.core.retry import asked
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import decoded, path_of
-from quivermq.engine.lanes import LaneBounds
 from quivermq.frame import Frame
-from quivermq.model.topic_settings import TopicSettings
+from quivermq.model.json import FRAME
 
 # As many as a broker sends at once; long before that an answer is as large as it gets.
 FRAME_MESSAGES_MAX = 100_000
-
-
-class ToldTopic(NamedTuple):
-    """A topic as its broker describes it."""
-
-    created_us: int
-    settings: TopicSettings
-    lanes: list[LaneBounds]
-    dead_letters_of: str | None
 
 
 class FramePage(NamedTuple):
@@ -39,13 +29,6 @@ class LogCalls:
 
     def __init__(self, topics: TopicCalls) -> None:
         self._topics = topics
-
-    def topic(self, name: str) -> Flow[ToldTopic]:
-        """One topic and its lanes. Raises TopicNotFound."""
-        told = yield from self._topics.told(name)
-        lanes = [LaneBounds(**lane) for lane in told["lanes"]]
-        settings = TopicSettings.from_json(told["settings"])
-        return ToldTopic(told["created_at"], settings, lanes, told["dead_letters_of"])
 
     def frames(
         self, topic: str, partition: int, priority: str, offset: int, limit: int = FRAME_MESSAGES_MAX
@@ -72,8 +55,8 @@ class LogCalls:
         query = {"timestamp": str(timestamp_us), "limit": "1", "priority": priority}
         path = path_of("topics", topic, "partitions", partition, "messages")
         answer = yield from self._topics.ask("GET", path, query=query)
-        told: Mapping[str, Any] = decoded(answer.body)
-        offset: int = told["messages"][0]["offset"] if told["messages"] else told["next"]
+        document: Mapping[str, Any] = decoded(answer.body)
+        offset: int = document["messages"][0]["offset"] if document["messages"] else document["next"]
         return offset
 
     def commit(self, group: str, offsets: list[dict[str, Any]]) -> Flow[None]:

@@ -9,13 +9,16 @@ from quivermq.settings import ClientSettings, load_settings
 
 _PREFIX = "QUIVER_CLIENT__"
 
+# A broker that is started anew, or whose backlog is full, is waited for some minutes.
+PATIENT = Retry(retries=40, is_patient=True)
+
 
 def client_settings(settings: ClientSettings | None = None) -> ClientSettings:
     """Those given, or those of the environment. Raises InvalidSettings."""
     if settings is not None:
         return settings
-    told = {name: text for name, text in os.environ.items() if name.startswith(_PREFIX)}
-    return load_settings(environ=told).settings.client
+    given = {name: text for name, text in os.environ.items() if name.startswith(_PREFIX)}
+    return load_settings(environ=given).settings.client
 
 
 def patience_of(

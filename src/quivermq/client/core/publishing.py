@@ -1,26 +1,26 @@
-"""Putting messages: as a frame where a frame says the same, as raw bytes for one, else as JSON."""
+"""Putting messages: as frames where frames say the same, as raw bytes for one value, else as JSON."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from collections.abc import Iterator, Sequence
 
-from quivermq.client.core.call import FRAME, JSON, OCTETS, Call, Flow
+from quivermq.client.core.call import Call, Flow
 from quivermq.client.core.retry import asked
 from quivermq.client.core.topics import TopicCalls
-from quivermq.client.core.wire import checked, decoded, encoded, message_json, milliseconds, path_of, put_of
+from quivermq.client.core.wire import checked, checked_json, decoded, encoded, path_of
 from quivermq.errors import InvalidRequest
-from quivermq.frame import compression_of, encode
-from quivermq.log.entries import check_durability
+from quivermq.frame import compression_of, encode, parse_header
 from quivermq.model.checks import moment_us
-from quivermq.model.lanes import LANE_NUMBERS, lane_number
+from quivermq.model.json import FRAME, JSON, OCTETS, message_json, milliseconds, put_of
+from quivermq.model.lanes import NORMAL, PRIORITIES, Priority
 from quivermq.model.messages import Message, Put, Puts
 from quivermq.model.stats import TopicInfo
 from quivermq.model.topic_settings import TopicSettings
-from quivermq.settings import Durability
-from quivermq.topic.incoming import message_bytes
+from quivermq.settings import Durability, StorageSettings
+from quivermq.topic.incoming import Batch, message_bytes
+from quivermq.topic.routing import Router
+from quivermq.topic.splitting import FrameLimits
 
-# As the embedded queue cuts its batches; a frame of that size is within the limits of any broker.
-FRAME_MESSAGES_MAX = 10_000
-FRAME_BYTES_MAX = 4 * 1024 * 1024
+# As the embedded queue cuts its batches: what does not fit into a frame must not be stored in part.
+_FRAME_LIMITS = FrameLimits.of(StorageSettings())
 # Well below the body that a broker takes, with a third more for base64.
 _JSON_BYTES_MAX = 8 * 1024 * 1024
 _JSON_MESSAGE_BYTES = 200
@@ -34,69 +34,99 @@ class Publishing:
         self._topics = topics
         self._path = path_of("topics", topic, "messages")
         self._topic = topic
+        self._router = Router(1)
 
     def put(self, message: Message, durability: Durability | None) -> Flow[Put]:
         """One message. It is sent again only when its dedup_id keeps it from being stored twice."""
-        if durability is not None:
-            check_durability(durability)
         if message.key is None and not message.headers and message.value:
             return (yield from self._ask(_raw_call(self._path, message, durability)))
         call = self._call(
-            encoded(message_json(message)), JSON, durability, is_repeatable=message.dedup_id is not None
+            encoded(checked_json(message)), JSON, durability, is_repeatable=message.dedup_id is not None
         )
         return (yield from self._ask(call))
 
-    def put_many(
-        self, messages: Iterable[bytes | Message], durability: Durability | None
-    ) -> Flow[Sequence[Put]]:
-        """Many messages. Plain values that fit into one frame go as one."""
-        if isinstance(messages, bytes | bytearray | memoryview | str) or not isinstance(messages, Iterable):
-            raise InvalidRequest("put_many takes a list of messages: for a single one there is put")
-        given = messages if isinstance(messages, list) else list(messages)
-        if durability is not None:
-            check_durability(durability)
+    def put_many(self, given: list[bytes | Message], durability: Durability | None) -> Flow[Sequence[Put]]:
+        """Many messages: those of one lane as a frame, unless the broker has to look at each of them."""
         if not given:
             return []
-        if set(map(type, given)) == {bytes} and _fits(given):
+        batch = checked(given)
+        # Whether an id is known, the broker knows; and when messages are due or expire, its clock tells.
+        if batch.dedup_ids is batch.due is batch.expires_at is None and batch.fits(_FRAME_LIMITS):
             info = yield from self._topics.remembered(self._topic)
-            # A frame is stored as it is: when its messages expire, it has to say itself, and the broker's
-            # clock is the one that counts.
-            if info is None or info.settings.ttl_ms is None:
-                return (yield from self._put_values(cast(list[bytes], given), info, durability))
+            lane = self._only_lane(batch, info)
+            if lane is not None:
+                puts = yield from self._put_batch(batch, *lane, info, durability)
+                if puts is not None:
+                    return puts
         return (yield from self._put_json(given, durability))
 
     def put_frame(
         self,
         frame: bytes,
         partition: int | None,
-        priority: str,
+        priority: Priority,
         durability: Durability | None,
-        *,
-        is_repeatable: bool = False,
     ) -> Flow[Put]:
-        """A frame as it is."""
-        if durability is not None:
-            check_durability(durability)
-        lane_number(priority)
+        """A frame as it is. The broker knows a producer's frame again, should it come twice."""
         if not isinstance(frame, bytes | bytearray | memoryview):
             raise InvalidRequest(f"a frame is bytes, not a {type(frame).__name__}")
-        call = self._call(bytes(frame), FRAME, durability, partition, priority, is_repeatable=is_repeatable)
+        call = self._call(
+            bytes(frame),
+            FRAME,
+            durability,
+            partition,
+            priority,
+            is_repeatable=bool(parse_header(frame).producer_id),
+        )
         return (yield from self._ask(call))
 
-    def _put_values(
-        self, values: list[bytes], info: TopicInfo | None, durability: Durability | None
-    ) -> Flow[Sequence[Put]]:
+    def _only_lane(self, batch: Batch, info: TopicInfo | None) -> tuple[int | None, int] | None:
+        """The partition, None where any will do, and the lane of all messages; None if there are several.
+
+        Those go in one call as JSON: of several frames, the disk may have no room for the second.
+        """
+        if info is not None and info.settings.ttl_ms is not None:
+            return None
+        lane = NORMAL if batch.lanes is None else batch.lanes[0]
+        if batch.lanes is not None and set(batch.lanes) != {lane}:
+            return None
+        if batch.keys is None and batch.partitions is None:
+            return None, lane
+        # How many partitions a new topic will have, the broker knows.
+        if info is None:
+            return None
+        if info.partitions == 1 and batch.partitions is None:
+            return 0, lane
+        if self._router.partitions != info.partitions:
+            self._router = Router(info.partitions)
+        partitions = set(batch.route(self._router))
+        return (partitions.pop(), lane) if len(partitions) == 1 else None
+
+    def _put_batch(
+        self,
+        batch: Batch,
+        partition: int | None,
+        lane: int,
+        info: TopicInfo | None,
+        durability: Durability | None,
+    ) -> Flow[Sequence[Put] | None]:
+        """All messages as one frame; None when the broker does not take it, and has nothing of it."""
         settings = TopicSettings() if info is None else info.settings
         codec = compression_of(settings.codec, settings.compression_level, settings.compression_bytes_min)
-        frame = encode(values, timestamp=self._topics.clock.now_us(), codec=codec)
-        put = yield from self._ask(self._call(bytes(frame), FRAME, durability))
+        frame = encode(**batch.columns(self._topics.clock.now_us()), codec=codec)
+        priority = None if lane == NORMAL else PRIORITIES[lane]
+        try:
+            put = yield from self._ask(self._call(bytes(frame), FRAME, durability, partition, priority))
+        except InvalidRequest:
+            # The topic, or what its broker takes, may have changed since somebody looked.
+            return None
         assert put.offset is not None, "a frame is never delayed"
-        return Puts(put.topic, LANE_NUMBERS[put.priority], [(put.partition, put.offset)], len(values))
+        return Puts(put.topic, lane, [(put.partition, put.offset)], len(batch))
 
     def _put_json(self, messages: list[bytes | Message], durability: Durability | None) -> Flow[list[Put]]:
-        """All are checked before the first is sent; together they go as long as one body can hold them."""
+        """Messages that were checked, together as long as one body can hold them."""
         whole = [item if isinstance(item, Message) else Message(item) for item in messages]
-        documents = [message_json(message) for message in whole]
+        documents = list(map(message_json, whole))
         puts: list[Put] = []
         for start, end in _parts(whole):
             part = whole[start:end]
@@ -116,7 +146,7 @@ class Publishing:
         content_type: str,
         durability: Durability | None,
         partition: int | None = None,
-        priority: str | None = None,
+        priority: Priority | None = None,
         *,
         is_repeatable: bool = False,
     ) -> Call:
@@ -131,7 +161,7 @@ class Publishing:
 
 def _raw_call(path: str, message: Message, durability: Durability | None) -> Call:
     """One value as the body, and what else there is to say about it in the query."""
-    incoming = checked(message)
+    incoming = checked([message])
     moments = [
         (name, None if given is None else moment_us(name, given))
         for name, given in (("deliver_at", message.deliver_at), ("timestamp", message.timestamp))
@@ -153,10 +183,6 @@ def _raw_call(path: str, message: Message, durability: Durability | None) -> Cal
     query = {name: str(value) for name, value in (*moments, *periods, *plain) if value is not None}
     is_repeatable = message.dedup_id is not None
     return Call("POST", path, query, incoming.values[0], OCTETS, is_repeatable=is_repeatable)
-
-
-def _fits(values: list[bytes | Message]) -> bool:
-    return len(values) <= FRAME_MESSAGES_MAX and sum(map(len, cast(list[bytes], values))) <= FRAME_BYTES_MAX
 
 
 def _parts(messages: list[Message]) -> Iterator[tuple[int, int]]:

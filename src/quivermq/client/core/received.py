@@ -3,23 +3,21 @@
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from struct import Struct
-from typing import Any, cast
+from typing import Any
 
-from quivermq.client.core.place import Place
 from quivermq.client.core.wire import decoded
-from quivermq.delivery.settlement import Settlement
 from quivermq.errors import InvalidFrame, QuiverError
 from quivermq.frame import Frame
 from quivermq.frame.header import padded
-from quivermq.model.deliveries import Delivery, Lease
-from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.deliveries import Delivery, Lease, Settler
+from quivermq.model.lanes import lane_number
 from quivermq.model.messages import Record
 
 _LENGTH = Struct("<I")
 # Settings of a broker may let larger frames in than a reader expects by default.
 FRAME_BYTES_MAX = 1024 * 1024 * 1024
 
-PlaceOf = Callable[[str, int], Place]
+SettlerOf = Callable[[str, int], Settler]
 
 
 class Received:
@@ -39,28 +37,18 @@ class Received:
     def __len__(self) -> int:
         return sum(sum(lease["runs"][1::2]) - sum(lease["runs"][::2]) for lease in self._leases)
 
-    @property
-    def topics(self) -> set[str]:
-        return {lease["topic"] for lease in self._leases}
-
-    def deliveries(self, place_of: PlaceOf) -> list[Delivery]:
+    def deliveries(self, settler_of: SettlerOf) -> list[Delivery]:
         """The messages in order. Raises InvalidFrame."""
         frames = frames_of(self._body, self._frames_at)
         deliveries: list[Delivery] = []
         for lease in self._leases:
             records = _records(lease, frames)
-            # The same class as the embedded queue's: it asks its cursor to settle it, whatever that is.
-            place = cast(Settlement, place_of(lease["topic"], lease["partition"]))
+            settler = settler_of(lease["topic"], lease["partition"])
             held = Lease(lease["attempt"], lease["deadline"], int(lease["token"], 16))
             held.is_last = lease["is_last_attempt"]
-            lane = LANE_NUMBERS[lease["priority"]]
-            deliveries += map(Delivery, records, repeat(held), repeat(place), repeat(lane))
+            lane = lane_number(lease["priority"])
+            deliveries += map(Delivery, records, repeat(held), repeat(settler), repeat(lane))
         return deliveries
-
-
-def deliveries_of(body: bytes, place_of: PlaceOf) -> list[Delivery]:
-    """The messages of a receive, in order. Raises QuiverError when the answer makes no sense."""
-    return Received(body).deliveries(place_of)
 
 
 def frames_of(body: bytes, position: int = 0) -> Iterator[Frame]:

@@ -1,34 +1,32 @@
 """The calls of a connection as a whole: its topics, their groups, and what there is."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quivermq.client.core.call import FRAME, Answer, Call, Flow
+from quivermq.client.core.call import Answer, Call, Flow
 from quivermq.client.core.retry import Retry, asked
-from quivermq.client.core.wire import (
-    adopted_id_json,
-    compacted_of,
-    decoded,
-    encoded,
-    engine_stats_of,
-    path_of,
-    producer_state_of,
-    progress_json,
-    put_of,
-    report_of,
-    topic_stats_of,
-)
+from quivermq.client.core.wire import decoded, encoded, path_of
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer
-from quivermq.errors import GroupNotFound, InvalidRequest, TopicNotFound
+from quivermq.errors import GroupNotFound, TopicNotFound
 from quivermq.frame import parse_header
 from quivermq.log import Replaced, Report
 from quivermq.model.adoption import AdoptedId, Progress
-from quivermq.model.checks import check_number
-from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
-from quivermq.model.names import check_group_name, check_topic_name
+from quivermq.model.json import FRAME, put_of
+from quivermq.model.lanes import Priority
+from quivermq.model.messages import ProducerState, Put
+from quivermq.model.operations import LaneBounds, TopicExtent
 from quivermq.model.stats import Compacted, EngineStats, TopicInfo, TopicStats
+from quivermq.model.stats_json import (
+    adopted_id_json,
+    compacted_of,
+    engine_stats_of,
+    producer_state_of,
+    progress_json,
+    report_of,
+    topic_info_of,
+    topic_stats_of,
+)
 from quivermq.model.topic_settings import TopicSettings
 
 # Settings that others change are noticed after so long.
@@ -62,19 +60,16 @@ class TopicCalls:
         )
         return (yield from asked(call, self.retry))
 
-    def create_topic(self, name: str, *, exist_ok: bool = False, **settings: Any) -> Flow[None]:
-        check_topic_name(name)
+    def create_topic(self, name: str, exist_ok: bool, settings: Mapping[str, Any]) -> Flow[None]:
         wish = {**settings, "name": name} | ({"exist_ok": True} if exist_ok else {})
         # Made by a call whose answer was lost, it is there when that is made again.
         yield from self.ask("POST", "/v1/topics", wish, is_repeatable=exist_ok)
 
-    def alter_topic(self, name: str, **settings: Any) -> Flow[None]:
-        check_topic_name(name)
+    def alter_topic(self, name: str, settings: Mapping[str, Any]) -> Flow[None]:
         self._remembered.pop(name, None)
         yield from self.ask("PATCH", path_of("topics", name), settings, is_repeatable=True)
 
     def delete_topic(self, name: str) -> Flow[None]:
-        check_topic_name(name)
         self._remembered.pop(name, None)
         yield from self.ask("DELETE", path_of("topics", name))
 
@@ -85,13 +80,18 @@ class TopicCalls:
     def origins(self) -> Flow[dict[str, str | None]]:
         """All topics, each with the topic whose dead letters it has, if it has any."""
         answer = yield from self.ask("GET", "/v1/topics")
-        told = decoded(answer.body)["topics"]
-        return {topic["name"]: topic["dead_letters_of"] for topic in told}
+        topics = decoded(answer.body)["topics"]
+        return {topic["name"]: topic["dead_letters_of"] for topic in topics}
+
+    def look(self, name: str) -> Flow[TopicExtent]:
+        """How a topic is set, and what its lanes hold. Raises TopicNotFound."""
+        document = yield from self._document(name)
+        lanes = [LaneBounds(**lane) for lane in document["lanes"]]
+        settings = TopicSettings.from_json(document["settings"])
+        return TopicExtent(document["created_at"], settings, lanes, document["dead_letters_of"])
 
     def topic(self, name: str) -> Flow[TopicInfo]:
-        told = yield from self.told(name)
-        settings = TopicSettings.from_json(told["settings"])
-        info = TopicInfo(name, settings.partitions, settings, told.get("dead_letters_of"))
+        info = topic_info_of((yield from self._document(name)))
         self._remembered[name] = (self.clock.monotonic(), info)
         return info
 
@@ -108,15 +108,13 @@ class TopicCalls:
 
     def topic_stats(self, name: str) -> Flow[TopicStats]:
         """What there is in one topic. Raises TopicNotFound."""
-        return topic_stats_of(name, (yield from self.told(name)))
+        return topic_stats_of(name, (yield from self._document(name)))
 
     def groups(self, topic: str) -> Flow[list[str]]:
-        told = yield from self.told(topic)
-        return sorted(told["groups"])
+        document = yield from self._document(topic)
+        return sorted(document["groups"])
 
     def delete_group(self, topic: str, group: str) -> Flow[bool]:
-        check_group_name(group)
-        check_topic_name(topic)
         try:
             yield from self.ask("DELETE", path_of("topics", topic, "groups", group))
         except GroupNotFound:
@@ -124,8 +122,6 @@ class TopicCalls:
         return True
 
     def begin_producer(self, topic: str, producer_id: int) -> Flow[ProducerState]:
-        check_topic_name(topic)
-        check_number("producer_id", producer_id, 1, PRODUCER_ID_MAX)
         # To begin twice does no harm: the epoch between the two is one that nobody sends with.
         path = path_of("topics", topic, "producers", producer_id)
         answer = yield from self.ask("POST", path, is_repeatable=True)
@@ -136,13 +132,10 @@ class TopicCalls:
         topic: str,
         group: str,
         progress: Progress,
-        *,
         partition: int = 0,
-        priority: str = "normal",
+        priority: Priority = "normal",
         expected: Progress | None = None,
     ) -> Flow[bool]:
-        check_topic_name(topic)
-        check_group_name(group)
         body = {"progress": progress_json(progress), "partition": partition, "priority": priority}
         if expected is not None:
             body["expected"] = progress_json(expected)
@@ -152,7 +145,6 @@ class TopicCalls:
         return is_adopted
 
     def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> Flow[int]:
-        check_topic_name(topic)
         ids = [adopted_id_json(each) for each in adopted]
         path = path_of("topics", topic, "dedup_ids")
         # An id that is known already stays as it is.
@@ -161,9 +153,8 @@ class TopicCalls:
         return count
 
     def adopt_dead_letters(
-        self, topic: str, frame: Buffer, *, partition: int = 0, priority: str = "normal"
+        self, topic: str, frame: Buffer, partition: int = 0, priority: Priority = "normal"
     ) -> Flow[Put]:
-        check_topic_name(topic)
         call = Call(
             "POST",
             path_of("topics", topic, "dead-letters"),
@@ -181,11 +172,9 @@ class TopicCalls:
         partition: int,
         base_offset: int,
         frames: Buffer,
-        *,
         expected: str,
-        priority: str = "normal",
+        priority: Priority = "normal",
     ) -> Flow[Replaced]:
-        check_topic_name(topic)
         call = Call(
             "PUT",
             path_of("topics", topic, "partitions", partition, "segments", base_offset),
@@ -195,8 +184,8 @@ class TopicCalls:
             # The broker knows the frames again, should they come twice.
             is_repeatable=True,
         )
-        told = decoded((yield from asked(call, self.retry)).body)
-        return Replaced(told["bytes_before"], told["bytes_after"])
+        document = decoded((yield from asked(call, self.retry)).body)
+        return Replaced(document["bytes_before"], document["bytes_after"])
 
     def sync(self) -> Flow[None]:
         yield from self.ask("POST", "/v1/sync", is_repeatable=True)
@@ -205,24 +194,20 @@ class TopicCalls:
         answer = yield from self.ask("GET", "/v1/stats")
         return engine_stats_of(decoded(answer.body))
 
-    def compact(self, *, archived: bool = False) -> Flow[Compacted]:
+    def compact(self, archived: bool = False) -> Flow[Compacted]:
         query = {"archived": "true"} if archived else None
         answer = yield from self.ask("POST", "/v1/compact", query=query, is_repeatable=True)
         return compacted_of(decoded(answer.body))
 
-    def use_archive(self, directory: str | os.PathLike[str] | None) -> Flow[None]:
-        if directory is not None and not isinstance(directory, str | os.PathLike):
-            raise InvalidRequest(f"an archive is the path of a directory, not {directory!r}")
-        named = None if directory is None else str(os.fspath(directory))
-        yield from self.ask("POST", "/v1/archive", {"directory": named}, is_repeatable=True)
+    def use_archive(self, directory: str | None) -> Flow[None]:
+        yield from self.ask("POST", "/v1/archive", {"directory": directory}, is_repeatable=True)
 
     def verify(self) -> Flow[Report]:
         answer = yield from self.ask("POST", "/v1/verify", is_repeatable=True)
         return report_of(decoded(answer.body))
 
-    def told(self, name: str) -> Flow[Mapping[str, Any]]:
+    def _document(self, name: str) -> Flow[Mapping[str, Any]]:
         """All that the broker says about one topic. Raises TopicNotFound."""
-        check_topic_name(name)
         answer = yield from self.ask("GET", path_of("topics", name))
-        told: Mapping[str, Any] = decoded(answer.body)
-        return told
+        document: Mapping[str, Any] = decoded(answer.body)
+        return document

@@ -1,22 +1,19 @@
 """Messages of one lane on their way into a frame, and what their sender can ask about them."""
 
-from collections.abc import Mapping, Sequence
-
 from quivermq.errors import QuiverError, Unavailable
-from quivermq.frame import AnyCodec, Producer, encode
+from quivermq.frame import AnyCodec, EntryFields, Producer, encode
 from quivermq.helping import Condition
+from quivermq.log.entries import NOTHING
 from quivermq.model.checks import Period, seconds_of
+from quivermq.model.lanes import Priority
 from quivermq.model.messages import Put
 from quivermq.reentry import entered
 
 # A partition and a priority.
-Lane = tuple[int, str]
-Rest = tuple[bytes | None, Mapping[str, bytes] | None]
-
-_NOTHING: Rest = (None, None)
+Lane = tuple[int, Priority]
 
 
-class Batch:
+class ProducerBatch:
     """What becomes one frame. The producer's lock guards it until it is taken."""
 
     __slots__ = ("born_at", "born_us", "bytes", "error", "is_due", "lane", "put", "rests", "values")
@@ -27,7 +24,7 @@ class Batch:
         self.born_us = born_us
         self.values: list[bytes] = []
         # Most messages are just a value; the others have their keys and headers here, by their place.
-        self.rests: dict[int, Rest] = {}
+        self.rests: dict[int, EntryFields] = {}
         self.bytes = 0
         self.is_due = False
         self.put: Put | None = None
@@ -49,14 +46,14 @@ class Batch:
     def encoded(self, producer: Producer, codec: AnyCodec, ttl_ms: int | None) -> bytes:
         """The frame. The same producer makes the same bytes of it each time."""
         count, rests = len(self.values), self.rests
-        rows: Sequence[Rest] = [rests.get(i, _NOTHING) for i in range(count)] if rests else ()
+        rows = [rests.get(i, NOTHING) for i in range(count)] if rests else []
         expires_at = None if ttl_ms is None else [self.born_us + ttl_ms * 1000] * count
         return bytes(
             encode(
                 self.values,
                 timestamp=self.born_us,
-                keys=[key for key, _ in rows] if rests else None,
-                headers=[headers for _, headers in rows] if rests else None,
+                keys=[row.key for row in rows] if rests else None,
+                headers=[row.headers for row in rows] if rests else None,
                 expires_at=expires_at,
                 codec=codec,
                 producer=producer,
@@ -69,7 +66,7 @@ class Sent:
 
     __slots__ = ("_batch", "_index", "_news")
 
-    def __init__(self, batch: Batch, index: int, news: Condition) -> None:
+    def __init__(self, batch: ProducerBatch, index: int, news: Condition) -> None:
         self._batch = batch
         self._index = index
         self._news = news

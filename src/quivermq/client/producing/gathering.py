@@ -1,11 +1,11 @@
-"""Where messages wait for their frame: by lane, in order, within bounds. Guarded by the producer's lock."""
+"""Where messages wait for their frame: by lane, in order, within limits. Guarded by the producer's lock."""
 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from quivermq.client.producing.batch import Batch, Lane
+from quivermq.client.producing.batch import Lane, ProducerBatch
 from quivermq.clock import Clock
 
 # While the sender is busy a batch goes on growing, so that a busy producer sends few and large ones.
@@ -13,7 +13,7 @@ _GROWTH = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BatchLimits:
     """When a batch is sent, and how large it may become."""
 
     linger_s: float
@@ -24,42 +24,42 @@ class Bounds:
 class Gathering:
     """Open and full batches of every lane; the oldest that is due goes first."""
 
-    def __init__(self, bounds: Bounds, clock: Clock) -> None:
-        self.bounds = bounds
+    def __init__(self, limits: BatchLimits, clock: Clock) -> None:
+        self.limits = limits
         self._clock = clock
-        self._lanes: dict[Lane, deque[Batch]] = {}
+        self._lanes: dict[Lane, deque[ProducerBatch]] = {}
         self._turns = count()
         self.buffered_bytes = 0
         # Where messages go that say nothing about it: to one partition for a whole batch.
-        self.plain: Batch | None = None
+        self.plain: ProducerBatch | None = None
 
-    def open_plain(self, partitions: int) -> Batch:
+    def open_plain(self, partitions: int) -> ProducerBatch:
         """The next batch of messages that may go anywhere."""
         self.plain = self.open_batch((next(self._turns) % partitions, "normal"))
         return self.plain
 
-    def open_batch(self, lane: Lane) -> Batch:
+    def open_batch(self, lane: Lane) -> ProducerBatch:
         """The batch of a lane that takes messages now."""
         waiting = self._lanes.setdefault(lane, deque())
         if waiting and not self._is_full(waiting[-1]):
             return waiting[-1]
-        batch = Batch(lane, self._clock.monotonic(), self._clock.now_us())
+        batch = ProducerBatch(lane, self._clock.monotonic(), self._clock.now_us())
         waiting.append(batch)
         return batch
 
-    def grown(self, batch: Batch) -> bool:
+    def grown(self, batch: ProducerBatch) -> bool:
         """Look at a batch that has become large enough. Whether it is due by that, and was not before."""
         if self._is_full(batch) and batch is self.plain:
             self.plain = None
         was_due, batch.is_due = batch.is_due, True
         return not was_due
 
-    def _is_full(self, batch: Batch) -> bool:
-        return batch.bytes >= self.bounds.bytes or len(batch.values) >= self.bounds.messages * _GROWTH
+    def _is_full(self, batch: ProducerBatch) -> bool:
+        return batch.bytes >= self.limits.bytes or len(batch.values) >= self.limits.messages * _GROWTH
 
-    def take_due(self) -> Batch | None:
+    def take_due(self) -> ProducerBatch | None:
         """The oldest batch that is due, which takes no more messages from now on."""
-        latest = self._clock.monotonic() - self.bounds.linger_s
+        latest = self._clock.monotonic() - self.limits.linger_s
         due = [batch for batch in self._heads() if batch.is_due or batch.born_at <= latest]
         if not due:
             return None
@@ -77,14 +77,14 @@ class Gathering:
         oldest = min((batch.born_at for batch in self._heads()), default=None)
         if oldest is None:
             return None
-        return max(0.0, oldest + self.bounds.linger_s - self._clock.monotonic())
+        return max(0.0, oldest + self.limits.linger_s - self._clock.monotonic())
 
-    def hurry(self) -> list[Batch]:
+    def hurry(self) -> list[ProducerBatch]:
         """Make everything due, and return it."""
         batches = [batch for waiting in self._lanes.values() for batch in waiting]
         for batch in batches:
             batch.is_due = True
         return batches
 
-    def _heads(self) -> Iterator[Batch]:
+    def _heads(self) -> Iterator[ProducerBatch]:
         return (waiting[0] for waiting in self._lanes.values())

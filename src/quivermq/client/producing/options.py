@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from quivermq.client.core.choice import check_choice
 from quivermq.client.core.retry import Retry
-from quivermq.client.producing.gathering import Bounds
+from quivermq.client.producing.gathering import BatchLimits
 from quivermq.log.entries import check_durability
-from quivermq.model.checks import check_number
+from quivermq.model.checks import check_choice, check_number
 from quivermq.settings import CodecName, Durability
 
 WhenFull = Literal["block", "raise"]
@@ -46,9 +45,9 @@ class ProducerOptions:
             check_choice("compression", self.compression, get_args(CodecName))
 
     @property
-    def bounds(self) -> Bounds:
+    def batch_limits(self) -> BatchLimits:
         """When a batch is sent."""
-        return Bounds(self.linger_ms / 1000, self.batch_messages, self.batch_bytes)
+        return BatchLimits(self.linger_ms / 1000, self.batch_messages, self.batch_bytes)
 
     @property
     def retry(self) -> Retry:

@@ -13,6 +13,7 @@ from quivermq.client.producing.sending import OVERHEAD_BYTES, Sending
 from quivermq.errors import Closing, Unavailable
 from quivermq.helping import Condition, Helper
 from quivermq.model.checks import Period, seconds_of
+from quivermq.model.lanes import Priority
 from quivermq.reentry import entered, finish, inside, is_inside, postponed, refusal, soon
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class RemoteProducer:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        priority: str = "normal",
+        priority: Priority = "normal",
     ) -> Sent | None:
         """Send a message soon. Its `result()` says where it is; None when nobody waits for that.
 

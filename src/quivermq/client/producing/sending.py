@@ -12,14 +12,14 @@ from typing import Any
 from quivermq.client.core.call import Flow
 from quivermq.client.core.publishing import Publishing
 from quivermq.client.core.topics import TopicCalls
-from quivermq.client.producing.batch import Batch
+from quivermq.client.producing.batch import ProducerBatch
 from quivermq.client.producing.gathering import Gathering
 from quivermq.client.producing.identity import Identity
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.errors import Closing, Conflict, InvalidRequest, MessageTooLarge, Overloaded, QuiverError
-from quivermq.frame import compression_of
-from quivermq.log.entries import NOTHING, checked_entry
-from quivermq.model.lanes import lane_number
+from quivermq.frame import EntryFields, compression_of
+from quivermq.log.entries import checked_entry
+from quivermq.model.lanes import Priority, lane_number
 from quivermq.model.messages import Put
 from quivermq.model.names import check_topic_name
 from quivermq.model.stats import TopicInfo
@@ -44,9 +44,9 @@ class Sending:
         self.topic = topic
         self.options = options
         self.calls = TopicCalls(options.retry)
-        self.gathering = Gathering(options.bounds, self.calls.clock)
+        self.gathering = Gathering(options.batch_limits, self.calls.clock)
         self.identity = Identity()
-        self.sending: Batch | None = None
+        self.sending: ProducerBatch | None = None
         self.is_closed = False
         self._guard = guard
         self._publishing = Publishing(self.calls, topic)
@@ -93,9 +93,9 @@ class Sending:
             )
         return copied
 
-    def add_plain(self, value: bytes) -> tuple[Batch, int, bool]:
+    def add_plain(self, value: bytes) -> tuple[ProducerBatch, int, bool]:
         """Take a value: its batch, its place there, and whether there is something new to do."""
-        gathering, bounds = self.gathering, self.gathering.bounds
+        gathering, limits = self.gathering, self.gathering.limits
         batch = gathering.plain
         is_new = batch is None
         if batch is None:
@@ -105,22 +105,22 @@ class Sending:
         batch.values.append(value)
         batch.bytes = total = batch.bytes + size
         gathering.buffered_bytes += size
-        if (index + 1 >= bounds.messages or total >= bounds.bytes) and gathering.grown(batch):
+        if (index + 1 >= limits.messages or total >= limits.bytes) and gathering.grown(batch):
             is_new = True
         return batch, index, is_new
 
     def checked_rich(
-        self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, priority: str
+        self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, priority: Priority
     ) -> "Rich":
         """A message that is more than a value. Raises InvalidRequest and MessageTooLarge."""
         lane_number(priority)
         entry, rest = checked_entry(value, key, headers or None, None, None, None, self._limits)
-        key, headers = NOTHING[:2] if rest is None else rest[:2]
+        key, headers = (None, None) if rest is None else (rest.key, rest.headers)
         return Rich(entry, key, headers, priority, message_bytes(entry, key, headers) + OVERHEAD_BYTES)
 
-    def add_rich(self, message: "Rich", partition: int | None) -> tuple[Batch, int, bool]:
+    def add_rich(self, message: "Rich", partition: int | None) -> tuple[ProducerBatch, int, bool]:
         """As `add_plain`. Raises InvalidRequest for a partition that there is not."""
-        gathering, bounds = self.gathering, self.gathering.bounds
+        gathering, limits = self.gathering, self.gathering.limits
         number = self._router.partition_of(message.key) if partition is None else partition
         if type(number) is not int or not 0 <= number < self._partitions:
             raise InvalidRequest(f"there is no partition {number!r}: the topic has {self._partitions}")
@@ -128,10 +128,10 @@ class Sending:
         index = len(batch.values)
         batch.values.append(message.value)
         if message.key is not None or message.headers:
-            batch.rests[index] = (message.key, message.headers)
+            batch.rests[index] = EntryFields(message.key, message.headers)
         batch.bytes += message.size
         gathering.buffered_bytes += message.size
-        is_large = index + 1 >= bounds.messages or batch.bytes >= bounds.bytes
+        is_large = index + 1 >= limits.messages or batch.bytes >= limits.bytes
         return batch, index, not index or (is_large and gathering.grown(batch))
 
     def has_room(self, size: int) -> bool:
@@ -156,7 +156,7 @@ class Sending:
 
     # Out.
 
-    def unfinished(self) -> list[Batch]:
+    def unfinished(self) -> list[ProducerBatch]:
         """Everything that is not stored yet, which is sent at once."""
         waiting = self.gathering.hurry()
         return waiting if self.sending is None else [*waiting, self.sending]
@@ -167,14 +167,14 @@ class Sending:
         self._failure, self._failed_messages = None, 0
         return found
 
-    def take_due(self) -> tuple[Batch | None, float | None]:
+    def take_due(self) -> tuple[ProducerBatch | None, float | None]:
         """The next batch to send, or how long to wait until one is due; neither while there is nothing."""
         if self.is_closed:
             self.gathering.hurry()
         self.sending = self.gathering.take_due()
         return self.sending, None if self.sending is not None else self.gathering.wait_s()
 
-    def deliver(self, batch: Batch) -> Flow[None]:
+    def deliver(self, batch: ProducerBatch) -> Flow[None]:
         """Send a batch until it is stored or cannot be, and note which."""
         put, failure = None, None
         try:
@@ -187,11 +187,11 @@ class Sending:
             failure = QuiverError(f"the batch could not be sent: {problem!r}")
         self._settle(batch, put, failure)
 
-    def give_up(self, batch: Batch, error: QuiverError) -> None:
+    def give_up(self, batch: ProducerBatch, error: QuiverError) -> None:
         """Nobody can send it any more."""
         self._settle(batch, None, error)
 
-    def _delivered(self, batch: Batch) -> Flow[Put]:
+    def _delivered(self, batch: ProducerBatch) -> Flow[Put]:
         """The order of a lane holds, because no other batch is under way."""
         try:
             put = yield from self._put(batch)
@@ -205,7 +205,7 @@ class Sending:
         self.identity.advance(batch.lane, len(batch.values))
         return put
 
-    def _put(self, batch: Batch) -> Flow[Put]:
+    def _put(self, batch: ProducerBatch) -> Flow[Put]:
         info = yield from self.calls.remembered(self.topic)
         if info is not None:
             with self._guard:
@@ -213,10 +213,10 @@ class Sending:
         partition, priority = batch.lane
         frame = batch.encoded(self.identity.next_of(batch.lane), self._frame_codec, self._ttl_ms)
         durability = self.options.durability
-        flow = self._publishing.put_frame(frame, partition, priority, durability, is_repeatable=True)
+        flow = self._publishing.put_frame(frame, partition, priority, durability)
         return (yield from flow)
 
-    def _settle(self, batch: Batch, put: Put | None, error: QuiverError | None) -> None:
+    def _settle(self, batch: ProducerBatch, put: Put | None, error: QuiverError | None) -> None:
         if error is not None:
             self.identity.renew()
         with self._guard:
@@ -247,7 +247,12 @@ class Rich:
     __slots__ = ("headers", "key", "priority", "size", "value")
 
     def __init__(
-        self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, priority: str, size: int
+        self,
+        value: bytes,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        priority: Priority,
+        size: int,
     ) -> None:
         self.value = value
         self.key = key

@@ -6,16 +6,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from quivermq.engine import Engine
-from quivermq.engine.dead_letters import each_dead_letter
-from quivermq.engine.hosted import Hosted
-from quivermq.engine.inspection import delayed_messages
-from quivermq.engine.looking import BINS_MAX
-from quivermq.engine.reasons import BEFORE_ALL, count_reasons
+from quivermq.engine.looking import BEFORE_ALL
 from quivermq.errors import NotFound
-from quivermq.model.dead_letters import DeadLetter
-from quivermq.model.lanes import LANES
-from quivermq.model.messages import Message, Scheduled
+from quivermq.model.dead_letters import NO_EDITS, DeadLetter, check_edits
+from quivermq.model.json import Document, dead_letter_json, scheduled_json
+from quivermq.model.messages import BINS_MAX, Message
 from quivermq.server.access import may_see
 from quivermq.server.answers import (
     ANSWER_BYTES,
@@ -27,7 +22,6 @@ from quivermq.server.answers import (
 )
 from quivermq.server.broker import Broker
 from quivermq.server.http import Request, encode_json
-from quivermq.server.messages_json import Content, ContentIn, Lane, MessageOut, content_fields, content_from
 from quivermq.server.routing import (
     PLACE_PATTERN,
     WHOLE_BODY,
@@ -39,7 +33,19 @@ from quivermq.server.routing import (
     number_parameter,
     place_after,
 )
-from quivermq.server.shapes import Count, Offset, at_most_one, exactly_one
+from quivermq.server.shapes import (
+    LATE_ENOUGH_US,
+    MOMENT_MAX,
+    Content,
+    ContentIn,
+    Count,
+    Lane,
+    MessageOut,
+    Offset,
+    at_most_one,
+    content_from,
+    exactly_one,
+)
 
 # As quivermq.topic.delay writes them: due time, bucket and offset in hexadecimal.
 _INT63 = "(0|[1-7][0-9a-f]{0,15}|[89a-f][0-9a-f]{0,14})"
@@ -51,7 +57,7 @@ _AFTER_COUNTED = Parameter("after", _AFTER.schema, "`next` of the answer before.
 _REASON = Parameter("reason", {"type": "string"}, "Only those that were given up for this reason.")
 _GROUP = Parameter("group", {"type": "string"}, "Only those that this group gave up.")
 _UNTIL_DOC = "Where the timeline ends, in unix microseconds; by default with the last one."
-_UNTIL = number_parameter("until", _UNTIL_DOC, 10**14, 2**62 - 1)
+_UNTIL = number_parameter("until", _UNTIL_DOC, LATE_ENOUGH_US, MOMENT_MAX)
 _BINS = number_parameter("bins", "Into how many equal spans.", 1, BINS_MAX, default=60)
 _LIMIT = number_parameter("limit", "How many at most; fewer when they are large.", 1, 1000, default=100)
 
@@ -176,18 +182,19 @@ class Discarded(msgspec.Struct):
 ROUTES: list[Route] = []
 _delayed = Calls(ROUTES, "/v1/topics/{topic}/scheduled", "delayed messages")
 _dead = Calls(ROUTES, "/v1/topics/{topic}", "dead letters")
+_FILTERED: dict[str, Any] = {"body_bytes_max": WHOLE_BODY, "is_body_optional": True, "errors": (404, 507)}
 
 
 @_delayed("GET", "", "List the delayed messages that wait", ScheduledList, query=(_LIMIT, _AFTER_SCHEDULED))
 async def list_scheduled(broker: Broker, request: Request) -> bytes:
     """The delayed messages that wait, the next one first."""
-    hosted = broker.engine.hosted(request.params["topic"])
+    topic, inspection = request.params["topic"], broker.engine.inspection
     limit, after = number_of(request, _LIMIT), request.query.get("after")
 
     def look() -> bytes:
-        waiting = delayed_messages(hosted, broker.engine.clock.now_us(), limit, ANSWER_BYTES, after)
+        waiting = inspection.scheduled(topic, limit, ANSWER_BYTES, after)
         shown = within(waiting, limit, lambda message: len(message.value))
-        return encode_json(ScheduledList([_scheduled_out(message, hosted.name) for message in shown]))
+        return encode_json({"scheduled": [scheduled_json(message, topic) for message in shown]})
 
     # How large delayed messages are is not known before they are read.
     return await broker.make(request, ANSWER_BYTES * JSON_COPIES, look)
@@ -196,7 +203,7 @@ async def list_scheduled(broker: Broker, request: Request) -> bytes:
 @_delayed("GET", "/timeline", "Count the delayed messages by when they are due", query=(_UNTIL, _BINS))
 async def show_timeline(broker: Broker, request: Request) -> TimelineOut:
     """How many delayed messages are due when."""
-    topic = broker.engine.hosted(request.params["topic"]).name
+    topic = broker.engine.topic(request.params["topic"]).name
     until, bins = number_given(request, _UNTIL), number_of(request, _BINS)
     return TimelineOut(*await broker.run(broker.engine.queue(topic).timeline, until, bins))
 
@@ -204,8 +211,8 @@ async def show_timeline(broker: Broker, request: Request) -> TimelineOut:
 @_delayed("DELETE", "/{id}", "Cancel a delayed message", errors=(404, 507))
 async def cancel_scheduled(broker: Broker, request: Request) -> None:
     """Call a delayed message off."""
-    topic = broker.engine.hosted(request.params["topic"]).name
-    if not await broker.run(broker.engine.queue(topic).cancel, request.params["id"]):
+    topic = broker.engine.topic(request.params["topic"]).name
+    if not await broker.run(broker.engine.queue(topic).cancel, [request.params["id"]]):
         raise not_waiting(request)
 
 
@@ -220,21 +227,23 @@ async def list_dead_letters(broker: Broker, request: Request) -> bytes:
     """The messages of a topic that were given up, by whichever group."""
     limit, after = number_of(request, _LIMIT), place_after(request) or BEFORE_ALL
     reason, group = request.query.get("reason"), request.query.get("group")
-    hosted = await broker.run(_dead_letter_topic, broker.engine, request.params["topic"])
-    if hosted is None:
-        return encode_json(DeadLetterList([], None))
+    inspection = broker.engine.inspection
+    dead_letter_topic = await broker.run(inspection.dead_letter_topic, request.params["topic"])
+    if dead_letter_topic is None:
+        return encode_json({"messages": [], "next": None})
 
     def look() -> bytes:
-        patience, shown, size = SearchTime(broker.engine.clock), list[DeadLetterOut](), 0
-        for letter in each_dead_letter(hosted, after):
+        patience, shown, size = SearchTime(broker.engine.clock), list[Document](), 0
+        for letter in inspection.dead_letters(dead_letter_topic, after):
             if reason in (None, letter.reason) and group in (None, letter.group):
-                shown.append(_dead_letter_out(letter, hosted.name))
+                shown.append(dead_letter_json(letter, dead_letter_topic))
                 size += len(letter.value) + FIELDS_BYTES
             if len(shown) >= limit or size >= ANSWER_BYTES or patience.is_over(len(letter.value)):
-                return encode_json(DeadLetterList(shown, letter.id))
-        return encode_json(DeadLetterList(shown, None))
+                return encode_json({"messages": shown, "next": letter.id})
+        return encode_json({"messages": shown, "next": None})
 
-    return await broker.make(request, making_bytes(hosted, limit, JSON_COPIES), look)
+    size = making_bytes(broker.engine, dead_letter_topic, limit, JSON_COPIES)
+    return await broker.make(request, size, look)
 
 
 @_dead(
@@ -243,61 +252,40 @@ async def list_dead_letters(broker: Broker, request: Request) -> bytes:
 async def list_reasons(broker: Broker, request: Request) -> ReasonList:
     """Why messages of a topic were given up, and how many for which reason."""
     after = place_after(request) or BEFORE_ALL
-    hosted = await broker.run(_dead_letter_topic, broker.engine, request.params["topic"])
-    if hosted is None:
+    inspection = broker.engine.inspection
+    dead_letter_topic = await broker.run(inspection.dead_letter_topic, request.params["topic"])
+    if dead_letter_topic is None:
         return ReasonList([], None)
-    found = await broker.run(lambda: count_reasons(hosted, after, SearchTime(broker.engine.clock).is_over))
+    patience = SearchTime(broker.engine.clock)
+    found = await broker.run(inspection.reasons, dead_letter_topic, after, patience.is_over)
     reasons = [ReasonOut(*reason) for reason in found.reasons]
     return ReasonList(reasons, None if found.next is None else "-".join(map(str, found.next)))
 
 
-@_dead(
-    "POST",
-    "/redrive",
-    "Send dead letters back to where they came from",
-    body=RedriveIn,
-    body_bytes_max=WHOLE_BODY,
-    is_body_optional=True,
-    errors=(404, 507),
-)
+@_dead("POST", "/redrive", "Send dead letters back to where they came from", **_FILTERED)
 async def redrive(broker: Broker, request: Request, body: RedriveIn) -> Moved:
     """Send dead letters back to where they came from, as they were or edited."""
-    topic, wanted, edits = request.params["topic"], _wanted(request, body), None
-    await broker.run(_dead_letter_topic, broker.engine, topic)
+    topic, wanted, ids, edits = request.params["topic"], _wanted(request, body), body.ids, NO_EDITS
+    await broker.run(broker.engine.inspection.dead_letter_topic, topic)
     if body.edits is not None:
         edits = {name: Message(*content_from(given)) for name, given in body.edits.items()}
-    queue = broker.engine.queue(topic)
-    return Moved(await broker.run(queue.redrive, wanted, body.limit, ids=body.ids, edits=edits))
+        check_edits(edits)
+        ids = list(edits) if ids is None else ids
+    return Moved(await broker.run(broker.engine.queue(topic).redrive, wanted, body.limit, ids, edits))
 
 
-@_dead(
-    "POST",
-    "/discard",
-    "Take dead letters out for good",
-    body=DeadLetterFilter,
-    body_bytes_max=WHOLE_BODY,
-    is_body_optional=True,
-    errors=(404, 507),
-)
+@_dead("POST", "/discard", "Take dead letters out for good", **_FILTERED)
 async def discard(broker: Broker, request: Request, body: DeadLetterFilter) -> Discarded:
     """Take dead letters out for good."""
     topic, wanted = request.params["topic"], _wanted(request, body)
-    await broker.run(_dead_letter_topic, broker.engine, topic)
-    return Discarded(await broker.run(broker.engine.queue(topic).discard, wanted, body.limit, ids=body.ids))
+    await broker.run(broker.engine.inspection.dead_letter_topic, topic)
+    return Discarded(await broker.run(broker.engine.queue(topic).discard, wanted, body.limit, body.ids))
 
 
 def not_waiting(request: Request) -> NotFound:
     """What to raise where the delayed message that a path names does not wait."""
     name = request.params["id"][:80]
     return NotFound(f"no delayed message {name} waits: it was delivered or cancelled before")
-
-
-def _dead_letter_topic(engine: Engine, topic: str) -> Hosted | None:
-    """Where the dead letters of a topic lie; None while it has none. Raises TopicNotFound."""
-    found = engine.dead_letters_of(topic)
-    if found is None:
-        engine.hosted(topic)
-    return found
 
 
 def _wanted(request: Request, body: DeadLetterFilter) -> Callable[[DeadLetter], bool]:
@@ -312,39 +300,3 @@ def _wanted(request: Request, body: DeadLetterFilter) -> Callable[[DeadLetter], 
         )
 
     return is_wanted
-
-
-def _scheduled_out(message: Scheduled, topic: str) -> ScheduledOut:
-    return ScheduledOut(
-        id=message.id,
-        deliver_at=message.deliver_at,
-        topic=topic,
-        partition=message.partition,
-        priority=message.priority,
-        timestamp=message.timestamp,
-        expires_at=message.expires_at,
-        dedup_id=message.dedup_id,
-        **content_fields(message.value, message.key, message.headers),
-    )
-
-
-def _dead_letter_out(letter: DeadLetter, topic: str) -> DeadLetterOut:
-    # Its id says where it lies; the other fields, where it came from.
-    partition, lane, offset = map(int, letter.id.split("-"))
-    return DeadLetterOut(
-        id=letter.id,
-        topic=topic,
-        partition=partition,
-        priority=LANES[lane],
-        offset=offset,
-        timestamp=letter.timestamp,
-        reason=letter.reason,
-        error=letter.error,
-        attempts=letter.attempts,
-        group=letter.group,
-        origin=OriginOut(letter.topic, letter.partition, letter.priority, letter.offset),
-        died_at=letter.time,
-        by_hand=letter.by_hand,
-        scheduled_id=letter.scheduled_id,
-        **content_fields(letter.value, letter.key, letter.original_headers),
-    )

@@ -1,30 +1,32 @@
 """Groups: how far one has come with a topic, what it has in hand, to go on from elsewhere, to forget it."""
 
-from dataclasses import asdict
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta
 
-from quivermq.delivery.state import UnfinishedState
+from quivermq.delivery.state import Unfinished, UnfinishedState
 from quivermq.engine import Engine
-from quivermq.engine.inspection import (
-    first_in_flight,
-    group_lanes,
-    group_not_found,
-    readers_of,
-    segments_of,
-    unfinished_of,
-)
-from quivermq.engine.reasons import BEFORE_ALL
+from quivermq.engine.inspection import group_not_found
+from quivermq.engine.looking import BEFORE_ALL
 from quivermq.errors import InvalidRequest
+from quivermq.model.checks import moment_us
+from quivermq.model.lanes import Priority
 from quivermq.model.names import check_group_name
+from quivermq.model.operations import SeekTarget
 from quivermq.server.broker import Broker
+from quivermq.server.delivering import queue_of
 from quivermq.server.http import Request
-from quivermq.server.messages_json import Lane, PastMoment, Priority
 from quivermq.server.routing import AFTER, Calls, Parameter, Route, number_of, number_parameter, place_after
-from quivermq.server.shapes import Count, GroupFigures, Offset, exactly_one
+from quivermq.server.shapes import (
+    Count,
+    GroupFigures,
+    Lane,
+    Offset,
+    PartitionNumber,
+    PastMoment,
+    exactly_one,
+)
 
 # So many of the messages in flight are shown.
 _HELD_MAX = 100
@@ -137,7 +139,7 @@ class SeekIn(msgspec.Struct, forbid_unknown_fields=True):
     to: Literal["earliest", "latest"] | None = None
     offset: Offset | None = None
     timestamp: PastMoment | None = None
-    partition: Annotated[int, Meta(ge=0, le=1023)] | None = None
+    partition: PartitionNumber | None = None
     priority: Priority | None = None
 
 
@@ -160,18 +162,12 @@ async def delete_group(broker: Broker, request: Request) -> None:
         raise group_not_found(topic, group)
 
 
-@_group("POST", "/seek", "Let a group go on from elsewhere", body=SeekIn, errors=(404, 409, 416, 507))
+@_group("POST", "/seek", "Let a group go on from elsewhere", errors=(404, 409, 416, 507))
 async def seek(broker: Broker, request: Request, body: SeekIn) -> GroupOut:
     """Let a group go on from elsewhere. One that is new begins there."""
-    queue = broker.engine.queue(request.params["topic"], request.params["group"])
-    await broker.run(
-        queue.seek,
-        body.to,
-        offset=body.offset,
-        timestamp=body.timestamp,
-        partition=body.partition,
-        priority=body.priority,
-    )
+    timestamp_us = None if body.timestamp is None else moment_us("timestamp", body.timestamp)
+    target = SeekTarget(body.to, body.offset, timestamp_us, body.partition, body.priority)
+    await broker.run(queue_of(broker, request).seek, target)
     return await broker.run(_group_out, broker.engine, request)
 
 
@@ -183,28 +179,24 @@ async def seek(broker: Broker, request: Request, body: SeekIn) -> GroupOut:
 )
 async def list_deliveries(broker: Broker, request: Request) -> DeliveryList:
     """What a group has been given and has not finished."""
-    group, engine = request.params["group"], broker.engine
+    topic, group = request.params["topic"], request.params["group"]
     check_group_name(group)
-    hosted = engine.hosted(request.params["topic"])
     limit, after = number_of(request, _LIMIT), place_after(request) or BEFORE_ALL
     state = request.query.get("state")
     if state not in (None, "in_flight"):
         raise InvalidRequest(f"state is in_flight, or left out for all, not {state[:80]!r}")
 
     def look() -> DeliveryList:
-        found = unfinished_of(engine, hosted, group, after, limit, only_in_flight=state is not None)
+        found = broker.engine.inspection.unfinished(
+            topic, group, after, limit, only_in_flight=state is not None
+        )
         return DeliveryList(
             [
                 UnfinishedOut(
-                    partition=partition,
-                    priority=priority,
-                    offset=each.offset,
-                    attempt=each.attempt,
+                    **_attempt(partition, priority, each),
                     state=each.state,
                     time=each.time_us,
                     owner=each.owner if each.state == "in_flight" else None,
-                    first_delivered_at=each.first_us,
-                    last_delivered_at=each.last_us,
                 )
                 for partition, priority, each in islice(found, limit)
             ]
@@ -216,48 +208,45 @@ async def list_deliveries(broker: Broker, request: Request) -> DeliveryList:
 @_topic("GET", "/segments", "List the segments of a topic", query=(_LIMIT, AFTER))
 async def list_segments(broker: Broker, request: Request) -> SegmentList:
     """The files of a topic's lanes."""
-    hosted = broker.engine.hosted(request.params["topic"])
+    inspection, topic = broker.engine.inspection, request.params["topic"]
     limit, after = number_of(request, _LIMIT), place_after(request) or BEFORE_ALL
 
     def look() -> SegmentList:
-        return SegmentList([SegmentOut(*each) for each in islice(segments_of(hosted, after), limit)])
+        return SegmentList([SegmentOut(*each) for each in islice(inspection.segments(topic, after), limit)])
 
     return await broker.run(look)
 
 
 def _group_out(engine: Engine, request: Request) -> GroupOut:
-    name = request.params["group"]
+    topic, name = request.params["topic"], request.params["group"]
     check_group_name(name)
-    hosted = engine.hosted(request.params["topic"])
-    stats = engine.queue_stats(hosted, name)
-    members = [
-        MemberOut(
-            member.member,
-            member.client,
-            [each.partition for each in member.partitions if each.topic == hosted.name],
-        )
-        for member in readers_of(engine, hosted.name, name)
-    ]
-    # Members that read the topic, and have not committed anything yet, have all of it before them.
-    if name not in hosted.groups and not members:
-        raise group_not_found(hosted.name, name)
+    group = engine.inspection.group(topic, name, _HELD_MAX)
     return GroupOut(
-        **asdict(stats),
-        backlog=stats.backlog,
-        lag=stats.pending,
-        partitions=[LaneOut(*lane) for lane in group_lanes(hosted, name)],
+        **group.stats.as_dict(),
+        lag=group.stats.pending,
+        partitions=[LaneOut(*lane) for lane in group.lanes],
         deliveries=[
-            HeldOut(
-                partition=partition,
-                priority=priority,
-                offset=held.offset,
-                attempt=held.attempt,
-                deadline=held.time_us,
-                owner=held.owner,
-                first_delivered_at=held.first_us,
-                last_delivered_at=held.last_us,
-            )
-            for partition, priority, held in first_in_flight(hosted, name, _HELD_MAX, engine.clock.now_us())
+            HeldOut(**_attempt(partition, priority, held), deadline=held.time_us, owner=held.owner)
+            for partition, priority, held in group.in_flight
         ],
-        members=members,
+        members=[
+            MemberOut(
+                member.member,
+                member.client,
+                [each.partition for each in member.partitions if each.topic == topic],
+            )
+            for member in group.members
+        ],
     )
+
+
+def _attempt(partition: int, priority: str, each: Unfinished) -> dict[str, Any]:
+    """What is known of a message that was delivered, whoever has it now."""
+    return {
+        "partition": partition,
+        "priority": priority,
+        "offset": each.offset,
+        "attempt": each.attempt,
+        "first_delivered_at": each.first_us,
+        "last_delivered_at": each.last_us,
+    }

@@ -18,19 +18,19 @@ from quivermq.engine.offsets import (
     topics_of_group,
 )
 from quivermq.errors import Fenced, GroupNotFound, TopicNotFound
-from quivermq.group.assignment import TopicPartition
+from quivermq.group.assignment import Strategy, TopicPartition
 from quivermq.group.coordinator import REBALANCE_TIMEOUT_MS, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, MemberLimits
-from quivermq.group.member import Joined, MembersState, MembersView, SyncedMember
+from quivermq.group.member import JoinedMember, MembersState, MembersView, SyncedMember
+from quivermq.model.lanes import Priority
 from quivermq.model.names import Pattern, check_group_name, is_pattern
 from quivermq.model.turns import in_turns
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers
 from quivermq.server.http import Request, encode_json
-from quivermq.server.messages_json import Lane, Priority
 from quivermq.server.polling import Polls
 from quivermq.server.routing import Calls, Parameter, Route
-from quivermq.server.shapes import Count, Offset
+from quivermq.server.shapes import Count, Lane, Offset
 
 # As many as fit into the topics of a member, and more.
 _OWNED_MAX = 100_000
@@ -39,7 +39,6 @@ _WAIT_MS_MAX = 24 * 3600 * 1000
 _PARTITIONS_BYTES = 8 * 1024 * 1024
 _TOPIC = Parameter("topic", {"type": "string"}, "A topic or a pattern; by default all topics of the group.")
 
-Strategy = Literal["range", "sticky", "cooperative"]
 MemberId = Annotated[str, Meta(min_length=1, max_length=64)]
 Generation = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 TimeoutMs = Annotated[int, Meta(ge=TIMEOUT_MS_MIN, le=TIMEOUT_MS_MAX)]
@@ -106,7 +105,7 @@ class HeartbeatIn(msgspec.Struct, forbid_unknown_fields=True):
 class HeartbeatOut(msgspec.Struct):
     """Whether there is a reason to sync."""
 
-    state: Literal["stable", "rebalancing"]
+    state: MembersState
 
 
 class LeaveIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -195,12 +194,12 @@ _member = Calls(ROUTES, "/v1/groups/{group}", "members", (409,))
 _groups = Calls(ROUTES, "/v1/groups", "groups")
 
 
-@_member("POST", "/join", "Become a member of a group in stream mode", body=JoinIn)
+@_member("POST", "/join", "Become a member of a group in stream mode")
 async def join_group(broker: Broker, request: Request, body: JoinIn) -> JoinOut:
     """Take in a member. It has nothing before it has synced."""
     check_topics(request, body.topics)
 
-    def join() -> Joined:
+    def join() -> JoinedMember:
         if body.member_id is not None:
             _check_member(broker, request, body.member_id)
         return broker.engine.members.join(
@@ -221,7 +220,6 @@ async def join_group(broker: Broker, request: Request, body: JoinIn) -> JoinOut:
     "POST",
     "/sync",
     "Say what you read, learn what is yours",
-    body=SyncIn,
     body_bytes_max=_PARTITIONS_BYTES,
 )
 async def sync_member(broker: Broker, request: Request, body: SyncIn) -> SyncOut:
@@ -244,16 +242,16 @@ async def sync_member(broker: Broker, request: Request, body: SyncIn) -> SyncOut
         end = begun + seconds
         if loop.time() >= end:
             break
-        with polls.waiting_at(waiters) as ring:
+        with polls.waiting(waiters.watch) as wakeup:
             # Something may have been given up between the last look and the wait.
             synced = await broker.run(sync)
             if _is_to_wait(synced, owned) and not broker.is_draining:
-                await polls.rung(ring, end, request.key)
+                await polls.woken(wakeup, end, request.key)
                 synced = await broker.run(sync)
     return SyncOut(synced.generation, _partitions_out(synced.assignment), _partitions_out(synced.revoked))
 
 
-@_member("POST", "/heartbeat", "Say that you live, learn whether to sync", body=HeartbeatIn)
+@_member("POST", "/heartbeat", "Say that you live, learn whether to sync")
 async def beat_heart(broker: Broker, request: Request, body: HeartbeatIn) -> HeartbeatOut:
     """Let a member live on."""
 
@@ -264,7 +262,7 @@ async def beat_heart(broker: Broker, request: Request, body: HeartbeatIn) -> Hea
     return HeartbeatOut(await broker.run(beat))
 
 
-@_member("POST", "/leave", "Leave a group", body=LeaveIn, errors=())
+@_member("POST", "/leave", "Leave a group", errors=())
 async def leave_group(broker: Broker, request: Request, body: LeaveIn) -> None:
     """Let a member go. One that is gone already is gone."""
 
@@ -291,7 +289,6 @@ async def show_offsets(broker: Broker, request: Request) -> CommittedList:
     "PUT",
     "/offsets",
     "Commit offsets",
-    body=CommitIn,
     body_bytes_max=_PARTITIONS_BYTES,
     errors=(404, 409, 416, 507),
 )
@@ -355,7 +352,7 @@ async def show_members(broker: Broker, request: Request) -> GroupWithMembers:
 
 def _is_to_wait(synced: SyncedMember, owned: frozenset[TopicPartition]) -> bool:
     """Whether there is nothing new for a member, but will be."""
-    return synced.is_owed and not synced.revoked and owned.issuperset(synced.assignment)
+    return synced.is_incomplete and not synced.revoked and owned.issuperset(synced.assignment)
 
 
 def _check_member(broker: Broker, request: Request, member_id: str) -> None:
@@ -372,7 +369,9 @@ def _offsets(engine: Engine, request: Request, topic: str | None) -> list[Commit
         topics = topics_of_group(engine, group)
     else:
         pattern = Pattern(topic)
-        topics = {each for each in engine.topics() if pattern.matches(each, engine.origin_of(each))}
+        topics = {
+            each for each in engine.topics() if pattern.matches(each, engine.catalog.table.origin_of(each))
+        }
     found: list[CommittedOffset] = []
     for name in _seen(request, topics):
         # Somebody may delete one meanwhile.

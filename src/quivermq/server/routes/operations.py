@@ -7,20 +7,20 @@ from typing import Any, Literal
 import msgspec
 
 from quivermq.engine import Engine
-from quivermq.engine.inspection import is_read_by
 from quivermq.errors import GroupNotFound, InvalidRequest, Unavailable
 from quivermq.model.names import Pattern
+from quivermq.model.stats import FindingKind
+from quivermq.model.stats_json import report_json
 from quivermq.model.turns import in_turns
 from quivermq.server.access import ALL_TOPICS, ApiKey, KeyScope, check_topics, may_see
 from quivermq.server.broker import Broker
 from quivermq.server.events import EVENTS, Events, accepts_gzip
-from quivermq.server.figures import PROMETHEUS, Answers, Looks, exposition, told, why_not_ready
+from quivermq.server.figures import PROMETHEUS, Answers, exposition, stats_json, why_not_ready
 from quivermq.server.history import Recorder
 from quivermq.server.http import Request, Response, ResponseStream, encode_json, json_response
-from quivermq.server.messages_json import Lane
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routing import Calls, Parameter, Route, flag_of, number_of, number_parameter
-from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures
+from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, Lane
 
 _TOPICS_MAX = 100
 _TOPICS = Parameter(
@@ -138,7 +138,7 @@ class CompactedOut(msgspec.Struct):
 class FindingOut(msgspec.Struct):
     """Something about a file that is not as it should be; only `damage` means loss."""
 
-    kind: Literal["damage", "tail", "index", "gap"]
+    kind: FindingKind
     path: str
     position: int
     end: int
@@ -172,8 +172,8 @@ _broker = Calls(ROUTES, "", "operations", ())
 async def stats(broker: Broker, request: Request) -> bytes:
     """What there is, and how far every group has come."""
     wanted = _wanted(request, broker.engine)
-    return await broker.part(Looks).answer(
-        ("stats", wanted), lambda survey: encode_json(told(survey, wanted))
+    return await broker.part(Answers).answer_of_look(
+        ("stats", wanted), lambda survey: encode_json(stats_json(survey, wanted))
     )
 
 
@@ -244,7 +244,8 @@ async def compact(broker: Broker, request: Request) -> dict[str, Any]:
 @_broker("POST", "/v1/verify", "Check every byte of every log", ReportOut)
 async def verify(broker: Broker, _: Request) -> dict[str, object]:
     """Check every byte of every log, while the queue is in use."""
-    return await broker.run(_verified, broker.engine)
+    engine = broker.engine
+    return await broker.run(lambda: report_json(engine.verify(), engine.path))
 
 
 @_broker("GET", "/metrics", "Metrics for Prometheus", PROMETHEUS)
@@ -304,10 +305,10 @@ def _history(broker: Broker, request: Request) -> dict[str, Any]:
         is_for_all = request.key is None or request.key.is_for_all_topics
         return kept.whole(None if is_for_all else lambda topic: may_see(request, topic), since=since)
     check_topics(request, [topic])
-    hosted = broker.engine.hosted(topic)
+    broker.engine.topic(topic)
     if group is None:
         return kept.topic(topic, since=since)
-    if not is_read_by(broker.engine, hosted, group):
+    if not broker.engine.inspection.is_read_by(topic, group):
         raise GroupNotFound(f"{topic} has no group {group[:300]}")
     return kept.group(topic, group, since=since)
 
@@ -332,13 +333,4 @@ def _wanted(request: Request, engine: Engine) -> _Interest:
     texts = request.query["topics"].split(",") if "topics" in request.query else []
     if len(texts) > _TOPICS_MAX:
         raise InvalidRequest(f"topics has at most {_TOPICS_MAX} names, not {len(texts)}")
-    return _Interest(request.key, frozenset(map(Pattern, texts)), engine.origin_of)
-
-
-def _verified(engine: Engine) -> dict[str, object]:
-    report = engine.verify()
-    findings = [
-        {**asdict(finding), "path": str(finding.path.relative_to(engine.path))}
-        for finding in report.findings
-    ]
-    return {**asdict(report), "is_sound": report.is_sound, "findings": findings}
+    return _Interest(request.key, frozenset(map(Pattern, texts)), engine.catalog.table.origin_of)

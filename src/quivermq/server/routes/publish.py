@@ -9,30 +9,22 @@ import asyncio
 import logging
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quivermq.engine import Queue
+from quivermq.engine import CheckedMessage, EngineQueue, is_delayed
 from quivermq.errors import InvalidRequest, Overloaded, QuiverError
 from quivermq.frame import parse_header
 from quivermq.log.entries import check_durability
+from quivermq.model.json import FRAME, JSON, OCTETS
+from quivermq.model.lanes import PRIORITIES, priority_of
 from quivermq.model.messages import PRODUCER_ID_MAX, Message, Put
 from quivermq.server.broker import Broker
-from quivermq.server.http import (
-    FRAME,
-    JSON,
-    OCTETS,
-    Later,
-    Request,
-    Response,
-    error_response,
-    json_response,
-)
-from quivermq.server.messages_json import Lane, MessageIn, message_from
-from quivermq.server.routing import Answer, Calls, Parameter, Route
-from quivermq.server.shapes import Count, Offset, exactly_one
+from quivermq.server.http import Later, Request, Response, error_response, json_response
+from quivermq.server.routing import NUMBER, Answer, Calls, Parameter, Route, check_query
+from quivermq.server.shapes import Count, Lane, MessageIn, Offset, exactly_one, message_from
 from quivermq.settings import Durability
 
 logger = logging.getLogger(__name__)
@@ -44,7 +36,6 @@ _BATCH_MESSAGES = 10_000
 _BATCH_MESSAGES_MAX = 100_000
 
 _HEADER = "quiver-header-"
-_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _PRODUCER_ID = re.compile(r"[0-9]{1,20}", re.ASCII)
 _KNOWN_SINCE = "Producers that were last heard of before that time may be forgotten; 0 when none is."
 
@@ -110,12 +101,12 @@ def _parameter(name: str, doc: str, kind: str = "integer") -> Parameter:
 
 _DURABILITY = Parameter(
     "durability",
-    {"enum": ["fsync", "os", "buffered"]},
+    {"enum": list(get_args(Durability))},
     "When the answer comes; by default as the topic says.",
 )
 _FRAME_PARAMETERS = (
     _parameter("partition", "Where it goes; otherwise its key decides, or it goes anywhere."),
-    Parameter("priority", {"enum": ["high", "normal", "low"]}, "Its lane."),
+    Parameter("priority", {"enum": list(PRIORITIES)}, "Its lane."),
     _DURABILITY,
 )
 _RAW_PARAMETERS = (
@@ -156,7 +147,7 @@ def publish(broker: Broker, request: Request) -> Answer:
         and not any(name.startswith(_HEADER) for name in request.headers)
     ):
         # The plainest message there is.
-        return _publish_one(broker, topic, request.body, None)
+        return broker.part(PublishBatcher).publish(topic, request.body, None)
     return _publish_raw(broker, request, topic)
 
 
@@ -175,44 +166,30 @@ async def begin_producer(broker: Broker, request: Request) -> ProducerOut:
     return ProducerOut(state.epoch, [FirstFrameOut(*each) for each in state.batches], state.known_since_us)
 
 
-def _publish_one(
-    broker: Broker, topic: str, message: bytes | Message, durability: Durability | None
-) -> Answer:
-    hosted = broker.engine.find(topic)
-    # Before it joins others, which must not suffer for what is wrong with it.
-    if hosted is None:
-        broker.engine.queue(topic)
-        broker.engine.draft(topic).checked([message])
-    elif type(message) is not bytes or len(message) > hosted.settings.message_bytes_max:
-        hosted.topic.checked([message])
-    return broker.part(PublishBatcher).publish(topic, message, durability)
-
-
 def _publish_json(broker: Broker, request: Request, topic: str) -> Answer:
     # What a message needs stands in the body: a parameter that says so too would be lost in silence.
-    durability = _durability(_checked_query(request, (_DURABILITY,)))
+    check_query(request, (_DURABILITY,))
+    durability = _durability(request)
     try:
         given = _decode(request.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is no message in JSON: {error}") from None
     if given.messages is UNSET:
-        message = message_from(given)
-        is_plain = message == Message(message.value)
-        return _publish_one(broker, topic, message.value if is_plain else message, durability)
+        return broker.part(PublishBatcher).publish(topic, message_from(given), durability)
     if any(getattr(given, name) != getattr(_NOTHING_ELSE, name) for name in MessageIn.__struct_fields__):
         raise InvalidRequest("the body has `messages`, or the fields of one message, not both")
     return _publish_many(broker, topic, list(map(message_from, given.messages)), durability)
 
 
 async def _publish_many(
-    broker: Broker, topic: str, messages: list[Message], durability: Durability | None
+    broker: Broker, topic: str, messages: list[bytes | Message], durability: Durability | None
 ) -> dict[str, Any]:
     puts = await broker.run(broker.engine.queue(topic).put_many, messages, durability=durability)
     return {"results": [put._asdict() for put in puts]}
 
 
 def _publish_raw(broker: Broker, request: Request, topic: str) -> Answer:
-    query = _checked_query(request, _RAW_PARAMETERS)
+    query = request.query
     key = query.get("key")
     headers = {
         name.removeprefix(_HEADER): value.encode("latin-1")
@@ -223,27 +200,27 @@ def _publish_raw(broker: Broker, request: Request, topic: str) -> Answer:
         request.body,
         key=None if key is None else key.encode(),
         headers=headers or None,
-        priority=query.get("priority", "normal"),
-        ttl=_seconds(query, "ttl_ms"),
-        delay=_seconds(query, "delay_ms"),
-        deliver_at=_number(query, "deliver_at"),
+        priority=priority_of(query.get("priority", "normal")),
+        ttl=_seconds(request, "ttl_ms"),
+        delay=_seconds(request, "delay_ms"),
+        deliver_at=_number(request, "deliver_at"),
         dedup_id=query.get("dedup_id"),
-        dedup_window=_seconds(query, "dedup_window_ms"),
-        timestamp=_number(query, "timestamp"),
-        partition=_number(query, "partition"),
+        dedup_window=_seconds(request, "dedup_window_ms"),
+        timestamp=_number(request, "timestamp"),
+        partition=_number(request, "partition"),
     )
-    return _publish_one(broker, topic, message, _durability(query))
+    return broker.part(PublishBatcher).publish(topic, message, _durability(request))
 
 
 async def _publish_frame(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
-    query = _checked_query(request, _FRAME_PARAMETERS)
-    queue, durability = broker.engine.queue(topic), _durability(query)
+    check_query(request, _FRAME_PARAMETERS)
+    queue, durability = broker.engine.queue(topic), _durability(request)
 
     def put() -> Put:
         return queue.put_frame(
             request.body,
-            partition=_number(query, "partition"),
-            priority=query.get("priority", "normal"),
+            partition=_number(request, "partition"),
+            priority=request.query.get("priority", "normal"),
             durability=durability,
         )
 
@@ -259,34 +236,24 @@ def frame_stored(put: Put, frame: bytes) -> dict[str, Any]:
 # Parameters.
 
 
-def _checked_query(request: Request, known: tuple[Parameter, ...]) -> dict[str, str]:
-    if not request.query_string:
-        return {}
-    names = {parameter.name for parameter in known}
-    if unknown := request.query.keys() - names:
-        raise InvalidRequest(
-            f"{', '.join(sorted(unknown))} is no parameter here: there are {', '.join(sorted(names))}"
-        )
-    return request.query
-
-
-def _durability(query: dict[str, str]) -> Durability | None:
-    if (word := query.get("durability")) is not None:
+def _durability(request: Request) -> Durability | None:
+    word = request.query.get("durability") if request.query_string else None
+    if word is not None:
         check_durability(word)
     return cast("Durability | None", word)
 
 
-def _number(query: dict[str, str], name: str) -> int | None:
-    text = query.get(name)
+def _number(request: Request, name: str) -> int | None:
+    text = request.query.get(name)
     if text is None:
         return None
-    if not _NUMBER.fullmatch(text):
+    if not NUMBER.fullmatch(text):
         raise InvalidRequest(f"{name} is a whole number, not {text[:40]!r}")
     return int(text)
 
 
-def _seconds(query: dict[str, str], name: str) -> float | None:
-    milliseconds = _number(query, name)
+def _seconds(request: Request, name: str) -> float | None:
+    milliseconds = _number(request, name)
     return None if milliseconds is None else milliseconds / 1000
 
 
@@ -302,11 +269,8 @@ class PublishBatcher:
         self._lines: dict[tuple[str, Durability | None], _Line] = {}
 
     def publish(self, topic: str, message: bytes | Message, durability: Durability | None) -> Later:
-        """Store a message that was checked, soon, together with others."""
-        line = self._lines.get((topic, durability)) or self._open(topic, durability)
-        answer = Later()
-        line.add(message, answer)
-        return answer
+        """Store a message soon, together with others. Raises InvalidRequest."""
+        return (self._lines.get((topic, durability)) or self._open(topic, durability)).add(message)
 
     def _open(self, topic: str, durability: Durability | None) -> "_Line":
         if len(self._lines) >= _QUEUES_MAX:
@@ -324,23 +288,26 @@ class _Line:
         self,
         broker: Broker,
         loop: asyncio.AbstractEventLoop,
-        queue: Queue,
+        queue: EngineQueue,
         durability: Durability | None,
     ) -> None:
         self._broker = broker
         self._loop = loop
         self._queue = queue
         self._durability = durability
-        self._messages: list[bytes | Message] = []
+        self._messages: list[CheckedMessage] = []
         self._answers: list[Later] = []
         self._is_planned = False
 
-    def add(self, message: bytes | Message, answer: Later) -> None:
-        self._messages.append(message)
+    def add(self, message: bytes | Message) -> Later:
+        # Before it joins others, which must not suffer for what is wrong with it.
+        checked, answer = self._queue.check(message), Later()
+        self._messages.append(checked)
         self._answers.append(answer)
         if not self._is_planned:
             self._is_planned = True
             self._loop.call_soon(self._store)
+        return answer
 
     def _store(self) -> None:
         """Store what has gathered: here when that only copies memory, otherwise in a thread."""
@@ -352,23 +319,25 @@ class _Line:
         else:
             self._done(self._stored(messages), answers)
 
-    def _stored(self, messages: list[bytes | Message]) -> Sequence[Response]:
+    def _stored(self, messages: list[CheckedMessage]) -> Sequence[Response]:
         """Answers for messages of as many callers: each is stored, or refused and not there."""
-        waiting = [index for index, message in enumerate(messages) if _is_delayed(message)]
-        if not waiting or len(waiting) == len(messages):
+        if len(messages) == 1:
+            return self._put(messages)
+        delayed = list(map(is_delayed, messages))
+        if delayed.count(delayed[0]) == len(delayed):
             return self._put(messages)
         # What waits lies elsewhere: one may have room where the other has none.
-        others = [index for index, message in enumerate(messages) if not _is_delayed(message)]
         found: dict[int, Response] = {}
-        for indexes in (waiting, others):
+        for kind in (True, False):
+            indexes = [index for index, each in enumerate(delayed) if each is kind]
             found |= zip(indexes, self._put([messages[index] for index in indexes]), strict=True)
         return [found[index] for index in range(len(messages))]
 
-    def _put(self, messages: list[bytes | Message]) -> Sequence[Response]:
+    def _put(self, messages: list[CheckedMessage]) -> Sequence[Response]:
         """Store messages, all or none of them."""
         hiding = self._broker.hiding
         try:
-            return list(map(put_response, self._queue.put_many(messages, durability=self._durability)))
+            return list(map(put_response, self._queue.put_checked(messages, self._durability)))
         except (Overloaded, InvalidRequest) as error:
             if len(messages) == 1:
                 return [error_response(error, hiding)]
@@ -393,10 +362,6 @@ class _Line:
             except Exception:
                 # The others have to be told all the same.
                 logger.exception("an answer could not be sent")
-
-
-def _is_delayed(message: bytes | Message) -> bool:
-    return isinstance(message, Message) and (message.delay is not None or message.deliver_at is not None)
 
 
 def put_response(put: Put) -> Response:

@@ -1,19 +1,15 @@
 """Reading the log, which touches nothing: messages in JSON, or the frames as they are stored."""
 
 import asyncio
-import re
-from collections.abc import Iterable
 
 import msgspec
 
-from quivermq.engine.hosted import Hosted
-from quivermq.engine.inspection import LaneView, lane_of
-from quivermq.engine.looking import unseen
+from quivermq.engine import Engine
+from quivermq.engine.lane_view import LaneView
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import OFFSET_MAX, Wanted
 from quivermq.model.checks import moment_us
-from quivermq.model.lanes import LANE_NUMBERS
-from quivermq.model.messages import StoredMessage
+from quivermq.model.json import FRAME, stored_message_json
 from quivermq.model.names import check_group_name
 from quivermq.server.access import ApiKey
 from quivermq.server.answers import (
@@ -25,8 +21,7 @@ from quivermq.server.answers import (
     within,
 )
 from quivermq.server.broker import Broker
-from quivermq.server.http import FRAME, Request, Response, encode_json, json_response
-from quivermq.server.messages_json import MessageOut, record_to_json
+from quivermq.server.http import Request, Response, encode_json, json_response
 from quivermq.server.polling import Polls
 from quivermq.server.routing import (
     AFTER,
@@ -40,14 +35,13 @@ from quivermq.server.routing import (
     number_given,
     number_of,
     number_parameter,
+    offset_of,
     partition_of,
     place_after,
 )
-from quivermq.server.shapes import Count
+from quivermq.server.shapes import MOMENT_MAX, Count, MessageOut
 
 _EARLIEST, _LATEST = "earliest", "latest"
-_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
-_MOMENT_MAX = 2**62 - 1
 _DAY_MS = 24 * 3600 * 1000
 
 _OFFSET = Parameter(
@@ -64,8 +58,8 @@ _OFFSET = Parameter(
 _TIMESTAMP = number_parameter(
     "timestamp",
     "In place of `offset`: begin with the first message that is not older, in unix microseconds.",
-    -_MOMENT_MAX,
-    _MOMENT_MAX,
+    -MOMENT_MAX,
+    MOMENT_MAX,
 )
 _LIMIT = number_parameter("limit", "How many messages; fewer when they are large.", 1, 100_000, default=100)
 _WAIT = number_parameter(
@@ -107,22 +101,22 @@ _topic = Calls(ROUTES, "/v1/topics/{topic}", "messages")
 )
 async def read_log(broker: Broker, request: Request) -> Response:
     """A part of the log; at its end, what comes next, if that is soon enough."""
-    hosted = broker.engine.hosted(request.params["topic"])
-    number = partition_of(request, hosted.settings.partitions)
-    lane = lane_of(broker.engine, hosted, number, LANE_NUMBERS[choice_of(request, PRIORITY)])
+    topic, engine = request.params["topic"], broker.engine
+    number = partition_of(request, engine.topic(topic).partitions)
+    lane = engine.inspection.lane(topic, number, choice_of(request, PRIORITY))
     limit, wait_ms = number_of(request, _LIMIT), number_of(request, _WAIT)
     wanted = _wanted(request)
     offset = await _offset(broker, request, lane)
     if wait_ms and offset == lane.end:
         seconds = min(wait_ms, broker.settings.wait_ms_max) / 1000
-        await _wait_for_more(broker, hosted, lane, offset, seconds, request.key)
+        await _wait_for_more(broker, lane, offset, seconds, request.key)
     if request.accepts(FRAME):
         if wanted:
             raise InvalidRequest("frames come whole: a key or a text is for messages in JSON")
-        size = making_bytes(hosted, limit, FRAME_COPIES)
+        size = making_bytes(engine, topic, limit, FRAME_COPIES)
         return await broker.make(request, size, lambda: _frames(lane, offset, limit))
-    size = making_bytes(hosted, limit, JSON_COPIES)
-    return await broker.make(request, size, lambda: _page(lane, offset, limit, wanted))
+    size = making_bytes(engine, topic, limit, JSON_COPIES)
+    return await broker.make(request, size, lambda: _page(engine, lane, offset, limit, wanted))
 
 
 @_topic(
@@ -134,33 +128,29 @@ async def read_log(broker: Broker, request: Request) -> Response:
 )
 async def peek(broker: Broker, request: Request) -> bytes:
     """What nobody of a group has had yet."""
-    group = request.params["group"]
+    topic, group = request.params["topic"], request.params["group"]
     check_group_name(group)
-    hosted = broker.engine.hosted(request.params["topic"])
     limit, after = number_of(request, _PEEK_LIMIT), place_after(request)
 
     def look() -> bytes:
-        now_us = broker.engine.clock.now_us()
-        hosted.release(now_us)
-        messages: Iterable[StoredMessage] = unseen(hosted, group, now_us)
-        if after is not None:
-            messages = (m for m in messages if (m.partition, LANE_NUMBERS[m.priority], m.offset) > after)
+        messages = broker.engine.inspection.unseen(topic, group, after)
         found = within(messages, limit, lambda message: len(message.value))
-        return encode_json(
-            MessageList([record_to_json(m, m.topic, m.partition, m.priority) for m in found])
-        )
+        shown = [stored_message_json(m, m.topic, m.partition, m.priority) for m in found]
+        return encode_json({"messages": shown})
 
-    return await broker.make(request, making_bytes(hosted, limit, JSON_COPIES), look)
+    return await broker.make(request, making_bytes(broker.engine, topic, limit, JSON_COPIES), look)
 
 
-def _page(lane: LaneView, offset: int, limit: int, wanted: Wanted) -> Response:
-    messages, following = read_messages(lane, offset, limit, wanted)
-    return json_response(MessagePage(messages, following, lane.told_start(), lane.end))
+def _page(engine: Engine, lane: LaneView, offset: int, limit: int, wanted: Wanted) -> Response:
+    messages, following = read_messages(lane, offset, limit, engine.clock, wanted)
+    return json_response(
+        {"messages": messages, "next": following, "start": lane.known_start(), "end": lane.end}
+    )
 
 
 def _frames(lane: LaneView, offset: int, limit: int) -> Response:
     buffers, following = read_frames(lane, offset, limit)
-    offsets = {"Quiver-Next": following, "Quiver-Start": lane.told_start(), "Quiver-End": lane.end}
+    offsets = {"Quiver-Next": following, "Quiver-Start": lane.known_start(), "Quiver-End": lane.end}
     headers = {name: str(each) for name, each in offsets.items()}
     return Response(200, b"".join(buffers), FRAME, headers)
 
@@ -184,13 +174,13 @@ async def _offset(broker: Broker, request: Request, lane: LaneView) -> int:
         return await broker.run(lane.find_first) if lane.has_archive else lane.start
     if text == _LATEST:
         return lane.end
-    if not _DIGITS.fullmatch(text) or int(text) > OFFSET_MAX:
+    if (offset := offset_of(text)) is None:
         raise InvalidRequest(f'offset is a number, "{_EARLIEST}" or "{_LATEST}", not {text[:80]!r}')
-    return int(text)
+    return offset
 
 
 async def _wait_for_more(
-    broker: Broker, hosted: Hosted, lane: LaneView, begun_at: int, seconds: float, key: ApiKey | None
+    broker: Broker, lane: LaneView, begun_at: int, seconds: float, key: ApiKey | None
 ) -> None:
     """Return once the lane no longer ends at an offset, or when the time is over.
 
@@ -198,11 +188,11 @@ async def _wait_for_more(
     """
     loop, polls = asyncio.get_running_loop(), broker.part(Polls)
     end = loop.time() + seconds
-    while lane.end == begun_at and not hosted.is_gone and not broker.is_draining and loop.time() < end:
-        with polls.waiting_at(hosted.readers) as ring:
+    while lane.end == begun_at and not lane.is_gone and not broker.is_draining and loop.time() < end:
+        with polls.waiting(lane.watch) as wakeup:
             # Somebody may have put between the last look and the wait.
             if lane.end == begun_at:
-                await polls.rung(ring, end, key)
+                await polls.woken(wakeup, end, key)
     broker.engine.check_open()
-    if hosted.is_gone:
-        raise TopicNotFound(f"the topic {hosted.name} was deleted")
+    if lane.is_gone:
+        raise TopicNotFound(f"the topic {lane.topic} was deleted")

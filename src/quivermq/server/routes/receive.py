@@ -8,24 +8,23 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from quivermq.delivery.delivery import Grant, Taken, deliveries_of, release_quietly
-from quivermq.engine import Queue
-from quivermq.engine.inspection import average_bytes
-from quivermq.model.names import Pattern, is_pattern
+from quivermq.delivery.taken import Grant, Taken, deliveries_of
+from quivermq.engine import EngineQueue
+from quivermq.model.json import DELIVERY, delivery_json
+from quivermq.model.names import is_pattern
 from quivermq.server.answers import FRAME_COPIES, JSON_COPIES, making_bytes
 from quivermq.server.broker import Broker
 from quivermq.server.delivering import Token, Withdrawn, may_wait, packed, queue_of
-from quivermq.server.http import DELIVERY, Request, Response, encode_json
-from quivermq.server.messages_json import MessageOut, delivery_to_json
+from quivermq.server.http import Request, Response, json_response
 from quivermq.server.polling import Polls
 from quivermq.server.routing import Answer, Calls, Route
+from quivermq.server.shapes import WAIT_MS_MAX, MessageOut
 
 _RECEIVE_MAX = 10_000
 # An answer is made in memory, so that large messages come a few at a time.
 _RECEIVE_BYTES = 8 * 1024 * 1024
 # What a message has, where nobody knows better.
 _USUAL_BYTES = 4096
-_MS_MAX = 365 * 24 * 3600 * 1000
 _AGENT_MAX = 120
 
 
@@ -33,8 +32,8 @@ class ReceiveIn(msgspec.Struct, forbid_unknown_fields=True):
     """How many messages, and how long to wait for the first."""
 
     max: Annotated[int, Meta(ge=1, le=_RECEIVE_MAX)] = 1
-    wait_ms: Annotated[int, Meta(ge=0, le=_MS_MAX)] = 0
-    lease_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] | None = None
+    wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
+    lease_ms: Annotated[int, Meta(ge=1, le=WAIT_MS_MAX)] | None = None
     pop: bool = False
     """Whether they are acknowledged at once."""
     token: Token | None = None
@@ -56,7 +55,6 @@ _group = Calls(ROUTES, "/v1/topics/{topic}/groups/{group}", "messages", (409, 50
     "/receive",
     "Receive messages, waiting for the first one",
     (ReceiveOut, DELIVERY),
-    body=ReceiveIn,
     is_body_optional=True,
 )
 def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
@@ -70,7 +68,9 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
         if withdrawn.has(queue, token):
             return []
         count = _affordable(broker, queue, body.max)
-        found = queue.take(count, lease=lease, pop=body.pop, whole=is_packed, owner=owner, token=token)
+        found = queue.take_batches(
+            count, lease=lease, pop=body.pop, whole=is_packed, owner=owner, token=token
+        )
         if found and withdrawn.has(queue, token):
             # Meanwhile: whoever took it back may have found nothing yet.
             _give_back([batch.grant() for batch in found])
@@ -103,7 +103,7 @@ def owner_of(request: Request) -> str | None:
 async def _receive(
     broker: Broker,
     request: Request,
-    queue: Queue,
+    queue: EngineQueue,
     take: Callable[[], list[Taken]],
     wanted: int,
     wait_ms: int,
@@ -139,27 +139,21 @@ def _give_back_later(broker: Broker, grants: list[Grant]) -> None:
 
 def _give_back(grants: list[Grant]) -> None:
     for grant in grants:
-        release_quietly(grant.release, grant.claims())
+        grant.give_back()
 
 
-def _affordable(broker: Broker, queue: Queue, wanted: int) -> int:
+def _affordable(broker: Broker, queue: EngineQueue, wanted: int) -> int:
     """How many messages fit into an answer, going by their average size, of topics the largest one."""
     if wanted == 1:
         return wanted
-    if is_pattern(queue.topic):
-        found = broker.engine.find_by(Pattern(queue.topic))
-    else:
-        hosted = broker.engine.find(queue.topic)
-        found = [] if hosted is None else [hosted]
-    largest = max(map(average_bytes, found), default=1)
-    return max(1, min(wanted, _RECEIVE_BYTES // max(1, largest)))
+    largest = broker.engine.inspection.average_bytes(queue.topic) or 1
+    return max(1, min(wanted, _RECEIVE_BYTES // largest))
 
 
-def _making_bytes(broker: Broker, request: Request, queue: Queue, wanted: int) -> int:
+def _making_bytes(broker: Broker, request: Request, queue: EngineQueue, wanted: int) -> int:
     copies = FRAME_COPIES if request.accepts(DELIVERY) else JSON_COPIES
-    hosted = None if is_pattern(queue.topic) else broker.engine.find(queue.topic)
-    if hosted is not None:
-        return making_bytes(hosted, wanted, copies)
+    if not is_pattern(queue.topic) and broker.engine.catalog.find(queue.topic) is not None:
+        return making_bytes(broker.engine, queue.topic, wanted, copies)
     # Of a pattern, nobody asks thousands of topics for their sizes on the event loop.
     return min(wanted * _USUAL_BYTES, _RECEIVE_BYTES) * copies
 
@@ -167,4 +161,4 @@ def _making_bytes(broker: Broker, request: Request, queue: Queue, wanted: int) -
 def _response(broker: Broker, found: list[Taken], *, is_packed: bool) -> Response:
     if is_packed:
         return Response(200, packed(found, broker.engine.clock.now_us()), DELIVERY)
-    return Response(200, encode_json(ReceiveOut(list(map(delivery_to_json, deliveries_of(found))))))
+    return json_response({"messages": list(map(delivery_json, deliveries_of(found)))})

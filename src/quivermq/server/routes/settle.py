@@ -6,19 +6,20 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from quivermq.engine import Queue
-from quivermq.errors import InvalidRequest, LeaseExpired
+from quivermq.engine import EngineQueue
+from quivermq.errors import InvalidRequest, LeaseExpired, error_json
+from quivermq.model.claims import Claims
 from quivermq.model.deliveries import Held, parse_receipt
-from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.lanes import Priority, lane_number
+from quivermq.model.names import Scope
+from quivermq.model.operations import Settle
 from quivermq.server.broker import Broker
 from quivermq.server.delivering import Token, Withdrawn, may_wait, queue_of
 from quivermq.server.http import Request, Response, json_response
-from quivermq.server.messages_json import Priority
 from quivermq.server.routing import Answer, Calls, Handler, Route
-from quivermq.server.shapes import exactly_one
+from quivermq.server.shapes import WAIT_MS_MAX, exactly_one
 from quivermq.topic.offsets import runs
 
-_MS_MAX = 365 * 24 * 3600 * 1000
 _SETTLED_MAX = 100_000
 _TOKENS_MAX = 100
 # So many receipts, with names as long as they may be.
@@ -47,7 +48,7 @@ class SettleIn(msgspec.Struct, forbid_unknown_fields=True):
 class NackIn(SettleIn, forbid_unknown_fields=True):
     """What failed, when it may come again, and why."""
 
-    delay_ms: Annotated[int, Meta(ge=0, le=_MS_MAX)] | None = None
+    delay_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] | None = None
     reason: str | None = None
     error: str | None = None
 
@@ -70,7 +71,7 @@ class RejectIn(SettleIn, forbid_unknown_fields=True):
 class ExtendIn(SettleIn, forbid_unknown_fields=True):
     """What takes longer, and how long from now."""
 
-    lease_ms: Annotated[int, Meta(ge=1, le=_MS_MAX)] = 30_000
+    lease_ms: Annotated[int, Meta(ge=1, le=WAIT_MS_MAX)] = 30_000
 
 
 class ResultOut(msgspec.Struct, omit_defaults=True):
@@ -91,46 +92,39 @@ class SettleOut(msgspec.Struct, omit_defaults=True):
     """When all of them came late."""
 
 
-Settle = Callable[[list[str | Held]], None]
-
 ROUTES: list[Route] = []
 _group = Calls(ROUTES, "/v1/topics/{topic}/groups/{group}", "messages", (404, 507))
 
 
-def _call(path: str, summary: str, body: type[SettleIn]) -> Callable[[Handler], Handler]:
+def _call(path: str, summary: str) -> Callable[[Handler], Handler]:
     returns = {200: SettleOut, 409: SettleOut}
-    return _group("POST", path, summary, returns, body=body, body_bytes_max=_BODY_BYTES_MAX)
+    return _group("POST", path, summary, returns, body_bytes_max=_BODY_BYTES_MAX)
 
 
-@_call("/ack", "Acknowledge messages: they are done with", SettleIn)
+@_call("/ack", "Acknowledge messages: they are done with")
 def ack(broker: Broker, request: Request, body: SettleIn) -> Answer:
     """Messages are done with."""
-    queue = queue_of(broker, request)
-    return _settle(broker, queue, body, queue.ack)
+    return _settle(broker, request, body, Settle("ack"))
 
 
-@_call("/nack", "Messages failed: they are tried again, or become dead letters", NackIn)
+@_call("/nack", "Messages failed: they are tried again, or become dead letters")
 def nack(broker: Broker, request: Request, body: NackIn) -> Answer:
     """Messages failed."""
-    queue = queue_of(broker, request)
     delay = None if body.delay_ms is None else body.delay_ms / 1000
-    return _settled_later(
-        broker, body, _held(body), lambda held: queue.nack(held, delay, body.reason, error=body.error)
-    )
+    return _settle(broker, request, body, Settle("nack", delay, body.reason, body.error))
 
 
-@_call("/release", "Give messages back as if they had not been received: no attempt counts", ReleaseIn)
+@_call("/release", "Give messages back as if they had not been received: no attempt counts")
 def release(broker: Broker, request: Request, body: ReleaseIn) -> Answer:
     """Messages are given back."""
-    queue = queue_of(broker, request)
     if body.tokens is UNSET:
-        return _settle(broker, queue, body, queue.release)
+        return _settle(broker, request, body, Settle("release"))
     if body.receipts is not UNSET or body.leases is not UNSET:
         raise InvalidRequest("the body has `receipts`, or `leases`, or `tokens`: one of them")
-    return _taken_back(broker, queue, body.tokens)
+    return _taken_back(broker, queue_of(broker, request), body.tokens)
 
 
-async def _taken_back(broker: Broker, queue: Queue, tokens: list[str]) -> Response:
+async def _taken_back(broker: Broker, queue: EngineQueue, tokens: list[str]) -> Response:
     """In a thread, because everything that is in flight is looked through."""
     withdrawn = broker.part(Withdrawn)
     for token in tokens:
@@ -138,75 +132,74 @@ async def _taken_back(broker: Broker, queue: Queue, tokens: list[str]) -> Respon
     return json_response(SettleOut([ResultOut(ok=True)] * len(tokens)))
 
 
-@_call("/reject", "Make messages dead letters: they can never succeed", RejectIn)
+@_call("/reject", "Make messages dead letters: they can never succeed")
 def reject(broker: Broker, request: Request, body: RejectIn) -> Answer:
     """Messages can never succeed."""
-    queue = queue_of(broker, request)
-    return _settled_later(
-        broker, body, _held(body), lambda held: queue.reject(held, body.reason, error=body.error)
-    )
+    return _settle(broker, request, body, Settle("reject", None, body.reason, body.error))
 
 
-@_call("/extend", "Keep messages for longer", ExtendIn)
+@_call("/extend", "Keep messages for longer")
 def extend(broker: Broker, request: Request, body: ExtendIn) -> Answer:
     """Messages take longer."""
+    return _settle(broker, request, body, Settle("extend", seconds=body.lease_ms / 1000))
+
+
+def _settle(broker: Broker, request: Request, body: SettleIn, settle: Settle) -> Answer:
     queue = queue_of(broker, request)
-    return _settle(broker, queue, body, lambda held: queue.extend(held, body.lease_ms / 1000))
+    leases = _leases(body, queue)
+    # What ends among the dead letters is synced, whatever the topic says.
+    if settle.act in ("nack", "reject") or may_wait(broker, queue):
+        return broker.run(_settled, queue, body, settle, leases)
+    return _settled(queue, body, settle, leases)
 
 
-def _settle(broker: Broker, queue: Queue, body: SettleIn, settle: Settle) -> Answer:
-    held = _held(body)
-    if may_wait(broker, queue):
-        return _settled_later(broker, body, held, settle)
-    return _settled(body, held, settle)
-
-
-async def _settled_later(
-    broker: Broker, body: SettleIn, held: list[str | Held], settle: Settle
-) -> Response:
-    """In a thread: what ends among the dead letters is synced, whatever the topic says."""
-    return await broker.run(_settled, body, held, settle)
-
-
-def _held(body: SettleIn) -> list[str | Held]:
+def _leases(body: SettleIn, queue: EngineQueue) -> list[Held]:
     if (body.receipts is UNSET) == (body.leases is UNSET):
         raise InvalidRequest("the body has `receipts`, or `leases`: one of them")
     if body.receipts is not UNSET:
-        return list(body.receipts)
+        return Claims(body.receipts, Scope(queue.topic), queue.group).leases()
     assert body.leases is not UNSET
     # A few bytes can name more messages than there is memory for.
     count = sum(max(0, end - start) for each in body.leases for start, end in _pairs(each.runs))
     if count > _SETTLED_MAX:
         raise InvalidRequest(f"{_SETTLED_MAX} messages at most are settled at once, not {count}")
     return [
-        Held(each.topic, each.partition, LANE_NUMBERS[each.priority], int(each.token, 16), tuple(each.runs))
+        Held(each.topic, each.partition, lane_number(each.priority), int(each.token, 16), _offsets(each))
         for each in body.leases
     ]
 
 
+def _offsets(held: HeldIn) -> list[int]:
+    """The offsets of ranges. Raises InvalidRequest for what are none."""
+    pairs = list(_pairs(held.runs))
+    if len(held.runs) % 2 or not all(start < end for start, end in pairs):
+        raise InvalidRequest(f"{held.runs!r:.80} are no ranges: pairs of start and end")
+    return [offset for start, end in pairs for offset in range(start, end)]
+
+
 def _pairs(flat: list[int]) -> Iterator[tuple[int, int]]:
-    # One number too many is refused where the messages are looked up.
     return zip(flat[::2], flat[1::2], strict=False)
 
 
-def _settled(body: SettleIn, held: list[str | Held], settle: Settle) -> Response:
-    try:
-        settle(held)
-    except LeaseExpired as error:
-        return _refused(body, error)
+def _settled(queue: EngineQueue, body: SettleIn, settle: Settle, leases: list[Held]) -> Response:
+    settled = queue.settle(settle, leases)
+    if settled.failure is not None:
+        raise settled.failure
+    if settled.late:
+        return _refused(body, LeaseExpired(receipts=settled.late))
     if body.leases is not UNSET:
-        return json_response(SettleOut([ResultOut(ok=True)] * len(held)))
+        return json_response(SettleOut([ResultOut(ok=True)] * len(body.leases)))
     assert body.receipts is not UNSET
     return json_response(SettleOut([ResultOut(True, receipt) for receipt in body.receipts]))
 
 
 def _refused(body: SettleIn, error: LeaseExpired) -> Response:
     """Say which of them came late. When all did, the whole call is a conflict."""
-    told = {"code": error.code, "message": "the lease is over, or the message settled", "retryable": False}
+    reason = error_json(error, "the lease is over, or the message settled")
     late = set(error.receipts)
     if body.receipts is not UNSET:
         results = [
-            ResultOut(ok=False, receipt=receipt, error=told)
+            ResultOut(ok=False, receipt=receipt, error=reason)
             if receipt in late
             else ResultOut(True, receipt)
             for receipt in body.receipts
@@ -220,7 +213,7 @@ def _refused(body: SettleIn, error: LeaseExpired) -> Response:
             offsets.setdefault(place, []).append(receipt.offset)
         places = [(each.topic, each.partition, each.priority, each.token) for each in body.leases]
         results = [
-            ResultOut(ok=False, refused=runs(offsets[place]), error=told)
+            ResultOut(ok=False, refused=runs(offsets[place]), error=reason)
             if place in offsets
             else ResultOut(ok=True)
             for place in places
@@ -234,5 +227,5 @@ def _refused(body: SettleIn, error: LeaseExpired) -> Response:
         are_all_late = len(late) == len(named)
     if not are_all_late:
         return json_response(SettleOut(results))
-    whole = {"code": error.code, "message": str(error), "retryable": False, "receipts": sorted(late)[:100]}
+    whole = {**error_json(error), "receipts": sorted(late)[:100]}
     return json_response(SettleOut(results, whole), error.http_status)

@@ -1,19 +1,20 @@
 """What operators and importers do: adopt what another queue knew, compact, purge, pause, archive."""
 
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from quivermq.delivery.adoption import ATTEMPTS_MAX, RUNS_MAX
-from quivermq.engine import Queue
 from quivermq.errors import InvalidRequest
-from quivermq.frame import OFFSET_MAX
-from quivermq.model.adoption import AdoptedId, Progress, Tried
+from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.json import FRAME
+from quivermq.model.lanes import Priority
+from quivermq.model.topic_settings import PARTITIONS_MAX
 from quivermq.server.broker import Broker
-from quivermq.server.http import FRAME, Request
-from quivermq.server.messages_json import PastMoment, Priority
+from quivermq.server.delivering import queue_of
+from quivermq.server.http import Request
 from quivermq.server.routes.dead_letters import not_waiting
 from quivermq.server.routes.publish import PutOut, frame_stored
 from quivermq.server.routing import (
@@ -25,14 +26,15 @@ from quivermq.server.routing import (
     choice_of,
     number_of,
     number_parameter,
+    offset_of,
     partition_of,
 )
-from quivermq.server.shapes import Count, Offset
-from quivermq.topic.adopted_ids import ADOPTED_MAX
+from quivermq.server.shapes import Count, Offset, PartitionNumber, PastMoment
+from quivermq.topic.dedup_index import ADOPTED_MAX
 
-_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
+T = TypeVar("T")
 _STAMP = re.compile(r"[0-9]{1,19}-[0-9a-f]{8}", re.ASCII)
-_PARTITION = number_parameter("partition", "Where they go.", 0, 1023, default=0)
+_PARTITION = number_parameter("partition", "Where they go.", 0, PARTITIONS_MAX - 1, default=0)
 _EXPECTED = Parameter(
     "expected",
     {"type": "string", "pattern": "^[0-9]{1,19}-[0-9a-f]{8}$"},
@@ -40,8 +42,6 @@ _EXPECTED = Parameter(
     required=True,
 )
 _EXAMPLE = {"position": 12, "tried": [{"start": 4, "end": 5, "attempts": 2}]}
-
-PartitionNumber = Annotated[int, Meta(ge=0, le=1023)]
 
 
 class TriedIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,9 +57,6 @@ class ProgressIn(msgspec.Struct, forbid_unknown_fields=True):
 
     position: Offset | None = None
     tried: Annotated[list[TriedIn], Meta(max_length=RUNS_MAX)] = []
-
-    def made(self) -> Progress:
-        return Progress(self.position, [Tried(run.start, run.end, run.attempts) for run in self.tried])
 
 
 class AdoptIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -189,7 +186,6 @@ async def adopt_dead_letters(broker: Broker, request: Request) -> dict[str, Any]
     "POST",
     "/adopt",
     "Let a group go on where another queue was",
-    body=AdoptIn,
     body_bytes_max=WHOLE_BODY,
     errors=(404, 416, 507),
 )
@@ -203,10 +199,10 @@ async def adopt(broker: Broker, request: Request, body: AdoptIn) -> AdoptedOut:
         broker.engine.adopt,
         request.params["topic"],
         request.params["group"],
-        body.progress.made(),
+        _made(body.progress, Progress),
         partition=body.partition,
         priority=body.priority,
-        expected=None if body.expected is None else body.expected.made(),
+        expected=None if body.expected is None else _made(body.expected, Progress),
     )
     return AdoptedOut(is_adopted)
 
@@ -216,14 +212,18 @@ async def adopt(broker: Broker, request: Request, body: AdoptIn) -> AdoptedOut:
     "/dedup_ids",
     "Remember deduplication ids of another queue",
     tag="messages",
-    body=AdoptIdsIn,
     body_bytes_max=WHOLE_BODY,
     errors=(404, 416, 507),
 )
 async def adopt_ids(broker: Broker, request: Request, body: AdoptIdsIn) -> AdoptedIdsOut:
     """Remember deduplication ids that another queue knew. An id may be `sha256:` and the hash of one."""
-    ids = [AdoptedId(*msgspec.structs.astuple(each)) for each in body.ids]
+    ids = _made(body.ids, list[AdoptedId])
     return AdoptedIdsOut(await broker.run(broker.engine.adopt_ids, request.params["topic"], ids))
+
+
+def _made(given: object, kind: type[T]) -> T:
+    """What was given, which has the same fields, as the engine takes it."""
+    return msgspec.convert(given, kind, from_attributes=True)
 
 
 # How compaction reaches a broker.
@@ -242,10 +242,10 @@ async def replace_segment(broker: Broker, request: Request) -> ReplacedOut:
 
     The topic has `cleanup` set to `compact`. Frames that were changed since they were read are a 409.
     """
-    hosted = broker.engine.hosted(request.params["topic"])
-    partition = partition_of(request, hosted.settings.partitions)
+    topic = request.params["topic"]
+    partition = partition_of(request, broker.engine.topic(topic).partitions)
     text, expected = request.params["base_offset"], request.query.get("expected", "")
-    if not _DIGITS.fullmatch(text) or int(text) > OFFSET_MAX:
+    if (base_offset := offset_of(text)) is None:
         raise InvalidRequest(f"a segment is named by its first offset, not {text[:80]!r}")
     if not _STAMP.fullmatch(expected):
         raise InvalidRequest(
@@ -255,9 +255,9 @@ async def replace_segment(broker: Broker, request: Request) -> ReplacedOut:
         raise InvalidRequest(f"the body is frames, so its Content-Type is {FRAME}")
     done = await broker.run(
         broker.engine.replace_segment,
-        hosted.name,
+        topic,
         partition,
-        int(text),
+        base_offset,
         request.body,
         expected=expected,
         priority=choice_of(request, PRIORITY),
@@ -274,17 +274,17 @@ async def purge(broker: Broker, request: Request) -> Purged:
     return Purged(await broker.run(broker.engine.queue(request.params["topic"]).purge))
 
 
-@_delayed("POST", "/cancel", "Cancel delayed messages", body=CancelIn)
+@_delayed("POST", "/cancel", "Cancel delayed messages")
 async def cancel_many(broker: Broker, request: Request, body: CancelIn) -> Cancelled:
     """Call delayed messages off. Those that do not wait any more are passed over."""
-    topic = broker.engine.hosted(request.params["topic"]).name
-    return Cancelled(await broker.run(broker.engine.queue(topic).cancel_many, body.ids))
+    topic = broker.engine.topic(request.params["topic"]).name
+    return Cancelled(await broker.run(broker.engine.queue(topic).cancel, body.ids))
 
 
 @_delayed("POST", "/{id}/deliver", "Deliver a delayed message now")
 async def deliver_now(broker: Broker, request: Request) -> None:
     """Let a delayed message come before it is due."""
-    topic = broker.engine.hosted(request.params["topic"]).name
+    topic = broker.engine.topic(request.params["topic"]).name
     if not await broker.run(broker.engine.queue(topic).deliver_now, request.params["id"]):
         raise not_waiting(request)
 
@@ -292,23 +292,19 @@ async def deliver_now(broker: Broker, request: Request) -> None:
 @_group("POST", "/pause", "Pause a group")
 async def pause(broker: Broker, request: Request) -> None:
     """Give a group nothing more of a topic until it is resumed, also after a restart."""
-    await broker.run(_queue(broker, request).pause)
+    await broker.run(queue_of(broker, request).pause, True)
 
 
 @_group("POST", "/resume", "Let a paused group go on")
 async def resume(broker: Broker, request: Request) -> None:
     """Let a group go on that was paused."""
-    await broker.run(_queue(broker, request).resume)
+    await broker.run(queue_of(broker, request).pause, False)
 
 
 @_group("POST", "/retry", "Retry now what failed")
 async def retry_now(broker: Broker, request: Request) -> Retried:
     """Let everything that failed and waits for its next attempt have it now."""
-    return Retried(await broker.run(_queue(broker, request).retry_now))
-
-
-def _queue(broker: Broker, request: Request) -> Queue:
-    return broker.engine.queue(request.params["topic"], request.params["group"])
+    return Retried(await broker.run(queue_of(broker, request).retry_now))
 
 
 # Where the archive is: what was moved out of the logs and is read as if it had not been.
@@ -321,9 +317,7 @@ async def show(broker: Broker, _: Request) -> ArchiveOut:
     return ArchiveOut(None if directory is None else str(directory))
 
 
-@_archive(
-    "POST", "", "Name the archive, a directory that the broker can read", body=ArchiveIn, errors=(404,)
-)
+@_archive("POST", "", "Name the archive, a directory that the broker can read", errors=(404,))
 async def use(broker: Broker, request: Request, body: ArchiveIn) -> ArchiveOut:
     """Name the directory of the archive, or none."""
     await broker.run(broker.engine.use_archive, body.directory)

@@ -6,20 +6,18 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from quivermq.engine import Engine
-from quivermq.engine.lanes import lanes_of
-from quivermq.engine.survey import Survey
+from quivermq.engine.statistics import Survey
 from quivermq.errors import InvalidRequest
 from quivermq.model.names import DEAD_LETTER_SUFFIX, check_topic_name
-from quivermq.model.stats import TopicStats
+from quivermq.model.stats_json import topic_stats_json
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.model.turns import in_turns
 from quivermq.server.access import check_topics, may_see
 from quivermq.server.broker import Broker
-from quivermq.server.figures import Answers, Looks, Wanted
+from quivermq.server.figures import Answers, Wanted
 from quivermq.server.http import Request, Response, encode_json, json_response
-from quivermq.server.messages_json import Lane
 from quivermq.server.routing import Calls, Parameter, Route, number_given, number_parameter
-from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, settings_schema
+from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, Lane, settings_schema
 from quivermq.settings.setting import settings_of
 
 _LIMIT = number_parameter("limit", "List at most this many; by default all.", 1, 100_000)
@@ -102,8 +100,8 @@ ROUTES: list[Route] = []
 _topics = Calls(ROUTES, "/v1/topics", "topics")
 
 
-@_topics("POST", "", "Create a topic", _CREATED, body=TopicIn, errors=(409, 507))
-async def create_topic(broker: Broker, request: Request, body: dict[str, Any]) -> Response:
+@_topics("POST", "", "Create a topic", _CREATED, errors=(409, 507))
+async def create_topic(broker: Broker, request: Request, body: TopicIn) -> Response:
     """Make a topic that is not there yet. With `exist_ok`, one that is there stays as it is."""
     name, exist_ok = body.pop("name", None), body.pop("exist_ok", False)
     if name is None:
@@ -114,8 +112,8 @@ async def create_topic(broker: Broker, request: Request, body: dict[str, Any]) -
         raise InvalidRequest(f"exist_ok is true or false, not {exist_ok!r:.80}")
     _check_names(body)
     _check_suffix(request, name, body)
-    is_new = broker.engine.find(name) is None
-    await broker.run(lambda: broker.engine.create_topic(name, exist_ok=exist_ok, **body))
+    is_new = broker.engine.catalog.find(name) is None
+    await broker.run(lambda: broker.engine.create_topic(name, exist_ok, body))
     return json_response(await broker.run(_with_settings, broker.engine, name), 201 if is_new else 200)
 
 
@@ -125,7 +123,7 @@ async def list_topics(broker: Broker, request: Request) -> bytes:
     key, limit, after = request.key, number_given(request, _LIMIT), request.query.get("after", "")
     if "after" in request.query:
         check_topic_name(after)
-    return await broker.part(Looks).answer(
+    return await broker.part(Answers).answer_of_look(
         ("topics", key, limit, after),
         lambda survey: encode_json(_listed(survey, lambda name: may_see(request, name), limit, after)),
     )
@@ -145,14 +143,13 @@ async def show_topic(broker: Broker, request: Request) -> bytes:
     "/{topic}",
     "Change settings of a topic",
     TopicWithSettings,
-    body=SettingsIn,
     errors=(404, 409, 507),
 )
-async def alter_topic(broker: Broker, request: Request, body: dict[str, Any]) -> dict[str, Any]:
+async def alter_topic(broker: Broker, request: Request, body: SettingsIn) -> dict[str, Any]:
     """Change some settings and leave the others as they are."""
     name = request.params["topic"]
     _check_names(body)
-    await broker.run(lambda: broker.engine.alter_topic(name, **body))
+    await broker.run(lambda: broker.engine.alter_topic(name, body))
     return await broker.run(_with_settings, broker.engine, name)
 
 
@@ -170,13 +167,13 @@ async def delete_topic(broker: Broker, request: Request) -> None:
 )
 async def sync_topic(broker: Broker, request: Request) -> None:
     """Answer once everything that was put into the topic so far is on stable storage."""
-    await broker.run(broker.engine.hosted(request.params["topic"]).sync)
+    await broker.run(broker.engine.catalog.get(request.params["topic"]).sync)
 
 
 def _listed(survey: Survey, wanted: Wanted, limit: int | None, after: str) -> dict[str, Any]:
     topics = survey.stats.topics
     names = [name for name in topics if name > after and wanted(name)]
-    shown = [_figures(topics[name]) for name in in_turns(names[:limit])]
+    shown = [topic_stats_json(topics[name]) for name in in_turns(names[:limit])]
     # What to send as `after` for those that follow.
     return {"topics": shown, **({"next": names[limit - 1]} if limit and limit < len(names) else {})}
 
@@ -196,15 +193,10 @@ def _check_suffix(request: Request, name: str, settings: dict[str, Any]) -> None
 
 
 def _with_settings(engine: Engine, name: str) -> dict[str, Any]:
-    hosted = engine.hosted(name)
+    topic = engine.inspection.topic(name)
     return {
-        **_figures(engine.topic_stats(hosted)),
-        "created_at": engine.created_us(name),
-        "settings": hosted.settings.to_json(),
-        "lanes": [lane._asdict() for lane in lanes_of(hosted)],
+        **topic_stats_json(topic.stats),
+        "created_at": topic.created_us,
+        "settings": topic.settings.to_json(),
+        "lanes": [lane._asdict() for lane in topic.lanes],
     }
-
-
-def _figures(stats: TopicStats) -> dict[str, Any]:
-    figures = stats.as_dict()
-    return {"name": figures.pop("topic"), **figures}

@@ -31,7 +31,7 @@ from quivermq.archive.archiving import (
     todo,
 )
 from quivermq.archive.manifest import ArchiveRun, store_manifest
-from quivermq.archive.reading import DEFAULT_NAME, find_difference
+from quivermq.archive.reading import find_difference
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
@@ -46,11 +46,19 @@ from quivermq.errors import (
     TopicNotFound,
 )
 from quivermq.frame import Frame
-from quivermq.spark.directory_place import local_path
-from quivermq.spark.execution import Progress, cores_of, results_of, translated, watched
-from quivermq.spark.place import AnyPath, Lane, LaneExtent, LivePlace, Place, where_of
+from quivermq.reading.reader import (
+    AnyPath,
+    Lane,
+    LaneExtent,
+    MessageReader,
+    ProgressCallback,
+    QueueReader,
+    local_path,
+)
+from quivermq.spark.execution import cores_of, results_of, translated, watched
+from quivermq.spark.jobs.state import job_reader
 from quivermq.spark.session import session
-from quivermq.spark.subscription import check_named, topic_filter
+from quivermq.spark.subscription import chosen_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,7 +136,7 @@ def archive(
     free: bool = False,
     rewrite: bool = True,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     spark: "SparkSession | None" = None,
 ) -> ArchiveSummary:
     """Write what is not archived yet to Parquet below `to`, by default `archive` in the data directory.
@@ -142,33 +150,33 @@ def archive(
     TopicNotFound for a name that is no topic.
     """
     started = time.monotonic()
-    _check(age, file_bytes)
-    where = where_of(path, server, key)
+    if not 0 <= age < 10 * 365 * 24 * 3600:
+        raise InvalidRequest(f"age is a number of seconds, 0 or more, not {age!r}")
+    if file_bytes < 1:
+        raise InvalidRequest(f"file_bytes is at least 1, not {file_bytes!r}")
     pace = ArchivePace(SystemClock().now_us(), round(age * 1_000_000), file_bytes)
-    with closing(where.place()) as place:
-        target = ArchiveTarget(place, to)
-        present = place.origins()
-        names = list(filter(topic_filter(topics, present), present))
-        check_named(topics, present)
+    with closing(job_reader(path, server, key)) as reader:
+        target = ArchiveTarget(reader, to)
+        names = chosen_topics(topics, reader.origins())
         store = Archive(target.directory)
-        summary = ArchiveSummary(str(where), str(target.directory), dry_run)
+        summary = ArchiveSummary(str(reader), str(target.directory), dry_run)
         if dry_run:
-            done = [_unless_damaged(name, partial(_looked, place, store, name, pace)) for name in names]
+            done = [_unless_damaged(name, partial(_looked, reader, store, name, pace)) for name in names]
             return replace(summary, topics=tuple(done), seconds=time.monotonic() - started)
         with changing(store, f"{pace.now_us}-{uuid.uuid4().hex[:8]}") as job:
             is_served = target.announce()
             if free and not is_served:
                 raise Conflict(
-                    f"{where} cannot read {target.directory}, or the key may not tell it to:"
+                    f"{reader} cannot read {target.directory}, or the key may not tell it to:"
                     " nothing can be freed"
                 )
             workers = _Workers(spark, progress)
-            works = [_Topic(place, store, job, name, pace, workers) for name in names]
+            works = [_Topic(reader, store, job, name, pace, workers) for name in names]
             done = [_unless_damaged(each.name, partial(each.run, rewrite=rewrite)) for each in works]
     summary = replace(summary, topics=tuple(done), is_served=is_served)
     if free:
         # Only whoever has the queue open may remove what is archived and finished with.
-        with where.queue(if_locked=_NOT_FREED) as queue:
+        with reader.open_queue(if_locked=_NOT_FREED) as queue:
             freed = queue.compact(archived=True)
         summary = replace(summary, freed_segments=freed.segments, freed_bytes=freed.bytes)
     return replace(summary, seconds=time.monotonic() - started)
@@ -182,20 +190,13 @@ def _unless_damaged(name: str, work: Callable[[], ArchivedTopicSummary]) -> Arch
         return ArchivedTopicSummary(name, problem=f"{name}: {error}", is_damaged=True)
 
 
-def _check(age: float, file_bytes: int) -> None:
-    if not 0 <= age < 10 * 365 * 24 * 3600:
-        raise InvalidRequest(f"age is a number of seconds, 0 or more, not {age!r}")
-    if file_bytes < 1:
-        raise InvalidRequest(f"file_bytes is at least 1, not {file_bytes!r}")
-
-
 class ArchiveTarget:
     """The archive of a queue: the one it has, or the one that it gets."""
 
-    def __init__(self, place: LivePlace, to: AnyPath | None) -> None:
-        self._place = place
+    def __init__(self, reader: QueueReader, to: AnyPath | None) -> None:
+        self._reader = reader
         try:
-            self._known = place.archive_directory()
+            self._known = reader.archive_directory()
         except Denied:
             self._known = None  # The key may read messages, and that is all this needs.
         self.directory = self._chosen(to)
@@ -210,33 +211,29 @@ class ArchiveTarget:
                     " or let the queue forget it with use_archive(None)"
                 )
             return chosen
-        if self._known is not None:
-            return self._known
-        if self._place.directory is not None:
-            return self._place.directory / DEFAULT_NAME
-        raise InvalidRequest("the broker has no archive yet: say where to put it, with to= (--to)")
+        return self._reader.new_archive_directory() if self._known is None else self._known
 
     def announce(self) -> bool:
         """Tell the queue where its archive is. False when it cannot read it, or may not be told."""
         if self._known is not None:
             return True
         try:
-            self._place.use_archive(self.directory)
+            self._reader.use_archive(self.directory)
         except (NotFound, Denied) as error:
-            logger.warning("%s does not serve what is archived: %s", self._place, error)
+            logger.warning("%s does not serve what is archived: %s", self._reader, error)
             return False
         return True
 
 
-def may_be_archived(place: LivePlace, topic: str) -> bool:
+def may_be_archived(reader: QueueReader, topic: str) -> bool:
     """Whether an archive has something of a topic; True as well when nobody can tell."""
     try:
-        directory = place.archive_directory()
+        directory = reader.archive_directory()
         if directory is None:
             return False
         archive = Archive(directory)
         archive.check()
-        return archive.topic(topic, place.created_us(topic)) is not None
+        return archive.topic(topic, reader.created_us(topic)) is not None
     except (NotFound, Denied, StorageFailed):
         return True
 
@@ -244,7 +241,7 @@ def may_be_archived(place: LivePlace, topic: str) -> bool:
 class _Workers:
     """The executors, asked for when there is work."""
 
-    def __init__(self, spark: "SparkSession | None", progress: Progress | None) -> None:
+    def __init__(self, spark: "SparkSession | None", progress: ProgressCallback | None) -> None:
         self._spark = spark
         self._progress = progress
 
@@ -267,7 +264,7 @@ class _Workers:
 class _Topic:
     """The archiving of one topic, while the archive is held."""
 
-    place: LivePlace
+    reader: QueueReader
     store: Archive
     job: ArchiveRun
     name: str
@@ -277,12 +274,12 @@ class _Topic:
     def run(self, *, rewrite: bool) -> ArchivedTopicSummary:
         summary = ArchivedTopicSummary(self.name)
         try:
-            created_us = self.place.created_us(self.name)
+            created_us = self.reader.created_us(self.name)
             manifest = manifest_for(self.store, self.name, created_us)
             if not manifest.generation:
                 # From now on, retention leaves what is not archived.
                 store_manifest(SystemDisk(), self.store.directory, manifest)
-            plan = list(_planned(self.place, manifest, self.pace))
+            plan = list(_planned(self.reader, manifest, self.pace))
         except TopicNotFound:
             return summary  # Somebody has just deleted it.
         except Conflict as error:
@@ -305,18 +302,15 @@ class _Topic:
 
     def _copied(self, manifest: Manifest, planned: Sequence[ArchiveRange]) -> Manifest:
         """Archive ranges, some at a time, each of these for good before the next begins."""
-        rest = iter(planned)
-        while wave := list(islice(rest, self._at_once(planned))):
-            work = [Copying(self.job, self.place, manifest.created_us, piece) for piece in wave]
+        rest, at_once = iter(planned), self.workers.files_at_once if planned else 1
+        while wave := list(islice(rest, at_once)):
+            work = [Copying(self.job, self.reader, manifest.created_us, piece) for piece in wave]
             staged = self.workers.run(work, f"archiving {self.name}")
             by_lane = groupby(zip(wave, staged, strict=True), key=lambda each: each[0].lane)
             for lane, results in by_lane:
                 manifest = manifest.with_files(lane, [file for _, files in results for file in files])
             manifest = commit(SystemDisk(), self.store.directory, manifest)
         return manifest
-
-    def _at_once(self, planned: Sequence[ArchiveRange]) -> int:
-        return self.workers.files_at_once if planned else 1
 
     def _merged(self, manifest: Manifest) -> int:
         """Make larger files of many small ones, and return how many there were."""
@@ -343,23 +337,23 @@ class _Planned:
     size_bytes: int
 
 
-def _planned(place: LivePlace, manifest: Manifest, pace: ArchivePace) -> Iterator[_Planned]:
+def _planned(reader: QueueReader, manifest: Manifest, pace: ArchivePace) -> Iterator[_Planned]:
     """The work on each lane. Raises Conflict."""
     # Only what survives power loss: otherwise the log may go on with other messages at these offsets.
     archived_ends = {Lane(manifest.topic, *own): lane.end for own, lane in manifest.lanes.items()}
-    synced_ends = place.synced_ends(manifest.topic, archived_ends)
-    view = place.look(manifest.topic)
+    synced_ends = reader.synced_ends(manifest.topic, archived_ends)
+    view = reader.look(manifest.topic)
     if view.created_us != manifest.created_us:
         raise Conflict(f"the topic {manifest.topic} was deleted and made again just now: run it again")
     for lane, bounds in view.lanes.items():
         own = LanePlace(lane.partition, lane.priority)
         archived = manifest.lane(own)
-        _check_belongs(place, lane, archived, bounds)
+        _check_belongs(reader, lane, archived, bounds)
         held = _held(bounds, synced_ends.get(lane, 0))
         start, end = todo(archived, held)
         if start == end:
             continue
-        found = pieces(manifest.topic, own, archived, held, _oldest_us(place, lane, start), pace)
+        found = pieces(manifest.topic, own, archived, held, _oldest_us(reader, lane, start), pace)
         lost = start - archived.end if archived.files else 0
         size = held.size_bytes * (end - start) // (held.end - held.start)
         yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
@@ -371,11 +365,11 @@ def _held(bounds: LaneExtent, synced_end: int) -> LiveLane:
     return LiveLane(bounds.start, end, size)
 
 
-def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: LaneExtent) -> None:
+def _check_belongs(reader: MessageReader, lane: Lane, archived: ArchivedLane, bounds: LaneExtent) -> None:
     """Raise Conflict where the log is not the one that was archived, or has lost its end since."""
 
     def frames(offset: int) -> Iterator[Frame]:
-        return place.frames(lane, offset, offset + 1)
+        return reader.frames(lane, offset, offset + 1)
 
     difference = find_difference(archived, bounds.start, bounds.end, frames)
     if difference is not None:
@@ -385,21 +379,21 @@ def _check_belongs(place: Place, lane: Lane, archived: ArchivedLane, bounds: Lan
         )
 
 
-def _oldest_us(place: Place, lane: Lane, start: int) -> int:
+def _oldest_us(reader: MessageReader, lane: Lane, start: int) -> int:
     """When the first frame came in that is not archived; long ago, where it is gone already."""
     try:
-        frame = next(iter(place.frames(lane, start, start + 1)), None)
+        frame = next(iter(reader.frames(lane, start, start + 1)), None)
     except OffsetOutOfRange:
         return 0
     return 0 if frame is None else frame.header.append_time
 
 
-def _looked(place: LivePlace, store: Archive, name: str, pace: ArchivePace) -> ArchivedTopicSummary:
+def _looked(reader: QueueReader, store: Archive, name: str, pace: ArchivePace) -> ArchivedTopicSummary:
     """What would be done with a topic."""
     summary = ArchivedTopicSummary(name)
     try:
-        manifest = manifest_for(store, name, place.created_us(name))
-        plan = list(_planned(place, manifest, pace))
+        manifest = manifest_for(store, name, reader.created_us(name))
+        plan = list(_planned(reader, manifest, pace))
     except Conflict as error:
         return replace(summary, problem=str(error))
     found = [piece for planned in plan for piece in planned.pieces]
@@ -420,19 +414,19 @@ class Copying(NamedTuple):
     """A range of a lane that becomes files."""
 
     job: ArchiveRun
-    place: Place
+    reader: MessageReader
     created_us: int
     piece: ArchiveRange
 
     def run(self) -> list[ArchivedFile]:
-        """Raises Conflict when the topic is another one by now, and what `Place.frames` raises."""
+        """Raises Conflict when the topic is another one by now, and what `MessageReader.frames` raises."""
         piece = self.piece
         lane = Lane(piece.topic, *piece.lane)
-        with closing(self.place) as place:
-            if place.created_us(piece.topic) != self.created_us:
+        with closing(self.reader) as reader:
+            if reader.created_us(piece.topic) != self.created_us:
                 raise Conflict(f"the topic {piece.topic} was deleted and made again while it was archived")
-            frames = place.frames(lane, piece.start, piece.end)
-            return write_piece(SystemDisk(), self.job, piece, frames, place.removed(lane))
+            frames = reader.frames(lane, piece.start, piece.end)
+            return write_piece(SystemDisk(), self.job, piece, frames, reader.removed(lane))
 
 
 class Merging(NamedTuple):

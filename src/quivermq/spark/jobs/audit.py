@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
-from quivermq.spark.execution import Progress, cores_of, results_of, spread, translated, watched
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import AnyPath, Lane, MessageReader, ProgressCallback, QueueReader
+from quivermq.reading.rows import Range
+from quivermq.spark.execution import cores_of, results_of, spread, translated, watched
 from quivermq.spark.jobs.audit_examine import (
     SHARES,
     ArchiveTask,
@@ -39,7 +42,7 @@ from quivermq.spark.jobs.audit_tasks import (
     segment_tasks,
     topics_of,
 )
-from quivermq.spark.place import AnyPath, Lane, LivePlace, Place, Where, where_of
+from quivermq.spark.jobs.state import job_reader
 from quivermq.spark.session import session
 from quivermq.spark.subscription import check_named, topic_filter
 
@@ -55,6 +58,7 @@ _MARKS = "share long, marks binary"
 _REPEATS = "about long, repeat binary"
 
 Task = SegmentTask | LaneTask | ArchiveTask
+Examine = Callable[[MessageReader, Any, bool], Examined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +84,17 @@ class AuditSummary:
 
 
 class _Store(NamedTuple):
-    """What there is to look at."""
+    """What there is to look at: each task with what examines it."""
 
-    place: Place
-    tasks: list[Task]
+    tasks: list[tuple[Examine, Task]]
+    segments: int
     windows_us: dict[str, int]
     findings: list[AuditFinding]
     origins: Mapping[str, str | None]
 
-
-class _MarkedPart(NamedTuple):
-    """A part of a lane of which something must not be there twice."""
-
-    kind: str
-    lane: Lane
-    start: int
-    end: int
-    size_bytes: int
+    @property
+    def logs(self) -> int:
+        return len({task.log for _, task in self.tasks})
 
 
 def audit(
@@ -109,7 +107,7 @@ def audit(
     ignore: Iterable[str] = (),
     spark: "SparkSession | None" = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> AuditSummary:
     """Check every frame of a store, in executors, beside whoever writes to it. Changes nothing.
 
@@ -126,22 +124,23 @@ def audit(
         raise InvalidRequest(
             f"{', '.join(sorted(unknown))} is no kind of finding: ignore some of {', '.join(SEVERITIES)}"
         )
-    where = where_of(path, server, key)
-    with closing(where.place()) as place, translated():
-        present = _present(place)
-        store = _store(place, topic_filter(topics, present), present)
-        check_named(topics, present)
+    with closing(job_reader(path, server, key)) as reader, translated():
+        store = reader.choose(directory=partial(_files, topics), broker=partial(_served, topics))
+        check_named(topics, store.origins)
         if dry_run:
-            return _planned(where, store.tasks)
+            size = sum(task.size_bytes for _, task in store.tasks)
+            return AuditSummary(str(reader), True, store.logs, store.segments, bytes=size)
         spark = spark or session()
-        examined = _examine_all(spark, store, deep, progress)
-        repeated_messages = _find_repeats(spark, store, examined, progress)
+        bundles = bundled(store.tasks, lambda work: work[1].size_bytes, cores_of(spark))
+        with watched(spark, progress, "checking every frame"):
+            examined = results_of(spark, bundles, partial(_examine, reader, deep))
+        repeated_messages = _find_repeats(spark, reader, store, examined, progress)
     findings = [*store.findings, *(finding for each in examined for finding in each.findings)]
     findings += [*_between(examined), *repeated_messages]
     return AuditSummary(
-        where=str(where),
+        where=str(reader),
         is_dry_run=False,
-        logs=_logs(store.tasks),
+        logs=store.logs,
         segments=sum(each.segments for each in examined),
         frames=sum(each.frames for each in examined),
         messages=sum(each.messages for each in examined),
@@ -152,61 +151,42 @@ def audit(
     )
 
 
-def _store(place: LivePlace, is_wanted: Callable[[str], bool], origins: Mapping[str, str | None]) -> _Store:
-    if place.directory is not None:
-        found = topics_of(place.directory)
-        windows = {name: window for name, window in found.windows_us.items() if is_wanted(name)}
-        files = archived(place, windows)
-        tasks: list[Task] = [*segment_tasks(place.directory, is_wanted), *files.tasks]
-        return _Store(place, tasks, windows, [*found.findings, *files.findings], origins)
-    topics = [topic for topic in origins if is_wanted(topic)]
-    windows = {topic: place.settings(topic).dedup_window_ms * 1000 for topic in topics}
-    return _Store(place, [*lane_tasks(place, topics)], windows, [], origins)
+def _files(topics: Iterable[str] | str | None, reader: DirectoryReader) -> _Store:
+    """The files of a directory and of its archive, also of topics that nobody can open any more."""
+    origins = {name: reader.origin(name) for name in SystemDisk().names(reader.path / "topics")}
+    is_wanted = topic_filter(topics, origins)
+    windows, of_topics = topics_of(reader.path)
+    windows = {name: window for name, window in windows.items() if is_wanted(name)}
+    files, of_archive = archived(reader, windows)
+    segments: list[tuple[Examine, Task]] = [
+        (examine_segment, task) for task in segment_tasks(reader.path, is_wanted)
+    ]
+    tasks = segments + [(examine_archived, task) for task in files]
+    return _Store(tasks, len(segments), windows, [*of_topics, *of_archive], origins)
 
 
-def _present(place: LivePlace) -> dict[str, str | None]:
-    """The topics that may be named, also those that nobody can open any more, with their origins."""
-    if place.directory is not None:
-        return {name: place.origin(name) for name in SystemDisk().names(place.directory / "topics")}
-    return place.origins()
+def _served(topics: Iterable[str] | str | None, reader: QueueReader) -> _Store:
+    """The lanes that a broker serves, which hands out frames alone."""
+    origins = reader.origins()
+    wanted = list(filter(topic_filter(topics, origins), origins))
+    windows = {topic: reader.settings(topic).dedup_window_ms * 1000 for topic in wanted}
+    tasks: list[tuple[Examine, Task]] = [(examine_lane, task) for task in lane_tasks(reader, wanted)]
+    return _Store(tasks, 0, windows, [], origins)
 
 
-def _planned(where: Where, tasks: list[Task]) -> AuditSummary:
-    return AuditSummary(
-        where=str(where),
-        is_dry_run=True,
-        logs=_logs(tasks),
-        segments=sum(isinstance(task, SegmentTask) for task in tasks),
-        bytes=sum(task.size_bytes for task in tasks),
-    )
-
-
-def _logs(tasks: list[Task]) -> int:
-    return len({task.directory if isinstance(task, SegmentTask) else str(task.lane) for task in tasks})
-
-
-def _examine_all(
-    spark: "SparkSession", store: _Store, deep: bool, progress: Progress | None
-) -> list[Examined]:
-    bundles = bundled(store.tasks, lambda task: task.size_bytes, cores_of(spark))
-    with watched(spark, progress, "checking every frame"):
-        return results_of(spark, bundles, partial(_examine, store.place, deep))
-
-
-def _examine(place: Place, deep: bool, tasks: list[Task]) -> Iterator[Examined]:
+def _examine(reader: MessageReader, deep: bool, tasks: list[tuple[Examine, Task]]) -> Iterator[Examined]:
     """In an executor: what each task has seen."""
-    with closing(place):
-        for task in tasks:
-            if isinstance(task, SegmentTask):
-                yield examine_segment(task, deep)
-            elif isinstance(task, LaneTask):
-                yield examine_lane(place, task)
-            else:
-                yield Examined(None, task.start, findings=list(examine_archived(task)))
+    with closing(reader):
+        for examine, task in tasks:
+            yield examine(reader, task, deep)
 
 
 def _find_repeats(
-    spark: "SparkSession", store: _Store, examined: list[Examined], progress: Progress | None
+    spark: "SparkSession",
+    reader: MessageReader,
+    store: _Store,
+    examined: list[Examined],
+    progress: ProgressCallback | None,
 ) -> list[AuditFinding]:
     """What is there twice: a second look, only at what has deduplication ids and at dead letters.
 
@@ -215,13 +195,16 @@ def _find_repeats(
     parts = _marked_parts(store.windows_us, store.origins, examined)
     if not parts:
         return []
-    topics = sorted({part.lane.topic for part in parts})
+    topics = sorted({part.lane.topic for _, part in parts})
     abouts = [(kind, topic) for topic in topics for kind in ("dedup_id", "dead_letter")]
-    windows = [_window_us(kind, store.windows_us.get(topic, 0)) for kind, topic in abouts]
+    windows = [
+        max(0, store.windows_us.get(topic, 0) - _WINDOW_SLACK_US) if kind == "dedup_id" else None
+        for kind, topic in abouts
+    ]
     numbers = {about: number for number, about in enumerate(abouts)}
-    bundles = bundled(parts, lambda part: part.size_bytes, cores_of(spark))
+    bundles = bundled(parts, lambda marked: marked[1].size_bytes, cores_of(spark))
     with watched(spark, progress, "looking for repetitions"):
-        marks = spread(spark, bundles, partial(_mark, store.place, numbers), _MARKS)
+        marks = spread(spark, bundles, partial(_mark, reader, numbers), _MARKS)
         assert marks is not None, "there are parts"
         shares = marks.repartition("share").sortWithinPartitions("share")
         found = shares.mapInArrow(partial(_compare, windows), _REPEATS).collect()
@@ -230,34 +213,31 @@ def _find_repeats(
 
 def _marked_parts(
     windows_us: dict[str, int], origins: Mapping[str, str | None], examined: list[Examined]
-) -> list[_MarkedPart]:
+) -> list[tuple[str, Range]]:
+    """The parts of lanes of which something must not be there twice, and what that is."""
     parts = []
     for each in examined:
         if each.lane is None or not each.frames:
             continue
-        offsets = each.lane, each.base_offset, each.end_offset, each.bytes
+        part = Range(each.lane, each.base_offset, each.end_offset, each.bytes)
         if each.messages_with_ids and windows_us.get(each.lane.topic, 0):
-            parts.append(_MarkedPart("dedup_id", *offsets))
+            parts.append(("dedup_id", part))
         if origins.get(each.lane.topic) is not None:
-            parts.append(_MarkedPart("dead_letter", *offsets))
+            parts.append(("dead_letter", part))
     return parts
 
 
-def _window_us(kind: str, window_us: int) -> int | None:
-    return max(0, window_us - _WINDOW_SLACK_US) if kind == "dedup_id" else None
-
-
 def _mark(
-    place: Place, numbers: dict[tuple[str, str], int], _: int, parts: list[_MarkedPart]
+    reader: MessageReader, numbers: dict[tuple[str, str], int], _: int, parts: list[tuple[str, Range]]
 ) -> "Iterator[pa.RecordBatch]":
     """In an executor: marks, by the number of what they are about and their share."""
     import pyarrow as pa
 
-    with closing(place):
-        for part in parts:
-            make = id_marks if part.kind == "dedup_id" else dead_letter_marks
-            first = numbers[part.kind, part.lane.topic] * SHARES
-            for share, blob in dealt(make(place, part.lane, part.start, part.end)):
+    with closing(reader):
+        for kind, part in parts:
+            make = id_marks if kind == "dedup_id" else dead_letter_marks
+            first = numbers[kind, part.lane.topic] * SHARES
+            for share, blob in dealt(make(reader, part.lane, part.start, part.end)):
                 yield pa.record_batch({"share": [first + share], "marks": [blob]})
 
 

@@ -15,11 +15,11 @@ from quivermq.disk import SystemDisk
 from quivermq.errors import Corruption, InvalidFrame, OffsetOutOfRange, QuiverError, StorageFailed
 from quivermq.frame import Column, Frame, Header, arrow_batch
 from quivermq.log.verify import SegmentCheck, check_segment, open_segment
-from quivermq.model.lanes import LANE_NUMBERS, LANES
+from quivermq.model.lanes import PRIORITIES, lane_number
+from quivermq.reading.directory import ANY_FRAME, read_journal
+from quivermq.reading.reader import Lane, MessageReader, QueueReader
 from quivermq.segment import Damage, index_path, log_path
-from quivermq.settings import StorageSettings
 from quivermq.spark.jobs.audit_tasks import AuditFinding, LaneTask, SegmentTask
-from quivermq.spark.place import Lane, LivePlace, Place
 from quivermq.topic.transfer import TRANSFER_EPOCH
 
 MARK = np.dtype(
@@ -76,7 +76,7 @@ def repeats(blobs: Iterable[bytes], window_us: int | None) -> list[Repeat]:
 
 
 def _place(mark: np.void) -> tuple[int, str, int]:
-    return int(mark["partition"]), LANES[mark["lane"]], int(mark["offset"])
+    return int(mark["partition"]), PRIORITIES[mark["lane"]], int(mark["offset"])
 
 
 # Sequences are counted in 32 bits; what is less than half a round behind is a repetition, not a leap.
@@ -161,7 +161,8 @@ class Look:
         if self.first_append_us is None:
             self.first_append_us = append_us
         elif append_us < self.last_append_us:
-            self._note_time(header)
+            seconds = (self.last_append_us - append_us) / 1e6
+            self._note("append_time", header, f"came in {seconds:.3f} s before the frame in front of it")
         self.last_append_us = append_us
         if header.timestamp_min < self._timestamp_max:
             self.late_frames += 1
@@ -183,10 +184,6 @@ class Look:
         if len(self.findings) < _FINDINGS_MAX:
             offsets = (header.base_offset, header.end_offset)
             self.findings.append(AuditFinding(kind, self._where, offsets, reason))
-
-    def _note_time(self, header: Header) -> None:
-        seconds = (self.last_append_us - header.append_time) / 1e6
-        self._note("append_time", header, f"came in {seconds:.3f} s before the frame in front of it")
 
     def _note_batch(self, header: Header) -> None:
         run = SequenceRun(
@@ -224,7 +221,7 @@ class Look:
     def _hash_ids(self) -> None:
         if not self._ids:
             return
-        place = self.lane.partition, LANE_NUMBERS[self.lane.priority]
+        place = self.lane.partition, lane_number(self.lane.priority)
         hashes = hashed(np.concatenate(self._ids).tolist())
         self._marks.append(
             marks_of(hashes, np.concatenate(self._times), np.concatenate(self._offsets), *place)
@@ -242,9 +239,6 @@ def repeated(run: SequenceRun) -> str:
     )
 
 
-# Frames were checked against the limits of their time on the way in; an audit takes whatever got in.
-_BYTES_MAX = 1024 * 1024 * 1024
-_SETTINGS = StorageSettings(frame_bytes_max=_BYTES_MAX, frame_raw_bytes_max=_BYTES_MAX)
 # A segment that is replaced faster than it can be looked at does not exist.
 _LOOKS_MAX = 3
 
@@ -276,7 +270,7 @@ class Examined:
         self.first_append_us, self.last_append_us = look.first_append_us, look.last_append_us
 
 
-def examine_segment(task: SegmentTask, deep: bool) -> Examined:
+def examine_segment(_: MessageReader, task: SegmentTask, deep: bool) -> Examined:
     """Look at every byte of a file. What is damaged is told, and the rest is looked at all the same."""
     examined = Examined(task.lane, task.base_offset)
     path = log_path(Path(task.directory), task.base_offset)
@@ -302,7 +296,7 @@ def examine_segment(task: SegmentTask, deep: bool) -> Examined:
 def _survey(task: SegmentTask, where: str, deep: bool) -> tuple[SegmentCheck, Look | None]:
     """One that seems damaged is looked at again: compaction may just replace it."""
     opened = partial(
-        open_segment, SystemDisk(), Path(task.directory), task.base_offset, task.next_base, _SETTINGS
+        open_segment, SystemDisk(), Path(task.directory), task.base_offset, task.next_base, ANY_FRAME
     )
     before: SegmentCheck | None = None
     for _ in range(_LOOKS_MAX):
@@ -319,8 +313,6 @@ def _survey(task: SegmentTask, where: str, deep: bool) -> tuple[SegmentCheck, Lo
 
 
 def _journal_findings(path: Path) -> Iterator[AuditFinding]:
-    from quivermq.spark.directory_place import read_journal
-
     try:
         read_journal(path)
     except Corruption:
@@ -344,14 +336,14 @@ def _findings_of(seen: SegmentCheck) -> Iterator[AuditFinding]:
         yield AuditFinding("index", str(path), (segment.base_offset, seen.end_offset), seen.index_fault, 0)
 
 
-def examine_lane(place: Place, task: LaneTask) -> Examined:
+def examine_lane(reader: MessageReader, task: LaneTask, _: bool) -> Examined:
     """Look at the frames that a broker sends. One that cannot be had ends this part, and only this part."""
     examined, where = Examined(task.lane, task.start), str(task.lane)
     look = Look(task.lane, where)
     examined.end_offset = task.end
     reached = task.start
     try:
-        for frame in place.frames(task.lane, task.start, task.end):
+        for frame in reader.frames(task.lane, task.start, task.end):
             header = frame.header
             if header.base_offset > reached and not task.may_have_holes:
                 reason = "messages are missing between two frames"
@@ -374,18 +366,18 @@ def examine_lane(place: Place, task: LaneTask) -> Examined:
     return examined
 
 
-def id_marks(place: Place, lane: Lane, start: int, end: int) -> Marks:
+def id_marks(reader: MessageReader, lane: Lane, start: int, end: int) -> Marks:
     """Marks of the deduplication ids of a lane, as far as it can be read: what cannot was told before."""
     look = Look(lane, "", takes_ids=True)
     with suppress(QuiverError):
-        for frame in place.frames(lane, start, end):
+        for frame in reader.frames(lane, start, end):
             # One that begins before this part belongs to the part before.
             if frame.header.base_offset >= start and not frame.is_control:
                 look(frame)
     return look.marks()
 
 
-def dead_letter_marks(place: Place, lane: Lane, start: int, end: int) -> Marks:
+def dead_letter_marks(reader: MessageReader, lane: Lane, start: int, end: int) -> Marks:
     """Marks of where dead letters came from, as far as they can be read: what cannot was told before."""
     from pandas.util import hash_pandas_object
 
@@ -401,12 +393,12 @@ def dead_letter_marks(place: Place, lane: Lane, start: int, end: int) -> Marks:
     ]
     found = [marks_of(hashed([]), [], [], 0, 0)]
     with suppress(QuiverError):
-        for batch in dead_letter_batches(place, lane, start, end):
+        for batch in dead_letter_batches(reader, lane, start, end):
             frame = batch.select([*columns, "offset"]).to_pandas()
             # Nobody gave up what was put there by hand.
             frame = frame[frame["group"] != ""]
             hashes = hash_pandas_object(frame[columns], index=False, categorize=False).to_numpy()
-            number = LANE_NUMBERS[lane.priority]
+            number = lane_number(lane.priority)
             found.append(marks_of(hashes, 0, frame["offset"].to_numpy(), lane.partition, number))
     return np.concatenate(found)
 
@@ -427,26 +419,23 @@ class ArchiveTask(NamedTuple):
     rows: int
     size_bytes: int
 
-
-class Archived(NamedTuple):
-    """What there is to look at in an archive, and what can be told at once."""
-
-    tasks: list[ArchiveTask]
-    findings: list[AuditFinding]
+    @property
+    def log(self) -> str:
+        return str(self.lane)
 
 
-def archived(place: LivePlace, topics: Iterable[str]) -> Archived:
-    """The files of the archive of a directory; none when nothing was archived."""
+def archived(reader: QueueReader, topics: Iterable[str]) -> tuple[list[ArchiveTask], list[AuditFinding]]:
+    """The files of the archive of a directory, and what can be told of it at once."""
     tasks, findings = list[ArchiveTask](), list[AuditFinding]()
     try:
-        directory = place.archive_directory()
+        directory = reader.archive_directory()
     except StorageFailed as error:
-        return Archived([], [AuditFinding("archive", str(error.path), (0, None), str(error))])
+        return [], [AuditFinding("archive", str(error.path), (0, None), str(error))]
     if directory is None:
-        return Archived([], [])
+        return [], []
     for topic in topics:
         try:
-            created_us = place.created_us(topic)
+            created_us = reader.created_us(topic)
             found = Archive(directory).topic(topic, created_us)
         except QuiverError as error:
             findings.append(AuditFinding("archive", str(directory), (0, None), str(error)))
@@ -459,18 +448,18 @@ def archived(place: LivePlace, topics: Iterable[str]) -> Archived:
             ]
             reason = "was lost before anybody archived it"
             findings += [AuditFinding("gap", f"the archive of {own}", gap, reason) for gap in lane.gaps]
-    return Archived(tasks, findings)
+    return tasks, findings
 
 
-def examine_archived(task: ArchiveTask) -> Iterator[AuditFinding]:
+def examine_archived(_: MessageReader, task: ArchiveTask, __: bool) -> Examined:
     """In an executor: read a file and compare it with what the manifest says."""
-    path = Path(task.archive) / task.name
+    path, examined = Path(task.archive) / task.name, Examined(None, task.start)
     rows, last = 0, task.start - 1
     reason = None
     try:
         topic = Archive(Path(task.archive)).topic(task.lane.topic, task.created_us)
         if topic is None:
-            return  # Somebody has just made the topic anew.
+            return examined  # Somebody has just made the topic anew.
         place = LanePlace(task.lane.partition, task.lane.priority)
         for batch in topic.batches(place, task.start, task.end, _COLUMNS):
             offsets = batch.column("offset").to_numpy()
@@ -485,4 +474,5 @@ def examine_archived(task: ArchiveTask) -> Iterator[AuditFinding]:
     if reason is None and rows != task.rows:
         reason = f"has {rows} messages, the manifest says {task.rows}"
     if reason is not None:
-        yield AuditFinding("archive", str(path), (task.start, task.end), reason)
+        examined.findings.append(AuditFinding("archive", str(path), (task.start, task.end), reason))
+    return examined

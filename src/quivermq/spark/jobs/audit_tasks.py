@@ -9,9 +9,11 @@ from quivermq.disk import SystemDisk, file_size
 from quivermq.errors import InvalidSettings, NotFound, StorageFailed
 from quivermq.log.directory import check_exists, find_logs
 from quivermq.log.opening import base_offsets
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import PRIORITIES
+from quivermq.reading.reader import Lane, MessageReader
+from quivermq.reading.rows import Range
 from quivermq.segment import log_path
-from quivermq.spark.place import Lane, Place
+from quivermq.spark.source.plan import cut_range
 from quivermq.topic.stored import load_topic
 
 Severity = Literal["error", "warning"]
@@ -78,6 +80,10 @@ class SegmentTask(NamedTuple):
     ends_journal: bool
     """Whether it is the last one of a delivery journal, which is then replayed as a whole, too."""
 
+    @property
+    def log(self) -> str:
+        return self.directory
+
 
 class LaneTask(NamedTuple):
     """A part of a lane that a broker serves."""
@@ -89,16 +95,16 @@ class LaneTask(NamedTuple):
     may_have_holes: bool
     """Whether messages may have been taken out, so that offsets are missing and nothing is wrong."""
 
-
-class Topics(NamedTuple):
-    """The topics of a store, and how long each remembers deduplication ids."""
-
-    windows_us: dict[str, int]
-    findings: list[AuditFinding]
+    @property
+    def log(self) -> str:
+        return str(self.lane)
 
 
-def topics_of(path: Path) -> Topics:
-    """The topics of a directory. One that cannot be understood is a finding."""
+def topics_of(path: Path) -> tuple[dict[str, int], list[AuditFinding]]:
+    """The topics of a directory, and how long each remembers deduplication ids, in microseconds.
+
+    One that cannot be understood is a finding.
+    """
     disk, windows, findings = SystemDisk(), dict[str, int](), list[AuditFinding]()
     check_exists(disk, path)
     for name in disk.names(path / "topics"):
@@ -121,7 +127,7 @@ def topics_of(path: Path) -> Topics:
             ):
                 reason = f"the topic has {stored.settings.partitions} partitions, so nobody reads this one"
                 findings.append(AuditFinding("partition", str(directory / found), (0, None), reason))
-    return Topics(windows, findings)
+    return windows, findings
 
 
 def segment_tasks(path: Path, is_wanted: Callable[[str], bool]) -> Iterator[SegmentTask]:
@@ -147,7 +153,7 @@ def segment_tasks(path: Path, is_wanted: Callable[[str], bool]) -> Iterator[Segm
 def place_of_log(relative: Path) -> tuple[str | None, Lane | None]:
     """Which topic a log is about, and which of its lanes it is, if it is one."""
     match relative.parts:
-        case ("topics", topic, partition, priority) if priority in LANES:
+        case ("topics", topic, partition, priority) if priority in PRIORITIES:
             return topic, Lane(topic, int(partition.removeprefix("p")), priority)
         case ("topics", topic, *_):
             return topic, None
@@ -156,22 +162,19 @@ def place_of_log(relative: Path) -> tuple[str | None, Lane | None]:
     return None, None
 
 
-def lane_tasks(place: Place, topics: Iterable[str]) -> Iterator[LaneTask]:
+def lane_tasks(reader: MessageReader, topics: Iterable[str]) -> Iterator[LaneTask]:
     """Parts of the lanes of a broker, each of about the same size."""
     for topic in topics:
         try:
-            settings, lanes = place.settings(topic), place.lanes(topic)
+            settings, lanes = reader.settings(topic), reader.lanes(topic)
         except NotFound:
             continue  # Somebody has just deleted it.
-        may_have_holes = settings.backlog_policy == "drop_oldest" or place.origin(topic) is not None
+        may_have_holes = settings.backlog_policy == "drop_oldest" or reader.origin(topic) is not None
         for lane, bounds in lanes.items():
-            messages = bounds.end - bounds.start
-            parts = max(1, bounds.size_bytes // _BYTES_MIN)
-            step = max(1, -(-messages // parts))
-            for start in range(bounds.start, bounds.end, step):
-                end = min(start + step, bounds.end)
-                size = bounds.size_bytes * (end - start) // messages
-                yield LaneTask(lane, start, end, size, may_have_holes)
+            whole = Range(lane, bounds.start, bounds.end, bounds.size_bytes)
+            if whole.start < whole.end:
+                for part in cut_range(whole, whole.size_bytes // _BYTES_MIN):
+                    yield LaneTask(lane, part.start, part.end, part.size_bytes, may_have_holes)
 
 
 def bundled(tasks: Iterable[T], size_of: Callable[[T], int], cores: int = 1) -> list[list[T]]:

@@ -1,21 +1,50 @@
 """`compact`: of the messages of a key only the latest stays, in topics with cleanup=compact."""
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk, remove_tree
 from quivermq.errors import Conflict, InvalidRequest, NotFound
+from quivermq.frame.frame import RAW_BYTES_MAX
 from quivermq.model.names import Pattern, is_pattern
-from quivermq.spark.execution import Progress, no_progress, translated, watched
+from quivermq.queue.connection import Connection
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import (
+    AnyPath,
+    MessageReader,
+    ProgressCallback,
+    QueueReader,
+    SegmentPart,
+    no_progress,
+)
+from quivermq.settings import Settings
+from quivermq.spark.execution import spread, translated, watched
 from quivermq.spark.jobs.archive import may_be_archived
-from quivermq.spark.jobs.state import state_directory
-from quivermq.spark.place import AnyPath, LivePlace, Place, SegmentPart, Where, where_of
+from quivermq.spark.jobs.compact_work import (
+    KEYS,
+    OUTCOME,
+    PLACED,
+    HandOver,
+    Work,
+    apply,
+    drop,
+    keys_of,
+    rewriting,
+    segments_of,
+    send,
+    stage,
+    staged,
+)
+from quivermq.spark.jobs.state import job_reader, state_directory
 from quivermq.spark.session import session
+from quivermq.spark.subscription import topic_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -58,7 +87,7 @@ def compact(
     min_dirty_ratio: float = 0.0,
     spark: "SparkSession | None" = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> CompactSummary:
     """Let only the latest message of each key stay, in every partition and priority by itself.
 
@@ -74,17 +103,16 @@ def compact(
     """
     started = time.monotonic()
     _check(tombstone_age_ms, min_dirty_ratio)
-    where = where_of(path, server, key)
-    with closing(where.place()) as place, _queue(where, place, dry_run) as queue:
-        names = chosen_topics(place, topics)
+    with closing(job_reader(path, server, key)) as reader, _replacing(reader, dry_run) as replacing:
+        names = topics_to_compact(reader, topics)
         done = []
         for number, topic in enumerate(names):
             (progress or no_progress)("topics", number, len(names))
-            job = _Job(where, place, topic, queue, tombstone_age_ms, min_dirty_ratio, dry_run, progress)
+            job = _Job(reader, topic, replacing, tombstone_age_ms, min_dirty_ratio, progress)
             with translated():
                 done.append(job.run(spark))
         (progress or no_progress)("topics", len(names), len(names))
-    return CompactSummary(str(where), dry_run, tuple(done), time.monotonic() - started)
+    return CompactSummary(str(reader), dry_run, tuple(done), time.monotonic() - started)
 
 
 def _check(tombstone_age_ms: int, min_dirty_ratio: float) -> None:
@@ -94,84 +122,117 @@ def _check(tombstone_age_ms: int, min_dirty_ratio: float) -> None:
         raise InvalidRequest(f"min_dirty_ratio is a share, from 0 to 1, not {min_dirty_ratio}")
 
 
+def _replacing(reader: QueueReader, dry_run: bool) -> "AbstractContextManager[_Replacing]":
+    """Who replaces segments. Raises DirectoryLocked."""
+    if dry_run:
+        return nullcontext(_Replacing())
+    return reader.choose(directory=_embedded, broker=lambda broker: nullcontext(_AtBroker(broker)))
+
+
 @contextmanager
-def _queue(where: Where, place: LivePlace, dry_run: bool) -> Iterator[Any]:
-    """Who replaces segments on the driver: the embedded queue, for a directory; None for a broker."""
-    if place.directory is None or dry_run:
-        yield None
-        return
+def _embedded(reader: DirectoryReader) -> "Iterator[_Replacing]":
     # Before it is opened, which would make a directory that is not there.
-    place.topics()
+    reader.origins()
     advice = "compact through the broker that has it open, with server= (--server), or stop it"
-    with where.queue(if_locked=advice) as queue:
-        yield queue
+    with reader.open_queue(if_locked=advice) as queue:
+        yield _Embedded(reader, queue)
+
+
+class _Replacing:
+    """How new segments come to stand for old ones. This one replaces nothing: it is that of a dry run."""
+
+    # What whoever takes the frames can read.
+    raw_bytes_max = RAW_BYTES_MAX
+
+    @contextmanager
+    def of_topic(self, topic: str) -> Iterator[HandOver]:  # noqa: ARG002  (Others need to know.)
+        """What executors do with the new frames of a segment."""
+        yield drop
+
+    def finished(self, row: "Row", part: SegmentPart) -> "Row":  # noqa: ARG002  (Others need to know.)
+        """On the driver: what became of a segment that an executor has handed over."""
+        return row
+
+
+class _AtBroker(_Replacing):
+    """Executors ask the broker to replace them."""
+
+    def __init__(self, reader: BrokerReader) -> None:
+        self._reader = reader
+
+    @contextmanager
+    def of_topic(self, topic: str) -> Iterator[HandOver]:  # noqa: ARG002  (A segment knows its topic.)
+        yield partial(send, self._reader)
+
+
+class _Embedded(_Replacing):
+    """Executors leave them in files for the driver, which has the directory open."""
+
+    def __init__(self, reader: DirectoryReader, queue: Connection) -> None:
+        self._reader = reader
+        self._queue = queue
+        self._staging = Path()
+        self.raw_bytes_max = Settings().storage.frame_raw_bytes_max
+
+    @contextmanager
+    def of_topic(self, topic: str) -> Iterator[HandOver]:
+        self._staging = state_directory(self._reader, "compact", topic)
+        remove_tree(SystemDisk(), self._staging)
+        try:
+            SystemDisk().make_directory(self._staging)
+            yield partial(stage, self._staging)
+        finally:
+            remove_tree(SystemDisk(), self._staging)
+
+    def finished(self, row: "Row", part: SegmentPart) -> "Row":
+        from pyspark.sql import Row
+
+        if row.state != "replaced":
+            return row
+        try:
+            for piece in staged(self._staging, row.segment):
+                apply(self._queue, part, [piece])
+        except (Conflict, NotFound):
+            # Retention of this very process, perhaps. The next run looks again.
+            return Row(**{**row.asDict(), "state": "busy"})
+        return row
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
     """The compaction of one topic."""
 
-    where: Where
-    place: LivePlace
+    reader: QueueReader
     topic: str
-    queue: Any
+    replacing: _Replacing
     tombstone_age_ms: int
     min_dirty_ratio: float
-    dry_run: bool
-    progress: Progress | None
+    progress: ProgressCallback | None
 
     def run(self, spark: "SparkSession | None") -> CompactedTopic:
-        parts = self.place.segments(self.topic)
+        parts = self.reader.segments(self.topic)
         if not any(part.is_sealed for part in parts):
             return CompactedTopic(self.topic)
         spark = spark or session()
-        staging = self._staging()
-        try:
-            if staging is not None:
-                SystemDisk().make_directory(staging)
+        with self.replacing.of_topic(self.topic) as hand_over:
+            work = Work(self.reader, parts, self.min_dirty_ratio, hand_over, self.replacing.raw_bytes_max)
             with watched(spark, self.progress, f"compacting {self.topic}"):
-                rows = self._outcomes(spark, parts, staging).collect()
-            if staging is not None:
-                rows = [self._applied(row, parts, staging) for row in rows]
-        finally:
-            if staging is not None:
-                remove_tree(SystemDisk(), staging)
-        return _told(self.topic, rows)
+                rows = self._outcomes(spark, work).collect()
+            rows = [self.replacing.finished(row, parts[row.segment]) for row in rows]
+        return _summed(self.topic, rows)
 
-    def _staging(self) -> Path | None:
-        """Where executors leave segments for the driver, which has the directory open. Emptied first."""
-        if self.queue is None:
-            return None
-        directory = state_directory(self.where, "compact", self.topic)
-        remove_tree(SystemDisk(), directory)
-        return directory
-
-    def _outcomes(
-        self, spark: "SparkSession", parts: list[SegmentPart], staging: Path | None
-    ) -> "DataFrame":
+    def _outcomes(self, spark: "SparkSession", work: Work) -> "DataFrame":
         """A row for each sealed segment that is still there: what became of it."""
-        from quivermq.spark.jobs.compact_work import OUTCOME, PLACED, Work, rewriting, segments_of
-
         bounds: dict[int, list[tuple[int, int, int]]] = {}
-        for number, (part, lane) in enumerate(zip(parts, _lane_numbers(parts), strict=True)):
+        for number, (part, lane) in enumerate(zip(work.parts, _lane_numbers(work.parts), strict=True)):
             if part.is_sealed:
                 bounds.setdefault(lane, []).append((part.start, part.end, number))
-        work = Work(
-            self.place,
-            parts,
-            self.min_dirty_ratio,
-            self.dry_run,
-            None if staging is None else str(staging),
-            *([] if self.queue is None else [self.queue.settings.storage.frame_raw_bytes_max]),
-        )
-        placed = self._survivors(spark, parts).mapInArrow(segments_of(bounds), PLACED)
+        placed = self._survivors(spark, work.parts).mapInArrow(segments_of(bounds), PLACED)
         return placed.groupBy("segment").applyInArrow(rewriting(work), OUTCOME)
 
-    def _survivors(self, spark: "SparkSession", parts: list[SegmentPart]) -> "DataFrame":
+    def _survivors(self, spark: "SparkSession", parts: Sequence[SegmentPart]) -> "DataFrame":
         """(lane, offset, key) of the latest message of each key, but for old tombstones; and the stamps."""
         from pyspark.sql import functions as sql
-
-        from quivermq.spark.jobs.compact_work import KEYS, keys_of
 
         cutoff_us = SystemClock().now_us() - self.tombstone_age_ms * 1000
         latest = sql.max(sql.struct("offset", "is_tombstone", "append_us")).alias("latest")
@@ -182,42 +243,27 @@ class _Job:
             & (sql.col("latest.append_us") <= sql.lit(cutoff_us))
             & (sql.col("first") == sql.col("latest.offset"))
         )
-        if may_be_archived(self.place, self.topic):
+        if may_be_archived(self.reader, self.topic):
             # What its key had before may lie in the archive, where nobody looks here.
             is_over = sql.lit(False)
+        numbered = list(zip(parts, _lane_numbers(parts), strict=True))
+        keys = spread(spark, numbered, partial(keys_of, self.reader), KEYS)
+        assert keys is not None, "there are parts"
         return (
-            spark.range(0, len(parts), 1, len(parts))
-            .mapInArrow(keys_of(self.place, parts, _lane_numbers(parts)), KEYS)
-            .groupBy("lane", "key")
+            keys.groupBy("lane", "key")
             .agg(sql.min("first").alias("first"), latest)
             .where(~is_over)
             .select("lane", sql.col("latest.offset").alias("offset"), "key")
         )
 
-    def _applied(self, row: "Row", parts: list[SegmentPart], staging: Path) -> "Row":
-        """On the driver: put what an executor has left into the directory."""
-        from pyspark.sql import Row
 
-        from quivermq.spark.jobs.compact_work import apply, staged
-
-        if row.state != "replaced":
-            return row
-        try:
-            for piece in staged(staging, row.segment):
-                apply(self.queue, parts[row.segment], [piece])
-        except (Conflict, NotFound):
-            # Retention of this very process, perhaps. The next run looks again.
-            return Row(**{**row.asDict(), "state": "busy"})
-        return row
-
-
-def _lane_numbers(parts: list[SegmentPart]) -> list[int]:
+def _lane_numbers(parts: Sequence[SegmentPart]) -> list[int]:
     """For each part, the number of its lane: short, because every key carries it."""
     numbers = {lane: number for number, lane in enumerate(dict.fromkeys(part.lane for part in parts))}
     return [numbers[part.lane] for part in parts]
 
 
-def _told(topic: str, rows: "list[Row]") -> CompactedTopic:
+def _summed(topic: str, rows: "list[Row]") -> CompactedTopic:
     seen = [row for row in rows if row.state != "gone"]
     replaced = [row for row in seen if row.state == "replaced"]
     gone_messages = sum(row.messages_before - row.messages_after for row in replaced)
@@ -237,33 +283,33 @@ def _told(topic: str, rows: "list[Row]") -> CompactedTopic:
     )
 
 
-def chosen_topics(place: Place, topics: Iterable[str] | str | None) -> list[str]:
+def topics_to_compact(reader: MessageReader, topics: Iterable[str] | str | None) -> list[str]:
     """The topics to compact: those of these names and patterns that want it; without any, all that do.
 
     Raises InvalidRequest for a topic that was named and does not want it, and TopicNotFound.
     """
-    known = place.origins()
+    known = reader.origins()
     if topics is None:
-        return [topic for topic, origin in known.items() if origin is None and _wants_it(place, topic)]
-    texts = [text.strip() for text in (topics.split(",") if isinstance(topics, str) else topics)]
+        return [topic for topic, origin in known.items() if origin is None and _wants_it(reader, topic)]
+    texts = topic_texts(topics)
     if not texts:
         raise InvalidRequest("topics has no name in it: leave it out for all topics with cleanup=compact")
     named = {text for text in texts if not is_pattern(text)}
     for topic in sorted(named):
-        _check_wants_it(place, topic)
+        _check_wants_it(reader, topic)
     patterns = [Pattern(text) for text in texts if is_pattern(text)]
     own = [topic for topic, origin in known.items() if origin is None]
-    matching = {t for t in own if any(p.matches(t, None) for p in patterns) and _wants_it(place, t)}
+    matching = {t for t in own if any(p.matches(t, None) for p in patterns) and _wants_it(reader, t)}
     return sorted(named | matching)
 
 
-def _wants_it(place: Place, topic: str) -> bool:
-    return place.settings(topic).cleanup == "compact"
+def _wants_it(reader: MessageReader, topic: str) -> bool:
+    return reader.settings(topic).cleanup == "compact"
 
 
-def _check_wants_it(place: Place, topic: str) -> None:
-    settings = place.settings(topic)
-    if place.origin(topic) is not None:
+def _check_wants_it(reader: MessageReader, topic: str) -> None:
+    settings = reader.settings(topic)
+    if reader.origin(topic) is not None:
         raise InvalidRequest(f"{topic} holds dead letters: each of them is kept, whatever its key")
     if settings.cleanup != "compact":
         raise InvalidRequest(

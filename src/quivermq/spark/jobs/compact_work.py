@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ from quivermq.errors import Conflict, InvalidFrame, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, Header, arrow_batch, stamp_of
 from quivermq.frame.frame import RAW_BYTES_MAX
 from quivermq.frame.rewriting import left_mask, left_rows, rewritten
-from quivermq.spark.place import LivePlace, Place, SegmentPart
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.reader import MessageReader, QueueReader, SegmentPart
 from quivermq.topic.offsets import OffsetSet
 
 # So many messages are brought down to their keys at once.
@@ -24,45 +26,39 @@ STAMP = -1
 
 KEYS = "lane int, key binary, first long, offset long, is_tombstone boolean, append_us long"
 PLACED = "segment long, offset long, stamp binary"
-_KEYS = pa.schema(
-    [
-        ("lane", pa.int32()),
-        ("key", pa.binary()),
-        ("first", pa.int64()),
-        ("offset", pa.int64()),
-        ("is_tombstone", pa.bool_()),
-        ("append_us", pa.int64()),
-    ]
-)
+_ARROW = {"int": pa.int32(), "long": pa.int64(), "binary": pa.binary(), "boolean": pa.bool_()}
+
+
+def _schema_of(ddl: str) -> pa.Schema:
+    """The schema that Spark's words stand for."""
+    columns = (column.split() for column in ddl.split(","))
+    return pa.schema([(name, _ARROW.get(kind, pa.string())) for name, kind in columns])
+
+
+_KEYS = _schema_of(KEYS)
 
 
 def keys_of(
-    place: Place, parts: Sequence[SegmentPart], lanes: Sequence[int]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What makes keys of the numbers of parts: the last message of each key, and where the first lies.
+    reader: MessageReader, number: int, numbered: tuple[SegmentPart, int]
+) -> Iterator[pa.RecordBatch]:
+    """The keys of a part, which is the one of this number: their last message, and where the first lies.
 
-    `lanes` has, for each part, the number of its lane. A sealed one that was read as a whole has a row with
-    its stamp, too: only that may be rewritten by what is known of it.
+    With the part comes the number of its lane. A sealed one that was read as a whole has a row with its
+    stamp, too: only that may be rewritten by what is known of it.
     """
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from _keys_of_part(place, parts[number], lanes[number], number)
-        finally:
-            place.close()
-
-    return run
+    with closing(reader):
+        yield from _keys_of_part(reader, *numbered, number)
 
 
-def _keys_of_part(place: Place, part: SegmentPart, lane: int, number: int) -> Iterator[pa.RecordBatch]:
-    removed = place.removed(part.lane)
+def _keys_of_part(
+    reader: MessageReader, part: SegmentPart, lane: int, number: int
+) -> Iterator[pa.RecordBatch]:
+    removed = reader.removed(part.lane)
     gathered: list[pa.RecordBatch] = []
     headers: list[Header] = []
     rows = 0
     try:
-        for frame in place.frames(part.lane, part.start, part.end):
+        for frame in reader.frames(part.lane, part.start, part.end):
             headers.append(frame.header)
             batch = _keyed(frame, part, removed)
             if batch is None:
@@ -172,16 +168,7 @@ OUTCOME = (
     "segment long, state string, messages_before long, messages_after long,"
     " bytes_before long, bytes_after long"
 )
-_OUTCOME = pa.schema(
-    [
-        ("segment", pa.int64()),
-        ("state", pa.string()),
-        ("messages_before", pa.int64()),
-        ("messages_after", pa.int64()),
-        ("bytes_before", pa.int64()),
-        ("bytes_after", pa.int64()),
-    ]
-)
+_OUTCOME = _schema_of(OUTCOME)
 
 
 class SegmentPiece(NamedTuple):
@@ -248,7 +235,8 @@ def _pieces(old: Sequence[Frame], new: Sequence[Frame]) -> Iterator[SegmentPiece
         size += frame.header.frame_bytes
         end = ends.get(frame.header.end_offset)
         if end is not None and (size >= _UPLOAD_BYTES or place == len(new)):
-            yield _piece(old[was:end], new[begun:place])
+            frames = b"".join(buffer for each in new[begun:place] for buffer in each.buffers())
+            yield SegmentPiece(frames, stamp_of(each.header for each in old[was:end]))
             was, begun, size = end, place, 0
 
 
@@ -262,20 +250,17 @@ def _same(old: Sequence[Frame], new: Sequence[Frame]) -> int:
     return count
 
 
-def _piece(old: Sequence[Frame], new: Sequence[Frame]) -> SegmentPiece:
-    buffers = [buffer for frame in new for buffer in frame.buffers()]
-    return SegmentPiece(b"".join(buffers), stamp_of(frame.header for frame in old))
+# What is done with the new frames of a segment, which is the one of this number.
+HandOver = Callable[[int, SegmentPart, list[SegmentPiece]], None]
 
 
 class Work(NamedTuple):
     """What every task needs to know."""
 
-    place: LivePlace
+    reader: QueueReader
     parts: Sequence[SegmentPart]
     min_dirty_ratio: float
-    is_dry_run: bool
-    staging: str | None
-    """Where to leave what the driver puts into a directory; None when it goes to a broker."""
+    hand_over: HandOver
     raw_bytes_max: int = RAW_BYTES_MAX
     """What whoever takes the frames can read."""
 
@@ -290,7 +275,7 @@ def rewriting(work: Work) -> Callable[[pa.Table], pa.Table]:
         try:
             state, done = _run(work, number, survivors, stamps)
         finally:
-            work.place.close()
+            work.reader.close()
         figures = (0, 0, 0, 0) if done is None else done[1:]
         row = dict(zip(_OUTCOME.names, (number, state, *figures), strict=True))
         return pa.Table.from_pylist([row], _OUTCOME)
@@ -303,7 +288,7 @@ def _run(
 ) -> tuple[str, Rewritten | None]:
     part = work.parts[number]
     try:
-        frames = list(work.place.frames(part.lane, part.start, part.end))
+        frames = list(work.reader.frames(part.lane, part.start, part.end))
     except OffsetOutOfRange:
         return "gone", None
     # Whoever has changed it since its keys were read may have left what nobody knows of.
@@ -319,21 +304,22 @@ def _run(
 def _replaced(work: Work, number: int, done: Rewritten) -> tuple[str, Rewritten | None]:
     if not done.pieces or done.dirty_ratio < work.min_dirty_ratio:
         return "kept", done
-    if not work.is_dry_run:
-        try:
-            _hand_over(work, number, done.pieces)
-        except NotFound:
-            return "gone", None
-        except Conflict:
-            return "busy", done
+    try:
+        work.hand_over(number, work.parts[number], done.pieces)
+    except NotFound:
+        return "gone", None
+    except Conflict:
+        return "busy", done
     return "replaced", done
 
 
-def _hand_over(work: Work, number: int, pieces: list[SegmentPiece]) -> None:
-    if work.staging is not None:
-        stage(Path(work.staging), number, pieces)
-        return
-    apply(work.place.connection, work.parts[number], pieces)
+def drop(number: int, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
+    """A dry run needs no more than to know that there are some."""
+
+
+def send(reader: BrokerReader, _: int, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
+    """Let a broker replace what is there. Raises Conflict, NotFound."""
+    apply(reader.connection, part, pieces)
 
 
 def apply(queue: Any, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
@@ -345,7 +331,7 @@ def apply(queue: Any, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
         )
 
 
-def stage(directory: Path, number: int, pieces: list[SegmentPiece]) -> None:
+def stage(directory: Path, number: int, _: SegmentPart, pieces: list[SegmentPiece]) -> None:
     """Leave the pieces of a segment for the driver. A task that runs twice leaves the same."""
     disk = SystemDisk()
     for index, piece in enumerate(pieces):

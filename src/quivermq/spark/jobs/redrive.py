@@ -7,17 +7,19 @@ A run that was killed is run again, and finds what is left.
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.clock import SystemClock
 from quivermq.errors import InvalidRequest
-from quivermq.model.lanes import LANE_NUMBERS
-from quivermq.spark.execution import Progress, translated, watched
-from quivermq.spark.place import AnyPath, Where, where_of
+from quivermq.model.lanes import lane_number
+from quivermq.reading.reader import AnyPath, ProgressCallback, QueueReader
+from quivermq.spark.execution import translated, watched
+from quivermq.spark.jobs.state import job_reader, load, with_text
 from quivermq.spark.session import session
 from quivermq.spark.subscription import check_named
 
@@ -31,8 +33,8 @@ _PLACE = ("topic", "partition", "priority", "offset")
 _SAMPLE_ROWS = 10
 
 
-class Lying(NamedTuple):
-    """Where a dead letter lies."""
+class LetterPlace(NamedTuple):
+    """Where a dead letter is."""
 
     topic: str
     partition: int
@@ -42,7 +44,7 @@ class Lying(NamedTuple):
     @property
     def id(self) -> str:
         """How the queue calls it."""
-        return f"{self.partition}-{LANE_NUMBERS[self.priority]}-{self.offset}"
+        return f"{self.partition}-{lane_number(self.priority)}-{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def redrive(
     batch_messages: int = 1000,
     spark: "SparkSession | None" = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> RedriveSummary:
     """Send the dead letters of the topics, all or those that SQL chooses, back to where they came from.
 
@@ -83,32 +85,31 @@ def redrive(
     Raises InvalidRequest, TopicNotFound for a name that is no topic, DirectoryLocked while somebody has the
     directory open, Unreachable.
     """
-    source = where_of(path, server, key)
+    reader = job_reader(path, server, key)
     statement = redrive_statement(where, sql, limit)
     if not 1 <= batch_messages <= BATCH_MESSAGES_MAX:
         raise InvalidRequest(f"a batch has 1 to {BATCH_MESSAGES_MAX} messages, not {batch_messages}")
-    with closing(source.place()) as place:
-        check_named(topics, place.origins())
+    with closing(reader):
+        check_named(topics, reader.origins())
     spark = (spark or session()).newSession()
     with translated():
-        frame = _chosen(spark, source, topics, statement)
+        frame = _chosen(spark, reader, topics, statement)
         sample = [row.asDict() for row in frame.take(_SAMPLE_ROWS)] if dry_run else []
         with watched(spark, progress, "looking for dead letters"):
             rows = frame.select(*_PLACE).distinct().orderBy(*_PLACE).collect()
-    letters = [Lying(*row) for row in rows]
-    counts = {topic: len(list(each)) for topic, each in groupby(letters, key=lambda lying: lying.topic)}
+    letters = [LetterPlace(*row) for row in rows]
+    counts = {topic: len(list(each)) for topic, each in groupby(letters, key=attrgetter("topic"))}
     run, moved, batches = str(uuid.uuid4()), 0, list(batches_of(letters, batch_messages))
     if letters and not dry_run:
-        with source.queue() as queue:
+        with reader.open_queue() as queue:
             audit = Audit(queue, run)
-            audit.tell("begin", statement=statement, chosen=counts)
+            audit.add("begin", statement=statement, chosen=counts)
             for number, (topic, ids) in enumerate(batches):
                 moved += _move(queue, audit, number, topic, ids)
                 if progress is not None:
                     progress("sending back", moved, len(letters))
-            audit.tell("end", moved=moved)
-    is_told = bool(letters) and not dry_run
-    audit_topic = AUDIT_TOPIC if is_told else None
+            audit.add("end", moved=moved)
+    audit_topic = AUDIT_TOPIC if letters and not dry_run else None
     return RedriveSummary(run, len(letters), moved, len(batches), counts, audit_topic, dry_run, sample)
 
 
@@ -132,15 +133,10 @@ def redrive_statement(where: str | None, sql: str | None, limit: int | None) -> 
 
 
 def _chosen(
-    spark: "SparkSession", source: Where, topics: Sequence[str] | None, statement: str
+    spark: "SparkSession", reader: QueueReader, topics: Sequence[str] | None, statement: str
 ) -> "DataFrame":
-    from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
-
     options = {"table": "dead_letters"} | ({"subscribe": ",".join(topics)} if topics else {})
-    letters = source.read(spark, **options)
-    letters.withColumns(
-        {name: F.col(name).cast("string") for name in ("key", "value")}
-    ).createOrReplaceTempView("dead_letters")
+    with_text(load(spark, reader, **options)).createOrReplaceTempView("dead_letters")
     frame = spark.sql(statement)
     missing = [name for name in _PLACE if name not in frame.columns]
     if missing:
@@ -151,34 +147,36 @@ def _chosen(
     return frame
 
 
-def batches_of(letters: Sequence[Lying], batch_messages: int) -> Iterator[tuple[str, list[Lying]]]:
+def batches_of(
+    letters: Sequence[LetterPlace], batch_messages: int
+) -> Iterator[tuple[str, list[LetterPlace]]]:
     """Sorted dead letters in batches, each of one topic."""
-    for topic, each in groupby(letters, key=lambda lying: lying.topic):
-        lying = list(each)
-        for start in range(0, len(lying), batch_messages):
-            yield topic, lying[start : start + batch_messages]
+    for topic, each in groupby(letters, key=attrgetter("topic")):
+        of_topic = list(each)
+        for start in range(0, len(of_topic), batch_messages):
+            yield topic, of_topic[start : start + batch_messages]
 
 
-def _move(queue: Any, audit: "Audit", number: int, topic: str, letters: list[Lying]) -> int:
-    audit.tell("batch", batch=number, topic=topic, offsets=ranges_of(letters))
+def _move(queue: Any, audit: "Audit", number: int, topic: str, letters: list[LetterPlace]) -> int:
+    audit.add("batch", batch=number, topic=topic, offsets=ranges_of(letters))
     try:
-        moved: int = queue.queue(topic).redrive(ids=[lying.id for lying in letters])
+        moved: int = queue.queue(topic).redrive(ids=[letter.id for letter in letters])
     except Exception as error:
-        audit.tell("failed", batch=number, topic=topic, error=f"{type(error).__name__}: {error}")
+        audit.add("failed", batch=number, topic=topic, error=f"{type(error).__name__}: {error}")
         raise
-    audit.tell("moved", batch=number, topic=topic, moved=moved)
+    audit.add("moved", batch=number, topic=topic, moved=moved)
     return moved
 
 
-def ranges_of(letters: Sequence[Lying]) -> dict[str, list[list[int]]]:
+def ranges_of(letters: Sequence[LetterPlace]) -> dict[str, list[list[int]]]:
     """Sorted dead letters of a topic as half-open ranges of offsets, by partition and priority."""
     ranges: dict[str, list[list[int]]] = {}
-    for lying in letters:
-        lane = ranges.setdefault(f"{lying.partition}/{lying.priority}", [])
-        if lane and lane[-1][1] == lying.offset:
+    for letter in letters:
+        lane = ranges.setdefault(f"{letter.partition}/{letter.priority}", [])
+        if lane and lane[-1][1] == letter.offset:
             lane[-1][1] += 1
         else:
-            lane.append([lying.offset, lying.offset + 1])
+            lane.append([letter.offset, letter.offset + 1])
     return ranges
 
 
@@ -189,14 +187,7 @@ class Audit:
         self._queue = queue.queue(AUDIT_TOPIC)
         self._run = run
 
-    def tell(self, event: str, **facts: object) -> None:
-        """Add an entry."""
+    def add(self, event: str, **facts: object) -> None:
         at_us = SystemClock().now_us()
-        entry: Mapping[str, object] = {
-            "job": "redrive",
-            "run": self._run,
-            "event": event,
-            "at_us": at_us,
-            **facts,
-        }
+        entry = {"job": "redrive", "run": self._run, "event": event, "at_us": at_us, **facts}
         self._queue.put(json.dumps(entry).encode(), key=self._run.encode())

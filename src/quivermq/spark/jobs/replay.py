@@ -7,27 +7,37 @@ once.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quivermq.errors import InvalidRequest, TopicNotFound
-from quivermq.model.lanes import LANES
+from quivermq.frame import OFFSET_MAX
+from quivermq.model.lanes import PRIORITIES
 from quivermq.model.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
-from quivermq.spark.archived_place import with_archive
-from quivermq.spark.execution import Progress, cores_of, translated
-from quivermq.spark.jobs.state import Standing, held, remember, remembered, state_directory, wait_for
-from quivermq.spark.place import AnyPath, Lane, Where, fingerprint, where_of
+from quivermq.reading.reader import AnyPath, Lane, ProgressCallback, QueueReader, fingerprint, no_progress
+from quivermq.reading.rows import Bound, check_bounds
+from quivermq.spark.execution import cores_of, translated
+from quivermq.spark.jobs.state import (
+    Standing,
+    held,
+    job_reader,
+    load,
+    remember,
+    remembered,
+    state_directory,
+    wait_for,
+    with_text,
+)
 from quivermq.spark.session import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-# An offset, a moment with a time zone, or None for as far as it goes.
-Bound = int | datetime | None
 Offsets = dict[str, dict[str, dict[str, int]]]
 
 _COLUMNS = "topic string, partition int, priority string, offset bigint, timestamp timestamp"
@@ -45,6 +55,7 @@ class Ranges:
     ends: Offsets
     since: str | None = None
     until: str | None = None
+    """Moments as texts, because all of this is kept as JSON."""
 
     @property
     def messages(self) -> int:
@@ -68,17 +79,14 @@ class Ranges:
     def cut(self, frame: "DataFrame") -> "DataFrame":
         """The messages of a frame that are in these partitions and lie between the moments."""
         frame = frame.where(self.condition)
-        for condition in _conditions(_moment(self.since), _moment(self.until)):
-            frame = frame.where(condition)
-        return frame
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        if self.since is not None:
+            frame = frame.where(f"timestamp >= TIMESTAMP '{self.since}'")
+        return frame if self.until is None else frame.where(f"timestamp < TIMESTAMP '{self.until}'")
 
 
 def find_ranges(
     spark: "SparkSession",
-    where: Where,
+    reader: QueueReader,
     topics: Sequence[str],
     start: Bound,
     end: Bound,
@@ -88,21 +96,21 @@ def find_ranges(
 
     `archive` is the option of the data source.
     """
-    _check(start, end)
-    lanes, names = _lanes(where, topics, archive)
-    first, last = _offset(start, 0), _offset(end, None)
-    starts = {lane: min(max(bounds[0], first or 0), bounds[1]) for lane, bounds in lanes.items()}
-    ends = {
-        lane: max(starts[lane], bounds[1] if last is None else min(bounds[1], last))
-        for lane, bounds in lanes.items()
-    }
-    since, until = (bound if isinstance(bound, datetime) else None for bound in (start, end))
-    if since is not None or until is not None:
-        bounded = Ranges(names, _nested(starts), _nested(ends), _text(since), _text(until))
-        found = _by_time(spark, where, bounded, archive)
-        starts = {lane: found[lane][0] if lane in found else ends[lane] for lane in lanes}
-        ends = {lane: found[lane][1] if lane in found else ends[lane] for lane in lanes}
-    return Ranges(names, _nested(starts), _nested(ends), _text(since), _text(until))
+    check_bounds(start, end)
+    lanes, names = _lanes(reader, topics, archive)
+    first, last = start if isinstance(start, int) else 0, end if isinstance(end, int) else OFFSET_MAX
+    starts = {lane: min(max(held[0], first), held[1]) for lane, held in lanes.items()}
+    ends = {lane: max(starts[lane], min(held[1], last)) for lane, held in lanes.items()}
+    since, until = (
+        bound.astimezone(UTC).isoformat() if isinstance(bound, datetime) else None for bound in (start, end)
+    )
+    ranges = Ranges(names, _nested(starts), _nested(ends), since, until)
+    if since is None and until is None:
+        return ranges
+    found = _by_time(spark, reader, ranges, archive)
+    between = {lane: found.get(lane, (end, end)) for lane, end in ends.items()}
+    starts, ends = ({lane: edges[side] for lane, edges in between.items()} for side in (0, 1))
+    return replace(ranges, starts=_nested(starts), ends=_nested(ends))
 
 
 def archive_options(archive: str | None) -> dict[str, str]:
@@ -111,12 +119,12 @@ def archive_options(archive: str | None) -> dict[str, str]:
 
 
 def _by_time(
-    spark: "SparkSession", where: Where, ranges: Ranges, archive: str | None
+    spark: "SparkSession", reader: QueueReader, ranges: Ranges, archive: str | None
 ) -> dict[Lane, tuple[int, int]]:
     """The first and the last offset between the moments, in the lanes that have any there."""
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
-    options = where.options() | ranges.options() | archive_options(archive)
+    options = reader.options() | ranges.options() | archive_options(archive)
     rows = (
         ranges.cut(spark.read.format("quiver").options(**options).schema(_COLUMNS).load())
         .groupBy("topic", "partition", "priority")
@@ -127,17 +135,14 @@ def _by_time(
 
 
 def _lanes(
-    where: Where, topics: Sequence[str], archive: str | None
+    live: QueueReader, topics: Sequence[str], archive: str | None
 ) -> tuple[dict[Lane, tuple[int, int]], list[str]]:
     """All lanes of the topics, in use or not, and the names of the topics."""
-    place = with_archive(where.place(), archive)
-    try:
-        names = named_topics(origins := place.origins(), topics, origins)
-        held = {lane: bounds for name in names for lane, bounds in place.lanes(name).items()}
-    finally:
-        place.close()
+    with closing(live.with_archive(archive)) as reader:
+        names = named_topics(origins := reader.origins(), topics, origins)
+        held = {lane: bounds for name in names for lane, bounds in reader.lanes(name).items()}
     # Also those that nobody has used yet: what comes into them later is none of ours.
-    lanes = {Lane(lane.topic, lane.partition, priority): (0, 0) for lane in held for priority in LANES}
+    lanes = {Lane(lane.topic, lane.partition, priority): (0, 0) for lane in held for priority in PRIORITIES}
     return lanes | {lane: (bounds.start, bounds.end) for lane, bounds in held.items()}, names
 
 
@@ -153,42 +158,9 @@ def named_topics(
         else:
             matches = [text] if text in there else []
         if not matches:
-            raise TopicNotFound(f"there is no topic {text}: topics() lists those there are")
+            raise TopicNotFound.named(text)
         found |= dict.fromkeys(matches)
     return list(found)
-
-
-def _check(start: Bound, end: Bound) -> None:
-    for bound in (start, end):
-        if isinstance(bound, datetime) and bound.tzinfo is None:
-            raise InvalidRequest(f"{bound} has no time zone: give it one, as datetime.UTC")
-        if isinstance(bound, int) and (isinstance(bound, bool) or bound < 0):
-            raise InvalidRequest(f"an offset is a number from 0 on, not {bound}")
-    if type(start) is type(end) and start is not None and start > end:  # type: ignore[operator]
-        raise InvalidRequest(f"the range ends at {end}, before it starts at {start}")
-
-
-def _offset(bound: Bound, otherwise: int | None) -> int | None:
-    return bound if isinstance(bound, int) else otherwise
-
-
-def _conditions(since: datetime | None, until: datetime | None) -> "list[Column]":
-    from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
-
-    conditions = []
-    if since is not None:
-        conditions.append(F.col("timestamp") >= F.lit(since))
-    if until is not None:
-        conditions.append(F.col("timestamp") < F.lit(until))
-    return conditions
-
-
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 def _nested(offsets: Mapping[Lane, int]) -> Offsets:
@@ -207,7 +179,6 @@ def _total(offsets: Offsets) -> int:
 _KEPT = "key, value, headers, priority, timestamp"
 
 _BATCH_MESSAGES = 2_000_000
-# Of a slow replay, so that little is done twice by a run that goes on.
 _BATCH_SECONDS = 5
 _SAMPLE_ROWS = 10
 
@@ -250,7 +221,7 @@ def replay(
     checkpoint: str | None = None,
     spark: "SparkSession | None" = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> ReplaySummary:
     """Send the messages between `start` and `end` of the topics to the topic `to`, each exactly once.
 
@@ -267,8 +238,8 @@ def replay(
     statement = replay_statement(where, select, sql)
     if rate is not None and rate < 1:
         raise InvalidRequest("the rate is at least 1 message a second")
-    source = where_of(path, server, key)
-    target = source if to_path is None and to_server is None else where_of(to_path, to_server, to_key)
+    source = job_reader(path, server, key)
+    target = source if to_path is None and to_server is None else job_reader(to_path, to_server, to_key)
     wish = [str(source), list(topics), str(target), to, str(start), str(end), statement]
     name = id or fingerprint(wish)
     root = Path(checkpoint).absolute() if checkpoint else state_directory(source, "replay", name)
@@ -276,14 +247,18 @@ def replay(
     with translated():
         if dry_run:
             ranges = find_ranges(spark, source, topics, start, end, archive)
-            frame = source.read(spark, **ranges.options(), **archive_options(archive))
-            return _tried(spark, frame, ranges, statement, (name, to, str(root)))
+            frame = load(spark, source, **ranges.options(), **archive_options(archive))
+            frame = _changed(spark, ranges.cut(frame), statement)
+            sample = [row.asDict() for row in frame.take(_SAMPLE_ROWS)]
+            return ReplaySummary(
+                name, ranges.topics, to, ranges.messages, 0, False, True, str(root), frame.count(), sample
+            )
         with held(root):
             run = _current_run(root, again)
             plan = remembered(run / "plan.json")
             if plan is None:
                 ranges = find_ranges(spark, source, topics, start, end, archive)
-                plan = {"wish": wish, "ranges": ranges.as_json(), "archive": archive}
+                plan = {"wish": wish, "ranges": asdict(ranges), "archive": archive}
                 plan["one_task"] = rate is not None
                 remember(run / "plan.json", plan)
             if plan["wish"] != wish:
@@ -294,18 +269,20 @@ def replay(
             done = remembered(run / "done.json")
             read = 0
             if done is None:
-                archived = archive_options(archive or plan.get("archive"))
+                archived = archive_options(archive or plan["archive"])
                 options = source.options() | ranges.options() | archived
                 stream = spark.readStream.format("quiver").options(**options)
-                stream = stream.option("maxOffsetsPerTrigger", str(_batch_messages(rate)))
+                # Of a slow replay little, so that little is done twice by a run that goes on.
+                messages = _BATCH_MESSAGES if rate is None else min(_BATCH_MESSAGES, rate * _BATCH_SECONDS)
+                stream = stream.option("maxOffsetsPerTrigger", str(messages))
                 frame = _changed(spark, ranges.cut(stream.load()), statement)
-                is_one_task = plan.get("one_task", rate is not None)
+                is_one_task = plan["one_task"]
                 cores = cores_of(spark)
                 if is_one_task:
                     frame = frame.coalesce(1)
                 options = target.options() | rate_options(rate, is_one_task=is_one_task, cores=cores)
                 writer = frame.writeStream.format("quiver").options(**options).option("topic", to)
-                read = _finish(writer, run / "checkpoint", ranges.messages, progress)
+                read = _finish(writer, run / "checkpoint", ranges.messages, progress or no_progress)
                 remember(run / "done.json", {"messages": ranges.messages})
     return ReplaySummary(
         name, ranges.topics, to, ranges.messages, read, done is not None, dry_run=False, state=str(root)
@@ -335,10 +312,6 @@ def rate_options(rate: int | None, *, is_one_task: bool, cores: int) -> dict[str
     return {"rateLimit": str(rate), "rateLimitTasks": "1" if is_one_task else str(cores)}
 
 
-def _batch_messages(rate: int | None) -> int:
-    return _BATCH_MESSAGES if rate is None else min(_BATCH_MESSAGES, rate * _BATCH_SECONDS)
-
-
 def _current_run(root: Path, again: bool) -> Path:
     """The directory of the run that is going on, or of the last one, or of the one that is wanted next."""
     number = 1
@@ -352,47 +325,19 @@ def _changed(spark: "SparkSession", frame: "DataFrame", statement: str) -> "Data
     """The messages as the statement makes them, with the columns that can be written."""
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
-    # Spark's strings are the same bytes, so they come out as they went in.
-    texts = {name: F.col(name).cast("string") for name in ("key", "value")}
-    frame.withColumns(texts).createOrReplaceTempView("messages")
+    with_text(frame).createOrReplaceTempView("messages")
     result = spark.sql(statement)
     kinds = dict(result.dtypes)
     return result.withColumns(
-        {name: F.col(name).cast("binary") for name in texts if kinds.get(name) == "string"}
+        {name: F.col(name).cast("binary") for name in ("key", "value") if kinds.get(name) == "string"}
     )
 
 
-def _finish(writer: "DataStreamWriter", checkpoint: Path, total: int, progress: Progress | None) -> int:
+def _finish(writer: "DataStreamWriter", checkpoint: Path, total: int, progress: ProgressCallback) -> int:
     """Write until nothing is left, and return how many messages were read for it."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
 
-    def told(standings: Any) -> None:
-        if progress is not None:
-            progress("replaying", standings["replay"].rows, total)
+    def report(standings: Mapping[str, Standing]) -> None:
+        progress("replaying", standings["replay"].rows, total)
 
-    standing: Standing = wait_for({"replay": query}, told)["replay"]
-    return standing.rows
-
-
-def _tried(
-    spark: "SparkSession",
-    messages: "DataFrame",
-    ranges: Ranges,
-    statement: str,
-    names: tuple[str, str, str],
-) -> ReplaySummary:
-    frame = _changed(spark, ranges.cut(messages), statement)
-    sample = [row.asDict() for row in frame.take(_SAMPLE_ROWS)]
-    name, to, root = names
-    return ReplaySummary(
-        name,
-        ranges.topics,
-        to,
-        ranges.messages,
-        0,
-        False,
-        True,
-        root,
-        matching=frame.count(),
-        sample=sample,
-    )
+    return wait_for({"replay": query}, report)["replay"].rows

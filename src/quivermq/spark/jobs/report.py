@@ -3,26 +3,27 @@
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from quivermq.disk import OutputDisk, replace_file
 from quivermq.errors import InvalidRequest, OffsetOutOfRange, QuiverError, TopicNotFound
-from quivermq.spark.execution import Progress, cores_of, results_of, translated, watched
+from quivermq.reading.reader import AnyPath, ProgressCallback, QueueReader
+from quivermq.reading.rows import ALL_TIMES, TimeRange
+from quivermq.spark.execution import cores_of, results_of, translated, watched
 from quivermq.spark.jobs.audit_tasks import LaneTask, bundled, lane_tasks
 from quivermq.spark.jobs.report_counting import count_dead_letters, count_group, count_messages
-from quivermq.spark.jobs.report_figures import Figures, Period, ReportContents, Trouble, contents_of
+from quivermq.spark.jobs.report_figures import Figures, Trouble, contents_of
 from quivermq.spark.jobs.report_page import page
-from quivermq.spark.place import AnyPath, LivePlace, Where, where_of
+from quivermq.spark.jobs.state import job_reader
 from quivermq.spark.session import session
-from quivermq.spark.subscription import check_named, topic_filter
+from quivermq.spark.subscription import chosen_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_EVER_US = 2**62
 
 
 class GroupTask(NamedTuple):
@@ -32,6 +33,12 @@ class GroupTask(NamedTuple):
     group: str
     size_bytes: int = 1024 * 1024
     """About what its journals take."""
+
+    def __str__(self) -> str:
+        return f"group {self.group} in {self.topic}"
+
+    def figures(self, reader: QueueReader, period: TimeRange) -> Iterator[Figures]:
+        yield count_group(reader, self.topic, self.group, period)
 
 
 class MessageTask(NamedTuple):
@@ -43,6 +50,14 @@ class MessageTask(NamedTuple):
     @property
     def size_bytes(self) -> int:
         return self.part.size_bytes
+
+    def __str__(self) -> str:
+        return f"{self.part.lane}, offsets [{self.part.start}, {self.part.end})"
+
+    def figures(self, reader: QueueReader, period: TimeRange) -> Iterator[Figures]:
+        yield count_messages(reader, self.part, period, is_compacted=self.is_compacted)
+        if reader.origin(self.part.lane.topic) is not None:
+            yield count_dead_letters(reader, self.part, period)
 
 
 Task = MessageTask | GroupTask
@@ -78,7 +93,7 @@ def report(
     topics: Iterable[str] | str | None = None,
     spark: "SparkSession | None" = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> ReportSummary:
     """Write a page about a queue to a file, which needs nothing else to be looked at.
 
@@ -87,40 +102,34 @@ def report(
     cannot be read is told on the page, and the rest is there. Raises InvalidRequest, TopicNotFound.
     """
     started = time.monotonic()
-    period = Period(_us(since, 0), _us(until, _EVER_US))
+    period = TimeRange(_us(since, ALL_TIMES.since_us), _us(until, ALL_TIMES.until_us))
     if period.since_us >= period.until_us:
         raise InvalidRequest("since is not before until, so that no time is left between them")
-    where = where_of(path, server, key)
-    with closing(where.place()) as place, translated():
-        names = place.origins()
-        wanted = list(filter(topic_filter(topics, names), names))
-        check_named(topics, names)
-        tasks, stored_bytes = _planned(place, wanted, period)
+    with closing(job_reader(path, server, key)) as reader, translated():
+        tasks, stored_bytes = _planned(reader, chosen_topics(topics, reader.origins()), period)
         groups = len({task.group for task in tasks if isinstance(task, GroupTask)})
         if dry_run:
             size = sum(stored_bytes.values())
-            return ReportSummary(str(where), str(to), True, len(stored_bytes), groups, bytes=size)
+            return ReportSummary(str(reader), str(to), True, len(stored_bytes), groups, bytes=size)
         spark = spark or session()
         counting = time.monotonic()
-        figures = _counted(spark, place, tasks, period, progress)
+        bundles = bundled(tasks, lambda task: task.size_bytes, cores_of(spark))
+        with watched(spark, progress, "counting"):
+            figures = results_of(spark, bundles, partial(_count, reader, period))
         counting_seconds = time.monotonic() - counting
         contents = contents_of(
             figures,
-            where=str(where),
+            where=str(reader),
             made_at=datetime.now(UTC),
             since=since,
             until=until,
             stored_bytes=stored_bytes,
-            has_journals=place.directory is not None,
+            has_journals=reader.has_journals,
         )
-    _write(Path(to), page(contents))
-    summary = _summary(where, to, contents, groups)
-    return replace(summary, counting_seconds=counting_seconds, seconds=time.monotonic() - started)
-
-
-def _summary(where: Where, to: str | Path, contents: ReportContents, groups: int) -> ReportSummary:
+    # In one step, so that nobody sees half of it.
+    replace_file(OutputDisk(), Path(to).absolute(), page(contents).encode())
     return ReportSummary(
-        where=str(where),
+        where=str(reader),
         to=str(to),
         is_dry_run=False,
         topics=len(contents.topics),
@@ -129,6 +138,8 @@ def _summary(where: Where, to: str | Path, contents: ReportContents, groups: int
         bytes=contents.bytes,
         dead_letters=sum(line.count for line in contents.reasons),
         unreadable=len(contents.troubles),
+        counting_seconds=counting_seconds,
+        seconds=time.monotonic() - started,
     )
 
 
@@ -140,20 +151,22 @@ def _us(moment: datetime | None, otherwise: int) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
-def _planned(place: LivePlace, topics: list[str], period: Period) -> tuple[list[Task], dict[str, int]]:
+def _planned(
+    reader: QueueReader, topics: list[str], period: TimeRange
+) -> tuple[list[Task], dict[str, int]]:
     """What there is to count, and how many bytes each topic takes on disk."""
     tasks, stored_bytes = list[Task](), dict[str, int]()
     for topic in topics:
         try:
-            settings, lanes = place.settings(topic), place.lanes(topic)
-            groups = place.groups(topic)
+            settings, lanes = reader.settings(topic), reader.lanes(topic)
+            groups = reader.groups(topic)
         except TopicNotFound:
             continue  # Somebody has just deleted it.
         stored_bytes[topic] = sum(bounds.size_bytes for bounds in lanes.values())
         # Whole segments that came in before are not looked at.
-        used = [lane for lane, bounds in lanes.items() if bounds.end and period.since_us]
-        starts = {lane: place.first_since(lane, period.since_us) for lane in used}
-        for part in lane_tasks(place, [topic]):
+        used = [lane for lane, bounds in lanes.items() if bounds.end and period.since_us > 0]
+        starts = {lane: reader.first_since(lane, period.since_us) for lane in used}
+        for part in lane_tasks(reader, [topic]):
             begun = part._replace(start=max(part.start, starts.get(part.lane, 0)))
             if begun.start < begun.end:
                 tasks.append(MessageTask(begun, settings.cleanup == "compact"))
@@ -161,43 +174,13 @@ def _planned(place: LivePlace, topics: list[str], period: Period) -> tuple[list[
     return tasks, stored_bytes
 
 
-def _counted(
-    spark: "SparkSession", place: LivePlace, tasks: list[Task], period: Period, progress: Progress | None
-) -> list[Figures]:
-    bundles = bundled(tasks, lambda task: task.size_bytes, cores_of(spark))
-    with watched(spark, progress, "counting"):
-        return results_of(spark, bundles, partial(_count, place, period))
-
-
-def _count(place: LivePlace, period: Period, tasks: list[Task]) -> Iterator[Figures]:
+def _count(reader: QueueReader, period: TimeRange, tasks: list[Task]) -> Iterator[Figures]:
     """In an executor: the figures of each task, or what kept it from having any."""
-    with closing(place):
+    with closing(reader):
         for task in tasks:
             try:
-                yield from _figures(place, period, task)
+                yield from task.figures(reader, period)
             except OffsetOutOfRange:
                 continue  # Retention was faster.
             except QuiverError as error:
-                yield Trouble(_place_of(task), str(error))
-
-
-def _figures(place: LivePlace, period: Period, task: Task) -> Iterator[Figures]:
-    if isinstance(task, GroupTask):
-        yield count_group(place, task.topic, task.group, period)
-        return
-    yield count_messages(place, task.part, period, is_compacted=task.is_compacted)
-    if place.origin(task.part.lane.topic) is not None:
-        yield count_dead_letters(place, task.part, period)
-
-
-def _place_of(task: Task) -> str:
-    if isinstance(task, GroupTask):
-        return f"group {task.group} in {task.topic}"
-    return f"{task.part.lane}, offsets [{task.part.start}, {task.part.end})"
-
-
-def _write(path: Path, text: str) -> None:
-    """The page in one step, so that nobody sees half of it."""
-    from quivermq.disk import OutputDisk, replace_file
-
-    replace_file(OutputDisk(), path.absolute(), text.encode())
+                yield Trouble(str(task), str(error))

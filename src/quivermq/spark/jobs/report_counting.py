@@ -5,8 +5,7 @@ came in. A journal reaches back to its last snapshot, so busy groups tell of the
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quivermq.delivery.journal import DEAD_LETTER, FINISH, RETRY
-from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidFrame, OffsetOutOfRange, UnsupportedFrame
 from quivermq.frame import REMOVED, Column, Frame, arrow_batch
 from quivermq.frame.layout import layout
-from quivermq.log.reader import LogFollower
-from quivermq.model.lanes import LANES
-from quivermq.settings import StorageSettings
-from quivermq.spark.directory_place import journal_path
+from quivermq.model.lanes import LANE_COUNT, PRIORITIES
+from quivermq.reading.reader import Lane, LaneExtent, MessageReader, QueueReader
+from quivermq.reading.rows import TimeRange
 from quivermq.spark.jobs.audit_tasks import LaneTask
 from quivermq.spark.jobs.report_figures import (
     STEPS,
@@ -30,13 +27,10 @@ from quivermq.spark.jobs.report_figures import (
     MessageFigures,
     Moments,
     Numbers,
-    Period,
     steps_of,
 )
-from quivermq.spark.place import Lane, LaneExtent, LivePlace, Place
 from quivermq.spark.tables import dead_letter_batches
 from quivermq.topic.records import unpack
-from quivermq.topic.state_log import changes_of
 
 
 class Acks:
@@ -44,14 +38,14 @@ class Acks:
 
     def __init__(self) -> None:
         self._runs: list[tuple[int, int, int]] = []
-        self._buried: list[tuple[int, int]] = []
+        self._given_up: list[tuple[int, int]] = []
 
     def finish(self, flat: "list[int]", time_us: int) -> None:
         self._runs += ((start, end, time_us) for start, end in zip(flat[::2], flat[1::2], strict=True))
 
-    def bury(self, flat: "list[int]") -> None:
+    def give_up(self, flat: "list[int]") -> None:
         """These end as dead letters, which is no ack."""
-        self._buried += zip(flat[::2], flat[1::2], strict=True)
+        self._given_up += zip(flat[::2], flat[1::2], strict=True)
 
     def offsets(self) -> tuple[Numbers, Numbers]:
         """Every offset that was acked, and when."""
@@ -60,40 +54,40 @@ class Acks:
         before = np.cumsum(lengths) - lengths
         offsets = np.repeat(runs[:, 0] - before, lengths) + np.arange(lengths.sum())
         times = np.repeat(runs[:, 2], lengths)
-        buried = [offset for start, end in self._buried for offset in range(start, end)]
-        is_ack = ~np.isin(offsets, buried)
+        given_up = [offset for start, end in self._given_up for offset in range(start, end)]
+        is_ack = ~np.isin(offsets, given_up)
         return offsets[is_ack], times[is_ack]
 
 
-def count_group(place: LivePlace, topic: str, group: str, period: Period) -> DeliveryFigures:
+def count_group(reader: QueueReader, topic: str, group: str, period: TimeRange) -> DeliveryFigures:
     """A group as it is now and, where its journals can be read, what it did within a time."""
-    figures = DeliveryFigures(topic, group, list(place.group_rows(topic, group)))
-    if place.directory is None:
+    figures = DeliveryFigures(topic, group, list(reader.group_rows(topic, group)))
+    if not reader.has_journals:
         return figures
     latencies, failures = list[Moments](), list[Moments]()
-    for partition in range(place.settings(topic).partitions):
-        acks, failed = read_acks(journal_path(place.directory, topic, group, partition), period)
-        bounds = place.lanes(topic)
+    for partition in range(reader.settings(topic).partitions):
+        acks, failed = read_acks(reader.journal_changes(topic, group, partition), period)
+        bounds = reader.lanes(topic)
         failures.append(failed)
-        for priority, found in zip(LANES, acks, strict=True):
+        for priority, found in zip(PRIORITIES, acks, strict=True):
             lane = Lane(topic, partition, priority)
             if lane in bounds:
-                latencies.append(_latencies(place, lane, bounds[lane], found, period))
+                latencies.append(_latencies(reader, lane, bounds[lane], found, period))
     figures.latencies = Moments.together(latencies, 1)
     figures.retries = Moments.together(failures, 1)
     return figures
 
 
-def read_acks(path: Path, period: Period) -> tuple[list[Acks], Moments]:
+def read_acks(changes: Iterable[tuple[int, bytes]], period: TimeRange) -> tuple[list[Acks], Moments]:
     """What a journal says about acks, by lane, and how many deliveries failed within a time, by second."""
-    acks = [Acks() for _ in LANES]
+    acks = [Acks() for _ in range(LANE_COUNT)]
     seconds, counts = list[int](), list[int]()
-    for time_us, record in _changes(path):
+    for time_us, record in changes:
         for kind, lane, numbers, _ in unpack(record):
             if kind == FINISH:
                 acks[lane].finish(list(numbers), time_us)
             elif kind == DEAD_LETTER:
-                acks[lane].bury(list(numbers[3:]))
+                acks[lane].give_up(list(numbers[3:]))
             elif kind == RETRY and numbers[0] > 0 and time_us in period:
                 # With no attempt yet it waits for its turn, and did not fail.
                 flat = numbers[2:]
@@ -102,20 +96,9 @@ def read_acks(path: Path, period: Period) -> tuple[list[Acks], Moments]:
     return acks, Moments.of(np.array(seconds, np.int64), np.array(counts, np.int64))
 
 
-def _changes(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Each change of a journal and when it was written; what a snapshot repeats is none."""
-    disk = SystemDisk()
-    if not disk.is_directory(path):
-        return
-    try:
-        for frame in LogFollower(path, StorageSettings(), disk=disk).frames():
-            for record in changes_of(frame):
-                yield frame.header.append_time, record
-    except OffsetOutOfRange:
-        return  # A snapshot took the rest away just now; what was read holds.
-
-
-def _latencies(place: Place, lane: Lane, bounds: LaneExtent, acks: Acks, period: Period) -> Moments:
+def _latencies(
+    reader: MessageReader, lane: Lane, bounds: LaneExtent, acks: Acks, period: TimeRange
+) -> Moments:
     """How long after they came in messages were acked: seconds and steps, packed into one number."""
     offsets, times_us = acks.offsets()
     is_there = (offsets >= bounds.start) & (offsets < bounds.end) & period.holds(times_us)
@@ -123,8 +106,10 @@ def _latencies(place: Place, lane: Lane, bounds: LaneExtent, acks: Acks, period:
     if not len(offsets):
         return Moments.together([], 1)
     try:
-        frames = place.frames(lane, int(offsets.min()), int(offsets.max()) + 1)
-        bases, append_us = np.array([_came(frame) for frame in frames], np.int64).T
+        frames = reader.frames(lane, int(offsets.min()), int(offsets.max()) + 1)
+        bases, append_us = np.array(
+            [(frame.header.base_offset, frame.header.append_time) for frame in frames], np.int64
+        ).T
     except OffsetOutOfRange:
         # Retention was faster. When these came in is gone with them; what else the group did is not.
         return Moments.together([], 1)
@@ -133,10 +118,6 @@ def _latencies(place: Place, lane: Lane, bounds: LaneExtent, acks: Acks, period:
     packed = times_us // 1_000_000 * STEPS + steps
     unique, counts = np.unique(packed, return_counts=True)
     return Moments(unique, counts.reshape(1, -1))
-
-
-def _came(frame: Frame) -> tuple[int, int]:
-    return frame.header.base_offset, frame.header.append_time
 
 
 # So many messages are counted at once: enough that what each count costs besides does not matter.
@@ -276,21 +257,21 @@ class MessageScan:
 
 
 def count_messages(
-    place: Place, task: LaneTask, period: Period, *, is_compacted: bool = False
+    reader: MessageReader, task: LaneTask, period: TimeRange, *, is_compacted: bool = False
 ) -> MessageFigures:
     """The figures of what came into a part of a lane within a time."""
     scan = MessageScan(task.lane.topic, is_compacted=is_compacted)
-    for frame in place.frames(task.lane, task.start, task.end):
+    for frame in reader.frames(task.lane, task.start, task.end):
         # One that begins before this part belongs to the part before.
         if frame.header.base_offset >= task.start and frame.header.append_time in period:
             scan(frame)
     return scan.figures()
 
 
-def count_dead_letters(place: Place, task: LaneTask, period: Period) -> DeadLetterFigures:
+def count_dead_letters(reader: MessageReader, task: LaneTask, period: TimeRange) -> DeadLetterFigures:
     """The dead letters of a part of a lane, by where they came from, why, and when."""
     parts: dict[tuple[str, str], list[Moments]] = {}
-    for batch in dead_letter_batches(place, task.lane, task.start, task.end):
+    for batch in dead_letter_batches(reader, task.lane, task.start, task.end):
         died_us = batch.column("died_at").cast(pa.int64())
         is_inside = pa.array(period.holds(died_us.to_numpy(zero_copy_only=False)))
         seconds = pa.array(died_us.to_numpy(zero_copy_only=False) // 1_000_000)

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from quivermq.spark.place import GroupRow
+from quivermq.reading.reader import GroupRow
 
 Numbers = npt.NDArray[np.int64]
 
@@ -42,21 +41,6 @@ def quantile(counts: Numbers, share: float) -> float | None:
         return None
     step = int(np.searchsorted(np.cumsum(counts), share * total))
     return value_of_step(min(step, STEPS - 1) + 0.5)
-
-
-class Period(NamedTuple):
-    """From a moment up to before another, in unix microseconds."""
-
-    since_us: int
-    until_us: int
-
-    def __contains__(self, moment_us: object) -> bool:
-        assert isinstance(moment_us, int)
-        return self.since_us <= moment_us < self.until_us
-
-    def holds(self, moments_us: Numbers) -> npt.NDArray[np.bool_]:
-        """The same of each of many."""
-        return (moments_us >= self.since_us) & (moments_us < self.until_us)
 
 
 @dataclass(slots=True)
@@ -163,8 +147,10 @@ Figures = MessageFigures | DeliveryFigures | DeadLetterFigures | Trouble
 
 HOT_KEYS = 20
 # How long one step of a time axis may be: what people count in.
-_WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-_WIDTHS_S_LONG = (7 * 86_400, 30 * 86_400, 365 * 86_400)
+_WIDTHS_S = (
+    *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200),
+    *(86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400),
+)
 _STEPS_MAX = 120
 
 
@@ -276,8 +262,7 @@ def edges_of(moments: Iterable[Moments]) -> Numbers:
     if not ranges:
         return np.zeros(0, np.int64)
     first, last = int(min(low for low, _ in ranges)), int(max(high for _, high in ranges))
-    widths = (*_WIDTHS_S, *_WIDTHS_S_LONG)
-    width = next((each for each in widths if (last - first) / each < _STEPS_MAX - 1), widths[-1])
+    width = next((each for each in _WIDTHS_S if (last - first) / each < _STEPS_MAX - 1), _WIDTHS_S[-1])
     return np.arange(first // width * width, last // width * width + 2 * width, width)
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from pathlib import Path
 
 import numpy as np
 
+from quivermq.disk import SystemDisk, read_file
 from quivermq.spark.jobs import report_plots as plots
 from quivermq.spark.jobs.report_figures import (
     STEPS_PER_DOUBLING,
@@ -25,57 +27,8 @@ from quivermq.spark.jobs.report_plots import (
     width_text,
 )
 
-STYLE = """
-:root {
-  --paper: #fbfbfa; --card: #ffffff; --ink: #1d232b; --muted: #5c6773; --line: #dde1e6;
-  --series-1: #2f6fb7; --series-2: #d9822b; --series-3: #3b9c6b; --series-4: #b5477c;
-  --series-5: #7a62c4; --series-6: #2a9aa8; --series-7: #8a8f98;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #14171b; --card: #1c2026; --ink: #e6e9ed; --muted: #9aa5b1; --line: #333a43;
-    --series-1: #6ea8e6; --series-2: #eda35a; --series-3: #67c294; --series-4: #dc7fab;
-    --series-5: #a793e8; --series-6: #5cc3d0; --series-7: #9ba1aa;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0; background: var(--paper); color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
-}
-main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-header p { margin: 0.15rem 0; color: var(--muted); }
-h1 { font-size: 1.9rem; margin: 0; letter-spacing: -0.01em; }
-h2 { font-size: 1.2rem; margin: 0 0 0.75rem; }
-.where { font-family: ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-.facts {
-  display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 0.75rem; margin: 1.5rem 0;
-}
-.facts div, section {
-  background: var(--card); border: 1px solid var(--line); border-radius: 10px;
-}
-.facts div { padding: 0.8rem 1rem; display: flex; flex-flow: column-reverse; justify-content: flex-end; }
-.facts dt { color: var(--muted); font-size: 0.85rem; }
-.facts dd { margin: 0; font-size: 1.45rem; font-weight: 600; font-variant-numeric: tabular-nums; }
-section { padding: 1.25rem 1.4rem 1rem; margin: 1rem 0; }
-figure { margin: 0; }
-/* On a narrow screen a plot is moved sideways, and its text stays large enough to be read. */
-.plot { overflow-x: auto; }
-.plot svg { display: block; width: 100%; min-width: 560px; height: auto; }
-figure svg text { font-family: inherit; }
-figcaption { color: var(--muted); font-size: 0.92rem; margin: 0.35rem 0 0.6rem; }
-.nothing { color: var(--muted); margin: 0.3rem 0 0.8rem; }
-details { margin: 0 0 0.8rem; }
-summary { cursor: pointer; color: var(--muted); font-size: 0.92rem; }
-.table { overflow-x: auto; max-height: 26rem; overflow-y: auto; margin: 0.4rem 0 0.6rem; }
-table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { text-align: left; padding: 0.3rem 1rem 0.3rem 0; border-bottom: 1px solid var(--line); }
-td { overflow-wrap: break-word; }
-th { color: var(--muted); font-weight: 600; white-space: nowrap; }
-@media print { details { display: none; } section { break-inside: avoid; } }
-"""
-
-
+_STYLE = Path(__file__).with_name("report.css")
+_STYLE_BYTES_MAX = 64 * 1024
 # Nothing may be loaded from anywhere, whatever a message says.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _NAME_CHARACTERS_MAX = 40
@@ -88,10 +41,11 @@ Row = Sequence[str]
 
 def page(contents: ReportContents) -> str:
     """The whole page."""
+    bodies = {title: body(contents) for title, body in _SECTIONS.items()}
     sections = "\n".join(
-        section(contents)
-        for section in (_throughput, _latency, _failures, _lag, _sizes, _keys, _storage, _troubles)
+        f"<section>\n<h2>{escape(title)}</h2>\n{body}\n</section>" for title, body in bodies.items() if body
     )
+    style = read_file(SystemDisk(), _STYLE, bytes_max=_STYLE_BYTES_MAX).decode()
     title = f"Quiver report: {escape(line_text(contents.where, 200))}"
     return f"""<!doctype html>
 <html lang="en">
@@ -101,7 +55,8 @@ def page(contents: ReportContents) -> str:
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
-<style>{STYLE}</style>
+<style>
+{style}</style>
 </head>
 <body>
 <main>
@@ -140,7 +95,7 @@ def _head(contents: ReportContents) -> str:
 def _throughput(contents: ReportContents) -> str:
     line = contents.throughput
     if not line.rows:
-        return _section("Throughput", _nothing("No message came in."))
+        return _nothing("No message came in.")
     rows = sorted(line.rows.items(), key=lambda item: -sum(item[1]))
     shown, others = rows[: plots.SERIES_MAX - 1], rows[plots.SERIES_MAX - 1 :]
     series = {_name(topic): values for topic, values in shown}
@@ -154,20 +109,19 @@ def _throughput(contents: ReportContents) -> str:
     )
     table = _time_table(line, series, lambda value: f"{value:,.1f}")
     svg = plots.time_lines("throughput", line.edges.tolist(), series, "messages / s")
-    return _section("Throughput", _figure(svg, text, table))
+    return _figure(svg, text, table)
 
 
 def _latency(contents: ReportContents) -> str:
-    title = "From publish to ack"
     line = contents.latency
     if not contents.has_journals:
         words = (
             "A broker does not hand out the journals of its groups, in which the acks are:"
             " make the report from the data directory to see this."
         )
-        return _section(title, _nothing(words))
+        return _nothing(words)
     if not len(line.edges):
-        return _section(title, _nothing("The journals of the groups tell of no ack in this time."))
+        return _nothing("The journals of the groups tell of no ack in this time.")
     rows = [
         (
             line.topic,
@@ -186,11 +140,10 @@ def _latency(contents: ReportContents) -> str:
     over_time = _time_table(line, line.rows, duration_text)
     svg = plots.duration_lines("latency", line.edges.tolist(), line.rows)
     table = _table(("topic", "group", "acks", "p50", "p95", "p99"), rows)
-    return _section(title, _figure(svg, text, over_time) + table)
+    return _figure(svg, text, over_time) + table
 
 
 def _failures(contents: ReportContents) -> str:
-    title = "Failures"
     line, parts = contents.failures, []
     series = {name: values for name, values in line.rows.items() if any(values)}
     if series:
@@ -210,31 +163,29 @@ def _failures(contents: ReportContents) -> str:
         parts.append(_nothing("There are no dead letters."))
     if not series and contents.has_journals:
         parts.append(_nothing("The journals of the groups tell of no delivery that failed."))
-    return _section(title, "".join(parts))
+    return "".join(parts)
 
 
 def _lag(contents: ReportContents) -> str:
-    title = "Lag by group"
     if not contents.groups:
-        return _section(title, _nothing("No group has read from these topics yet."))
+        return _nothing("No group has read from these topics yet.")
     lines = sorted(contents.groups, key=lambda each: -(each.lag + each.in_flight + each.retrying))
     kinds = {"to be delivered": "lag", "in flight": "in_flight", "waiting for a retry": "retrying"}
     rows = [(e.topic, e.group, *map(count_text, (e.lag, e.in_flight, e.retrying))) for e in lines]
     table = _table(("topic", "group", *kinds), rows)
     shown = [each for each in lines[:_BARS_MAX] if each.lag or each.in_flight or each.retrying]
     if not shown:
-        return _section(title, _nothing("Every group has finished with everything.") + table)
+        return _nothing("Every group has finished with everything.") + table
     labels = [f"{_name(each.group)} in {_name(each.topic)}" for each in shown]
     series = {text: [getattr(each, kind) for each in shown] for text, kind in kinds.items()}
     text = "Messages that each group has not finished, as it is now."
-    return _section(title, _figure(plots.bars("lag", labels, series, short_count), text, table))
+    return _figure(plots.bars("lag", labels, series, short_count), text, table)
 
 
 def _sizes(contents: ReportContents) -> str:
-    title = "Sizes of messages"
     counts = contents.sizes
     if not counts.any():
-        return _section(title, _nothing("There is no message to measure."))
+        return _nothing("There is no message to measure.")
     # Four bars to each doubling, and half a doubling of room on both sides.
     per_bar = STEPS_PER_DOUBLING // 4
     merged = counts.reshape(-1, per_bar).sum(axis=1)
@@ -250,7 +201,7 @@ def _sizes(contents: ReportContents) -> str:
     text = "How large the values of messages are, without keys and headers."
     if contents.unread:
         text += f" Not counted are {count_text(contents.unread)} messages that are encrypted."
-    return _section(title, _figure(svg, text, table))
+    return _figure(svg, text, table)
 
 
 def _size_row(line: TopicLine) -> Row:
@@ -260,9 +211,8 @@ def _size_row(line: TopicLine) -> Row:
 
 
 def _keys(contents: ReportContents) -> str:
-    title = "Hot keys"
     if not contents.keys:
-        return _section(title, _nothing("No message has a key."))
+        return _nothing("No message has a key.")
     labels = [f"{_name(each.topic)}: {key_text(each.key)}" for each in contents.keys]
     series = {"messages": [each.count for each in contents.keys]}
     rows = [(e.topic, key_text(e.key), count_text(e.count), f"{e.share:.1%}") for e in contents.keys]
@@ -270,20 +220,19 @@ def _keys(contents: ReportContents) -> str:
     text = "The keys that most messages have."
     if contents.are_keys_estimated:
         text += " There are many messages, so most were told from the keys of an eighth of the frames."
-    return _section(title, _figure(plots.bars("keys", labels, series, short_count), text, table))
+    return _figure(plots.bars("keys", labels, series, short_count), text, table)
 
 
 def _storage(contents: ReportContents) -> str:
-    title = "Storage by topic"
     lines = sorted(contents.topics, key=lambda each: -each.stored_bytes)
     shown = [each for each in lines[:_BARS_MAX] if each.stored_bytes]
     if not shown:
-        return _section(title, _nothing("Nothing is stored."))
+        return _nothing("Nothing is stored.")
     series = {"bytes": [each.stored_bytes for each in shown]}
     svg = plots.bars("storage", [_name(each.topic) for each in shown], series, bytes_text)
     rows = [(each.topic, bytes_text(each.stored_bytes)) for each in lines]
     text = "What the logs of each topic take on disk now, all partitions and priorities together."
-    return _section(title, _figure(svg, text, _table(("topic", "on disk"), rows)))
+    return _figure(svg, text, _table(("topic", "on disk"), rows))
 
 
 def _troubles(contents: ReportContents) -> str:
@@ -293,11 +242,7 @@ def _troubles(contents: ReportContents) -> str:
     words = (
         "<p>Some parts could not be read, and the figures above lack them: <code>quiver verify</code>.</p>"
     )
-    return _section("What could not be read", words + _table(("where", "why"), rows))
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section>\n<h2>{escape(title)}</h2>\n{body}\n</section>"
+    return words + _table(("where", "why"), rows)
 
 
 def _nothing(words: str) -> str:
@@ -340,3 +285,15 @@ def _name(name: str) -> str:
 
 def _one(what: str, count: int) -> str:
     return what if count == 1 else f"{what}s"
+
+
+_SECTIONS: dict[str, Callable[[ReportContents], str]] = {
+    "Throughput": _throughput,
+    "From publish to ack": _latency,
+    "Failures": _failures,
+    "Lag by group": _lag,
+    "Sizes of messages": _sizes,
+    "Hot keys": _keys,
+    "Storage by topic": _storage,
+    "What could not be read": _troubles,
+}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest, NotFound, QuiverError
-from quivermq.spark.execution import Progress, in_users_code, one_line, our_error, reworded, translated
+from quivermq.reading.reader import AnyPath, ProgressCallback, QueueReader, fingerprint, no_progress
+from quivermq.spark.execution import in_users_code, one_line, our_error, reworded, translated
 from quivermq.spark.jobs.run_file import (
     CONTINUOUS,
     JSON,
@@ -27,9 +28,17 @@ from quivermq.spark.jobs.run_file import (
     load_pipeline,
     malformed_sink,
 )
-from quivermq.spark.jobs.state import Standing, counting, held, state_directory, wait_for
+from quivermq.spark.jobs.state import (
+    OnStandings,
+    Standing,
+    counting,
+    held,
+    job_reader,
+    state_directory,
+    wait_for,
+    with_text,
+)
 from quivermq.spark.jobs.typed import typed
-from quivermq.spark.place import AnyPath, Where, fingerprint, where_of
 from quivermq.spark.session import session
 
 if TYPE_CHECKING:
@@ -48,7 +57,7 @@ class Tables(NamedTuple):
     malformed: dict[str, "DataFrame"]
 
 
-def make_tables(spark: "SparkSession", pipeline: Pipeline, where: Where) -> Tables:
+def make_tables(spark: "SparkSession", pipeline: Pipeline, reader: QueueReader) -> Tables:
     """Every source and step of a pipeline, each a view of the session. Its errors name the part."""
     from pyspark.errors import PySparkException
 
@@ -60,7 +69,7 @@ def make_tables(spark: "SparkSession", pipeline: Pipeline, where: Where) -> Tabl
     for place, part in parts:
         try:
             if isinstance(part, PipelineSource):
-                frame = _source(spark, pipeline, where, part, tables)
+                frame = _source(spark, pipeline, reader, part, tables)
             else:
                 frame = _step(spark, pipeline, part, tables.frames)
             if part.watermark is not None:
@@ -89,18 +98,18 @@ def _in_function(error: Exception) -> InvalidRequest:
 
 
 def _source(
-    spark: "SparkSession", pipeline: Pipeline, where: Where, source: PipelineSource, tables: Tables
+    spark: "SparkSession", pipeline: Pipeline, reader: QueueReader, source: PipelineSource, tables: Tables
 ) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
-    options = where.options() | {"subscribe": ",".join(source.topics), "startingOffsets": source.starting}
+    options = reader.options() | {"subscribe": ",".join(source.topics), "startingOffsets": source.starting}
     if source.messages_per_trigger_max is not None:
         options["maxOffsetsPerTrigger"] = str(source.messages_per_trigger_max)
     frame = spark.readStream.format("quiver").options(**options | source.options).load()
     if source.format == RAW:
         return frame
     if source.format != JSON:
-        return frame.withColumns({name: F.col(name).cast("string") for name in ("key", "value")})
+        return with_text(frame)
     assert source.schema is not None
     schema = source.schema
     if schema.endswith(".json"):
@@ -211,7 +220,7 @@ def run(
     mode: str | None = None,
     spark: "SparkSession | None" = None,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     told: Callable[[Mapping[str, Standing]], None] | None = None,
     stop: threading.Event | None = None,
 ) -> RunSummary:
@@ -229,22 +238,22 @@ def run(
     mode = mode or pipeline.mode
     if mode not in (ONCE, CONTINUOUS):
         raise InvalidRequest(f"the mode is {ONCE} or {CONTINUOUS}, not {mode}")
-    where = place_of_pipeline(pipeline, path, server, key)
+    reader = reader_of_pipeline(pipeline, path, server, key)
     root = (
         pipeline.beside(pipeline.checkpoint)
         if pipeline.checkpoint
-        else state_directory(where, "run", pipeline.name)
+        else state_directory(reader, "run", pipeline.name)
     )
     spark = (spark or session()).newSession()
     with translated():
-        tables = make_tables(spark, pipeline, where)
+        tables = make_tables(spark, pipeline, reader)
         flows = _flows(pipeline, tables.frames, tables.malformed)
         standings: dict[str, Standing] = {}
         if not dry_run:
             with held(root):
-                queries = _start(pipeline, where, mode, flows, root)
+                queries = _start(pipeline, reader, mode, flows, root)
                 with _named(pipeline, queries):
-                    standings = wait_for(queries, _teller(progress, told), stop)
+                    standings = wait_for(queries, _reporter(progress or no_progress, told), stop)
     return RunSummary(
         pipeline.name,
         mode,
@@ -259,16 +268,16 @@ def run(
     )
 
 
-def place_of_pipeline(
+def reader_of_pipeline(
     pipeline: Pipeline, path: AnyPath | None, server: str | None, key: str | None
-) -> Where:
+) -> QueueReader:
     """Where its queue is: as the arguments say, or else the file. Raises InvalidRequest."""
     if path is not None or server is not None:
-        return where_of(path, server, key)
+        return job_reader(path, server, key)
     if pipeline.data is not None:
-        return Where(path=str(pipeline.beside(pipeline.data)))
+        return job_reader(pipeline.beside(pipeline.data), None, None)
     if pipeline.server is not None:
-        return Where(server=pipeline.server, key=key)
+        return job_reader(None, pipeline.server, key)
     raise InvalidRequest(
         f"{pipeline.file}: [pipeline]: data or server is missing, and nobody said where the queue is"
     )
@@ -293,7 +302,11 @@ def _flows(
 
 
 def _start(
-    pipeline: Pipeline, where: Where, mode: str, flows: list[tuple[PipelineSink, "DataFrame"]], root: Path
+    pipeline: Pipeline,
+    reader: QueueReader,
+    mode: str,
+    flows: list[tuple[PipelineSink, "DataFrame"]],
+    root: Path,
 ) -> dict[str, "StreamingQuery"]:
     from pyspark.errors import PySparkException
 
@@ -303,7 +316,7 @@ def _start(
             writer = counting(frame).writeStream.queryName(sink.name).outputMode(sink.mode)
             writer = writer.option("checkpointLocation", str(root / sink.name))
             if sink.topic is not None:
-                writer = writer.format("quiver").options(**where.options()).option("topic", sink.topic)
+                writer = writer.format("quiver").options(**reader.options()).option("topic", sink.topic)
             else:
                 assert sink.parquet is not None
                 writer = writer.format("parquet").option("path", _target(pipeline, sink.parquet))
@@ -340,18 +353,14 @@ def _target(pipeline: Pipeline, parquet: str) -> str:
     return parquet if "://" in parquet else str(pipeline.beside(parquet))
 
 
-def _teller(
-    progress: Progress | None, told: Callable[[Mapping[str, Standing]], None] | None
-) -> Callable[[Mapping[str, Standing]], None]:
-    def tell(standings: Mapping[str, Standing]) -> None:
+def _reporter(progress: ProgressCallback, told: OnStandings | None) -> OnStandings:
+    def report(standings: Mapping[str, Standing]) -> None:
         if told is not None:
             told(standings)
-        for name, standing in standings.items() if progress is not None else ():
-            assert progress is not None
-            total = None if standing.lag is None else standing.rows + standing.lag
-            progress(name, standing.rows, total)
+        for name, standing in standings.items():
+            progress(name, standing.rows, None if standing.lag is None else standing.rows + standing.lag)
 
-    return tell
+    return report
 
 
 def _columns(frame: "DataFrame") -> str:

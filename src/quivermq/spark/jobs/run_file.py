@@ -71,7 +71,11 @@ class TomlReader:
         return kind(**given, **parts)
 
     def _check_type(self, where: str, table: str, key: str, kind: Any, value: object) -> None:
-        kinds = [each for each in get_args(kind) if each is not type(None)] if _is_union(kind) else [kind]
+        kinds = (
+            [each for each in get_args(kind) if each is not type(None)]
+            if isinstance(kind, UnionType)
+            else [kind]
+        )
         if not any(_fits(each, value) for each in kinds):
             wanted = " or ".join(_WORDS[get_origin(each) or each] for each in kinds)
             raise self.error(where, key, f"is {wanted}, not {value!r:.80}")
@@ -81,10 +85,6 @@ class TomlReader:
 
 
 _WORDS = {str: "a text", int: "a whole number", list: "a list of texts", dict: "a table of texts"}
-
-
-def _is_union(kind: Any) -> bool:
-    return isinstance(kind, UnionType)
 
 
 def _fits(kind: Any, value: object) -> bool:

@@ -4,15 +4,16 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quivermq.disk import SystemDisk, remove_tree
 from quivermq.errors import InvalidRequest, NotFound, TopicNotFound
+from quivermq.reading.reader import AnyPath
 from quivermq.spark.execution import translated
-from quivermq.spark.place import AnyPath, where_of
+from quivermq.spark.jobs.state import job_reader, load
 from quivermq.spark.session import session
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _BEHIND_INSERT = {"into", "overwrite"}
 
 def check_is_query(statement: str) -> None:
     """Raise InvalidRequest for a statement that is more than a question."""
-    words = [word.casefold() for word in _bare_words(statement)]
+    words = [match["bare"].casefold() for match in _TOKEN.finditer(statement) if match["bare"]]
     first = words[0] if words else ""
     # WITH and FROM may lead to an INSERT.
     inserts = any(word == "insert" and after in _BEHIND_INSERT for word, after in pairwise(words))
@@ -80,10 +81,6 @@ def with_quotes(statement: str, names: Iterable[str]) -> str:
 def quoted(name: str) -> str:
     """A name as it has to be written in SQL."""
     return name if _NEEDS_NO_QUOTES.fullmatch(name) else "`" + name.replace("`", "``") + "`"
-
-
-def _bare_words(statement: str) -> Iterator[str]:
-    return (match["bare"] for match in _TOKEN.finditer(statement) if match["bare"])
 
 
 def _words(statement: str) -> Iterator[str]:
@@ -218,12 +215,8 @@ def sql(
     InvalidRequest for a statement that is wrong or no query, TopicNotFound for a table that is none.
     """
     check_is_query(statement)
-    where = where_of(path, server, key)
-    place = where.place()
-    try:
-        topics = place.topics()
-    finally:
-        place.close()
+    with closing(job_reader(path, server, key)) as reader:
+        topics = reader.origins()
     # Of its own, so that no view of the caller's is replaced.
     spark = (spark or session()).newSession()
     states = {STATE_PREFIX + name: name for name in STATE_TABLES}
@@ -233,7 +226,7 @@ def sql(
             # A statement that names a topic twice must see the same of it in both places.
             messages = {"subscribe": name, "endingOffsets": "now"}
             options = {"table": states[name]} if name in states else messages
-            frame = where.read(spark, **options)
+            frame = load(spark, reader, **options)
             (frame if binary else _as_text(frame)).createOrReplaceTempView(quoted(name))
         return _rows_of(spark, with_quotes(statement, names))
 
@@ -246,7 +239,7 @@ def _rows_of(spark: "SparkSession", statement: str) -> "DataFrame":
     except AnalysisException as error:
         if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
             name = (error.getMessageParameters() or {})["relationName"].strip("`")
-            raise TopicNotFound(f"there is no topic {name}: topics() lists those there are") from None
+            raise TopicNotFound.named(name) from None
         raise
 
 

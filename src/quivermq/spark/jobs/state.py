@@ -1,4 +1,4 @@
-"""Where a job keeps what it needs to go on after it was killed."""
+"""What jobs have in common: the queue they are about, and what they keep to go on after a kill."""
 
 import json
 import threading
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.disk import SystemDisk, read_file, replace_file
 from quivermq.errors import InvalidRequest
-from quivermq.spark.place import Where
+from quivermq.reading.reader import AnyPath, QueueReader, reader_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -22,20 +22,34 @@ _NAME_BYTES_MAX = 200
 _LOCK = "LOCK"
 
 
+def job_reader(path: AnyPath | None, server: str | None, key: str | None) -> QueueReader:
+    """What reads the queue that a caller names. Raises InvalidRequest unless it is exactly one."""
+    if (path is None) == (server is None):
+        raise InvalidRequest("say where the queue is: path= for a data directory, or server= for a broker")
+    return reader_of(path, server, key)
+
+
+def load(spark: "SparkSession", reader: QueueReader, **options: str) -> "DataFrame":
+    """What the data source reads of a queue with these further options."""
+    return spark.read.format("quiver").options(**reader.options(), **options).load()
+
+
+def with_text(frame: "DataFrame") -> "DataFrame":
+    """Messages with keys and values as Spark's strings, which are the same bytes."""
+    return frame.withColumns({name: frame[name].cast("string") for name in ("key", "value")})
+
+
 def is_file_name(name: str) -> bool:
     """Whether it is the name of one file or directory, and leads nowhere else."""
     is_plain = name not in ("", ".", "..", _LOCK) and name.isprintable() and not {"/", "\\"} & set(name)
     return is_plain and len(name.encode(errors="replace")) <= _NAME_BYTES_MAX
 
 
-def state_directory(where: Where, job: str, name: str) -> Path:
-    """The directory of one job: in the data directory, or for a broker below the user's state directory.
-
-    Raises InvalidRequest for a name that would lead elsewhere.
-    """
+def state_directory(reader: QueueReader, job: str, name: str) -> Path:
+    """The directory of one job. Raises InvalidRequest for a name that would lead elsewhere."""
     if not is_file_name(name):
         raise InvalidRequest(f"{name!r} is no name for a {job}: the directory of its state is called so")
-    return where.state_root() / job / name
+    return reader.state_root() / job / name
 
 
 @contextmanager
@@ -82,14 +96,14 @@ class Standing:
     lag: int | None = None
     batch: int = -1
 
-    def learn(self, told: Mapping[str, Any]) -> None:
+    def learn(self, progress: Mapping[str, Any]) -> None:
         """Take in the progress of one batch. A batch that is told again counts once."""
-        if told["batchId"] > self.batch:
-            self.rows += _read(told)
-            self.written += _observed(told)
-        self.batch = max(self.batch, told["batchId"])
-        self.rows_per_second = told.get("processedRowsPerSecond") or 0.0
-        lags = [lag_of(source) for source in told.get("sources", ())]
+        if progress["batchId"] > self.batch:
+            self.rows += _read(progress)
+            self.written += _observed(progress)
+        self.batch = max(self.batch, progress["batchId"])
+        self.rows_per_second = progress.get("processedRowsPerSecond") or 0.0
+        lags = [lag_of(source) for source in progress.get("sources", ())]
         self.lag = None if None in lags else sum(filter(None, lags))
 
 
@@ -100,14 +114,14 @@ def counting(frame: "DataFrame") -> "DataFrame":
     return frame.observe(_OBSERVATION, count(lit(1)).alias(_OBSERVED_ROWS))
 
 
-def _read(told: Mapping[str, Any]) -> int:
-    rows = told.get("numInputRows")
+def _read(progress: Mapping[str, Any]) -> int:
+    rows = progress.get("numInputRows")
     # Over Spark Connect only the sources tell.
-    return sum(source["numInputRows"] for source in told["sources"]) if rows is None else int(rows)
+    return sum(source["numInputRows"] for source in progress["sources"]) if rows is None else int(rows)
 
 
-def _observed(told: Mapping[str, Any]) -> int:
-    metrics = (told.get("observedMetrics") or {}).get(_OBSERVATION)
+def _observed(progress: Mapping[str, Any]) -> int:
+    metrics = (progress.get("observedMetrics") or {}).get(_OBSERVATION)
     if metrics is None:
         return 0
     # Over Spark Connect, the row comes as its schema and its values, of which it has one.
@@ -121,10 +135,10 @@ def lag_of(source: Mapping[str, Any]) -> int | None:
     return None if latest is None or read is None else max(0, latest - read)
 
 
-def _sum(told: Any) -> int | None:
+def _sum(offsets_json: Any) -> int | None:
     """The sum of all offsets that the source quiver tells of."""
     try:
-        offsets = json.loads(told) if isinstance(told, str) else told
+        offsets = json.loads(offsets_json) if isinstance(offsets_json, str) else offsets_json
         lanes = (lane for topic in offsets.values() for lane in topic["partitions"].values())
         return sum(sum(each.values()) for each in lanes)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -132,11 +146,13 @@ def _sum(told: Any) -> int | None:
         return None
 
 
-Told = Callable[[Mapping[str, Standing]], None]
+OnStandings = Callable[[Mapping[str, Standing]], None]
 
 
 def wait_for(
-    queries: Mapping[str, "StreamingQuery"], told: Told | None = None, stop: threading.Event | None = None
+    queries: Mapping[str, "StreamingQuery"],
+    report: OnStandings | None = None,
+    stop: threading.Event | None = None,
 ) -> dict[str, Standing]:
     """Wait until all queries are at their end, or until `stop`; tell from time to time how far they are.
 
@@ -147,16 +163,16 @@ def wait_for(
     try:
         while any(query.isActive for query in queries.values()):
             _look(queries, standings)
-            if told is not None:
-                told(standings)
+            if report is not None:
+                report(standings)
             if pause.wait(_PAUSE_SECONDS):
                 break
     finally:
         for query in queries.values():
             query.stop()
     _look(queries, standings)
-    if told is not None:
-        told(standings)
+    if report is not None:
+        report(standings)
     return standings
 
 

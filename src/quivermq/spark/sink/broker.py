@@ -7,12 +7,12 @@ one has written, and leaves it out. So the outcome is the same as that of one at
 
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from quivermq.client.core.publishing import Publishing
@@ -20,22 +20,15 @@ from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, Producer
-from quivermq.frame.arrow import arrow_batch
+from quivermq.frame.arrow import TIME, arrow_batch
 from quivermq.frame.rewriting import left_rows
 from quivermq.model.lanes import lane_number
 from quivermq.model.messages import FirstFrame, ProducerState
-from quivermq.spark.place import Lane, LivePlace, Place
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.reader import Lane, MessageReader
+from quivermq.spark.sink.frames import FrameTarget, TopicFrames, by_topic
 from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle
-from quivermq.spark.sink.rows import (
-    ANY_PARTITION,
-    FrameTarget,
-    RowGathering,
-    by_lane,
-    by_topic,
-    encode_rows,
-    lanes_of,
-    rows_of,
-)
+from quivermq.spark.sink.rows import lanes_of, rows_of
 
 # One is under way, one is ready: more would only take memory.
 _PENDING_MAX = 2
@@ -108,11 +101,8 @@ class WrittenRows:
         batch = left_rows(arrow_batch(frame, _READ))
         self.removed += len(frame) - len(batch)
         lane = lane_number(priority)
-        keys, values, headers = (batch.column(name).to_pylist() for name in ("key", "value", "headers"))
-        moments = (batch.column(name).view(pa.int64()).to_pylist() for name in ("timestamp", "expires_at"))
-        for key, value, pairs, timestamp, expires_at in zip(keys, values, headers, *moments, strict=True):
-            place = RowPlace(partition, timestamp, expires_at)
-            self._places[_digest(lane, key, value, pairs)].append(place)
+        for key, value, pairs, *moments in zip(*(_list(batch, name) for name in _READ), strict=True):
+            self._places[_digest(lane, key, value, pairs)].append(RowPlace(partition, *moments))
         self.count += len(batch)
 
     def subtract(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -121,7 +111,10 @@ class WrittenRows:
         A row that does not care where it goes may take the message of one that does and is the same
         otherwise: that one is then written, and the outcome is what both wanted.
         """
-        is_new = [not self._take(*row) for row in zip(_digests(rows), _wishes(rows), strict=True)]
+        contents = (_list(rows, name) for name in ("key", "value", "headers"))
+        digests = map(_digest, lanes_of(rows).tolist(), *contents)
+        wishes = map(RowPlace, *(_list(rows, name) for name in ("partition", "timestamp", "expires_at")))
+        is_new = [not self._take(*row) for row in zip(digests, wishes, strict=True)]
         return rows if all(is_new) else rows.filter(pa.array(is_new))
 
     def _take(self, digest: bytes, wish: RowPlace) -> bool:
@@ -134,26 +127,12 @@ class WrittenRows:
         return False
 
 
-def _digests(rows: pa.RecordBatch) -> Iterable[bytes]:
-    count = len(rows)
-    keys, values, headers = (_list(rows, name, count) for name in ("key", "value", "headers"))
-    return map(_digest, np.asarray(lanes_of(rows)).tolist(), keys, values, headers)
-
-
-def _wishes(rows: pa.RecordBatch) -> Iterable[RowPlace]:
-    count = len(rows)
-    partitions = _list(rows, "partition", count)
-    return map(RowPlace, partitions, _moments(rows, "timestamp"), _moments(rows, "expires_at"))
-
-
-def _list(rows: pa.RecordBatch, name: str, count: int) -> list[Any]:
-    return rows.column(name).to_pylist() if name in rows.schema.names else [None] * count
-
-
-def _moments(rows: pa.RecordBatch, name: str) -> list[int | None]:
+def _list(rows: pa.RecordBatch, name: str) -> list[Any]:
+    """The values of a column, times as numbers; nothing in each row where there is no such column."""
     if name not in rows.schema.names:
         return [None] * len(rows)
-    found: list[int | None] = rows.column(name).view(pa.int64()).to_pylist()
+    column = rows.column(name)
+    found: list[Any] = (column.view(pa.int64()) if column.type == TIME else column).to_pylist()
     return found
 
 
@@ -190,7 +169,7 @@ def check_remembered(state: ProducerState, begun_us: int, *, is_repeated: bool) 
         )
 
 
-def read_back(place: Place, topic: str, producer_id: int, firsts: list[FirstFrame]) -> WrittenRows:
+def read_back(reader: MessageReader, topic: str, producer_id: int, firsts: list[FirstFrame]) -> WrittenRows:
     """The messages that earlier attempts have written, all of which came before this one began.
 
     Raises NotFound where some of them may be gone.
@@ -198,18 +177,18 @@ def read_back(place: Place, topic: str, producer_id: int, firsts: list[FirstFram
     written = WrittenRows()
     if not firsts:
         return written
-    _check_live(place, topic, firsts)
-    lanes = place.lanes(topic)
+    _check_live(reader, topic, firsts)
+    lanes = reader.lanes(topic)
     for partition, priority, first in firsts:
         lane = Lane(topic, partition, priority)
         try:
-            for frame in _whole(place, lane, first, lanes[lane].end):
+            for frame in _whole(reader, lane, first, lanes[lane].end):
                 if frame.header.producer_id == producer_id:
                     written.add(frame, partition, priority)
         except OffsetOutOfRange as error:
             raise _gone(lane, first) from error
     # If retention came in between, some of it was read from the archive, and looked as if of nobody.
-    _check_live(place, topic, firsts)
+    _check_live(reader, topic, firsts)
     return written
 
 
@@ -227,18 +206,18 @@ def check_compacted(unknown: int, written: WrittenRows, topic: str) -> None:
         )
 
 
-def _check_live(place: Place, topic: str, firsts: list[FirstFrame]) -> None:
+def _check_live(reader: MessageReader, topic: str, firsts: list[FirstFrame]) -> None:
     """Raise NotFound unless everything is in the live log: an archive does not tell who sent it."""
-    lanes = place.lanes(topic)
+    lanes = reader.lanes(topic)
     for partition, priority, first in firsts:
         lane = Lane(topic, partition, priority)
         if first < lanes[lane].start:
             raise _gone(lane, first)
 
 
-def _whole(place: Place, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+def _whole(reader: MessageReader, lane: Lane, start: int, end: int) -> Iterator[Frame]:
     """The frames of a range. Raises NotFound where an offset is in none: a dead letter that went back."""
-    for frame in place.frames(lane, start, end):
+    for frame in reader.frames(lane, start, end):
         if frame.header.base_offset > start:
             break
         yield frame
@@ -264,31 +243,32 @@ _RETRY = Retry(retries=40, is_patient=True)
 
 
 def write_to_broker(
-    batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions, *, is_repeated: bool = False
+    reader: BrokerReader,
+    batches: Iterator[pa.RecordBatch],
+    part: TaskPart,
+    options: SinkOptions,
+    *,
+    is_repeated: bool = False,
 ) -> int:
     """Write the rows of a task, and return how many messages that were.
 
     `is_repeated` says that an earlier attempt is known of; there may also be one that nobody knows of.
     """
-    place = options.place
     pace = Throttle(options.task_rate)
     writers: dict[str, TopicWriter] = {}
     count = 0
-    try:
-        with Outbox() as outbox:
-            for batch in batches:
-                for topic, rows in by_topic(rows_of(batch), options.topic):
-                    if topic not in writers:
-                        writers[topic] = TopicWriter(
-                            place, topic, part, options, outbox, pace, is_repeated=is_repeated
-                        )
-                    writers[topic].add(rows)
-                count += len(batch)
-            for writer in writers.values():
-                writer.finish()
-            outbox.finish()
-    finally:
-        place.close()
+    with closing(reader), Outbox() as outbox:
+        for batch in batches:
+            for topic, rows in by_topic(rows_of(batch), options.topic):
+                if topic not in writers:
+                    writers[topic] = TopicWriter(
+                        reader, topic, part, options, outbox, pace, is_repeated=is_repeated
+                    )
+                writers[topic].add(rows)
+            count += len(batch)
+        for writer in writers.values():
+            writer.finish()
+        outbox.finish()
     return count
 
 
@@ -297,7 +277,7 @@ class TopicWriter:
 
     def __init__(
         self,
-        place: LivePlace,
+        reader: BrokerReader,
         topic: str,
         part: TaskPart,
         options: SinkOptions,
@@ -311,21 +291,16 @@ class TopicWriter:
         self._durability = options.durability
         self._outbox = outbox
         self._pace = pace
-        self._gathering = RowGathering(pace.frame_messages(options.batch_messages))
-        assert place.connection is not None, "a task writes to a broker, or stages its rows"
-        self._connection = place.connection
-        self._clock = self._connection.calls.clock
+        self._shell = reader.connection.shell
         self._publishing = Publishing(TopicCalls(_RETRY), topic)
-        state = self._connection.shell.run(TopicCalls(_RETRY).begin_producer(topic, self._id))
+        state = self._shell.run(TopicCalls(_RETRY).begin_producer(topic, self._id))
         check_remembered(state, options.begun_us, is_repeated=is_repeated)
         self._epoch = state.epoch
-        settings = place.settings(topic)
-        self._partitions = settings.partitions
-        self._codec = options.compression(settings)
+        self._frames = TopicFrames(
+            part, options, reader.settings(topic), pace.frame_messages(options.batch_messages)
+        )
         self._sequences: Counter[FrameTarget] = Counter()
-        # So that the tasks of a batch do not all begin with the same partition.
-        self._turn = part.task
-        self._written = read_back(place, topic, self._id, state.batches)
+        self._written = read_back(reader, topic, self._id, state.batches)
         # Rows that were not found, where compaction has taken out some.
         self._unknown = 0
 
@@ -336,15 +311,14 @@ class TopicWriter:
         if self._written.removed:
             self._unknown += len(rows)
             return
-        for target, part in by_lane(rows, self._partitions):
-            for ready in self._gathering.add(target, part):
-                self._send(*ready)
+        for ready in self._frames.add(rows):
+            self._send(*ready)
 
     def finish(self) -> None:
         """Send what is left. Raises Conflict when nobody can tell what that is."""
         if self._written.removed:
             check_compacted(self._unknown, self._written, self._topic)
-        for ready in self._gathering.finish():
+        for ready in self._frames.finish():
             self._send(*ready)
         if self._written.count:
             logger.warning(
@@ -355,21 +329,15 @@ class TopicWriter:
             )
 
     def _send(self, target: FrameTarget, rows: pa.RecordBatch) -> None:
-        if target.partition == ANY_PARTITION:
-            target = target._replace(partition=self._turn % self._partitions)
-            self._turn += 1
-        producer = Producer(self._id, self._epoch, self._sequences[target])
+        frame = self._frames.encode(rows, Producer(self._id, self._epoch, self._sequences[target]))
         self._sequences[target] += len(rows)
-        frame = encode_rows(rows, now_us=self._clock.now_us(), codec=self._codec, producer=producer)
         self._pace.wait(len(rows))
-        self._outbox.add(lambda: self._put(bytes(frame), target))
+        self._outbox.add(lambda: self._put(frame, target))
 
     def _put(self, frame: bytes, target: FrameTarget) -> None:
         """Send a frame until it is stored, always the same: a repeated one is recognised."""
-        flow = self._publishing.put_frame(
-            frame, target.partition, target.priority, self._durability, is_repeatable=True
-        )
+        flow = self._publishing.put_frame(frame, target.partition, target.priority, self._durability)
         try:
-            self._connection.shell.run(flow)
+            self._shell.run(flow)
         except Conflict as error:
             raise Conflict(f"another attempt of this task has taken over {self._topic}: {error}") from error

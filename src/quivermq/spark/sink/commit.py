@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, read_file, remove_tree, replace_file
 from quivermq.errors import Conflict, DirectoryLocked, StorageFailed, Unavailable
+from quivermq.model.lanes import priority_of
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import Durability
 from quivermq.spark.sink.options import Throttle
@@ -122,10 +123,10 @@ _QUEUE_WAIT_S = 3.0
 # What is abandoned is looked for now and then: it costs a look at every write there has been.
 _BATCHES_PER_LOOK = 100
 
-Opener = Callable[[Path], "AbstractContextManager[quivermq.Engine]"]
+Opener = Callable[[Path], "AbstractContextManager[quivermq.Connection]"]
 
 
-def open_queue(path: Path, *, wait_s: float = _QUEUE_WAIT_S) -> "quivermq.Engine":
+def open_queue(path: Path, *, wait_s: float = _QUEUE_WAIT_S) -> "quivermq.Connection":
     """The data directory, as any embedded program opens it. Raises Unavailable while another one has it."""
     import quivermq
 
@@ -188,9 +189,6 @@ def _last_applied(disk: Disk, directory: Path) -> int:
 def _read_number(disk: Disk, path: Path, otherwise: int) -> int:
     try:
         document = json.loads(read_file(disk, path, bytes_max=_NUMBER_BYTES_MAX))
-        if isinstance(document, int):
-            # As releases before this one wrote it.
-            return document
         open_seal(document, ("number",))
         return int(document["number"])
     except FileNotFoundError:
@@ -221,7 +219,7 @@ class _Applying:
         self._durability = durability
         self._pace = pace
 
-    def apply_manifest(self, queue: "quivermq.Engine", files: list[StagedFile]) -> None:
+    def apply_manifest(self, queue: "quivermq.Connection", files: list[StagedFile]) -> None:
         """Apply the manifest of the batch, which is made of these files unless there is one."""
         manifest = self._directory / f"{self._batch}{_MANIFEST}"
         if not self._disk.exists(manifest):
@@ -235,7 +233,7 @@ class _Applying:
         self.apply(queue, committed, self._directory / f"{self._batch}{_PROGRESS}")
 
     def apply(
-        self, queue: "quivermq.Engine", files: list[StagedFile], progress: Path | None = None
+        self, queue: "quivermq.Connection", files: list[StagedFile], progress: Path | None = None
     ) -> None:
         """Put all frames, in parts when how far it came is to be noted, from the last note on."""
         frames = [(file.name, frame) for file in files for frame in file.frames]
@@ -249,7 +247,7 @@ class _Applying:
 
     def _put(
         self,
-        queue: "quivermq.Engine",
+        queue: "quivermq.Connection",
         frames: list[tuple[str, StagedFrame]],
         durability: Durability | None,
     ) -> None:
@@ -264,7 +262,7 @@ class _Applying:
                     queue.queue(frame.topic).put_frame(
                         file.read(frame.position, frame.length),
                         partition=frame.partition,
-                        priority=frame.priority,
+                        priority=priority_of(frame.priority),
                         durability=durability if is_last else "os",
                     )
             finally:

@@ -4,7 +4,6 @@ import json
 import time
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from pathlib import Path
 from typing import NamedTuple, cast
 
 from quivermq.clock import Clock, SystemClock
@@ -14,11 +13,11 @@ from quivermq.frame.codec import AnyCodec, compression_of
 from quivermq.log.entries import check_durability
 from quivermq.model.names import check_topic_name
 from quivermq.model.topic_settings import TopicSettings
+from quivermq.reading.reader import QueueReader
 from quivermq.settings import Durability
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import LivePlace
-from quivermq.spark.sink.rows import FRAME_MESSAGES
 
+FRAME_MESSAGES = 10_000
 _FRAME_MESSAGES_MAX = 1_000_000
 _WRITE_ID_CHARACTERS_MAX = 200
 
@@ -27,7 +26,7 @@ _WRITE_ID_CHARACTERS_MAX = 200
 class SinkOptions:
     """Where to write, and how. Can be pickled."""
 
-    place: LivePlace
+    reader: QueueReader
     topic: str | None = None
     durability: Durability | None = None
     codec: Codec | None = None
@@ -42,25 +41,29 @@ class SinkOptions:
     @classmethod
     def of(cls, options: SourceOptions) -> "SinkOptions":
         """What was given. Raises InvalidRequest."""
-        place, topic = options.place(), options.text("topic")
+        reader, topic = options.reader(), options.text("topic")
         if topic is not None:
             check_topic_name(topic)
-        codec = options.text("compression")
+        codec, durability = options.text("compression"), options.text("durability")
+        if durability is not None:
+            check_durability(durability)
+        messages, write_id = options.number("batchMessages"), options.text("writeId")
+        if messages is not None and messages > _FRAME_MESSAGES_MAX:
+            raise InvalidRequest(
+                f"the option `batchMessages` is at most {_FRAME_MESSAGES_MAX}, not {messages}"
+            )
+        if write_id is not None and len(write_id) > _WRITE_ID_CHARACTERS_MAX:
+            raise InvalidRequest(f"the option `writeId` has at most {_WRITE_ID_CHARACTERS_MAX} characters")
         return cls(
-            place,
+            reader,
             topic,
-            _durability(options.text("durability")),
+            cast(Durability | None, durability),
             None if codec is None else codec_named(codec),
-            _frame_messages(options.number("batchMessages")),
+            messages or FRAME_MESSAGES,
             options.number("rateLimit"),
             options.number("rateLimitTasks") or 1,
-            _write_id(options.text("writeId")),
+            write_id,
         )
-
-    @property
-    def directory(self) -> Path | None:
-        """The data directory to write to; None where it is a broker."""
-        return self.place.directory
 
     def compression(self, settings: TopicSettings) -> AnyCodec:
         """How frames for a topic of these settings are compressed."""
@@ -74,25 +77,6 @@ class SinkOptions:
     def task_rate(self) -> float | None:
         """How many messages a second one of the tasks may write that do so at the same time."""
         return None if self.rate_limit is None else self.rate_limit / self.rate_limit_tasks
-
-
-def _durability(word: str | None) -> Durability | None:
-    if word is None:
-        return None
-    check_durability(word)
-    return cast(Durability, word)
-
-
-def _frame_messages(given: int | None) -> int:
-    if given is not None and given > _FRAME_MESSAGES_MAX:
-        raise InvalidRequest(f"the option `batchMessages` is at most {_FRAME_MESSAGES_MAX}, not {given}")
-    return FRAME_MESSAGES if given is None else given
-
-
-def _write_id(given: str | None) -> str | None:
-    if given is not None and len(given) > _WRITE_ID_CHARACTERS_MAX:
-        raise InvalidRequest(f"the option `writeId` has at most {_WRITE_ID_CHARACTERS_MAX} characters")
-    return given
 
 
 # A frame is sent at once: with this share of a second in it, the rate is even enough.
@@ -140,8 +124,8 @@ class TaskPart(NamedTuple):
 
     def producer_id(self, topic: str, number: int = 0) -> int:
         """What the frames of this part are known by in a topic."""
-        told = json.dumps([*self, topic, number])
-        return int.from_bytes(blake2b(told.encode(), digest_size=8).digest(), "little") or 1
+        identity = json.dumps([*self, topic, number])
+        return int.from_bytes(blake2b(identity.encode(), digest_size=8).digest(), "little") or 1
 
 
 def is_repeated() -> bool:

@@ -1,8 +1,7 @@
 """Which columns a DataFrame may have to be written, and what becomes of each."""
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from quivermq.frame import Column, Frame, Producer
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.frame.codec import AnyCodec
 from quivermq.frame.encode import frame_of
-from quivermq.model.lanes import LANE_NUMBERS, LANES, lane_number
+from quivermq.model.lanes import NORMAL, lane_number
 from quivermq.topic.routing import murmur3
 
 _CONTENT = ("binary", "string")
@@ -136,7 +135,7 @@ Offsets = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def encode_rows(rows: pa.RecordBatch, *, now_us: int, codec: AnyCodec, producer: Producer) -> Frame:
-    """The frame of these rows, whose columns have the types of `shape.rows_of`.
+    """The frame of these rows, whose columns have the types of `rows_of`.
 
     Rows without a timestamp get `now_us`. Columns that say where a row goes are left to others.
     """
@@ -221,7 +220,6 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 # Longer keys are hashed one by one: in columns, every key would take as many steps as the longest.
 _LONG_BYTES = 256
-_NORMAL = LANE_NUMBERS["normal"]
 
 
 def partitions_of(rows: pa.RecordBatch, partitions: int) -> Numbers:
@@ -246,10 +244,10 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> Numbers:
 def lanes_of(rows: pa.RecordBatch) -> Numbers:
     """For each row the number of its lane; without a priority it is normal. Raises InvalidRequest."""
     if "priority" not in rows.schema.names:
-        return np.full(len(rows), _NORMAL, np.int64)
+        return np.full(len(rows), NORMAL, np.int64)
     encoded = rows.column("priority").dictionary_encode()
     numbers = [lane_number(word) for word in encoded.dictionary.to_pylist()]
-    table = np.array([*numbers, _NORMAL], np.int64)
+    table = np.array([*numbers, NORMAL], np.int64)
     taken: Numbers = table[pc.fill_null(encoded.indices, len(numbers)).to_numpy()]
     return taken
 
@@ -312,119 +310,3 @@ def _mixed_word(words: Words) -> Words:
 
 def _rotated(words: Words, bits: int) -> Words:
     return words << np.uint32(bits) | words >> np.uint32(32 - bits)
-
-
-FRAME_MESSAGES = 10_000
-FRAME_BYTES = 4 * 1024 * 1024
-# Of all lanes together; a task has many where there are many partitions.
-_GATHERED_BYTES_MAX = 64 * 1024 * 1024
-
-
-class FrameTarget(NamedTuple):
-    """A lane of a topic; the partition is ANYWHERE while it does not matter."""
-
-    partition: int
-    priority: str
-
-
-def by_topic(rows: pa.RecordBatch, only: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic, or all for the only one. Raises InvalidRequest for a row that has none."""
-    if only is not None:
-        yield only, rows.drop_columns(["topic"]) if "topic" in rows.schema.names else rows
-        return
-    topics = rows.column("topic")
-    if topics.null_count:
-        raise InvalidRequest("a row has no topic: fill the column topic, or give the option `topic`")
-    encoded = topics.dictionary_encode()
-    codes = encoded.indices.to_numpy().astype(np.int64)
-    for code, part in _sorted_parts(rows.drop_columns(["topic"]), codes):
-        yield encoded.dictionary[code].as_py(), part
-
-
-def by_lane(rows: pa.RecordBatch, partitions: int) -> Iterator[tuple[FrameTarget, pa.RecordBatch]]:
-    """The rows of one topic by where they go, in their order. Raises InvalidRequest."""
-    # One more, for those that may go anywhere.
-    codes = lanes_of(rows) * (partitions + 1) + partitions_of(rows, partitions) + 1
-    names = [name for name in rows.schema.names if name not in ("partition", "priority")]
-    for code, part in _sorted_parts(rows.select(names), codes):
-        lane, partition = divmod(code, partitions + 1)
-        yield FrameTarget(partition - 1, LANES[lane]), part
-
-
-def _sorted_parts(rows: pa.RecordBatch, codes: Numbers) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each code, in their order. Those of one code only are not copied."""
-    if not len(codes):
-        return
-    if (codes == codes[0]).all():
-        yield int(codes[0]), rows
-        return
-    order = np.argsort(codes, kind="stable")
-    taken, codes = rows.take(pa.array(order)), codes[order]
-    edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-    for start, end in pairwise(edges):
-        yield int(codes[start]), taken.slice(start, end - start)
-
-
-class RowGathering:
-    """What is gathered of one topic."""
-
-    def __init__(self, frame_messages: int, frame_bytes: int = FRAME_BYTES) -> None:
-        self._messages = frame_messages
-        self._bytes = frame_bytes
-        self._parts: dict[FrameTarget, _Part] = {}
-        self._gathered_bytes = 0
-
-    def add(
-        self, target: FrameTarget, rows: pa.RecordBatch
-    ) -> Iterator[tuple[FrameTarget, pa.RecordBatch]]:
-        """Take rows in, and hand out what is enough for a frame."""
-        for piece in _pieces(rows, self._messages, self._bytes):
-            part, size = self._parts.setdefault(target, _Part()), piece.nbytes
-            if part.rows and (part.rows + len(piece) > self._messages or part.bytes + size > self._bytes):
-                yield from self._taken(target)
-                part = self._parts.setdefault(target, _Part())
-            part.add(piece, size)
-            self._gathered_bytes += size
-            if part.rows >= self._messages:
-                yield from self._taken(target)
-        while self._gathered_bytes > _GATHERED_BYTES_MAX:
-            yield from self._taken(max(self._parts, key=lambda one: self._parts[one].bytes))
-
-    def finish(self) -> Iterator[tuple[FrameTarget, pa.RecordBatch]]:
-        """Hand out what is left."""
-        for target in list(self._parts):
-            yield from self._taken(target)
-
-    def _taken(self, target: FrameTarget) -> Iterator[tuple[FrameTarget, pa.RecordBatch]]:
-        part = self._parts.pop(target)
-        self._gathered_bytes -= part.bytes
-        yield target, part.pieces[0] if len(part.pieces) == 1 else pa.concat_batches(part.pieces)
-
-
-class _Part:
-    __slots__ = ("bytes", "pieces", "rows")
-
-    def __init__(self) -> None:
-        self.pieces: list[pa.RecordBatch] = []
-        self.rows = 0
-        self.bytes = 0
-
-    def add(self, piece: pa.RecordBatch, size_bytes: int) -> None:
-        self.pieces.append(piece)
-        self.rows += len(piece)
-        self.bytes += size_bytes
-
-
-def _pieces(rows: pa.RecordBatch, messages_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces that fit into a frame each; one row is never cut."""
-    for start in range(0, len(rows), messages_max):
-        yield from _halved(rows.slice(start, messages_max), bytes_max)
-
-
-def _halved(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    if len(rows) == 1 or rows.nbytes <= bytes_max:
-        yield rows
-        return
-    middle = len(rows) // 2
-    yield from _halved(rows.slice(0, middle), bytes_max)
-    yield from _halved(rows.slice(middle), bytes_max)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,20 +28,13 @@ from quivermq.errors import NotFound
 from quivermq.frame import Producer
 from quivermq.model.names import check_topic_name
 from quivermq.model.topic_settings import TopicSettings
+from quivermq.reading.reader import MessageReader
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import StorageSettings
-from quivermq.spark.place import Place
+from quivermq.spark.sink.frames import FrameTarget, TopicFrames, by_topic
 from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle
-from quivermq.spark.sink.rows import (
-    ANY_PARTITION,
-    FrameTarget,
-    RowGathering,
-    by_lane,
-    by_topic,
-    encode_rows,
-    rows_of,
-)
-from quivermq.topic.draft import Draft
+from quivermq.spark.sink.rows import rows_of
+from quivermq.topic.rules import TopicRules
 
 STAGING = "spark"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}", re.ASCII)
@@ -74,22 +68,17 @@ def directory_of(path: Path, write: str) -> Path:
 
 
 def stage(
-    batches: Iterator[pa.RecordBatch],
-    part: TaskPart,
-    options: SinkOptions,
-    disk: Disk,
+    path: Path, batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions, disk: Disk
 ) -> StagedFile:
-    """Write the rows of a task to a file of its own, durably."""
-    path = options.directory
-    assert path is not None
+    """Write the rows of a task to a file of its own below a data directory, durably."""
     directory = directory_of(path, part.write) / str(part.batch)
     disk.make_directory(directory)
     name = f"{part.task}-{SystemClock().now_us() // 1_000_000}-{secrets.token_hex(8)}.frames"
     file = disk.create(directory / name)
     try:
         frames: list[StagedFrame] = []
-        for target, frame, messages in _frames(batches, part, options):
-            frames.append(StagedFrame(*target, file.size(), len(frame), messages))
+        for topic, target, frame, messages in _frames(batches, part, options):
+            frames.append(StagedFrame(topic, *target, file.size(), len(frame), messages))
             file.append([frame])
         file.sync()
     finally:
@@ -98,71 +87,54 @@ def stage(
     return StagedFile(name, frames)
 
 
-_To = tuple[str, int, str]
+_Encoded = tuple[str, FrameTarget, bytes, int]
 
 
-def _frames(
-    batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions
-) -> Iterator[tuple[_To, bytes, int]]:
+def _frames(batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions) -> Iterator[_Encoded]:
     topics: dict[str, _Topic] = {}
     for batch in batches:
         for name, rows in by_topic(rows_of(batch), options.topic):
             if name not in topics:
                 topics[name] = _Topic(name, part, options)
-            yield from topics[name].add(rows)
+            yield from starmap(topics[name].encoded, topics[name].frames.add(rows))
     for topic in topics.values():
-        yield from topic.finish()
+        yield from starmap(topic.encoded, topic.frames.finish())
 
 
-def _settings(place: Place, topic: str) -> TopicSettings:
+def _settings(reader: MessageReader, topic: str) -> TopicSettings:
     check_topic_name(topic)
     try:
-        return place.settings(topic)
+        return reader.settings(topic)
     except NotFound:
         # It is made when the batch is committed.
         return TopicSettings.make({}, StorageSettings())
 
 
 class _Topic:
-    """The rows of a task that go to one topic, becoming frames."""
+    """The frames of a task for one topic, as they are staged."""
 
     def __init__(self, name: str, part: TaskPart, options: SinkOptions) -> None:
-        settings = _settings(options.place, name)
+        settings = _settings(options.reader, name)
+        limits = settings.storage(StorageSettings())
+        usual = min(options.batch_messages, limits.frame_messages_max)
+        self.frames = TopicFrames(
+            part, options, settings, Throttle(options.rate_limit).frame_messages(usual)
+        )
         self._name = name
         self._part = part
-        self._partitions = settings.partitions
-        self._codec = options.compression(settings)
-        self._clock = SystemClock()
-        limits = settings.storage(StorageSettings())
-        self._draft = Draft(settings, limits, SteadyClock(self._clock))
-        usual = min(options.batch_messages, limits.frame_messages_max)
-        self._gathering = RowGathering(Throttle(options.rate_limit).frame_messages(usual))
+        self._rules = TopicRules(settings, limits, SteadyClock(SystemClock()))
         self._counts: Counter[FrameTarget] = Counter()
         self._sequences: Counter[tuple[FrameTarget, int]] = Counter()
-        self._turn = part.task
 
-    def add(self, rows: pa.RecordBatch) -> Iterator[tuple[_To, bytes, int]]:
-        for target, part in by_lane(rows, self._partitions):
-            for ready in self._gathering.add(target, part):
-                yield self._encoded(*ready)
-
-    def finish(self) -> Iterator[tuple[_To, bytes, int]]:
-        for ready in self._gathering.finish():
-            yield self._encoded(*ready)
-
-    def _encoded(self, target: FrameTarget, rows: pa.RecordBatch) -> tuple[_To, bytes, int]:
-        if target.partition == ANY_PARTITION:
-            target = target._replace(partition=self._turn % self._partitions)
-            self._turn += 1
+    def encoded(self, target: FrameTarget, rows: pa.RecordBatch) -> _Encoded:
         number = self._counts[target] // _FRAMES_PER_PRODUCER
         self._counts[target] += 1
         sequence = self._sequences[target, number]
         self._sequences[target, number] += len(rows)
-        producer = Producer(self._part.producer_id(self._name, number), 0, sequence)
-        frame = bytes(encode_rows(rows, now_us=self._clock.now_us(), codec=self._codec, producer=producer))
+        frame = self.frames.encode(rows, Producer(self._part.producer_id(self._name, number), 0, sequence))
         # Here, where it fails the task: once the batch is committed it could only be stuck.
-        self._draft.check_frame(frame, target.partition)
-        return (self._name, *target), frame, len(rows)
+        self._rules.check_frame(frame, target.partition)
+        return self._name, target, frame, len(rows)
 
 
 def packed_manifest(files: list[StagedFile]) -> bytes:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 from uuid import uuid4
 
 import pyarrow as pa
@@ -14,6 +16,8 @@ from pyspark.sql.types import StructType
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.directory import DirectoryReader
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.commit import commit_batch, discard_batch
@@ -27,14 +31,14 @@ _Messages = list[WriterCommitMessage | None]
 def batch_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> "QuiverBatchWriter":
     """The writer of a plain write. Raises InvalidRequest for what cannot be written."""
     parsed = _checked(options, schema, overwrite)
-    return QuiverBatchWriter(TopicSink(parsed, parsed.write_id or str(uuid4())))
+    return QuiverBatchWriter(_sink(parsed, parsed.write_id or str(uuid4())))
 
 
 def stream_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> "QuiverStreamWriter":
     """The writer of a stream. Raises InvalidRequest for what cannot be written."""
     if options.text("writeId") is not None:
         raise InvalidRequest("a stream has an id of its own: leave the option writeId out")
-    return QuiverStreamWriter(TopicSink(_checked(options, schema, overwrite), None))
+    return QuiverStreamWriter(_sink(_checked(options, schema, overwrite), None))
 
 
 def _checked(options: SourceOptions, schema: StructType, overwrite: bool) -> SinkOptions:
@@ -56,73 +60,117 @@ class TaskDone(WriterCommitMessage):
     staged: StagedFile | None = None
 
 
-class TopicSink:
-    """What both kinds of writes have in common. `write_id` is None for a stream."""
+class Sink(Protocol):
+    """Takes the rows of both kinds of writes. Can be pickled."""
 
-    def __init__(self, options: SinkOptions, write_id: str | None) -> None:
-        self._options = options
-        self._write_id = write_id
-        # Whether the next driver may come with the same id.
-        self._is_repeatable = write_id is None or options.write_id is not None
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
+        """In an executor: take the rows of a task."""
+        ...
 
-    def write_part(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
-        """In an executor: write the rows of a task, or stage them where only one process may write."""
-        part, options = current_part(self._write_id), self._options
-        if options.directory is not None:
-            return TaskDone(part, stage(batches, part, options, SystemDisk()))
-        write_to_broker(batches, part, options, is_repeated=is_repeated())
+    def commit(self, messages: _Messages, batch: int) -> None:
+        """On the driver: all tasks of a batch are done."""
+        ...
+
+    def abort(self, messages: _Messages, batch: int) -> None:
+        """On the driver: a batch came to nothing."""
+        ...
+
+
+def _sink(options: SinkOptions, write_id: str | None) -> Sink:
+    """`write_id` is None for a stream."""
+
+    def staged(reader: DirectoryReader) -> Sink:
+        return DirectorySink(reader.path, options, write_id)
+
+    def sent(reader: BrokerReader) -> Sink:
+        return BrokerSink(reader, options, write_id)
+
+    return options.reader.choose(directory=staged, broker=sent)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSink:
+    """Executors send their rows to the broker, which then has everything."""
+
+    reader: BrokerReader
+    options: SinkOptions
+    write_id: str | None
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
+        part = current_part(self.write_id)
+        write_to_broker(self.reader, batches, part, self.options, is_repeated=is_repeated())
         return TaskDone(part)
 
-    def commit_parts(self, messages: _Messages, batch: int) -> None:
-        """On the driver: bring what was staged into the topics. A broker has everything already."""
-        done = [message for message in messages if isinstance(message, TaskDone)]
-        if self._options.directory is not None and done:
+    def commit(self, messages: _Messages, batch: int) -> None:
+        """Nothing is left to do."""
+
+    def abort(self, messages: _Messages, batch: int) -> None:
+        """What was sent stays: a repeated task recognises it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySink:
+    """Executors stage their rows, and the driver brings them into the topics: only one may write there."""
+
+    path: Path
+    options: SinkOptions
+    write_id: str | None
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
+        part = current_part(self.write_id)
+        return TaskDone(part, stage(self.path, batches, part, self.options, SystemDisk()))
+
+    def commit(self, messages: _Messages, batch: int) -> None:
+        if done := [message for message in messages if isinstance(message, TaskDone)]:
             commit_batch(
-                self._options.directory,
+                self.path,
                 done[0].part.write,
                 batch,
                 [message.staged for message in done if message.staged is not None],
                 disk=SystemDisk(),
-                durability=self._options.durability,
-                pace=Throttle(self._options.rate_limit),
+                durability=self.options.durability,
+                pace=Throttle(self.options.rate_limit),
                 is_repeatable=self._is_repeatable,
             )
 
-    def abort_parts(self, messages: _Messages, batch: int) -> None:
-        """On the driver: take away what was staged for nothing."""
-        done = [message for message in messages if isinstance(message, TaskDone)]
-        if (path := self._options.directory) is not None and done:
+    def abort(self, messages: _Messages, batch: int) -> None:
+        if done := [message for message in messages if isinstance(message, TaskDone)]:
             write = done[0].part.write
-            discard_batch(path, write, batch, disk=SystemDisk(), is_repeatable=self._is_repeatable)
+            discard_batch(self.path, write, batch, disk=SystemDisk(), is_repeatable=self._is_repeatable)
+
+    @property
+    def _is_repeatable(self) -> bool:
+        """Whether the next driver may come with the same id."""
+        return self.write_id is None or self.options.write_id is not None
 
 
 class QuiverBatchWriter(DataSourceArrowWriter):
     """`df.write`."""
 
-    def __init__(self, sink: TopicSink) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._sink.write_part(iterator)
+        return self._sink.write(iterator)
 
     def commit(self, messages: _Messages) -> None:
-        self._sink.commit_parts(messages, 0)
+        self._sink.commit(messages, 0)
 
     def abort(self, messages: _Messages) -> None:
-        self._sink.abort_parts(messages, 0)
+        self._sink.abort(messages, 0)
 
 
 class QuiverStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream`."""
 
-    def __init__(self, sink: TopicSink) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._sink.write_part(iterator)
+        return self._sink.write(iterator)
 
     def commit(self, messages: _Messages, batchId: int) -> None:  # noqa: N803
-        self._sink.commit_parts(messages, batchId)
+        self._sink.commit(messages, batchId)
 
     def abort(self, messages: _Messages, batchId: int) -> None:  # noqa: N803
-        self._sink.abort_parts(messages, batchId)
+        self._sink.abort(messages, batchId)

@@ -14,11 +14,11 @@ from quivermq.errors import (
     QuiverError,
     TopicNotFound,
 )
-from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.model.lanes import lane_number
 from quivermq.model.names import NO_ORIGINS
+from quivermq.reading.reader import NOTHING, Lane, LaneExtent, MessageReader, TopicView
+from quivermq.reading.rows import gone
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import NOTHING, Lane, LaneExtent, Place, TopicView
-from quivermq.spark.source.plan import gone
 from quivermq.spark.source.snapshot import Positions
 from quivermq.spark.subscription import TopicSelection
 
@@ -46,14 +46,14 @@ def to_json(offsets: StreamOffsets) -> dict[str, Any]:
 
 
 def _topic_json(offsets: TopicOffsets) -> dict[str, Any]:
-    told = {"created_us": offsets.created_us, "partitions": _by_partition(offsets.lanes)}
+    kept = {"created_us": offsets.created_us, "partitions": _by_partition(offsets.lanes)}
     more = {"begins": offsets.begins, "appended_us": offsets.appended_us}
-    return told | {name: _by_partition(lanes) for name, lanes in more.items() if lanes}
+    return kept | {name: _by_partition(lanes) for name, lanes in more.items() if lanes}
 
 
 def _by_partition(lanes: Mapping[Lane, int]) -> dict[str, dict[str, int]]:
     partitions: dict[str, dict[str, int]] = {}
-    for lane in sorted(lanes, key=lambda lane: (lane.partition, LANE_NUMBERS[lane.priority])):
+    for lane in sorted(lanes, key=lambda lane: (lane.partition, lane_number(lane.priority))):
         partitions.setdefault(str(lane.partition), {})[lane.priority] = lanes[lane]
     return partitions
 
@@ -63,12 +63,12 @@ def from_json(document: Mapping[str, Any]) -> StreamOffsets:
     try:
         return {
             topic: TopicOffsets(
-                told["created_us"],
-                _lanes(topic, told["partitions"]),
-                _lanes(topic, told.get("begins", {})),
-                _lanes(topic, told.get("appended_us", {})),
+                kept["created_us"],
+                _lanes(topic, kept["partitions"]),
+                _lanes(topic, kept.get("begins", {})),
+                _lanes(topic, kept.get("appended_us", {})),
             )
-            for topic, told in document.items()
+            for topic, kept in document.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidRequest(
@@ -144,7 +144,7 @@ class BatchDelay:
         return False
 
 
-def appended_us(place: Place, lane: Lane, offset: int) -> int | None:
+def appended_us(reader: MessageReader, lane: Lane, offset: int) -> int | None:
     """When the message before an offset came into its log; None where that cannot be told.
 
     A frame may be divided, lose messages or be archived, and keeps this time.
@@ -153,7 +153,7 @@ def appended_us(place: Place, lane: Lane, offset: int) -> int | None:
     if last < 0:
         return None
     try:
-        frame = next(iter(place.frames(lane, last, offset)), None)
+        frame = next(iter(reader.frames(lane, last, offset)), None)
     except (OffsetOutOfRange, Corruption, TopicNotFound):
         return None  # Whoever reads there is told; here nothing is to be read.
     # A repair or a compaction may have left nothing there, and a broker shows nothing of what was removed.
@@ -186,8 +186,8 @@ class Frontier:
     goes on there.
     """
 
-    def __init__(self, options: SourceOptions, place: Place, clock: Clock | None = None) -> None:
-        self._place = place
+    def __init__(self, options: SourceOptions, reader: MessageReader, clock: Clock | None = None) -> None:
+        self._reader = reader
         self._subscription = TopicSelection.of(options)
         self._starting = Positions.of(options, "starting", default="latest", unnamed="earliest")
         self._ending = Positions.of(options, "ending", default="latest", unnamed="latest")
@@ -251,7 +251,7 @@ class Frontier:
 
     def _identities(self, lanes: Mapping[Lane, int]) -> dict[Lane, int]:
         """When the last message before each offset came in, of those of which that can be told."""
-        found = {lane: appended_us(self._place, lane, at) for lane, at in lanes.items()}
+        found = {lane: appended_us(self._reader, lane, at) for lane, at in lanes.items()}
         return {lane: us for lane, us in found.items() if us is not None}
 
     def _standing(self, known: TopicOffsets | None, view: TopicView) -> TopicOffsets:
@@ -275,7 +275,7 @@ class Frontier:
 
     def _check_same(self, lane: Lane, at: int, came_us: int) -> None:
         """Tell when a log that grew on has other messages where it was read already."""
-        found_us = appended_us(self._place, lane, at)
+        found_us = appended_us(self._reader, lane, at)
         if found_us is not None and found_us != came_us:
             self._tell(replaced(lane, at, came_us, found_us))
 
@@ -299,25 +299,25 @@ class Frontier:
 
     def _end_of(self, lane: Lane, bounds: LaneExtent) -> int:
         if lane not in self._limits:
-            limit = self._ending.resolve(self._place, lane, bounds)
+            limit = self._ending.resolve(self._reader, lane, bounds)
             if self._ending.is_word(lane) or limit >= bounds.end:
                 return bounds.end  # Nothing lies behind it yet; for a moment that may change.
             self._limits[lane] = limit
         return min(bounds.end, self._limits[lane])
 
     def _first_of(self, lane: Lane, bounds: LaneExtent) -> int:
-        offset = self._starting.resolve(self._place, lane, bounds)
+        offset = self._starting.resolve(self._reader, lane, bounds)
         if bounds.start <= offset <= bounds.end:
             return offset
         self._tell_lost(lane, offset, bounds)
         return min(max(offset, bounds.start), bounds.end)
 
     def _look(self) -> _Views:
-        origins = self._place.origins() if self._subscription.is_open else NO_ORIGINS
+        origins = self._reader.origins() if self._subscription.is_open else NO_ORIGINS
         views: _Views = {}
         for topic in self._subscription.topics(origins or self._subscription.names, origins):
             try:
-                views[topic] = self._subscription.lanes_of(self._place.look(topic))
+                views[topic] = self._subscription.lanes_of(self._reader.look(topic))
             except TopicNotFound:
                 continue  # It is yet to come, or was deleted a moment ago.
         return views

@@ -1,9 +1,7 @@
-"""The columns of messages as Spark sees them, and those of them that a reader was asked for."""
+"""What Spark calls to read messages, as a batch and as a stream."""
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -27,9 +25,10 @@ from pyspark.sql.types import (
 )
 
 from quivermq.errors import InvalidRequest, QuiverError
+from quivermq.reading.rows import Range, rows_of
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.source.frontier import Frontier, StreamOffsets, begin_of, from_json, to_json
-from quivermq.spark.source.plan import Range, rows_of, tasks_by_rows, tasks_by_size
+from quivermq.spark.source.plan import tasks_by_rows, tasks_by_size
 from quivermq.spark.source.snapshot import LateShare, Snapshot, rests_of
 
 if TYPE_CHECKING:
@@ -61,15 +60,13 @@ def message_schema(*, includes_headers: bool = True) -> StructType:
     return StructType([StructField(name, _DATA_TYPES[name]) for name in names])
 
 
-@dataclass(frozen=True)
-class MessageColumns:
-    """The columns that Spark wants, in its order: all, unless the user gave a schema with fewer."""
+class MessageRows:
+    """Reads ranges as the columns that Spark wants: all, unless the user gave a schema with fewer.
 
-    schema: StructType
+    Raises InvalidRequest for a column that messages do not have, or have as another type.
+    """
 
-    @classmethod
-    def of(cls, schema: StructType) -> "MessageColumns":
-        """Raises InvalidRequest for a column that messages do not have, or have as another type."""
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         for field in schema.fields:
             if field.name not in _TYPES:
                 raise InvalidRequest(
@@ -79,19 +76,18 @@ class MessageColumns:
                 raise InvalidRequest(
                     f"the column {field.name} is {_TYPES[field.name]}, not {field.dataType.simpleString()}"
                 )
-        return cls(schema)
+        self.reader = options.message_reader()
+        self.fails = options.flag("failOnDataLoss", default=True)
+        self.tasks_min = options.number("minPartitions")
+        self._schema = schema
 
-    @property
-    def names(self) -> list[str]:
-        return self.schema.fieldNames()
-
-    @cached_property
-    def _arrow(self) -> "pa.Schema":
-        return to_arrow_schema(self.schema, timezone="UTC")
-
-    def shaped(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
-        """The same columns under the schema that Spark compares them with."""
-        return type(batch).from_arrays(batch.columns, schema=self._arrow)
+    def read(self, ranges: Iterable[Range]) -> Iterator["pa.RecordBatch"]:
+        # The same columns under the schema that Spark compares them with.
+        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        for part in ranges:
+            names = self._schema.fieldNames()
+            for batch in rows_of(self.reader, part, names, fail_on_data_loss=self.fails):
+                yield type(batch).from_arrays(batch.columns, schema=arrow)
 
 
 class Task(InputPartition):
@@ -107,16 +103,13 @@ class QuiverBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType, pinned: Snapshot | None) -> None:
         self._options = options
-        self._place = options.whole_place()
-        self._fails = options.flag("failOnDataLoss", default=True)
-        self._tasks_min = options.number("minPartitions")
-        self._columns = MessageColumns.of(schema)
+        self._rows = MessageRows(options, schema)
         self._pinned = pinned
 
     def partitions(self) -> list[InputPartition]:
-        snapshot = self._pinned or Snapshot.take(self._options, self._place)
-        ranges = snapshot.ranges(self._place, fails=self._fails)
-        tasks = tasks_by_size(ranges, self._tasks_min)
+        rows = self._rows
+        snapshot = self._pinned or Snapshot.take(self._options, rows.reader)
+        tasks = tasks_by_size(snapshot.ranges(rows.reader, fails=rows.fails), rows.tasks_min)
         if self._pinned is not None:
             return [Task(ranges) for ranges in tasks]
         # Spark asks this once for a DataFrame or a view, and then uses it for as long as that is there.
@@ -126,15 +119,10 @@ class QuiverBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         # Spark wants one partition also where there is nothing to read: that one has no ranges.
-        yield from self._rows(partition.value or ())
+        yield from self._rows.read(partition.value or ())
         rest = getattr(partition, "rest", None)
         if rest is not None:
-            yield from self._rows(rest.ranges(self._options, self._place))
-
-    def _rows(self, ranges: Iterable[Range]) -> Iterator["pa.RecordBatch"]:
-        for part in ranges:
-            batches = rows_of(self._place, part, self._columns.names, fail_on_data_loss=self._fails)
-            yield from map(self._columns.shaped, batches)
+            yield from self._rows.read(rest.ranges(self._options, self._rows.reader))
 
 
 logger = logging.getLogger(__name__)
@@ -144,13 +132,10 @@ class QuiverStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as they grow. The checkpoint and `minPartitions` decide which task reads what."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._place = options.whole_place()
-        self._fails = options.flag("failOnDataLoss", default=True)
-        self._tasks_min = options.number("minPartitions")
+        self._rows = MessageRows(options, schema)
         self._rows_max = options.number("maxOffsetsPerTrigger")
         self._group = options.text("group")
-        self._columns = MessageColumns.of(schema)
-        self._frontier = Frontier(options, self._place)
+        self._frontier = Frontier(options, self._rows.reader)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (These are Spark's names.)
         return to_json(self._frontier.first())
@@ -171,12 +156,10 @@ class QuiverStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         ranges = _between(from_json(start), from_json(end))
-        return [Task(part) for part in tasks_by_rows(ranges, self._tasks_min)]
+        return [Task(part) for part in tasks_by_rows(ranges, self._rows.tasks_min)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        for part in partition.value or ():
-            batches = rows_of(self._place, part, self._columns.names, fail_on_data_loss=self._fails)
-            yield from map(self._columns.shaped, batches)
+        return self._rows.read(partition.value or ())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Show in a group how far the query has come, if that was asked for. Nothing depends on it."""
@@ -185,19 +168,21 @@ class QuiverStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached = self._frontier.subscribed(from_json(end))
         offsets = {lane: at for topic in reached.values() for lane, at in topic.lanes.items()}
         try:
-            if self._place.commit(self._group, offsets):
+            if self._rows.reader.commit(self._group, offsets):
                 return
         except QuiverError as error:
             logger.warning("group %s is not told how far this query has come: %s", self._group, error)
             return
         logger.warning(
             "the option `group` is for reading from a broker: the directory %s belongs to whoever has"
-            " it open, and group %s is not told how far this query has come", self._place, self._group,
-        )  # fmt: skip
+            " it open, and group %s is not told how far this query has come",
+            self._rows.reader,
+            self._group,
+        )
         self._group = None
 
     def stop(self) -> None:
-        self._place.close()
+        self._rows.reader.close()
 
 
 def _between(start: StreamOffsets, end: StreamOffsets) -> Iterator[Range]:

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import OFFSET_MAX
-from quivermq.model.lanes import LANES
+from quivermq.model.lanes import PRIORITIES
 from quivermq.model.names import NO_ORIGINS
+from quivermq.reading.reader import NOTHING, Lane, LaneExtent, MessageReader, TopicView
+from quivermq.reading.rows import ALL_TIMES, Range, TimeRange, gone
 from quivermq.spark.options import MS_MAX, SourceOptions
-from quivermq.spark.place import NORMAL, NOTHING, Lane, LaneExtent, Place, TopicView
-from quivermq.spark.source.plan import ALL_TIMES, Range, TimeRange, gone
 from quivermq.spark.subscription import TopicSelection
 
 EARLIEST, LATEST = -2, -1
@@ -87,14 +87,14 @@ class Positions:
         """Whether the place is an offset that somebody named."""
         return self.moment_of(lane) is None and not self.is_word(lane)
 
-    def resolve(self, place: Place, lane: Lane, bounds: LaneExtent) -> int:
+    def resolve(self, reader: MessageReader, lane: Lane, bounds: LaneExtent) -> int:
         """The offset in a lane that holds what `bounds` say. One that was named may lie outside of them."""
         moment_us = self.moment_of(lane)
         if moment_us is not None:
             if bounds.start == bounds.end:
                 return bounds.start
             # The log may have grown since its bounds were seen.
-            found = min(place.find_time(lane, moment_us), bounds.end)
+            found = min(reader.find_time(lane, moment_us), bounds.end)
             if found == bounds.end and self.fails_behind:
                 raise InvalidRequest(
                     f"no message of {lane} is as young as the option `{self.option}` asks for"
@@ -135,11 +135,11 @@ def _by_lane(option: str, where: str, given: Any, number: _Number) -> Iterable[t
         offset = number(option, where, given)
         # An offset counts in one priority; a word, or a moment, means something in all of them.
         is_one = number is _offset and offset >= 0
-        return [(NORMAL, offset)] if is_one else [(priority, offset) for priority in LANES]
+        return [("normal", offset)] if is_one else [(priority, offset) for priority in PRIORITIES]
     for priority in given:
-        if priority not in LANES:
+        if priority not in PRIORITIES:
             raise InvalidRequest(
-                f"the option `{option}` has the priority {priority!r}: use {', '.join(LANES)}"
+                f"the option `{option}` has the priority {priority!r}: use {', '.join(PRIORITIES)}"
             )
     return [(priority, number(option, where, offset)) for priority, offset in given.items()]
 
@@ -175,30 +175,30 @@ class Snapshot:
     parts: tuple[Range, ...]
 
     @classmethod
-    def take(cls, options: SourceOptions, place: Place) -> "Snapshot":
+    def take(cls, options: SourceOptions, reader: MessageReader) -> "Snapshot":
         """Look at every topic once. Raises InvalidRequest, TopicNotFound, and OffsetOutOfRange."""
         subscription = TopicSelection.of(options)
         starting, ending = bounds_of(options)
-        topics = subscription.topics(origins := place.origins(), origins)
+        topics = subscription.topics(origins := reader.origins(), origins)
         subscription.check_all(topics)
-        views = {topic: subscription.lanes_of(place.look(topic)) for topic in topics}
+        views = {topic: subscription.lanes_of(reader.look(topic)) for topic in topics}
         lanes = {lane: bounds for view in views.values() for lane, bounds in view.lanes.items()}
         subscription.check_partitions(lanes)
         starting.check_known(lanes)
         ending.check_known(lanes)
         fails = options.flag("failOnDataLoss", default=True)
         parts = (
-            range_of(place, lane, bounds, starting, ending, fails)._replace(
+            range_of(reader, lane, bounds, starting, ending, fails)._replace(
                 created_us=views[lane.topic].created_us
             )
             for lane, bounds in lanes.items()
         )
         return cls(tuple(parts))
 
-    def ranges(self, place: Place, *, fails: bool) -> Iterator[Range]:
+    def ranges(self, reader: MessageReader, *, fails: bool) -> Iterator[Range]:
         """What is to be read now. Raises Conflict for a topic that is another one by now."""
         topics = dict.fromkeys(each.lane.topic for each in self.parts)
-        views = {topic: place.look(topic) for topic in topics}
+        views = {topic: reader.look(topic) for topic in topics}
         for each in self.parts:
             view = views[each.lane.topic]
             if view.created_us != each.created_us:
@@ -230,13 +230,18 @@ def bounds_of(options: SourceOptions) -> tuple[Positions, Positions]:
 
 
 def range_of(
-    place: Place, lane: Lane, bounds: LaneExtent, starting: Positions, ending: Positions, fails: bool
+    reader: MessageReader,
+    lane: Lane,
+    bounds: LaneExtent,
+    starting: Positions,
+    ending: Positions,
+    fails: bool,
 ) -> Range:
     """What the options ask for of a lane that holds what `bounds` say."""
     since_us, until_us = starting.moment_of(lane), ending.moment_of(lane)
-    start = starting.resolve(place, lane, bounds)
+    start = starting.resolve(reader, lane, bounds)
     # Behind the first message that is too young others may follow that are not.
-    end = ending.resolve(place, lane, bounds) if until_us is None else bounds.end
+    end = ending.resolve(reader, lane, bounds) if until_us is None else bounds.end
     if fails:
         _check_ends(lane, bounds, {starting.option: start, ending.option: end})
         if start > end and starting.is_offset(lane) and ending.is_offset(lane):
@@ -275,12 +280,8 @@ def _left(each: Range, bounds: LaneExtent, *, fails: bool) -> Range:
         if fails and not each.begins_by_word:
             raise gone(each.lane, start, end, held=(bounds.start, bounds.end))
         start = bounds.start
-    return each._replace(start=start, end=max(start, end), size_bytes=_share_bytes(bounds, start, end))
-
-
-def _share_bytes(bounds: LaneExtent, start: int, end: int) -> int:
-    held = bounds.end - bounds.start
-    return bounds.size_bytes * max(0, end - start) // held if held else 0
+    size = bounds.size_bytes * max(0, end - start) // max(1, bounds.end - bounds.start)
+    return each._replace(start=start, end=max(start, end), size_bytes=size)
 
 
 # Every share looks at every topic once.
@@ -296,22 +297,22 @@ class LateShare:
     share: int
     shares: int
 
-    def ranges(self, options: SourceOptions, place: Place) -> Iterator[Range]:
+    def ranges(self, options: SourceOptions, reader: MessageReader) -> Iterator[Range]:
         """What is there now and was not planned. Raises Conflict for a topic that was made again."""
         subscription = TopicSelection.of(options)
-        origins = place.origins() if subscription.is_open else NO_ORIGINS
+        origins = reader.origins() if subscription.is_open else NO_ORIGINS
         for topic in subscription.topics(origins or subscription.names, origins):
             try:
-                view = subscription.lanes_of(place.look(topic))
+                view = subscription.lanes_of(reader.look(topic))
             except TopicNotFound:
                 continue  # Whoever reads what was planned of it is told.
             if self.created_us.get(topic, view.created_us) != view.created_us:
                 raise Conflict(
                     f"the topic {topic} was deleted and made again: load it, or make the view, anew"
                 )
-            yield from self._of_topic(options, place, view)
+            yield from self._of_topic(options, reader, view)
 
-    def _of_topic(self, options: SourceOptions, place: Place, view: TopicView) -> Iterator[Range]:
+    def _of_topic(self, options: SourceOptions, reader: MessageReader, view: TopicView) -> Iterator[Range]:
         starting, ending = bounds_of(options)
         fails = options.flag("failOnDataLoss", default=True)
         for lane, bounds in view.lanes.items():
@@ -319,7 +320,7 @@ class LateShare:
                 continue
             if lane in self.ends and self.ends[lane] >= bounds.end:
                 continue
-            part = range_of(place, lane, bounds, starting, ending, fails)
+            part = range_of(reader, lane, bounds, starting, ending, fails)
             start = max(part.start, self.ends.get(lane, 0))
             if start < part.end:
                 yield part._replace(start=start, created_us=view.created_us)

@@ -42,7 +42,7 @@ class Bucket:
     cancelled: OffsetSet = field(default_factory=OffsetSet)
     pending: int = 0
     # How many of its offsets a repair has left empty, as far as somebody has looked.
-    lost: int = 0
+    gaps: int = 0
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ class Bucket:
         return (self.start_hour + self.hours) * HOUR_US
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def span(self) -> tuple[int, int, int]:
         """What only one bucket at a time has."""
         return self.epoch, self.hours, self.start_hour
 
@@ -80,7 +80,7 @@ class Buckets:
         self._name = name
         self._settings = bucket_settings(settings)
         self._by_serial: dict[int, Bucket] = {}
-        self._by_place: dict[tuple[int, int, int], Bucket] = {}
+        self._by_span: dict[tuple[int, int, int], Bucket] = {}
         # The one that was used last comes last.
         self._open: dict[str, Log] = {}
         self.next_serial = 1
@@ -91,10 +91,10 @@ class Buckets:
     def add(self, bucket: Bucket) -> None:
         self._by_serial[bucket.serial] = bucket
         self.next_serial = max(self.next_serial, bucket.serial + 1)
-        # There are two of a place when the first could not be made on a full disk.
-        other = self._by_place.get(bucket.place)
+        # There are two of a span when the first could not be made on a full disk.
+        other = self._by_span.get(bucket.span)
         if other is None or other.serial < bucket.serial:
-            self._by_place[bucket.place] = bucket
+            self._by_span[bucket.span] = bucket
 
     def get(self, serial: int) -> Bucket | None:
         return self._by_serial.get(serial)
@@ -111,7 +111,7 @@ class Buckets:
         hour, ahead = due // HOUR_US, (due - now_us) // HOUR_US
         for hours, horizon in _WIDTHS:
             start_hour = hour - hour % hours
-            bucket = self._by_place.get((epoch, hours, start_hour))
+            bucket = self._by_span.get((epoch, hours, start_hour))
             if bucket is None and (horizon is None or ahead < horizon):
                 bucket = self._make(epoch, hours, start_hour)
             if bucket is not None:
@@ -145,8 +145,8 @@ class Buckets:
         """Forget buckets whose files are about to go."""
         for bucket in buckets:
             del self._by_serial[bucket.serial]
-            if self._by_place[bucket.place] is bucket:
-                del self._by_place[bucket.place]
+            if self._by_span[bucket.span] is bucket:
+                del self._by_span[bucket.span]
             self._open.pop(bucket.name, None)
 
     def configure(self, settings: StorageSettings) -> None:

@@ -2,7 +2,7 @@
 
 No message has a state of its own: in each epoch everything up to a watermark was released, but for what
 was cancelled before; one that goes to its lane before it is due counts as cancelled here. An intent is
-written before messages are appended to their lanes, and tells, after a crash, which ones they were, and
+written before messages are appended to their lanes, and says, after a crash, which ones they were, and
 where to look for them.
 """
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from quivermq.errors import InvalidFrame
 from quivermq.log import DataDirectory, Log
-from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.topic.delay.message import due_of, offset_of, rank_of, serial_of
 from quivermq.topic.offsets import OffsetSet, offsets_of
 from quivermq.topic.records import pack, unpack
@@ -25,7 +24,7 @@ _RUNS_NUMBERS = 1024
 
 
 @dataclass(slots=True, eq=False)
-class Target:
+class ReleaseTarget:
     """A lane that messages go to, and where it ended, and was synced up to, when the intent was written."""
 
     partition: int
@@ -33,13 +32,8 @@ class Target:
     synced_end: int
     end: int
     # Where the messages are, once they are known to be there.
-    log: Log | None = None
-    offsets: range | None = None
-
-    @classmethod
-    def of(cls, partition: int, priority: str, log: Log) -> "Target":
-        """A lane as it is now."""
-        return cls(partition, LANE_NUMBERS[priority], log.synced_end, log.end)
+    log: Log | None = field(default=None, init=False)
+    offsets: range | None = field(default=None, init=False)
 
     @property
     def is_safe(self) -> bool:
@@ -66,7 +60,7 @@ class Intent:
     epoch: int
     after: int
     upto: int
-    targets: list[Target]
+    targets: list[ReleaseTarget]
     is_finished: bool = False
     # Known to the process that wrote it down; recovery does not need it.
     messages: int = 0
@@ -78,7 +72,7 @@ class Intent:
 
 
 @dataclass(slots=True)
-class State:
+class DelayState:
     """What the journal says."""
 
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -89,7 +83,7 @@ class State:
     next_serial: int = 1
 
 
-class Journal:
+class DelayJournal:
     """Comes to be with its first record. Not thread-safe, but for `sync`."""
 
     def __init__(self, directory: DataDirectory, name: str) -> None:
@@ -98,9 +92,9 @@ class Journal:
         self._log: StateLog | None = None
         self._number = 0
 
-    def replay(self) -> State:
+    def replay(self) -> DelayState:
         """What the records say."""
-        state = State()
+        state = DelayState()
         if self._directory.disk.is_directory(self._directory.path / self._name):
             for record in self._opened().replay():
                 for kind, _, numbers, _ in unpack(record):
@@ -109,26 +103,22 @@ class Journal:
             self._number = state.unsafe[-1].number
         return state
 
-    def intend(self, intent: Intent, unsafe: int, next_serial: int) -> int:
-        """Write down what is about to happen; every intent before the number `unsafe` is over."""
-        return self._intend(_INTENT, intent, unsafe, next_serial)
+    def intend(self, intent: Intent, unsafe: int, next_serial: int, *, is_early: bool) -> int:
+        """Write down what is about to happen; every intent before the number `unsafe` is over.
 
-    def intend_early(self, intent: Intent, unsafe: int, next_serial: int) -> int:
-        """The same for a single message, which does not wait until it is due."""
-        return self._intend(_EARLY, intent, unsafe, next_serial)
-
-    def _intend(self, kind: int, intent: Intent, unsafe: int, next_serial: int) -> int:
+        With `is_early` it is a single message, which does not wait until it is due.
+        """
         numbers = [intent.number, unsafe, intent.transfer, intent.epoch, next_serial]
         numbers += (*_fields(intent.after), *_fields(intent.upto))
         for target in intent.targets:
             numbers += (target.partition, target.lane, target.synced_end, target.end)
-        return self._append(pack(kind, 0, numbers))
+        return self._append(pack(_EARLY if is_early else _INTENT, 0, numbers))
 
     def new_number(self) -> int:
         self._number += 1
         return self._number
 
-    def settle(self) -> int:
+    def end_intents(self) -> int:
         """Write down that every intent so far is over."""
         return self._append(pack(_SETTLED, 0, []))
 
@@ -157,7 +147,7 @@ class Journal:
     def wants_snapshot(self) -> bool:
         return self._log is not None and self._log.wants_snapshot
 
-    def snapshot(self, state: State) -> None:
+    def snapshot(self, state: DelayState) -> None:
         """Put what is true now in place of all records. No intent may be unsafe."""
         self._opened().snapshot(parts(_records(state)))
 
@@ -178,7 +168,7 @@ def _fields(rank: int) -> tuple[int, int, int]:
     return due_of(rank), serial_of(rank), offset_of(rank)
 
 
-def _apply(state: State, kind: int, numbers: Sequence[int]) -> None:
+def _apply(state: DelayState, kind: int, numbers: Sequence[int]) -> None:
     if kind in (_INTENT, _EARLY):
         intent, unsafe = _intent(numbers)
         state.unsafe = [other for other in state.unsafe if other.number >= unsafe]
@@ -210,15 +200,11 @@ def _intent(numbers: Sequence[int]) -> tuple[Intent, int]:
     number, unsafe, transfer, epoch = numbers[:4]
     after, upto = rank_of(*numbers[5:8]), rank_of(*numbers[8:11])
     starts = range(11, len(numbers), _TARGET_NUMBERS)
-    targets = [_target(*numbers[start : start + _TARGET_NUMBERS]) for start in starts]
+    targets = [ReleaseTarget(*numbers[start : start + _TARGET_NUMBERS]) for start in starts]
     return Intent(number, transfer, epoch, after, upto, targets), unsafe
 
 
-def _target(partition: int, lane: int, synced_end: int, end: int) -> Target:
-    return Target(partition, lane, synced_end, end)
-
-
-def _records(state: State) -> Iterable[bytes]:
+def _records(state: DelayState) -> Iterable[bytes]:
     yield pack(_REMOVED, 0, [state.next_serial, *state.removed])
     for epoch, watermark in state.watermarks.items():
         yield pack(_WATERMARK, 0, [epoch, *_fields(watermark)])

@@ -7,12 +7,10 @@ from typing import NamedTuple
 from quivermq.errors import InvalidFrame, OffsetOutOfRange
 from quivermq.frame import Column, Frame, Layout
 from quivermq.log import Log
-from quivermq.topic.delay.agenda import Lowest
 from quivermq.topic.delay.message import (
     DUE_SHIFT,
     RANK_END,
-    Stored,
-    columns_in,
+    WaitingMessage,
     due_of,
     id_of,
     offset_of,
@@ -20,6 +18,7 @@ from quivermq.topic.delay.message import (
     serial_of,
     stored_at,
 )
+from quivermq.topic.delay.upcoming import Lowest
 from quivermq.topic.offsets import OffsetSet
 
 # Walking over so many frames takes no longer than looking one up.
@@ -60,18 +59,18 @@ class BucketCount(NamedTuple):
     """How much waits in a bucket, and how many offsets of it a repair has left empty."""
 
     pending: int
-    lost: int
+    gaps: int
 
 
 def survey(source: BucketRange) -> BucketCount:
     """Count what waits in a bucket of which some is released."""
-    pending = lost = 0
+    pending = gaps = 0
     for frame in source.frames():
         if frame.is_control:
-            lost += len(frame)
+            gaps += len(frame)
         else:
             pending += len(source.pending(_ranks(frame, source.serial, source.low, RANK_END)))
-    return BucketCount(pending, lost)
+    return BucketCount(pending, gaps)
 
 
 def gather(source: BucketRange, low: int, found: Lowest) -> tuple[int, int]:
@@ -79,16 +78,16 @@ def gather(source: BucketRange, low: int, found: Lowest) -> tuple[int, int]:
 
     Returns a rank before which nothing more waits in the bucket, and how many offsets are empty.
     """
-    beyond, lost = RANK_END, 0
+    beyond, gaps = RANK_END, 0
     low = max(low, source.low)
     for frame in source.frames():
         if frame.is_control:
-            lost += len(frame)
+            gaps += len(frame)
             continue
         found.add(source.pending(_ranks(frame, source.serial, low, found.end)))
         if frame.header.timestamp_max >= due_of(found.end):
             beyond = min(beyond, _first_from(frame, source.serial, found.end))
-    return beyond, lost
+    return beyond, gaps
 
 
 def _ranks(frame: Frame, serial: int, low: int, high: int) -> list[int]:
@@ -114,7 +113,7 @@ def _dues(frame: Frame) -> Iterable[int]:
     header = frame.header
     if header.timestamp_min == header.timestamp_max:
         return repeat(header.timestamp_min, header.message_count)
-    column = columns_in(frame).timestamp
+    column = frame.shallow_layout.timestamp
     if column is None:
         raise InvalidFrame("timestamps differ, but their column is missing", position=0)
     return column.values()
@@ -130,13 +129,15 @@ def due_at(log: Log, offset: int) -> int | None:
     return list(_dues(frame))[offset - frame.header.base_offset]
 
 
-def fetch(ranks: list[int], log_of: Callable[[int], Log], bytes_max: int | None = None) -> list[Stored]:
+def fetch(
+    ranks: list[int], log_of: Callable[[int], Log], bytes_max: int | None = None
+) -> list[WaitingMessage]:
     """The messages of these ranks, in order; when all would be far over `bytes_max`, only the first ones.
 
     Each frame is read once, however its messages are scattered over the order. `log_of` gives a bucket's
     log by its serial number.
     """
-    found: list[Stored] = []
+    found: list[WaitingMessage] = []
     size, end = 0, RANK_END
     wanted: dict[int, list[int]] = {}
     for rank in ranks:
@@ -154,7 +155,7 @@ def fetch(ranks: list[int], log_of: Callable[[int], Log], bytes_max: int | None 
     return found
 
 
-def _cut(found: list[Stored], bytes_max: int) -> tuple[int, int]:
+def _cut(found: list[WaitingMessage], bytes_max: int) -> tuple[int, int]:
     """Forget the last messages, up to the size but for one: where they began, and what is left."""
     found.sort()
     size, count = 0, 0
@@ -180,7 +181,7 @@ def _frames_of(log: Log, ranks: Iterable[int]) -> Iterator[tuple[int, Frame, Lay
         if frame is None or frame.is_control:
             raise OffsetOutOfRange(offset, start=log.start, end=log.end)
         if frame is not known:
-            known, columns = frame, columns_in(frame)
+            known, columns = frame, frame.shallow_layout
         yield rank, frame, columns
 
 
@@ -199,7 +200,7 @@ def dedup_ids(source: BucketRange) -> Iterator[DedupId]:
     for frame in source.frames():
         if frame.is_control or not frame.header.columns & Column.DEDUP_ID:
             continue
-        columns = columns_in(frame)
+        columns = frame.shallow_layout
         for rank in source.pending(_ranks(frame, source.serial, source.low, RANK_END)):
             message = stored_at(columns, offset_of(rank) - frame.header.base_offset, rank)
             if message.dedup_id is not None:

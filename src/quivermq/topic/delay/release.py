@@ -6,36 +6,36 @@ from typing import NamedTuple
 
 from quivermq.errors import Corruption
 from quivermq.log import Log
-from quivermq.model.lanes import LANES
-from quivermq.topic.delay.batch import columns_of
-from quivermq.topic.delay.journal import Intent, Target
-from quivermq.topic.delay.message import Stored, id_of
+from quivermq.model.lanes import PartitionLane
+from quivermq.topic.delay.journal import Intent, ReleaseTarget
+from quivermq.topic.delay.message import WaitingMessage, columns_of, id_of
 from quivermq.topic.transfer import TRANSFER_EPOCH, transfer_producer
 
 logger = logging.getLogger(__name__)
 
-Lane = Callable[[int, str], Log]
+# The log of a partition and a lane, made when it is new.
+LaneLog = Callable[[int, int], Log]
 
 
 class Released(NamedTuple):
     """Messages that are in their lane now."""
 
     partition: int
-    priority: str
+    lane: int
     offsets: range
 
 
-def lanes_of(batch: list[Stored]) -> list[tuple[int, str]]:
+def lanes_of(batch: list[WaitingMessage]) -> list[PartitionLane]:
     """Where the messages go, in the order of the first one of each lane."""
-    return list(dict.fromkeys((message.partition, LANES[message.lane]) for message in batch))
+    return list(dict.fromkeys((message.partition, message.lane) for message in batch))
 
 
-def locate(intents: Sequence[Intent], lane: Lane) -> None:
+def locate(intents: Sequence[Intent], lane_log: LaneLog) -> None:
     """Find out which messages are in their lanes already. Each lane is read once, as far as needed."""
-    by_lane: dict[tuple[int, int], dict[int, Target]] = {}
+    by_lane: dict[PartitionLane, dict[int, ReleaseTarget]] = {}
     for intent in intents:
         for target in intent.targets:
-            target.log = lane(target.partition, LANES[target.lane])
+            target.log = lane_log(target.partition, target.lane)
             if target.log.start > target.end:
                 # They were there, if something behind them is gone already.
                 target.offsets = range(0)
@@ -47,7 +47,7 @@ def locate(intents: Sequence[Intent], lane: Lane) -> None:
         _find(log, min(target.synced_end for target in wanted.values()), wanted)
 
 
-def _find(log: Log, start: int, wanted: dict[int, Target]) -> None:
+def _find(log: Log, start: int, wanted: dict[int, ReleaseTarget]) -> None:
     for target in wanted.values():
         target.offsets = None
     try:
@@ -64,8 +64,8 @@ def _find(log: Log, start: int, wanted: dict[int, Target]) -> None:
 
 def finish(
     intent: Intent,
-    lane: Lane,
-    messages_of: Callable[[Intent], list[Stored]],
+    lane_log: LaneLog,
+    messages_of: Callable[[Intent], list[WaitingMessage]],
     released: list[Released],
     *,
     is_durable: bool,
@@ -78,17 +78,17 @@ def finish(
     missing = [target for target in intent.targets if target.offsets is None]
     messages = messages_of(intent) if missing else []
     for target in missing:
-        target.log = lane(target.partition, LANES[target.lane])
+        target.log = lane_log(target.partition, target.lane)
         target.offsets = _append(target, target.log, messages, intent.transfer)
         if target.offsets:
-            released.append(Released(target.partition, LANES[target.lane], target.offsets))
+            released.append(Released(target.partition, target.lane, target.offsets))
     if is_durable:
         for target in intent.targets:
             target.sync()
     intent.is_finished = True
 
 
-def _append(target: Target, log: Log, messages: list[Stored], transfer: int) -> range:
+def _append(target: ReleaseTarget, log: Log, messages: list[WaitingMessage], transfer: int) -> range:
     mine = [m for m in messages if m.partition == target.partition and m.lane == target.lane]
     if not mine:
         return range(0)

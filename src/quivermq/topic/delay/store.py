@@ -8,23 +8,25 @@ but to begin, close or remove a file. So a put never waits for a release.
 import heapq
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from itertools import chain
 from operator import lt
+from typing import NoReturn
 
-from quivermq.errors import Closing, DiskRefused, InvalidRequest, NotFound, QuiverError
+from quivermq.errors import Closing, DiskRefused, InvalidRequest, NotFound, QuiverError, StorageFailed
 from quivermq.log import DataDirectory, Log
 from quivermq.model.messages import Scheduled, Timeline
 from quivermq.settings import Durability, StorageSettings
-from quivermq.topic.delay.batch import batches
 from quivermq.topic.delay.buckets import Bucket, parse_bucket
-from quivermq.topic.delay.journal import Intent, Journal, Target
+from quivermq.topic.delay.journal import DelayJournal, Intent, ReleaseTarget
 from quivermq.topic.delay.message import (
     RANK_END,
     Delayed,
-    Stored,
+    WaitingMessage,
+    batches,
     due_of,
     id_of,
     rank_of,
@@ -32,8 +34,8 @@ from quivermq.topic.delay.message import (
     serial_of,
 )
 from quivermq.topic.delay.reading import BucketRange, DedupId, dedup_ids, fetch
-from quivermq.topic.delay.release import Released, finish, lanes_of, locate
-from quivermq.topic.delay.timeline import count_by_time
+from quivermq.topic.delay.release import LaneLog, Released, finish, lanes_of, locate
+from quivermq.topic.delay.upcoming import count_by_time
 from quivermq.topic.delay.waiting import Waiting, look
 from quivermq.topic.transfer import new_transfer
 
@@ -45,8 +47,8 @@ _FETCH_BYTES = 16 * 1024 * 1024
 class DelayStore:
     """The delay store of one topic. Thread-safe.
 
-    `next_due` is when `release` has to be called next; None while nothing waits. `lane` gives the log of
-    a partition and a priority; it is called when messages are due, with no lock held that a put needs,
+    `next_due` is when `release` has to be called next; None while nothing waits. `lane_log` gives the log
+    of a partition and a lane; it is called when messages are due, with no lock held that a put needs,
     and already here, for messages that were on their way when the process died.
     """
 
@@ -55,16 +57,16 @@ class DelayStore:
         directory: DataDirectory,
         name: str,
         settings: StorageSettings,
-        lane: Callable[[int, str], Log],
+        lane_log: LaneLog,
     ) -> None:
         self._directory = directory
         self._name = name
         self._settings = settings
-        self._lane = lane
+        self._lane_log = lane_log
         self._lock = threading.Lock()
         self._releasing = threading.Lock()
         self._waiting = Waiting(directory, name, settings)
-        self._journal = Journal(directory, name)
+        self._journal = DelayJournal(directory, name)
         # The intents whose messages may not be in their lanes for good; only the last can be unfinished.
         self._unsafe: deque[Intent] = deque()
         self._removing: set[int] = set()
@@ -147,14 +149,14 @@ class DelayStore:
         """
         with self._lock:
             self._check_open()
-            ranks, spans = self._waiting.agenda.heap.copy(), self._waiting.spans()
-            loaded_to = self._waiting.agenda.loaded_to
+            ranks, spans = self._waiting.upcoming.heap.copy(), self._waiting.spans()
+            loaded_to = self._waiting.upcoming.loaded_to
         if end_us is None:
             last = due_of(max(ranks)) + 1 if ranks else now_us
             is_all_known = loaded_to >= RANK_END
             end_us = last if is_all_known else max((span.end_us for span in spans), default=last)
         end_us = max(end_us, now_us + bins)
-        edges = [now_us + (end_us - now_us) * place // bins for place in range(bins + 1)]
+        edges = [now_us + (end_us - now_us) * index // bins for index in range(bins + 1)]
         *counts, later = count_by_time(ranks, due_of(loaded_to), spans, edges)
         return Timeline(now_us, end_us, counts, later)
 
@@ -252,7 +254,9 @@ class DelayStore:
             self._is_closed = True
             # It only spares the next opening the search for what is in its lane.
             with suppress(QuiverError):
-                self._settle()
+                self._make_safe()
+                if self._unsafe and all(intent.is_safe for intent in self._unsafe):
+                    self._journal.end_intents()
             self._waiting.buckets.close()
             self._journal.close()
 
@@ -278,9 +282,9 @@ class DelayStore:
                 buckets.append(bucket)
         for serial, end in self._waiting.restore(buckets, state):
             self._journal.sync(self._journal.cut(serial, end))
-        locate(state.unsafe, self._lane)
+        locate(state.unsafe, self._lane_log)
         for intent in state.unsafe:
-            finish(intent, self._lane, self._waiting.messages_of, [], is_durable=True)
+            finish(intent, self._lane_log, self._waiting.messages_of, [], is_durable=True)
         self._update_next_due()
 
     # These are called with `_releasing` held.
@@ -292,8 +296,8 @@ class DelayStore:
             if self._is_durable:
                 # Its own sync may have failed: without the intent, its messages would come again.
                 self._journal.sync()
-            locate([unfinished], self._lane)
-            finish(unfinished, self._lane, self._messages_of, released, is_durable=self._is_durable)
+            locate([unfinished], self._lane_log)
+            finish(unfinished, self._lane_log, self._messages_of, released, is_durable=self._is_durable)
 
     def _release(self, now_us: int, released: list[Released]) -> None:
         self._finish_last(released)
@@ -307,35 +311,37 @@ class DelayStore:
             finally:
                 # Some of a batch that failed may be on their way: they wait no longer, and are passed over.
                 with self._lock:
-                    self._waiting.agenda.add(ranks[done:])
+                    self._waiting.upcoming.add(ranks[done:])
 
     def _due(self, now_us: int) -> list[int]:
         """The ranks of the next messages that are due."""
         waiting, end = self._waiting, rank_of(now_us + 1, 0, 0)
         while True:
             with self._lock:
-                while taken := waiting.agenda.take(end, _FETCH_MESSAGES):
+                while taken := waiting.upcoming.take(end, _FETCH_MESSAGES):
                     if ranks := [rank for rank in taken if waiting.waits(rank)]:
                         return ranks
-                if waiting.agenda.heap or waiting.agenda.loaded_to >= end or not waiting.pending:
+                if waiting.upcoming.heap or waiting.upcoming.loaded_to >= end or not waiting.pending:
                     return []
                 search = waiting.begin_search(now_us)
             try:
                 found = look(search)
             except BaseException:
                 with self._lock:
-                    waiting.agenda.give_up_load()
+                    waiting.upcoming.give_up_load()
                 raise
             with self._lock:
                 waiting.end_search(*found)
 
-    def _move(self, batch: list[Stored], released: list[Released], *, is_early: bool = False) -> None:
+    def _move(
+        self, batch: list[WaitingMessage], released: list[Released], *, is_early: bool = False
+    ) -> None:
         """Move messages of one epoch, all that wait in it up to the last of them, to their lanes.
 
         With `is_early` it is a single one, whatever waits before it.
         """
         waiting = self._waiting
-        lanes = {place: self._lane(*place) for place in lanes_of(batch)}
+        logs = {lane: self._lane_log(*lane) for lane in lanes_of(batch)}
         with self._lock:
             batch = [message for message in batch if waiting.waits(message.rank)]
             if not batch:
@@ -349,12 +355,13 @@ class DelayStore:
                 epoch=epoch,
                 after=batch[-1].rank if is_early else waiting.watermarks.get(epoch, 0),
                 upto=batch[-1].rank,
-                targets=[Target.of(*place, lanes[place]) for place in lanes_of(batch)],
+                targets=[
+                    ReleaseTarget(*lane, logs[lane].synced_end, logs[lane].end) for lane in lanes_of(batch)
+                ],
                 messages=len(batch),
             )
             unsafe = self._unsafe[0].number if self._unsafe else intent.number
-            intend = self._journal.intend_early if is_early else self._journal.intend
-            end = intend(intent, unsafe, waiting.buckets.next_serial)
+            end = self._journal.intend(intent, unsafe, waiting.buckets.next_serial, is_early=is_early)
             self._unsafe.append(intent)
             if is_early:
                 waiting.cancel(batch[0].rank)
@@ -362,7 +369,7 @@ class DelayStore:
                 waiting.release(epoch, batch)
         if self._is_durable:
             self._journal.sync(end)
-        finish(intent, self._lane, lambda _: batch, released, is_durable=self._is_durable)
+        finish(intent, self._lane_log, lambda _: batch, released, is_durable=self._is_durable)
 
     def _tidy(self, now_us: int) -> None:
         """Remove the buckets of which nothing waits any more, once all of it is in the lanes for good."""
@@ -400,16 +407,11 @@ class DelayStore:
                 self._unsafe.clear()
                 self._journal.snapshot(self._waiting.state(self._removing))
 
-    def _settle(self) -> None:
-        self._make_safe()
-        if self._unsafe and all(intent.is_safe for intent in self._unsafe):
-            self._journal.settle()
-
     @property
     def _is_durable(self) -> bool:
         return self._settings.durability == "fsync"
 
-    def _messages_of(self, intent: Intent) -> list[Stored]:
+    def _messages_of(self, intent: Intent) -> list[WaitingMessage]:
         with self._lock:
             return self._waiting.messages_of(intent)
 
@@ -418,12 +420,34 @@ class DelayStore:
             return self._waiting.log_of(serial)
 
 
-def _fetch_there(ranks: list[int], logs: dict[int, Log], bytes_max: int | None) -> list[Stored]:
+class FailedDelayStore:
+    """Stands in for a store that cannot be opened, so that the lanes of its topic can.
+
+    It has nothing and releases nothing; whoever asks for something gets the error.
+    """
+
+    pending = 0
+    size_bytes = 0
+    next_due: int | None = None
+
+    def __init__(self, error: StorageFailed) -> None:
+        self.error = error
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise copy(self.error)
+
+    def _do_nothing(self, *_: object) -> None: ...
+
+    put = scheduled = timeline = cancel = clear = deliver = release = _refuse
+    sync = configure = close = _do_nothing
+
+
+def _fetch_there(ranks: list[int], logs: dict[int, Log], bytes_max: int | None) -> list[WaitingMessage]:
     """The messages of these ranks, but for those whose bucket was released meanwhile, and is gone."""
     by_bucket: dict[int, list[int]] = {}
     for rank in ranks:
         by_bucket.setdefault(serial_of(rank), []).append(rank)
-    found: list[Stored] = []
+    found: list[WaitingMessage] = []
     for of_bucket in by_bucket.values():
         with suppress(NotFound, KeyError):
             found += fetch(of_bucket, logs.__getitem__, bytes_max)

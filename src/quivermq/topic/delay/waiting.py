@@ -10,16 +10,15 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from quivermq.log import DataDirectory, Log
-from quivermq.model.lanes import LANE_NUMBERS
 from quivermq.settings import StorageSettings
-from quivermq.topic.delay.agenda import Agenda, Lowest
-from quivermq.topic.delay.batch import batches, columns_of
 from quivermq.topic.delay.buckets import HOUR_US, Bucket, Buckets
-from quivermq.topic.delay.journal import Intent, State
+from quivermq.topic.delay.journal import DelayState, Intent
 from quivermq.topic.delay.message import (
     RANK_END,
     Delayed,
-    Stored,
+    WaitingMessage,
+    batches,
+    columns_of,
     due_of,
     offset_of,
     rank_of,
@@ -27,7 +26,7 @@ from quivermq.topic.delay.message import (
     stored_key,
 )
 from quivermq.topic.delay.reading import BucketRange, due_at, fetch, gather, survey
-from quivermq.topic.delay.timeline import Span
+from quivermq.topic.delay.upcoming import Lowest, Span, Upcoming
 
 # Only what is due by then is looked for on disk.
 LOAD_AHEAD_US = 6 * HOUR_US
@@ -58,7 +57,7 @@ class Waiting:
 
     def __init__(self, directory: DataDirectory, name: str, settings: StorageSettings) -> None:
         self._settings = settings
-        self.agenda = Agenda()
+        self.upcoming = Upcoming()
         self.buckets = Buckets(directory, name, settings)
         self.watermarks: dict[int, int] = {}
         self.epoch = 0
@@ -68,7 +67,7 @@ class Waiting:
         self._settings = settings
         self.buckets.configure(settings)
 
-    def restore(self, buckets: Iterable[Bucket], state: State) -> list[tuple[int, int]]:
+    def restore(self, buckets: Iterable[Bucket], state: DelayState) -> list[tuple[int, int]]:
         """Take in what is on disk, and what the journal says of it.
 
         Returns the serial numbers and ends of the buckets from which a power loss took what was cancelled.
@@ -85,7 +84,7 @@ class Waiting:
                 cuts.append((bucket.serial, end))
             self._add(bucket)
         if self.pending:
-            self.agenda.loaded_to = 0
+            self.upcoming.loaded_to = 0
         return cuts
 
     def _add(self, bucket: Bucket) -> None:
@@ -95,7 +94,7 @@ class Waiting:
         if bucket.start_us > due_of(source.low):
             bucket.pending = source.end - source.log.start - len(bucket.cancelled)
         else:
-            bucket.pending, bucket.lost = survey(source)
+            bucket.pending, bucket.gaps = survey(source)
         self.pending += bucket.pending
 
     # Coming and going.
@@ -105,16 +104,16 @@ class Waiting:
         groups: dict[int, list[int]] = {}
         # Nobody says what time it is, and it does not matter much: it decides how wide a bucket is.
         put_us = max(now_us, min((message.timestamp for message in messages), default=0))
-        for place, message in enumerate(messages):
+        for index, message in enumerate(messages):
             if message.due > max(now_us, 0):
                 bucket = self._bucket_for(message.due, put_us)
-                groups.setdefault(bucket.serial, []).append(place)
+                groups.setdefault(bucket.serial, []).append(index)
         written: list[Written] = []
         try:
-            for serial, places in groups.items():
+            for serial, indexes in groups.items():
                 # As far as possible in order already: then fewer frames have to be read for one moment.
-                places.sort(key=lambda place: messages[place].due)
-                written.append(self._write(serial, [messages[place] for place in places]))
+                indexes.sort(key=lambda index: messages[index].due)
+                written.append(self._write(serial, [messages[index] for index in indexes]))
         except BaseException:
             # The caller will come again with all of them. In place, because a full disk has no room for
             # anything else, and nobody maps what waits.
@@ -122,11 +121,11 @@ class Waiting:
                 part.log.truncate(part.base, in_place=True)
             raise
         ranks: list[int | None] = [None] * len(messages)
-        for (serial, places), part in zip(groups.items(), written, strict=True):
-            for offset, place in enumerate(places, part.base):
-                ranks[place] = rank_of(messages[place].due, serial, offset)
-            self._count(serial, len(places))
-        self.agenda.add(rank for rank in ranks if rank is not None)
+        for (serial, indexes), part in zip(groups.items(), written, strict=True):
+            for offset, index in enumerate(indexes, part.base):
+                ranks[index] = rank_of(messages[index].due, serial, offset)
+            self._count(serial, len(indexes))
+        self.upcoming.add(rank for rank in ranks if rank is not None)
         return ranks, written
 
     def _bucket_for(self, due: int, put_us: int) -> Bucket:
@@ -150,7 +149,7 @@ class Waiting:
         self._count(serial_of(rank), -1)
 
     def cancel_all(self) -> list[tuple[int, int]]:
-        """Nothing waits any longer: tells each bucket and the end of its log."""
+        """Nothing waits any longer: returns each bucket and the end of its log."""
         emptied = []
         for bucket in self.buckets:
             if bucket.pending:
@@ -160,7 +159,7 @@ class Waiting:
                 emptied.append((bucket.serial, end))
         return emptied
 
-    def release(self, epoch: int, batch: list[Stored]) -> None:
+    def release(self, epoch: int, batch: list[WaitingMessage]) -> None:
         """They wait no longer, nor does anything else of the epoch up to the last of them."""
         self.watermarks[epoch] = batch[-1].rank
         for message in batch:
@@ -175,12 +174,12 @@ class Waiting:
             return False
         return bucket.end_us <= now_us or self.buckets.log(bucket).size_bytes >= _EMPTY_BYTES_MAX
 
-    def state(self, removed: set[int]) -> State:
+    def state(self, removed: set[int]) -> DelayState:
         """What the journal has to know when all intents are over."""
         epochs = {self.epoch, *(bucket.epoch for bucket in self.buckets)}
         self.watermarks = {epoch: mark for epoch, mark in self.watermarks.items() if epoch in epochs}
         cancelled = {bucket.serial: bucket.cancelled for bucket in self.buckets if bucket.cancelled}
-        return State(self.watermarks, cancelled, removed, [], self.buckets.next_serial)
+        return DelayState(self.watermarks, cancelled, removed, [], self.buckets.next_serial)
 
     # Asking.
 
@@ -202,19 +201,19 @@ class Waiting:
 
     def next_due(self) -> int | None:
         """When the next message is due, or when somebody has to look for it on disk."""
-        agenda = self.agenda
-        while agenda.heap and not self.waits(agenda.heap[0]):
-            heapq.heappop(agenda.heap)
-        if agenda.heap:
-            return due_of(agenda.heap[0])
+        upcoming = self.upcoming
+        while upcoming.heap and not self.waits(upcoming.heap[0]):
+            heapq.heappop(upcoming.heap)
+        if upcoming.heap:
+            return due_of(upcoming.heap[0])
         if not self.pending:
             return None
-        loaded_to = due_of(agenda.loaded_to)
+        loaded_to = due_of(upcoming.loaded_to)
         return min(max(bucket.start_us, loaded_to) for bucket in self.buckets if bucket.pending)
 
     def first(self, count: int) -> list[int]:
         """The first ranks that wait, as far as they are in memory."""
-        heap = list(self.agenda.heap)
+        heap = list(self.upcoming.heap)
         ranks: list[int] = []
         while heap and len(ranks) < count:
             if self.waits(rank := heapq.heappop(heap)):
@@ -224,7 +223,7 @@ class Waiting:
     def log_of(self, serial: int) -> Log:
         return self.buckets.log(self.buckets[serial])
 
-    def epoch_of(self, message: Stored) -> int:
+    def epoch_of(self, message: WaitingMessage) -> int:
         return self.buckets[serial_of(message.rank)].epoch
 
     def source(self, bucket: Bucket) -> BucketRange:
@@ -242,7 +241,7 @@ class Waiting:
             if bucket.pending
         ]
 
-    def messages_of(self, intent: Intent) -> list[Stored]:
+    def messages_of(self, intent: Intent) -> list[WaitingMessage]:
         """The messages that an intent is about, as far as they are still there."""
         if intent.after == intent.upto:
             # A single one that went before it was due, and so counts as cancelled.
@@ -263,30 +262,30 @@ class Waiting:
     # Looking on disk for what comes next. Only `look` takes long, and needs no lock.
 
     def begin_search(self, now_us: int) -> Search:
-        low, high = self.agenda.loaded_to, rank_of(now_us + LOAD_AHEAD_US, 0, 0)
+        low, high = self.upcoming.loaded_to, rank_of(now_us + LOAD_AHEAD_US, 0, 0)
         buckets = [b for b in self.buckets if b.pending and b.end_us > due_of(low)]
         sources = [self.source(bucket) for bucket in buckets if bucket.start_us < due_of(high)]
         starts = [bucket.start_us for bucket in buckets if bucket.start_us >= due_of(high)]
-        self.agenda.begin_load()
+        self.upcoming.begin_load()
         return Search(low, high, sources, rank_of(min(starts), 0, 0) if starts else RANK_END)
 
-    def end_search(self, ranks: list[int], loaded_to: int, lost: dict[int, int]) -> None:
-        self.agenda.end_load(ranks, loaded_to)
-        for serial, count in lost.items():
-            self._count(serial, self.buckets[serial].lost - count)
-            self.buckets[serial].lost = count
+    def end_search(self, ranks: list[int], loaded_to: int, gaps: dict[int, int]) -> None:
+        self.upcoming.end_load(ranks, loaded_to)
+        for serial, count in gaps.items():
+            self._count(serial, self.buckets[serial].gaps - count)
+            self.buckets[serial].gaps = count
 
 
 def look(search: Search) -> tuple[list[int], int, dict[int, int]]:
-    """The ranks that were found, up to which rank these are all, and how much of each bucket is lost."""
+    """The ranks that were found, up to which rank these are all, and how many gaps each bucket has."""
     found = Lowest(search.high)
-    loaded_to, lost = search.others, {}
+    loaded_to, gaps = search.others, {}
     for source in search.sources:
-        beyond, lost[source.serial] = gather(source, search.low, found)
+        beyond, gaps[source.serial] = gather(source, search.low, found)
         loaded_to = min(loaded_to, beyond)
-    return found.ranks, found.end if found.end < search.high else loaded_to, lost
+    return found.ranks, found.end if found.end < search.high else loaded_to, gaps
 
 
 def _columns(messages: Sequence[Delayed]) -> dict[str, Any]:
-    keys = [stored_key(message, LANE_NUMBERS[message.priority]) for message in messages]
+    keys = [stored_key(message) for message in messages]
     return columns_of(messages, keys, [message.due for message in messages])

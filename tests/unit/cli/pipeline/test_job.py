@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 from support.command_inside import quiver
 
-from quivermq.cli.pipeline.job import job_place, print_summary, progress_display
+from quivermq.cli.connecting import find_location
+from quivermq.cli.pipeline.job import summary_table
+from quivermq.cli.progress import progress_display
 from quivermq.errors import NotFound
 
 
@@ -23,11 +25,11 @@ def test_a_missing_extra_is_told(
 def test_where_a_job_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "topics").mkdir()
     monkeypatch.chdir(tmp_path.parent)
-    assert job_place(Path(tmp_path.name), None) == {"path": str(tmp_path)}
+    assert find_location(Path(tmp_path.name), None).arguments() == {"path": str(tmp_path)}
     monkeypatch.setenv("QUIVER_KEY", "secret")
-    assert job_place(None, "http://host:1") == {"server": "http://host:1", "key": "secret"}
+    assert find_location(None, "http://host:1").arguments() == {"server": "http://host:1", "key": "secret"}
     with pytest.raises(NotFound, match="there is no directory"):
-        job_place(tmp_path / "none", None)
+        find_location(tmp_path / "none", None).arguments()
 
 
 def test_a_directory_that_is_no_queue_starts_no_spark(tmp_path: Path) -> None:
@@ -36,7 +38,7 @@ def test_a_directory_that_is_no_queue_starts_no_spark(tmp_path: Path) -> None:
 
 
 def test_a_summary_has_a_line_for_each_fact(capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary({"messages": 1234567, "to": "orders", "done": True})
+    summary_table({"messages": 1234567, "to": "orders", "done": True}).print()
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert lines[-3:] == [["messages", "1,234,567"], ["to", "orders"], ["done", "True"]]
 

@@ -1,3 +1,4 @@
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -5,7 +6,14 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from quivermq.cli.pipeline.rows import as_json, cell, print_rows
+from quivermq.cli.pipeline.rows import as_json, cell, table_of
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job did, with rows as Spark gives them."""
+
+    sample: list[dict[str, Any]]
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,7 @@ def test_a_cell_is_one_line(value: object, text: str) -> None:
         ({1: b"a"}, {"1": "a"}),
         (Row(a=1, b=[None, True]), {"a": 1, "b": [None, True]}),
         ((1, 2.5), [1, 2.5]),
+        (Summary([{"headers": [Row(key="a")]}]), {"sample": [{"headers": [{"key": "a"}]}]}),
     ],
 )
 def test_a_value_becomes_json(value: Any, document: object) -> None:
@@ -46,6 +55,6 @@ def test_a_value_becomes_json(value: Any, document: object) -> None:
 
 
 def test_rows_stand_under_their_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows(["a", "b"], [(1, b"x"), (2, None)])
+    table_of(["a", "b"], [(1, b"x"), (2, None)]).print()
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert (lines[0], lines[-2], lines[-1]) == (["a", "b"], ["1", "x"], ["2", "-"])

@@ -7,7 +7,8 @@ from support.archives import ARCHIVE, archive_queue
 from support.site import Site
 from unit.server.routes.conversation import get, status_and_code, told
 
-from quivermq.server.http import FRAME
+from quivermq.engine import engine_of
+from quivermq.model.json import FRAME
 from quivermq.server.routes import operations, reading
 from quivermq.server.routes import tending as archive
 
@@ -22,7 +23,7 @@ def test_the_archive_is_named_and_read(site: Site) -> None:
     assert get(site, "/v1/archive") == {"directory": None}
     queue = site.engine.queue("orders")
     queue.put_many([b"tea", b"milk"])
-    archive_queue(site.engine.path, ARCHIVE, "orders", disk=site.disk)
+    archive_queue(engine_of(site.engine).path, ARCHIVE, "orders", disk=site.disk)
     named = told(site.ask("POST", "/v1/archive", {"directory": str(ARCHIVE)}))
     assert named == get(site, "/v1/archive") == {"directory": str(ARCHIVE)}
     queue.ack(queue.get_many(2))
@@ -38,9 +39,9 @@ def test_a_page_behind_the_archived_rest_goes_on(site: Site) -> None:
     queue.put_many([b"%d" % number for number in range(10)])
     queue.reject(queue.get_many(10), "never")
     queue.discard(lambda letter: letter.value >= b"5")
-    archive_queue(site.engine.path, ARCHIVE, "orders.dlq", disk=site.disk)
+    archive_queue(engine_of(site.engine).path, ARCHIVE, "orders.dlq", disk=site.disk)
     site.engine.use_archive(ARCHIVE)
-    log = site.engine.hosted("orders.dlq").topic.partitions[0].logs[1]
+    log = engine_of(site.engine).catalog.get("orders.dlq").topic.partitions[0].logs[1]
     assert log is not None
     log.retain(finished=10)
     path = "/v1/topics/orders.dlq/partitions/0/messages"

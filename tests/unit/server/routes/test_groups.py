@@ -9,6 +9,7 @@ from support.queues import SECOND, START_US
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
 
+from quivermq.engine import engine_of
 from quivermq.server.routes import groups
 
 BILLING = "/v1/topics/orders/groups/billing"
@@ -122,8 +123,8 @@ def test_a_group_whose_members_have_not_committed_yet_has_everything_before_it(s
     queue = site.engine.queue("orders")
     for partition in (0, 1, 1):
         queue.put(b"x", partition=partition)
-    joined = site.engine.members.join("readers", ["orders"])
-    site.engine.members.sync("readers", joined.member_id, joined.generation, frozenset())
+    joined = engine_of(site.engine).members.join("readers", ["orders"])
+    engine_of(site.engine).members.sync("readers", joined.member_id, joined.generation, frozenset())
     shown = get(site, "/v1/topics/orders/groups/readers")
     assert (shown["lag"], shown["deliveries"], len(shown["members"])) == (3, [], 1)
     lanes = [(lane["partition"], lane["position"], lane["lag"]) for lane in shown["partitions"]]
@@ -135,7 +136,7 @@ def test_a_group_that_is_in_the_archive_is_shown_there(site: Site) -> None:
     queue = site.engine.queue("visits")
     for _ in range(4):
         queue.put(b"visit")
-    archive_queue(site.engine.path, ARCHIVE, "visits", disk=site.disk)
+    archive_queue(engine_of(site.engine).path, ARCHIVE, "visits", disk=site.disk)
     site.engine.use_archive(ARCHIVE)
     assert site.engine.compact(archived=True).messages == 4
     assert site.engine.queue("visits", "late").pop() is not None

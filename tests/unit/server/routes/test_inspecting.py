@@ -8,7 +8,8 @@ from support.queues import SECOND, START_US
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code
 
-from quivermq.model.lanes import LANE_NUMBERS
+from quivermq.engine import engine_of
+from quivermq.model.lanes import lane_number
 from quivermq.server.routes import groups as inspecting
 
 DELIVERIES = "/v1/topics/orders/groups/billing/deliveries"
@@ -60,7 +61,7 @@ def test_every_delivery_is_on_one_page(site: Site) -> None:
         assert len(page) <= 3
         seen += [(d["partition"], d["priority"], d["offset"]) for d in page]
         last = page[-1]
-        lane = LANE_NUMBERS[last["priority"]]
+        lane = lane_number(last["priority"])
         after = f"&after={last['partition']}-{lane}-{last['offset']}"
     assert seen == [(p, priority, o) for p in range(2) for priority in ("high", "low") for o in range(4)]
 
@@ -105,6 +106,6 @@ def test_an_empty_segment_has_no_times(site: Site) -> None:
 
 
 def test_a_group_that_only_has_members_has_been_given_nothing(site: Site) -> None:
-    joined = site.engine.members.join("billing", ["orders"])
-    site.engine.members.sync("billing", joined.member_id, joined.generation, frozenset())
+    joined = engine_of(site.engine).members.join("billing", ["orders"])
+    engine_of(site.engine).members.sync("billing", joined.member_id, joined.generation, frozenset())
     assert get(site, DELIVERIES) == {"deliveries": []}

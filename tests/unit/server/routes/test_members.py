@@ -8,7 +8,7 @@ import pytest
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
 
-from quivermq.engine.inspection import readers_of
+from quivermq.engine import engine_of
 from quivermq.engine.offsets import Commit, commit_offsets
 from quivermq.server.access import ApiKey
 from quivermq.server.app import App
@@ -95,7 +95,7 @@ def test_a_sync_waits_until_others_gave_something_up(site: Site) -> None:
         waiting = asyncio.create_task(
             site.answer("POST", f"{BILLING}/sync", sync_body(second, wait_ms=60_000))
         )
-        while site.engine.members.heartbeat("billing", **first) == "stable":
+        while engine_of(site.engine).members.heartbeat("billing", **first) == "stable":
             await asyncio.sleep(0)
         for owned in ([0, 1, 2, 3], [0, 1]):
             assert not waiting.done()
@@ -119,13 +119,13 @@ def test_a_sync_waits_no_longer_than_it_should(site: Site, end: str) -> None:
         # On a busy machine a short time may be over before anybody has looked.
         while (
             not waiting.done()
-            and not site.engine.members.waiters("billing", second["member_id"])[0].waiting
+            and not engine_of(site.engine).members.waiters("billing", second["member_id"])[0].waiting
         ):
             await asyncio.sleep(0)
         if end == "drain":
             site.broker.drain()
         if end == "leave":
-            site.engine.members.leave("billing", second["member_id"])
+            engine_of(site.engine).members.leave("billing", second["member_id"])
         response = await waiting
         return response.status, response.body.decode()
 
@@ -278,19 +278,19 @@ def test_the_group_of_a_topic_shows_its_members(site: Site) -> None:
     member = join(site, "orders")
     sync(site, member)
     sync(site, join(site, "mails"))
-    commit_offsets(site.engine, "billing", [Commit("orders", 0, 0)], **member)
+    commit_offsets(engine_of(site.engine), "billing", [Commit("orders", 0, 0)], **member)
     shown = get(site, "/v1/topics/orders/groups/billing")
     assert shown["members"] == [
         {"member": member["member_id"][:8], "client": "", "partitions": [0, 1, 2, 3]}
     ]
-    assert readers_of(site.engine, "orders", "nobody") == []
+    assert engine_of(site.engine).inspection.readers("orders", "nobody") == []
 
 
 def test_a_silent_member_is_gone_when_the_engine_looks(site: Site) -> None:
     member = join(site)
     sync(site, member)
     site.clock.advance(30)
-    site.engine.maintain()
+    engine_of(site.engine).maintain()
     assert site.refusal(f"{BILLING}/heartbeat", member) == (409, "fenced")
     assert get(site, "/v1/groups") == {"groups": []}
 
@@ -342,7 +342,7 @@ def test_a_key_does_not_take_over_a_member_that_reads_other_topics(site: Site) -
 
 def test_keys_that_ask_for_the_groups_at_once_each_get_their_own(site: Site) -> None:
     join(site, "mails")
-    commit_offsets(site.engine, "billing", [Commit("mails", 0, 0)])
+    commit_offsets(engine_of(site.engine), "billing", [Commit("mails", 0, 0)])
 
     def gate(request: Request, _: Route) -> None:
         request.key = ApiKey("k", "read", (request.headers["topic"],))
@@ -363,10 +363,10 @@ def test_whoever_has_to_stop_reading_is_told_at_once(site: Site, monkeypatch: py
     sync(site, first)
     waits: list[float] = []
 
-    async def rung(_: Polls, __: object, end: float, ___: object) -> None:
+    async def woken(_: Polls, __: object, end: float, ___: object) -> None:
         waits.append(end)
 
-    monkeypatch.setattr(Polls, "rung", rung)
+    monkeypatch.setattr(Polls, "woken", woken)
     # It takes for its own what the other one has, and there will be something for it.
     assert sync(site, second, 0, wait_ms=60_000) == ([], [0])
     assert not waits
@@ -377,11 +377,11 @@ def test_a_sync_waits_for_half_a_session_at_most(site: Site, monkeypatch: pytest
     sync(site, first)
     left_s: list[float] = []
 
-    async def rung(_: Polls, __: object, end: float, ___: object) -> None:
+    async def woken(_: Polls, __: object, end: float, ___: object) -> None:
         left_s.append(end - asyncio.get_running_loop().time())
         site.broker.drain()
 
-    monkeypatch.setattr(Polls, "rung", rung)
+    monkeypatch.setattr(Polls, "woken", woken)
     assert sync(site, second, wait_ms=60_000) == ([], [])
     assert [left <= 5 for left in left_s] == [True]
 

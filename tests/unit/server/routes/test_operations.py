@@ -8,6 +8,7 @@ from support.site import Site
 from unit.server.routes.conversation import get, status_and_code, told
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.errors import Denied
 from quivermq.server.access import ApiKey
 from quivermq.server.figures import look
@@ -79,7 +80,7 @@ def test_damage_is_told_by_its_place_below_the_directory(site: Site) -> None:
     site.engine.queue("orders").put(b"0" * 100)
     site.engine.queue("orders").put(b"1")
     name = "topics/orders/p0/normal/00000000000000000000.log"
-    site.disk.flip(site.engine.path / name, 150)
+    site.disk.flip(engine_of(site.engine).path / name, 150)
     report = told(site.ask("POST", "/v1/verify"))
     assert not report["is_sound"]
     assert [finding["path"] for finding in report["findings"]] == [name]
@@ -110,10 +111,10 @@ def test_a_broker_is_ready_until_it_drains(site: Site) -> None:
 
 def test_a_broker_with_a_full_disk_is_not_ready(site: Site) -> None:
     site.disk.fill_after(1000)
-    site.engine.maintain()
+    engine_of(site.engine).maintain()
     assert status_and_code(site, "GET", "/readyz") == (503, "unavailable")
     site.disk.fill_after(None)
-    site.engine.maintain()
+    engine_of(site.engine).maintain()
     assert get(site, "/readyz") == {"status": "ok"}
 
 
@@ -130,7 +131,7 @@ def test_a_broker_with_a_log_that_takes_nothing_more_is_not_ready(site: Site) ->
 
 
 def test_a_disk_that_refuses_is_full_whatever_its_figures_say(site: Site) -> None:
-    site.broker.note(quivermq.DiskFull(site.engine.path, needed_bytes=5))
+    site.broker.note(quivermq.DiskFull(engine_of(site.engine).path, needed_bytes=5))
     assert status_and_code(site, "GET", "/readyz") == (503, "unavailable")
     site.clock.advance(10)
     assert get(site, "/readyz") == {"status": "ok"}
@@ -138,8 +139,8 @@ def test_a_disk_that_refuses_is_full_whatever_its_figures_say(site: Site) -> Non
 
 def test_readiness_tells_strangers_no_paths(site: Site) -> None:
     site.disk.fill_after(1000)
-    site.engine.maintain()
-    assert str(site.engine.path) not in site.ask("GET", "/readyz").body.decode()
+    engine_of(site.engine).maintain()
+    assert str(engine_of(site.engine).path) not in site.ask("GET", "/readyz").body.decode()
 
 
 @pytest.mark.parametrize("is_alone", [True, False])

@@ -10,10 +10,12 @@ from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.frame import Frame, encode
+from quivermq.model.json import FRAME
 from quivermq.server import answers
 from quivermq.server import answers as log_pages
-from quivermq.server.http import FRAME, Response
+from quivermq.server.http import Response
 from quivermq.server.routes import reading
 
 LOG = "/v1/topics/orders/partitions/0/messages"
@@ -141,7 +143,7 @@ def test_what_was_taken_out_is_not_shown(site: Site) -> None:
     site.engine.create_topic("events")
     site.engine.queue("events").put_many([b"0", b"1", b"2", b"3", b"4"])
     site.engine.queue("events").put(b"5")
-    partition = site.engine.hosted("events").topic.partitions[0]
+    partition = engine_of(site.engine).catalog.get("events").topic.partitions[0]
     partition.removals.remove(1, [0, 2])
     log = "/v1/topics/events/partitions/0/messages"
     assert values(get(site, log)) == ["1", "3", "4", "5"]
@@ -158,7 +160,7 @@ def test_frames_are_those_of_the_log(site: Site) -> None:
     site.engine.queue("events").put_many([b"some text " * 20] * 50)
     site.engine.queue("events").put(b"last", key=b"k", headers={"a": b"1"})
     response = site.ask("GET", "/v1/topics/events/partitions/0/messages", headers=AS_FRAMES)
-    log = site.engine.hosted("events").topic.partitions[0].log(1)
+    log = engine_of(site.engine).catalog.get("events").topic.partitions[0].log(1)
     assert response.body == b"".join(map(bytes, log.frames()))
     assert places(response) == [51, 0, 51]
 
@@ -227,11 +229,11 @@ def test_a_peek_goes_on_after_a_message(site: Site) -> None:
 
 
 async def waiting(site: Site, path: str, **headers: str) -> "asyncio.Task[Response]":
-    """A reader that stands at the bell."""
-    bell = site.engine.hosted("orders").readers
-    before = len(bell.waiting)
+    """A reader that waits."""
+    waiters = engine_of(site.engine).catalog.get("orders").readers
+    before = len(waiters.waiting)
     task = asyncio.ensure_future(site.answer("GET", path, headers=headers))
-    while len(bell.waiting) == before:
+    while len(waiters.waiting) == before:
         await asyncio.sleep(0)
     return task
 
@@ -254,7 +256,7 @@ def test_what_comes_to_another_lane_wakes_nobody_for_good(site: Site) -> None:
     async def read() -> Response:
         reader = await waiting(site, f"{LOG}?wait_ms=60000&priority=high")
         await site.broker.run(put, site, b"normal")
-        again = site.engine.hosted("orders").readers.waiting
+        again = engine_of(site.engine).catalog.get("orders").readers.waiting
         while not again:
             await asyncio.sleep(0)
         await site.broker.run(put, site, b"high", priority="high")
@@ -265,7 +267,7 @@ def test_what_comes_to_another_lane_wakes_nobody_for_good(site: Site) -> None:
 
 def test_nobody_waits_longer_than_asked_or_allowed(site: Site) -> None:
     assert get(site, f"{LOG}?wait_ms=1")["messages"] == []
-    assert not site.engine.hosted("orders").readers.waiting
+    assert not engine_of(site.engine).catalog.get("orders").readers.waiting
 
 
 def test_the_broker_has_the_last_word_on_waiting() -> None:
@@ -281,7 +283,7 @@ def test_a_reader_that_goes_away_leaves_nothing_at_the_bell(site: Site) -> None:
         await asyncio.wait([reader])
 
     site.run(read())
-    assert not site.engine.hosted("orders").readers.waiting
+    assert not engine_of(site.engine).catalog.get("orders").readers.waiting
 
 
 def test_readers_are_let_go_when_the_broker_drains_and_when_the_topic_goes(site: Site) -> None:

@@ -6,6 +6,7 @@ import pytest
 from support.site import Site
 from unit.server.routes.conversation import get, refused, status_and_code, told
 
+from quivermq.engine import engine_of
 from quivermq.errors import Denied
 from quivermq.server.access import ApiKey
 from quivermq.server.http import Request, answered
@@ -128,7 +129,7 @@ def test_a_topic_tells_when_it_was_made_and_what_its_logs_hold(site: Site) -> No
         queue.put(value, partition=0)
     queue.put(b"4", partition=1, priority="high")
     shown = get(site, "/v1/topics/orders")
-    assert shown["created_at"] == site.engine.created_us("orders")
+    assert shown["created_at"] == engine_of(site.engine).catalog.created_us("orders")
     lanes = [
         [lane[name] for name in ("partition", "priority", "start", "sealed", "end")]
         for lane in shown["lanes"]

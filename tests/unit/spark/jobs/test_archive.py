@@ -14,11 +14,11 @@ from quivermq.archive import Archive, Manifest
 from quivermq.archive.archiving import ArchivePace, ArchiveRange, changing
 from quivermq.archive.manifest import ArchiveRun
 from quivermq.errors import Conflict, TopicNotFound
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane, QueueReader
 from quivermq.settings import Settings, StorageSettings
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.directory_place import DirectoryPlace
 from quivermq.spark.jobs.archive import Copying, _planned, _Topic, archive, may_be_archived
-from quivermq.spark.place import Lane, LivePlace
 
 # Nothing is synced unless somebody asks for it, or closes.
 SETTINGS = Settings(
@@ -33,12 +33,12 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def put(mq: quivermq.Engine, count: int, durability: str | None = None) -> None:
+def put(mq: quivermq.Connection, count: int, durability: str | None = None) -> None:
     for number in range(count):
         mq.queue("orders").put(b"%d" % number, durability=durability)  # type: ignore[arg-type]
 
 
-def ranges(place: LivePlace, manifest: Manifest | None = None) -> list[tuple[int, int]]:
+def ranges(place: QueueReader, manifest: Manifest | None = None) -> list[tuple[int, int]]:
     manifest = manifest or Manifest("orders", place.created_us("orders"))
     return [
         (piece.start, piece.end) for plan in _planned(place, manifest, AT_ONCE) for piece in plan.pieces
@@ -47,7 +47,7 @@ def ranges(place: LivePlace, manifest: Manifest | None = None) -> list[tuple[int
 
 def test_a_broker_gives_only_what_it_has_synced(data: Path) -> None:
     with serving(data, settings=SETTINGS) as served:
-        place = BrokerPlace(served.url)
+        place = BrokerReader(served.url)
         put(served.engine, 15)
         # Also of a segment that is full.
         assert ranges(place) == []
@@ -61,23 +61,23 @@ def test_a_broker_gives_only_what_it_has_synced(data: Path) -> None:
 def test_a_directory_is_synced_before_it_is_archived(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with quivermq.open(data, SETTINGS) as mq:
         put(mq, 35)
-        assert ranges(DirectoryPlace(str(data))) == [(0, 35)]
-        synced_ends = DirectoryPlace.synced_ends
+        assert ranges(DirectoryReader(str(data))) == [(0, 35)]
+        synced_ends = DirectoryReader.synced_ends
 
-        def with_more(place: DirectoryPlace, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
+        def with_more(place: DirectoryReader, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
             found = synced_ends(place, topic, starts)
             put(mq, 5)
             return found
 
         # What comes in meanwhile waits for the next run.
-        monkeypatch.setattr(DirectoryPlace, "synced_ends", with_more)
-        assert ranges(DirectoryPlace(str(data))) == [(0, 35)]
+        monkeypatch.setattr(DirectoryReader, "synced_ends", with_more)
+        assert ranges(DirectoryReader(str(data))) == [(0, 35)]
 
 
 def test_all_of_a_closed_directory_is_archived(data: Path) -> None:
     with quivermq.open(data, SETTINGS) as mq:
         put(mq, 35)
-    assert ranges(DirectoryPlace(str(data))) == [(0, 35)]
+    assert ranges(DirectoryReader(str(data))) == [(0, 35)]
 
 
 @pytest.mark.parametrize(("count", "reason"), [(20, "the log at 20"), (50, "came into the log")])
@@ -90,7 +90,7 @@ def test_another_log_is_a_conflict(data: Path, tmp_path: Path, count: int, reaso
     assert manifest.lane(OWN).end == 30
     with quivermq.open(data, SETTINGS) as mq:
         put(mq, count)
-        place = DirectoryPlace(str(data))
+        place = DirectoryReader(str(data))
         same = Manifest("orders", place.created_us("orders"), 1, manifest.lanes)
         with pytest.raises(Conflict, match=reason):
             ranges(place, same)
@@ -102,14 +102,14 @@ def test_a_log_is_archived_on_behind_its_archive(data: Path) -> None:
         archive_queue(data, data / "archive", "orders", end=17)
         put(mq, 5)
         manifest = Archive(data / "archive").manifest("orders")
-        assert ranges(DirectoryPlace(str(data)), manifest) == [(17, 35)]
+        assert ranges(DirectoryReader(str(data)), manifest) == [(17, 35)]
 
 
 def test_who_takes_out_tombstones_knows_what_is_archived(data: Path) -> None:
     with serving(data, settings=SETTINGS) as served:
         put(served.engine, 5)
         served.engine.queue("other").put(b"x")
-        broker, directory = BrokerPlace(served.url), DirectoryPlace(str(data))
+        broker, directory = BrokerReader(served.url), DirectoryReader(str(data))
         assert not may_be_archived(broker, "orders")
         assert not may_be_archived(directory, "orders")
         archive_queue(data, data / "archive", "orders")
@@ -141,7 +141,7 @@ def test_damage_in_one_topic_is_told_of_this_one(data: Path) -> None:
     assert "is damaged at byte" in str(orders.problem)
 
 
-def make_again(mq: quivermq.Engine) -> None:
+def make_again(mq: quivermq.Connection) -> None:
     mq.delete_topic("orders")
     put(mq, 5)
 
@@ -151,16 +151,16 @@ def test_a_topic_that_is_made_again_meanwhile_is_a_conflict(
 ) -> None:
     with quivermq.open(data, SETTINGS) as mq:
         put(mq, 5)
-        place = DirectoryPlace(str(data))
+        place = DirectoryReader(str(data))
         created_us = place.created_us("orders")
-        synced_ends = DirectoryPlace.synced_ends
+        synced_ends = DirectoryReader.synced_ends
 
-        def with_another(place: DirectoryPlace, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
+        def with_another(place: DirectoryReader, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:
             found = synced_ends(place, topic, starts)
             make_again(mq)
             return found
 
-        monkeypatch.setattr(DirectoryPlace, "synced_ends", with_another)
+        monkeypatch.setattr(DirectoryReader, "synced_ends", with_another)
         with pytest.raises(Conflict, match="made again just now"):
             ranges(place)
         # And once more between the plan and the task.
@@ -192,7 +192,7 @@ def test_from_the_first_run_on_retention_waits_for_the_archiver(data: Path) -> N
     with quivermq.open(data, SETTINGS) as mq:
         put(mq, 5)
     store = Archive(data / "archive")
-    place = DirectoryPlace(str(data))
+    place = DirectoryReader(str(data))
     with pytest.raises(KeyboardInterrupt), changing(store, "job") as job:
         _Topic(place, store, job, "orders", AT_ONCE, cast(Any, Dying())).run(rewrite=True)
     manifest = store.manifest("orders")

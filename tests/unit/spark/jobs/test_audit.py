@@ -10,7 +10,8 @@ import quivermq
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame, Producer, encode
 from quivermq.log import DataDirectory
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane
 from quivermq.spark.jobs.audit import audit
 from quivermq.spark.jobs.audit_examine import (
     Look,
@@ -26,7 +27,6 @@ from quivermq.spark.jobs.audit_examine import (
     repeats,
 )
 from quivermq.spark.jobs.audit_tasks import AuditFinding, bundled, place_of_log, segment_tasks, topics_of
-from quivermq.spark.place import Lane
 from quivermq.spark.subscription import topic_filter
 
 LANE = Lane("orders", 0, "normal")
@@ -147,7 +147,7 @@ def test_small_tasks_are_done_together() -> None:
 
 def test_a_sound_segment_has_no_findings(data: Path) -> None:
     for task in segment_tasks(data, lambda _: True):
-        examined = examine_segment(task, deep=True)
+        examined = examine_segment(DirectoryReader(str(data)), task, deep=True)
         assert examined.findings == []
         assert examined.segments == 1
         if task.lane is not None:
@@ -160,7 +160,7 @@ def test_damage_is_told_with_file_and_offsets_and_the_rest_is_seen(data: Path) -
     frame_bytes = path.stat().st_size // 3
     flip(path, frame_bytes + 100)
     task = next(task for task in segment_tasks(data, lambda _: True) if task.lane)
-    examined = examine_segment(task, deep=False)
+    examined = examine_segment(DirectoryReader(str(data)), task, deep=False)
     (found,) = examined.findings
     assert (found.kind, found.where, found.position, found.offsets) == (
         "damage",
@@ -176,23 +176,23 @@ def test_a_journal_that_nobody_understands_is_a_finding(data: Path) -> None:
     with DataDirectory(data) as directory:
         directory.log("groups/billing/orders/p0").append(b"c" + b"\xff" * 8)
     task = next(task for task in segment_tasks(data, lambda _: True) if task.ends_journal)
-    (found,) = examine_segment(task, deep=False).findings
+    (found,) = examine_segment(DirectoryReader(str(data)), task, deep=False).findings
     assert (found.kind, found.severity) == ("state", "error")
     assert "groups/billing/orders/p0" in found.where
 
 
 def test_a_segment_that_is_gone_is_no_finding(data: Path) -> None:
     task = next(iter(segment_tasks(data, lambda _: True)))._replace(base_offset=99)
-    assert examine_segment(task, deep=False).findings == []
+    assert examine_segment(DirectoryReader(str(data)), task, deep=False).findings == []
 
 
 def test_topics_that_cannot_be_understood_are_findings(data: Path) -> None:
     (data / "topics" / "orders" / "p7").mkdir()
     (data / "topics" / "broken").mkdir()
     (data / "topics" / "broken" / "topic.json").write_text("{")
-    found = topics_of(data)
-    assert found.windows_us == {"orders": 300_000_000}
-    assert [(each.kind, Path(each.where).name) for each in found.findings] == [
+    windows, findings = topics_of(data)
+    assert windows == {"orders": 300_000_000}
+    assert [(each.kind, Path(each.where).name) for each in findings] == [
         ("state", "topic.json"),
         ("partition", "p7"),
     ]
@@ -208,7 +208,7 @@ def test_dead_letters_that_died_once_have_different_marks(tmp_path: Path) -> Non
                 message.reject("broken")
         mq.queue("orders.dlq").put(b"by hand")
     lane = Lane("orders.dlq", 0, "normal")
-    place = DirectoryPlace(str(tmp_path))
+    place = DirectoryReader(str(tmp_path))
     marks = dead_letter_marks(place, lane, 0, 7)
     assert len(marks) == len(np.unique(marks["hash"])) == 6
     assert len(id_marks(place, lane, 0, 7)) == 0

@@ -1,6 +1,7 @@
 """What executors do to a segment, without Spark: keys, survivors, and pieces that a broker can take."""
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from quivermq import Message, Producer, Settings, StorageSettings
 from quivermq.archive.manifest import LanePlace
 from quivermq.archive.writing import Rows
 from quivermq.frame import encode
-from quivermq.spark.batches import record_batches
+from quivermq.reading.batches import record_batches
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.reader import Lane, MessageReader, SegmentPart, reader_of
 from quivermq.spark.jobs import compact_work
 from quivermq.spark.jobs.compact_work import (
     STAMP,
@@ -22,11 +25,11 @@ from quivermq.spark.jobs.compact_work import (
     keys_of,
     rewrite,
     segments_of,
+    send,
     stage,
     staged,
     stamp,
 )
-from quivermq.spark.place import Lane, Place, SegmentPart, place_of
 
 OS = Settings(storage=StorageSettings(durability="os"))
 LANE = Lane("state", 0, "normal")
@@ -48,27 +51,25 @@ def filled(path: Path, count: int = 120, **settings: Any) -> list[Message]:
     return messages
 
 
-def survivors_of(place: Place, parts: list[SegmentPart]) -> set[int]:
+def survivors_of(place: MessageReader, parts: list[SegmentPart]) -> set[int]:
     """What Spark makes of the keys, in plain Python."""
-    lanes = [0] * len(parts)
-    numbers = pa.record_batch({"id": list(range(len(parts)))})
     latest: dict[bytes, int] = {}
-    for batch in keys_of(place, parts, lanes)([numbers]):
-        for row in batch.to_pylist():
-            if row["lane"] != STAMP:
-                latest[row["key"]] = max(latest.get(row["key"], -1), row["offset"])
+    for number, part in enumerate(parts):
+        for batch in keys_of(place, number, (part, 0)):
+            for row in batch.to_pylist():
+                if row["lane"] != STAMP:
+                    latest[row["key"]] = max(latest.get(row["key"], -1), row["offset"])
     return set(latest.values())
 
 
 def test_the_latest_of_each_key(tmp_path: Path) -> None:
     messages = filled(tmp_path)
-    place = place_of(str(tmp_path))
+    place = reader_of(str(tmp_path))
     parts = place.segments("state")
     assert [part.is_sealed for part in parts] == [True] * (len(parts) - 1) + [False]
     last = {m.key: offset for offset, m in enumerate(messages) if m.key is not None}
     assert survivors_of(place, parts) == set(last.values())
-    rows = [row for batch in keys_of(place, parts, [7] * len(parts))([pa.record_batch({"id": [0]})])
-            for row in batch.to_pylist()]  # fmt: skip
+    rows = [row for batch in keys_of(place, 0, (parts[0], 7)) for row in batch.to_pylist()]
     [stamped] = [row for row in rows if row["lane"] == STAMP]
     assert (stamped["offset"], stamped["key"][:3]) == (0, b"0: ")
     inside = messages[: parts[0].end]
@@ -100,7 +101,7 @@ def test_pieces_of_every_size_lead_to_the_same(
 ) -> None:
     messages = filled(tmp_path / "data")
     monkeypatch.setattr(compact_work, "_UPLOAD_BYTES", limit)
-    place = place_of(str(tmp_path / "data"))
+    place = reader_of(str(tmp_path / "data"))
     parts = place.segments("state")
     survivors = pa.array(sorted(survivors_of(place, parts)), pa.int64())
     counts = []
@@ -108,7 +109,7 @@ def test_pieces_of_every_size_lead_to_the_same(
         for number, part in enumerate(part for part in parts if part.is_sealed):
             done = rewrite(list(place.frames(*part[:3])), survivors)
             (tmp_path / "stage").mkdir(exist_ok=True)
-            stage(tmp_path / "stage", number, done.pieces)
+            stage(tmp_path / "stage", number, part, done.pieces)
             assert list(staged(tmp_path / "stage", number)) == done.pieces
             counts.append(len(done.pieces))
             apply(mq, part, done.pieces)
@@ -152,14 +153,17 @@ def test_a_broker_with_lower_limits_gets_frames_that_do_not_grow(tmp_path: Path)
             frame = encode(values, keys=keys, timestamp=1, producer=Producer(7, 0, start))
             queue.put_frame(bytes(frame), partition=0)
         queue.put(b"last", key=b"last")
-        place = place_of(server=broker.url)
+        place = BrokerReader(broker.url)
         try:
             parts = place.segments("state")
             frames = list(place.frames(*parts[0][:3]))
             assert all(f.header.raw_bytes + 8 * 3000 > limit > f.header.raw_bytes for f in frames)
             stamps = [stamp(0, (frame.header for frame in frames))]
             state, done = compact_work._run(
-                Work(place, parts, 0.0, False, None), 0, pa.array(range(1, 6000), pa.int64()), stamps
+                Work(place, parts, 0.0, partial(send, place)),
+                0,
+                pa.array(range(1, 6000), pa.int64()),
+                stamps,
             )
         finally:
             place.close()

@@ -1,6 +1,6 @@
 import pytest
 
-from quivermq.cli.pipeline.replay import TO_KEY_VARIABLE, target_key
+from quivermq.cli.pipeline.moving import TO_KEY_VARIABLE, target_key
 from quivermq.spark.jobs.replay import rate_options
 
 

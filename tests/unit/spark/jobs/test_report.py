@@ -14,7 +14,9 @@ from support.manual_scheduler import ManualScheduler
 import quivermq
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import Codec, Frame, encode
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane
+from quivermq.reading.rows import TimeRange
 from quivermq.spark.jobs.report import MessageTask, _count, _planned, report
 from quivermq.spark.jobs.report_counting import MessageScan, read_acks
 from quivermq.spark.jobs.report_figures import (
@@ -22,7 +24,6 @@ from quivermq.spark.jobs.report_figures import (
     Figures,
     MessageFigures,
     Moments,
-    Period,
     ReportContents,
     contents_of,
     edges_of,
@@ -41,23 +42,22 @@ from quivermq.spark.jobs.report_plots import (
     short_count,
     width_text,
 )
-from quivermq.spark.place import Lane
 
 START = 1_700_000_000
 START_US = START * 1_000_000
-EVER = Period(0, 2**62)
+EVER = TimeRange(0, 2**62)
 MADE = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def counted(path: Path, period: Period = EVER) -> list[Figures]:
-    place = DirectoryPlace(str(path))
-    tasks, _ = _planned(place, place.topics(), period)
+def counted(path: Path, period: TimeRange = EVER) -> list[Figures]:
+    place = DirectoryReader(str(path))
+    tasks, _ = _planned(place, list(place.origins()), period)
     return list(_count(place, period, tasks))
 
 
-def contents(path: Path, period: Period = EVER) -> ReportContents:
-    place = DirectoryPlace(str(path))
-    _, stored = _planned(place, place.topics(), period)
+def contents(path: Path, period: TimeRange = EVER) -> ReportContents:
+    place = DirectoryReader(str(path))
+    _, stored = _planned(place, list(place.origins()), period)
     return contents_of(
         counted(path, period),
         where=str(path),
@@ -75,7 +75,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def mq(tmp_path: Path, clock: ManualClock) -> Iterator[quivermq.Engine]:
+def mq(tmp_path: Path, clock: ManualClock) -> Iterator[quivermq.Connection]:
     with quivermq.open(tmp_path, clock=clock, scheduler=ManualScheduler(clock)) as mq:
         yield mq
 
@@ -164,7 +164,7 @@ def test_what_compaction_took_out_does_not_count() -> None:
 
 
 def test_latency_is_from_the_append_to_the_ack(
-    mq: quivermq.Engine, clock: ManualClock, tmp_path: Path
+    mq: quivermq.Connection, clock: ManualClock, tmp_path: Path
 ) -> None:
     mq.create_topic("orders", partitions=2)
     orders = mq.queue("orders", "billing")
@@ -187,7 +187,7 @@ def test_latency_is_from_the_append_to_the_ack(
 
 
 def test_failures_and_dead_letters_are_told_apart_from_acks(
-    mq: quivermq.Engine, clock: ManualClock, tmp_path: Path
+    mq: quivermq.Connection, clock: ManualClock, tmp_path: Path
 ) -> None:
     orders = mq.queue("orders", "billing")
     orders.put_many([b"x"] * 4)
@@ -202,13 +202,13 @@ def test_failures_and_dead_letters_are_told_apart_from_acks(
     assert [(line.topic, line.reason, line.count) for line in found.reasons] == [("orders", "<broken>", 1)]
     assert sum(found.failures.rows["failed deliveries"]) == 1
     assert sum(found.failures.rows["dead letters"]) == 1
-    acks, failed = read_acks(tmp_path / "groups/billing/orders/p0", EVER)
+    acks, failed = read_acks(DirectoryReader(str(tmp_path)).journal_changes("orders", "billing", 0), EVER)
     assert acks[1].offsets()[0].tolist() == [0]
     assert failed.counts.sum() == 1
     fourth.ack()
 
 
-def test_a_snapshot_repeats_no_ack(mq: quivermq.Engine, tmp_path: Path) -> None:
+def test_a_snapshot_repeats_no_ack(mq: quivermq.Connection, tmp_path: Path) -> None:
     orders = mq.queue("orders", "billing")
     orders.put_many([b"x"] * 3)
     orders.ack(orders.get_many(2))
@@ -217,15 +217,15 @@ def test_a_snapshot_repeats_no_ack(mq: quivermq.Engine, tmp_path: Path) -> None:
     assert [line.acks for line in contents(tmp_path).groups] == [1]
 
 
-def test_only_the_period_counts(mq: quivermq.Engine, clock: ManualClock, tmp_path: Path) -> None:
+def test_only_the_period_counts(mq: quivermq.Connection, clock: ManualClock, tmp_path: Path) -> None:
     mq.create_topic("orders", segment_messages=2)
     for _ in range(10):
         mq.queue("orders").put(b"x")
         clock.advance(10)
-    period = Period(START_US + 30_000_000, START_US + 60_000_000)
+    period = TimeRange(START_US + 30_000_000, START_US + 60_000_000)
     (figures,) = (each for each in counted(tmp_path, period) if isinstance(each, MessageFigures))
     assert figures.moments.seconds.tolist() == [START + 30, START + 40, START + 50]
-    tasks, _ = _planned(DirectoryPlace(str(tmp_path)), ["orders"], period)
+    tasks, _ = _planned(DirectoryReader(str(tmp_path)), ["orders"], period)
     # The first segment came in before, and is not looked at.
     assert [task.part.start for task in tasks if isinstance(task, MessageTask)] == [2]
 
@@ -253,7 +253,7 @@ class _Page(HTMLParser):
         self.words.append(data)
 
 
-def test_the_page_shows_whatever_a_message_says_as_text(mq: quivermq.Engine, tmp_path: Path) -> None:
+def test_the_page_shows_whatever_a_message_says_as_text(mq: quivermq.Connection, tmp_path: Path) -> None:
     wicked = [b"<script>alert(1)</script>", b'"><img src=x>', b'id="x" #010101 $\\frac{1}{2}$', b"\xff\x00"]
     orders = mq.queue("orders", "<g>".strip("<>"))
     orders.put_many([quivermq.Message(value=b"x", key=key) for key in wicked])
@@ -269,7 +269,7 @@ def test_the_page_shows_whatever_a_message_says_as_text(mq: quivermq.Engine, tmp
     assert "<script>alert(2)</script>" in words
 
 
-def test_the_page_asks_nobody_for_anything(mq: quivermq.Engine, tmp_path: Path) -> None:
+def test_the_page_asks_nobody_for_anything(mq: quivermq.Connection, tmp_path: Path) -> None:
     mq.queue("orders", "billing").put_many([b"x"] * 10)
     shown = _Page(page(contents(tmp_path)))
     assert all(link.startswith("#") for link in shown.links)
@@ -281,7 +281,7 @@ def test_the_page_asks_nobody_for_anything(mq: quivermq.Engine, tmp_path: Path) 
     assert "#010101" not in text
 
 
-def test_an_empty_queue_is_told_in_words(mq: quivermq.Engine, tmp_path: Path) -> None:
+def test_an_empty_queue_is_told_in_words(mq: quivermq.Connection, tmp_path: Path) -> None:
     words = " ".join(_Page(page(contents(tmp_path))).words)
     for sentence in (
         "No message came in.",
@@ -316,7 +316,7 @@ def test_what_cannot_be_read_is_on_the_page(tmp_path: Path) -> None:
     assert "damaged at byte 0" in words
 
 
-def test_a_broker_has_no_journals_and_the_page_says_so(tmp_path: Path, mq: quivermq.Engine) -> None:
+def test_a_broker_has_no_journals_and_the_page_says_so(tmp_path: Path, mq: quivermq.Connection) -> None:
     told = contents_of(
         [], where="http://x", made_at=MADE, since=MADE, until=None, stored_bytes={}, has_journals=False
     )
@@ -376,7 +376,7 @@ def test_a_period_without_time_is_refused(tmp_path: Path) -> None:
         report(str(tmp_path), since=datetime(2026, 1, 1))  # noqa: DTZ001  (That is what is refused.)
 
 
-def test_no_quantile_is_above_the_largest(mq: quivermq.Engine, tmp_path: Path) -> None:
+def test_no_quantile_is_above_the_largest(mq: quivermq.Connection, tmp_path: Path) -> None:
     mq.queue("orders").put_many([bytes(100)] * 10)
     (line,) = contents(tmp_path).topics
     assert (line.sizes.p50, line.sizes.p99, line.size_max) == (100, 100, 100)
@@ -409,7 +409,7 @@ def test_moments_know_how_long_they_are() -> None:
 
 
 def test_a_period_may_begin_within_a_second(
-    mq: quivermq.Engine, clock: ManualClock, tmp_path: Path
+    mq: quivermq.Connection, clock: ManualClock, tmp_path: Path
 ) -> None:
     orders = mq.queue("orders", "billing")
     orders.put_many([b"x"] * 4)
@@ -419,7 +419,7 @@ def test_a_period_may_begin_within_a_second(
     clock.advance(0.6)
     third.nack(delay=3600)
     fourth.reject("late")
-    found = contents(tmp_path, Period(START_US + 500_000, START_US + 10_000_000))
+    found = contents(tmp_path, TimeRange(START_US + 500_000, START_US + 10_000_000))
     assert {name: sum(row) for name, row in found.failures.rows.items()} == {
         "failed deliveries": 1,
         "dead letters": 1,
@@ -428,21 +428,21 @@ def test_a_period_may_begin_within_a_second(
 
 
 def test_a_group_is_told_of_although_its_messages_go_away_meanwhile(
-    mq: quivermq.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mq: quivermq.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = mq.queue("orders", "billing")
     orders.put_many([b"x"] * 5)
     orders.ack(orders.get_many(2))
 
-    def gone(_: DirectoryPlace, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+    def gone(_: DirectoryReader, lane: Lane, start: int, end: int) -> Iterator[Frame]:
         raise OffsetOutOfRange(start, start=end, end=end)
 
-    monkeypatch.setattr(DirectoryPlace, "frames", gone)
+    monkeypatch.setattr(DirectoryReader, "frames", gone)
     assert [(line.group, line.lag, line.acks) for line in contents(tmp_path).groups] == [("billing", 3, 0)]
 
 
 def test_a_dead_letter_of_no_possible_time_does_not_keep_the_page_away(
-    mq: quivermq.Engine, tmp_path: Path
+    mq: quivermq.Connection, tmp_path: Path
 ) -> None:
     headers = {"quiver-dlq-time": b"9" * 18, "quiver-dlq-timestamp": b"-" + b"9" * 18}
     mq.queue("orders.dlq").put(b"x", headers=headers, timestamp=START_US)

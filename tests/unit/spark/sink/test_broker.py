@@ -15,12 +15,13 @@ from support.archives import archive_queue
 from support.broker import Served, serving
 
 import quivermq
+from quivermq.engine import engine_of
 from quivermq.frame import Codec, stamp_of
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.frame.rewriting import rewritten
-from quivermq.spark.batches import SCHEMA, record_batches
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.place import Lane
+from quivermq.reading.batches import SCHEMA, record_batches
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.reader import Lane
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.topic import producers
@@ -35,7 +36,7 @@ def broker(tmp_path: Path) -> Iterator[Served]:
 
 
 def options(broker: Served, **rest: Any) -> SinkOptions:
-    return SinkOptions(BrokerPlace(broker.url), **{"topic": "out", "batch_messages": 7, **rest})
+    return SinkOptions(BrokerReader(broker.url), **{"topic": "out", "batch_messages": 7, **rest})
 
 
 def batch(values: list[bytes], **columns: list[Any]) -> pa.RecordBatch:
@@ -43,7 +44,7 @@ def batch(values: list[bytes], **columns: list[Any]) -> pa.RecordBatch:
 
 
 def write(broker: Served, *batches: pa.RecordBatch, part: TaskPart = PART, **rest: Any) -> int:
-    return write_to_broker(iter(batches), part, options(broker, **rest))
+    return write_to_broker(BrokerReader(broker.url), iter(batches), part, options(broker, **rest))
 
 
 def stored(broker: Served, topic: str = "out") -> list[quivermq.StoredMessage]:
@@ -74,7 +75,7 @@ def some(count: int, seed: int = 1) -> list[bytes]:
 def test_a_body_that_the_topic_calls_small_is_not_compressed(broker: Served) -> None:
     broker.engine.create_topic("out", codec="zstd", compression_bytes_min=1000)
     write(broker, batch([b"x" * 100] * 7), batch([b"y" * 200] * 7), batch_messages=7)
-    with closing(BrokerPlace(broker.url)) as place:
+    with closing(BrokerReader(broker.url)) as place:
         frames = list(place.frames(Lane("out", 0, "normal"), 0, 14))
     assert [(len(frame), frame.header.codec) for frame in frames] == [(7, Codec.NONE), (7, Codec.ZSTD)]
 
@@ -102,7 +103,7 @@ def test_an_attempt_after_one_that_died_adds_what_is_missing(broker: Served) -> 
     broker.engine.create_topic("out", partitions=2)
     values = some(100)
     with pytest.raises(RuntimeError, match="died"):
-        write_to_broker(failing(batch(values[:40])), PART, options(broker))
+        write_to_broker(BrokerReader(broker.url), failing(batch(values[:40])), PART, options(broker))
     before = contents(broker)
     assert 0 < before.total() < 40
     random.Random(2).shuffle(values)
@@ -128,7 +129,10 @@ def test_many_attempts_each_die_somewhere(broker: Served) -> None:
         cut = rng.randrange(300)
         with pytest.raises(RuntimeError, match="died"):
             write_to_broker(
-                failing(batch(values[:cut])), PART, options(broker, batch_messages=rng.randrange(1, 40))
+                BrokerReader(broker.url),
+                failing(batch(values[:cut])),
+                PART,
+                options(broker, batch_messages=rng.randrange(1, 40)),
             )
     write(broker, batch(values))
     assert contents(broker) == Counter(values)
@@ -144,7 +148,7 @@ def test_a_twin_takes_over_and_the_first_one_writes_no_more(broker: Served) -> N
         yield batch(values[30:])
 
     with pytest.raises(quivermq.Conflict, match="another attempt of this task"):
-        write_to_broker(slow(), PART, options(broker))
+        write_to_broker(BrokerReader(broker.url), slow(), PART, options(broker))
     assert contents(broker) == Counter(values)
 
 
@@ -162,7 +166,7 @@ def test_a_broker_that_is_started_anew_in_the_middle_makes_no_difference(tmp_pat
             yield batch(values[20:])
 
         again: list[Served] = []
-        write_to_broker(rows(), PART, write_options)
+        write_to_broker(BrokerReader(served.url), rows(), PART, write_options)
         assert contents(again[0]) == Counter(values)
 
 
@@ -175,7 +179,9 @@ def test_an_overloaded_topic_is_waited_for(broker: Served) -> None:
         yield batch([b"1"] * 10)
         yield batch([b"2"] * 5)
 
-    thread = threading.Thread(target=write_to_broker, args=(rows(), PART, options(broker)))
+    thread = threading.Thread(
+        target=write_to_broker, args=(BrokerReader(broker.url), rows(), PART, options(broker))
+    )
     thread.start()
     while len(taken) < 15:
         message = queue.get(timeout=30)
@@ -195,7 +201,7 @@ def test_a_message_that_is_too_large_is_refused_by_the_broker(broker: Served) ->
 def test_retention_that_was_faster_is_told(broker: Served) -> None:
     broker.engine.create_topic("out", segment_messages=7, retention_messages=7)
     with pytest.raises(RuntimeError, match="died"):
-        write_to_broker(failing(batch([b"x"] * 40)), PART, options(broker))
+        write_to_broker(BrokerReader(broker.url), failing(batch([b"x"] * 40)), PART, options(broker))
     broker.engine.compact()
     with pytest.raises(quivermq.NotFound, match="retention has removed"):
         write(broker, batch([b"x"] * 50))
@@ -222,7 +228,7 @@ def keyed(*pairs: tuple[bytes, bytes]) -> pa.RecordBatch:
 
 def compacted(broker: Served, *kept: int) -> None:
     """Take the other messages of the first segment out, as a compaction does."""
-    log = broker.engine.hosted("out").topic.partitions[0].logs[1]
+    log = engine_of(broker.engine).catalog.get("out").topic.partitions[0].logs[1]
     assert log is not None
     frames = [frame for frame in log.frames() if frame.header.end_offset <= log.segments[1].base_offset]
     made = rewritten(
@@ -264,16 +270,20 @@ def test_a_repeated_task_that_was_forgotten_is_told(
 ) -> None:
     monkeypatch.setattr(producers, "PLACES_MAX", 20)
     first = options(broker, batch_messages=1)
-    write_to_broker(iter([batch([b"1", b"2"])]), PART, first)
+    write_to_broker(BrokerReader(broker.url), iter([batch([b"1", b"2"])]), PART, first)
     for task in range(100, 120):
         write(broker, batch([b"other"]), part=PART._replace(task=task))
     before = contents(broker)
     with pytest.raises(quivermq.NotFound, match=r"the topic has forgotten it, .* new checkpoint"):
-        write_to_broker(iter([batch([b"1", b"2"])]), PART, first, is_repeated=True)
+        write_to_broker(
+            BrokerReader(broker.url), iter([batch([b"1", b"2"])]), PART, first, is_repeated=True
+        )
     assert contents(broker) == before
     # One that was begun long after that goes on.
     later = replace(first, begun_us=first.begun_us + 3600 * 1_000_000)
-    write_to_broker(iter([batch([b"3"])]), PART._replace(task=2), later, is_repeated=True)
+    write_to_broker(
+        BrokerReader(broker.url), iter([batch([b"3"])]), PART._replace(task=2), later, is_repeated=True
+    )
     assert contents(broker)[b"3"] == 1
 
 
@@ -328,7 +338,7 @@ def test_messages_with_all_of_their_columns_go_to_another_topic(broker: Served) 
             ttl=3600 if number % 5 == 0 else None,
             partition=number % 4,
         )
-    place = BrokerPlace(broker.url)
+    place = BrokerReader(broker.url)
     try:
         read = [
             rows

@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.sink import rows as sink_rows
-from quivermq.spark.sink.rows import ANY_PARTITION, FrameTarget, RowGathering, by_lane, by_topic
+from quivermq.model.lanes import Priority
+from quivermq.spark.sink import frames as sink_frames
+from quivermq.spark.sink.frames import FrameTarget, RowGathering, by_lane, by_topic
+from quivermq.spark.sink.rows import ANY_PARTITION
 from quivermq.topic.routing import Router
 
 LANE = FrameTarget(0, "normal")
@@ -41,7 +43,7 @@ def test_a_row_without_a_topic_is_refused() -> None:
 
 def test_rows_are_sorted_by_lane_and_keep_their_order() -> None:
     keys = [b"%d" % (n % 7) if n % 3 else None for n in range(100)]
-    priorities = ["high" if n % 2 else None for n in range(100)]
+    priorities: list[Priority | None] = ["high" if n % 2 else None for n in range(100)]
     rows = values(
         *(b"%d" % n for n in range(100)),
         key=pa.array(keys, pa.binary()),
@@ -82,7 +84,7 @@ def test_frames_have_a_limit_of_bytes() -> None:
 
 
 def test_many_lanes_take_no_more_memory_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_rows, "_GATHERED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(sink_frames, "_GATHERED_BYTES_MAX", 10_000)
     made = RowGathering(1000)
     out = [
         ready for n in range(100) for ready in made.add(FrameTarget(n, "normal"), values(bytes(1000), b"x"))

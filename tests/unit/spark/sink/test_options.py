@@ -18,7 +18,7 @@ def parsed(**given: Any) -> SinkOptions:
 def test_the_defaults_and_everything() -> None:
     plain = parsed()
     assert (plain.topic, plain.batch_messages, plain.codec, plain.task_rate) == (None, 10_000, None, None)
-    assert plain.directory is None
+    assert str(plain.reader) == "http://127.0.0.1:1"
     whole = parsed(
         topic="out", durability="os", compression="zstd", batchmessages="5", ratelimit="100",
         ratelimittasks="4", writeid="a b",
@@ -29,8 +29,8 @@ def test_the_defaults_and_everything() -> None:
 
 
 def test_a_directory_is_a_path() -> None:
-    directory = SinkOptions.of(SourceOptions.parse({"path": "/some/where"})).directory
-    assert str(directory) == "/some/where"
+    options = SinkOptions.of(SourceOptions.parse({"path": "/some/where"}))
+    assert str(options.reader) == "/some/where"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 import quivermq
 from quivermq.frame import Producer, codec_named
 from quivermq.model.messages import FirstFrame
-from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Lane, LaneExtent
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane, LaneExtent
 from quivermq.spark.sink.broker import read_back
 from quivermq.spark.sink.rows import encode_rows
 
@@ -31,11 +31,11 @@ def put(path: Path, *sent: tuple[int, bytes]) -> None:
 
 def test_the_same_rows_of_somebody_else_are_not_mine(tmp_path: Path) -> None:
     put(tmp_path, (MINE, b"a"), (OTHER, b"b"))
-    written = read_back(DirectoryPlace(str(tmp_path)), "out", MINE, FIRST)
+    written = read_back(DirectoryReader(str(tmp_path)), "out", MINE, FIRST)
     assert written.subtract(rows(b"a", b"b")).column("value").to_pylist() == [b"b"]
 
 
-class Overtaken(DirectoryPlace):
+class Overtaken(DirectoryReader):
     """A place where retention comes after so many looks; what it removed is read from somewhere else."""
 
     def __init__(self, path: str, looks: int) -> None:

@@ -16,7 +16,7 @@ import quivermq
 from quivermq.clock import SystemClock
 from quivermq.disk import SystemDisk
 from quivermq.frame import Frame
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.reading.directory import DirectoryReader
 from quivermq.spark.sink.commit import commit_batch, open_queue, remove_abandoned, turn
 from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.spark.sink.staging import (
@@ -33,8 +33,8 @@ DAY_US = 24 * 3600 * 1_000_000
 
 def staged(path: Path, values: list[bytes], **rest: Any) -> StagedFile:
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
-    options = SinkOptions(DirectoryPlace(str(path)), **{"topic": "out", "batch_messages": 4, **rest})
-    return stage(iter([rows]), PART, options, SystemDisk())
+    options = SinkOptions(DirectoryReader(str(path)), **{"topic": "out", "batch_messages": 4, **rest})
+    return stage(path, iter([rows]), PART, options, SystemDisk())
 
 
 def test_frames_lie_back_to_back_and_a_manifest_says_where(tmp_path: Path) -> None:
@@ -102,18 +102,18 @@ def test_writes_to_one_directory_wait_for_each_other(tmp_path: Path) -> None:
     """As the sinks of one pipeline do, each from a process of its own."""
     file, other = staged(tmp_path, [b"x"]), TaskPart("other", 0, 0)
     rows = pa.RecordBatch.from_pydict({"value": pa.array([b"y"], pa.binary())})
-    options = SinkOptions(DirectoryPlace(str(tmp_path)), topic="out")
-    file_of_other = stage(iter([rows]), other, options, SystemDisk())
+    options = SinkOptions(DirectoryReader(str(tmp_path)), topic="out")
+    file_of_other = stage(tmp_path, iter([rows]), other, options, SystemDisk())
     is_inside, may_go_on = threading.Event(), threading.Event()
 
     @contextmanager
-    def slowly(path: Path) -> Iterator[quivermq.Engine]:
+    def slowly(path: Path) -> Iterator[quivermq.Connection]:
         with open_queue(path) as queue:
             is_inside.set()
             assert may_go_on.wait(30)
             yield queue
 
-    def opened(path: Path) -> quivermq.Engine:
+    def opened(path: Path) -> quivermq.Connection:
         # Not even for a moment while the other one has it.
         return open_queue(path, wait_s=0)
 
@@ -147,10 +147,10 @@ def test_what_killed_writes_have_staged_goes_after_some_days(tmp_path: Path) -> 
     assert (tmp_path / "spark" / "query" / "5").is_dir()
     mine = TaskPart("mine", 0, 0)
     rows = pa.RecordBatch.from_pydict({"value": pa.array([b"y"], pa.binary())})
-    options = SinkOptions(DirectoryPlace(str(tmp_path)), topic="out")
+    options = SinkOptions(DirectoryReader(str(tmp_path)), topic="out")
     clock = ManualClock(SystemClock().now_us())
     for _ in range(2):
-        file = stage(iter([rows]), mine, options, SystemDisk())
+        file = stage(tmp_path, iter([rows]), mine, options, SystemDisk())
         where: Any = {"disk": SystemDisk(), "clock": clock, "is_repeatable": False}
         commit_batch(tmp_path, "mine", 0, [file], **where)
         left = [path.name for path in (tmp_path / "spark").iterdir()]

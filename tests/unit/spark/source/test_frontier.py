@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 import quivermq
-from quivermq.engine import Engine
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.queue.connection import Connection
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import Lane
 from quivermq.spark.source.frontier import Frontier, StreamOffsets, begin_of, from_json, to_json
 
 LANE = Lane("orders", 0, "normal")
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
+def engine(tmp_path: Path) -> Iterator[Connection]:
     with quivermq.open(tmp_path / "data") as engine:
         yield engine
 
@@ -32,10 +32,10 @@ def path(tmp_path: Path) -> str:
 
 def frontier(path: str, **options: str) -> Frontier:
     given = {"subscribe": "orders", "startingoffsets": "earliest"} | options
-    return Frontier(SourceOptions.parse(given), DirectoryPlace(path))
+    return Frontier(SourceOptions.parse(given), DirectoryReader(path))
 
 
-def put(engine: Engine, count: int, topic: str = "orders", **options: str) -> None:
+def put(engine: Connection, count: int, topic: str = "orders", **options: str) -> None:
     for _ in range(count):
         engine.queue(topic).put(b"x", durability="os", **options)  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def at(offsets: StreamOffsets) -> dict[Lane, int]:
     return {lane: offset for topic in offsets.values() for lane, offset in topic.lanes.items()}
 
 
-def test_a_stream_follows_its_topic(engine: Engine, path: str) -> None:
+def test_a_stream_follows_its_topic(engine: Connection, path: str) -> None:
     put(engine, 3)
     reading = frontier(path)
     first = reading.first()
@@ -58,7 +58,7 @@ def test_a_stream_follows_its_topic(engine: Engine, path: str) -> None:
     assert at(frontier(path, startingoffsets="latest").first()) == {LANE: 3, Lane("orders", 0, "low"): 1}
 
 
-def test_now_is_where_a_run_ends(engine: Engine, path: str) -> None:
+def test_now_is_where_a_run_ends(engine: Connection, path: str) -> None:
     put(engine, 3)
     reading = frontier(path, subscribe="orders,late.*")
     first = reading.first()
@@ -75,7 +75,7 @@ def test_now_is_where_a_run_ends(engine: Engine, path: str) -> None:
     assert sum(at(frontier(path, subscribe="orders,late.*").next(third, None)).values()) == 9
 
 
-def test_a_run_that_ends_now_waits_for_no_larger_batch(engine: Engine, path: str) -> None:
+def test_a_run_that_ends_now_waits_for_no_larger_batch(engine: Connection, path: str) -> None:
     put(engine, 3)
     reading = frontier(path, minoffsetspertrigger="10", maxtriggerdelay="1d")
     begun = reading.next(reading.first(), None)
@@ -94,14 +94,14 @@ def test_a_run_that_ends_now_waits_for_no_larger_batch(engine: Engine, path: str
     ],
 )
 def test_what_no_stream_can_read_is_refused(
-    engine: Engine, path: str, given: dict[str, str], reason: str
+    engine: Connection, path: str, given: dict[str, str], reason: str
 ) -> None:
     put(engine, 1)
     with pytest.raises(InvalidRequest, match=reason):
         frontier(path, **given).first()
 
 
-def test_options_say_where_it_ends(engine: Engine, path: str) -> None:
+def test_options_say_where_it_ends(engine: Connection, path: str) -> None:
     put(engine, 3)
     reading = frontier(path, endingoffsets='{"orders": {"0": 5}}')
     first = reading.next(reading.first(), None)
@@ -110,7 +110,7 @@ def test_options_say_where_it_ends(engine: Engine, path: str) -> None:
     assert at(reading.next(first, None)) == {LANE: 5}
 
 
-def test_a_moment_that_is_yet_to_come_is_no_end(engine: Engine, path: str) -> None:
+def test_a_moment_that_is_yet_to_come_is_no_end(engine: Connection, path: str) -> None:
     put(engine, 1)
     reading = frontier(path, subscribe="orders,empty", endingtimestamp="2099-01-01T00:00:00Z")
     engine.create_topic("empty")
@@ -129,7 +129,7 @@ def begin(start: StreamOffsets, end: StreamOffsets, lane: Lane = LANE) -> int:
     return begin_of(start, lane.topic, end[lane.topic], lane)
 
 
-def test_a_first_batch_that_is_run_again_begins_where_it_began(engine: Engine, path: str) -> None:
+def test_a_first_batch_that_is_run_again_begins_where_it_began(engine: Connection, path: str) -> None:
     put(engine, 3)
     reading = frontier(path, subscribe="orders,late.*", startingoffsets="latest")
     first = reading.first()
@@ -181,7 +181,7 @@ def test_a_log_that_lost_its_end_and_grew_again_is_told(
     assert at(frontier(path).next(old, None)) == {LANE: 7}
 
 
-def test_what_a_compaction_or_retention_took_is_no_other_log(engine: Engine, path: str) -> None:
+def test_what_a_compaction_or_retention_took_is_no_other_log(engine: Connection, path: str) -> None:
     engine.create_topic("orders", segment_messages=1, segments_max=1)
     put(engine, 3)
     reading = frontier(path)
@@ -191,7 +191,7 @@ def test_what_a_compaction_or_retention_took_is_no_other_log(engine: Engine, pat
     assert at(reading.next(reached, None)) == {LANE: 4}
 
 
-def test_a_beginning_that_is_not_zero_is_noted(engine: Engine, path: str) -> None:
+def test_a_beginning_that_is_not_zero_is_noted(engine: Connection, path: str) -> None:
     engine.create_topic("orders", segment_messages=1, segments_max=1)
     put(engine, 3)
     engine.compact()
@@ -200,7 +200,7 @@ def test_a_beginning_that_is_not_zero_is_noted(engine: Engine, path: str) -> Non
     assert found["orders"].begins == {LANE: 2}
 
 
-def test_loss_is_told(engine: Engine, path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_loss_is_told(engine: Connection, path: str, caplog: pytest.LogCaptureFixture) -> None:
     engine.create_topic("orders", segment_messages=1, segments_max=1)
     put(engine, 1)
     first = frontier(path).first()
@@ -216,7 +216,7 @@ def test_loss_is_told(engine: Engine, path: str, caplog: pytest.LogCaptureFixtur
         explicit.first()
 
 
-def test_a_log_that_lost_its_end_is_told(engine: Engine, path: str) -> None:
+def test_a_log_that_lost_its_end_is_told(engine: Connection, path: str) -> None:
     put(engine, 3)
     reading = frontier(path)
     ahead = reading.next(reading.first(), None)
@@ -231,7 +231,7 @@ def test_a_log_that_lost_its_end_is_told(engine: Engine, path: str) -> None:
     assert at(frontier(path).next(behind, None)) == {LANE: 4}
 
 
-def test_a_lane_that_is_gone_is_told(engine: Engine, path: str) -> None:
+def test_a_lane_that_is_gone_is_told(engine: Connection, path: str) -> None:
     put(engine, 3)
     reading = frontier(path)
     before = reading.next(reading.first(), None)
@@ -241,7 +241,7 @@ def test_a_lane_that_is_gone_is_told(engine: Engine, path: str) -> None:
     assert at(frontier(path, failondataloss="false").next(before, None))[LANE] == 3
 
 
-def test_a_topic_that_is_gone_or_another_is_told(engine: Engine, path: str) -> None:
+def test_a_topic_that_is_gone_or_another_is_told(engine: Connection, path: str) -> None:
     put(engine, 3)
     reading, lenient = frontier(path), frontier(path, failondataloss="false")
     before = reading.next(reading.first(), None)
@@ -262,7 +262,7 @@ def test_a_topic_that_is_gone_or_another_is_told(engine: Engine, path: str) -> N
         reading.next(other, None)
 
 
-def test_a_topic_that_is_subscribed_to_again_goes_on(engine: Engine, path: str) -> None:
+def test_a_topic_that_is_subscribed_to_again_goes_on(engine: Connection, path: str) -> None:
     other = Lane("other", 0, "normal")
     put(engine, 3)
     put(engine, 1, "other")
@@ -281,7 +281,7 @@ def test_a_topic_that_is_subscribed_to_again_goes_on(engine: Engine, path: str) 
     assert (begin(without, again), at(again)) == (3, {LANE: 5, other: 2})
 
 
-def test_a_topic_of_which_nothing_was_read_is_left_as_well(engine: Engine, path: str) -> None:
+def test_a_topic_of_which_nothing_was_read_is_left_as_well(engine: Connection, path: str) -> None:
     put(engine, 3)
     first = frontier(path, startingoffsets="latest").first()
     put(engine, 2)

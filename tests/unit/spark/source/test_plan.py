@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import quivermq
 from quivermq.errors import Conflict, TopicNotFound
-from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import Lane
-from quivermq.spark.source.plan import TASK_BYTES, Range, rows_of, tasks_by_rows, tasks_by_size
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane
+from quivermq.reading.rows import Range, rows_of
+from quivermq.spark.source.plan import TASK_BYTES, tasks_by_rows, tasks_by_size
 
 MIB = 1024 * 1024
 
@@ -79,7 +80,7 @@ def test_a_topic_that_is_gone_or_another_is_skipped_if_that_is_wanted(
 ) -> None:
     with quivermq.open(tmp_path) as mq:
         mq.queue("t").put(b"x")
-        place = DirectoryPlace(str(tmp_path))
+        place = DirectoryReader(str(tmp_path))
         planned = part(0, 0, 1)._replace(created_us=place.created_us("t"))
         mq.delete_topic("t")
         with pytest.raises(TopicNotFound):

@@ -3,9 +3,9 @@
 import pytest
 
 from quivermq.errors import InvalidRequest
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import Lane, LaneExtent
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import Lane, LaneExtent
 from quivermq.spark.source.snapshot import Positions
 
 HELD = LaneExtent(10, 15, 20, 100)
@@ -20,7 +20,7 @@ def starting(text: str | None = None, **options: str) -> Positions:
 
 def resolved(positions: Positions, lane: Lane) -> int:
     # Nothing is asked of the place, unless there is a time to find.
-    return positions.resolve(DirectoryPlace("/nowhere"), lane, HELD)
+    return positions.resolve(DirectoryReader("/nowhere"), lane, HELD)
 
 
 def test_words() -> None:
@@ -78,7 +78,7 @@ def test_wrong_offsets_name_their_option(text: str) -> None:
         starting(text)
 
 
-class Growing(DirectoryPlace):
+class Growing(DirectoryReader):
     """Has more messages than its bounds said, whenever somebody looks for a time."""
 
     def find_time(self, lane: Lane, timestamp_us: int) -> int:

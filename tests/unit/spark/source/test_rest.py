@@ -11,7 +11,7 @@ import quivermq
 from quivermq import Message
 from quivermq.errors import Conflict, InvalidRequest
 from quivermq.exporting import export
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.reading.directory import DirectoryReader
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.source.readers import QuiverBatchReader, message_schema
 from quivermq.spark.source.snapshot import SHARES_MAX, Snapshot, is_pinned, rests_of
@@ -22,7 +22,7 @@ class View:
 
     def __init__(self, path: Path, **options: str) -> None:
         given = SourceOptions.parse({"path": str(path), **{"subscribe": "orders"} | options})
-        pinned = Snapshot.take(given, given.whole_place()) if is_pinned(given) else None
+        pinned = Snapshot.take(given, given.message_reader()) if is_pinned(given) else None
         self._reader = QuiverBatchReader(given, message_schema(), pinned)
         self.tasks: list[InputPartition] = pickle.loads(pickle.dumps(self._reader.partitions()))
 
@@ -110,7 +110,7 @@ def test_a_topic_of_which_nothing_was_planned_may_go_but_not_be_another(path: Pa
 
 def test_of_many_tasks_only_a_few_look_for_more(path: Path) -> None:
     put(path, b"a")
-    snapshot = Snapshot.take(SourceOptions.parse({"subscribe": "orders"}), DirectoryPlace(str(path)))
+    snapshot = Snapshot.take(SourceOptions.parse({"subscribe": "orders"}), DirectoryReader(str(path)))
     looking = [rest for rest in rests_of(snapshot, 20) if rest is not None]
     assert [(rest.share, rest.shares) for rest in looking] == [(n, SHARES_MAX) for n in range(SHARES_MAX)]
 

@@ -7,9 +7,9 @@ import pytest
 
 import quivermq
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
-from quivermq.spark.directory_place import DirectoryPlace
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.rows import TimeRange
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.source.plan import TimeRange
 from quivermq.spark.source.snapshot import Snapshot
 
 
@@ -30,7 +30,7 @@ def taken(path: str, start: int | None, end: int | None, *, fails: bool = True) 
     for option, offset in (("startingoffsets", start), ("endingoffsets", end)):
         if offset is not None:
             given[option] = json.dumps({"orders": {"0": offset}})
-    (pinned,) = Snapshot.take(SourceOptions.parse(given), DirectoryPlace(path)).parts
+    (pinned,) = Snapshot.take(SourceOptions.parse(given), DirectoryReader(path)).parts
     return pinned.start, pinned.end
 
 
@@ -75,7 +75,7 @@ def test_an_end_before_the_start(path: str) -> None:
     assert taken(path, 4, 3, fails=False) == (4, 4)
     moments = {"subscribe": "orders", "startingtimestamp": "4000", "endingtimestamp": "3000"}
     with pytest.raises(InvalidRequest, match="`endingTimestamp` is before"):
-        Snapshot.take(SourceOptions.parse(moments), DirectoryPlace(path))
+        Snapshot.take(SourceOptions.parse(moments), DirectoryReader(path))
 
 
 @pytest.mark.parametrize(
@@ -90,41 +90,41 @@ def test_an_end_before_the_start(path: str) -> None:
 )
 def test_what_no_batch_can_read_is_refused(path: str, given: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
-        Snapshot.take(SourceOptions.parse({"subscribe": "orders", **given}), DirectoryPlace(path))
+        Snapshot.take(SourceOptions.parse({"subscribe": "orders", **given}), DirectoryReader(path))
 
 
 def test_a_topic_that_was_named_has_to_be_there(path: str) -> None:
     with pytest.raises(TopicNotFound, match="there is no topic odrers"):
-        Snapshot.take(SourceOptions.parse({"subscribe": "orders,odrers"}), DirectoryPlace(path))
+        Snapshot.take(SourceOptions.parse({"subscribe": "orders,odrers"}), DirectoryReader(path))
 
 
 def test_until_a_moment_everything_is_looked_at_and_cut(path: str) -> None:
     given = {"subscribe": "orders", "startingtimestamp": "0", "endingtimestamp": "1970-01-01T00:00:03Z"}
-    (part,) = Snapshot.take(SourceOptions.parse(given), DirectoryPlace(path)).parts
+    (part,) = Snapshot.take(SourceOptions.parse(given), DirectoryReader(path)).parts
     # A message that came later may be older.
     assert (part.end, part.times) == (5, TimeRange(0, 3_000_000))
 
 
 def test_what_was_pinned_is_not_read_from_a_topic_that_was_made_again(path: str) -> None:
-    snapshot = Snapshot.take(SourceOptions.parse({"subscribe": "orders"}), DirectoryPlace(path))
+    snapshot = Snapshot.take(SourceOptions.parse({"subscribe": "orders"}), DirectoryReader(path))
     with quivermq.open(path) as mq:
         mq.delete_topic("orders")
         mq.queue("orders").put(b"other")
     with pytest.raises(Conflict, match="orders was deleted and made again: load the DataFrame anew"):
-        list(snapshot.ranges(DirectoryPlace(path), fails=True))
+        list(snapshot.ranges(DirectoryReader(path), fails=True))
 
 
 def test_what_was_pinned_by_a_word_may_lose_its_beginning(path: str) -> None:
     by_word, by_offset = (
-        Snapshot.take(SourceOptions.parse({"subscribe": "orders", **given}), DirectoryPlace(path))
+        Snapshot.take(SourceOptions.parse({"subscribe": "orders", **given}), DirectoryReader(path))
         for given in ({}, {"startingoffsets": '{"orders": {"0": 2}}'})
     )
     with quivermq.open(path) as mq:
         mq.queue("orders").put(b"x", timestamp=5)
         mq.compact()
-    (left,) = by_word.ranges(DirectoryPlace(path), fails=True)
+    (left,) = by_word.ranges(DirectoryReader(path), fails=True)
     assert (left.start, left.end) == (3, 5)
     with pytest.raises(OffsetOutOfRange):
-        list(by_offset.ranges(DirectoryPlace(path), fails=True))
-    (left,) = by_offset.ranges(DirectoryPlace(path), fails=False)
+        list(by_offset.ranges(DirectoryReader(path), fails=True))
+    (left,) = by_offset.ranges(DirectoryReader(path), fails=False)
     assert (left.start, left.end) == (3, 5)

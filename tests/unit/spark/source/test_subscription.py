@@ -3,8 +3,8 @@
 import pytest
 
 from quivermq.errors import InvalidName, InvalidRequest, TopicNotFound
+from quivermq.reading.reader import Lane
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.place import Lane
 from quivermq.spark.subscription import TopicSelection
 
 TOPICS = ["events.a", "events.a.b", "events.a.dlq", "orders", "orders.dlq"]

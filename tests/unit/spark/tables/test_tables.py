@@ -10,17 +10,18 @@ from support.broker import Served, serving
 from support.threads import wait_until
 
 from quivermq.clock import SystemClock
+from quivermq.engine import engine_of
 from quivermq.errors import InvalidRequest
-from quivermq.spark.broker_place import BrokerPlace
-from quivermq.spark.directory_place import DirectoryPlace
-from quivermq.spark.place import LivePlace
+from quivermq.reading.broker import BrokerReader
+from quivermq.reading.directory import DirectoryReader
+from quivermq.reading.reader import QueueReader
 from quivermq.spark.tables import SCHEMAS, TableReader, arrow_schema, parts_of, table_batches
 
 # What only one of the two kinds of place knows.
 ONLY_ONE_KNOWS = {"state", "members", "frames", "path"}
 
 
-def rows(table: str, place: LivePlace, topics: str | None = None) -> list[dict[str, Any]]:
+def rows(table: str, place: QueueReader, topics: str | None = None) -> list[dict[str, Any]]:
     found = []
     for part in parts_of(table, place, lambda topic: topics is None or topic in topics.split(",")):
         for batch in table_batches(table, place, part):
@@ -41,13 +42,13 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def directory(served: Served) -> DirectoryPlace:
-    return DirectoryPlace(str(served.engine.path))
+def directory(served: Served) -> DirectoryReader:
+    return DirectoryReader(str(engine_of(served.engine).path))
 
 
 @pytest.fixture
-def broker(served: Served) -> Iterator[BrokerPlace]:
-    place = BrokerPlace(served.url)
+def broker(served: Served) -> Iterator[BrokerReader]:
+    place = BrokerReader(served.url)
     yield place
     place.close()
 
@@ -71,7 +72,7 @@ def used(served: Served) -> Served:
 
 
 def test_groups_are_the_same_from_both(
-    used: Served, directory: DirectoryPlace, broker: BrokerPlace
+    used: Served, directory: DirectoryReader, broker: BrokerReader
 ) -> None:
     found = rows("groups", directory, "orders")
     assert common(found) == common(rows("groups", broker, "orders"))
@@ -90,7 +91,7 @@ def test_groups_are_the_same_from_both(
 
 
 def test_a_group_that_never_was_anywhere_has_no_cursor(
-    used: Served, directory: DirectoryPlace, broker: BrokerPlace
+    used: Served, directory: DirectoryReader, broker: BrokerReader
 ) -> None:
     used.engine.queue("orders", "new").get(timeout=0)
     used.engine.queue("orders", "new").seek("earliest", partition=1)
@@ -102,7 +103,7 @@ def test_a_group_that_never_was_anywhere_has_no_cursor(
 
 
 def test_deliveries_are_the_same_from_both(
-    used: Served, directory: DirectoryPlace, broker: BrokerPlace
+    used: Served, directory: DirectoryReader, broker: BrokerReader
 ) -> None:
     found = rows("deliveries", directory)
     assert found == rows("deliveries", broker)
@@ -113,7 +114,7 @@ def test_deliveries_are_the_same_from_both(
         assert each["attempt"] == 1
 
 
-def test_a_lease_that_is_over_is_not_in_flight(served: Served, directory: DirectoryPlace) -> None:
+def test_a_lease_that_is_over_is_not_in_flight(served: Served, directory: DirectoryReader) -> None:
     orders = served.engine.queue("orders", "billing")
     orders.put(b"x")
     (message,) = orders.get_many(1, lease=0.001)
@@ -128,9 +129,9 @@ def test_a_lease_that_is_over_is_not_in_flight(served: Served, directory: Direct
 
 
 def test_more_deliveries_than_a_page_has(
-    served: Served, directory: DirectoryPlace, broker: BrokerPlace, monkeypatch: pytest.MonkeyPatch
+    served: Served, directory: DirectoryReader, broker: BrokerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quivermq.spark.broker_place._PAGE", 7)
+    monkeypatch.setattr("quivermq.reading.broker._PAGE", 7)
     orders = served.engine.queue("orders", "billing")
     orders.put_many([b"x"] * 50)
     orders.get_many(50)
@@ -140,7 +141,7 @@ def test_more_deliveries_than_a_page_has(
 
 
 def test_dead_letters_tell_their_story_in_columns(
-    used: Served, directory: DirectoryPlace, broker: BrokerPlace
+    used: Served, directory: DirectoryReader, broker: BrokerReader
 ) -> None:
     (found,) = rows("dead_letters", directory)
     assert [found] == rows("dead_letters", broker)
@@ -160,7 +161,7 @@ def test_dead_letters_tell_their_story_in_columns(
 
 
 def test_a_dead_letter_that_was_delayed_says_so(
-    served: Served, directory: DirectoryPlace, broker: BrokerPlace
+    served: Served, directory: DirectoryReader, broker: BrokerReader
 ) -> None:
     orders = served.engine.queue("orders")
     put = orders.put(b"late", delay=3600)
@@ -174,13 +175,13 @@ def test_a_dead_letter_that_was_delayed_says_so(
 
 
 def test_dead_letters_that_went_back_are_gone(
-    used: Served, directory: DirectoryPlace, broker: BrokerPlace
+    used: Served, directory: DirectoryReader, broker: BrokerReader
 ) -> None:
     assert used.engine.queue("orders").redrive() == 1
     assert rows("dead_letters", directory) == rows("dead_letters", broker) == []
 
 
-def test_a_dead_letter_put_by_hand_tells_what_it_can(served: Served, directory: DirectoryPlace) -> None:
+def test_a_dead_letter_put_by_hand_tells_what_it_can(served: Served, directory: DirectoryReader) -> None:
     headers = {
         "quiver-dlq-topic": b"secret",
         "quiver-dlq-group": b"billing",
@@ -210,7 +211,7 @@ def test_a_dead_letter_put_by_hand_tells_what_it_can(served: Served, directory: 
 
 
 def test_segments_are_the_same_from_both(
-    used: Served, directory: DirectoryPlace, broker: BrokerPlace
+    used: Served, directory: DirectoryReader, broker: BrokerReader
 ) -> None:
     found = rows("segments", directory, "orders")
     assert common(found) == common(rows("segments", broker, "orders"))
@@ -235,7 +236,7 @@ def test_a_table_that_is_none_is_told_which_there_are() -> None:
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
-def test_spark_reads_a_table_without_rows_once(table: str, directory: DirectoryPlace) -> None:
+def test_spark_reads_a_table_without_rows_once(table: str, directory: DirectoryReader) -> None:
     reader = TableReader(table, directory, lambda _: True)
     [later] = reader.partitions()
     assert list(reader.read(later)) == []

@@ -22,15 +22,15 @@ export function render(ctx) {
   });
   const label = h("span", {});
   const box = h("input", { type: "checkbox", checked: ctx.query.dead_letters === "shown" });
-  const graves = h("label", { class: "row plain" }, box, label);
+  const deadLetterTopics = h("label", { class: "row plain" }, box, label);
   const summary = h("span", { class: "quiet-text" });
-  ctx.head(filterField(list, "Filter topics"), graves, action("New topic", "admin", () => createTopic(ctx), { class: "primary" }));
+  ctx.head(filterField(list, "Filter topics"), deadLetterTopics, action("New topic", "admin", () => createTopic(ctx), { class: "primary" }));
   ctx.add(list.element, summary);
   const draw = (data) => {
     const all = Object.values(data.topics);
     const shown = box.checked ? all : all.filter(({ dead_letters_of: origin }) => !origin);
     const hidden = all.filter(({ dead_letters_of: origin }) => origin).length;
-    set(graves, { hidden: hidden === 0 });
+    set(deadLetterTopics, { hidden: hidden === 0 });
     label.textContent = `Dead-letter topics (${hidden})`;
     list.update(shown.map(withRates));
     summary.textContent = `${format.many(shown.length, "topic")}, ${format.many(data.messages, "message")}, ${format.bytes(data.bytes)}`;

@@ -1,0 +1,212 @@
+"""How a command reaches the queue, a directory of this machine or a broker: only here is asked which."""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from quivermq.cli.output import say
+from quivermq.engine.beside import open_beside
+from quivermq.errors import DirectoryLocked, DiskFull, InvalidRequest, NotFound, QuiverError, TopicNotFound
+from quivermq.opening import connect, open_directory
+from quivermq.queue.connection import Connection
+from quivermq.settings import LoadedSettings, Settings
+from quivermq.topic.defaults import load_settings
+
+DATA_VARIABLE = "QUIVER_DATA"
+SERVER_VARIABLE = "QUIVER_SERVER"
+KEY_VARIABLE = "QUIVER_KEY"
+CONFIG_VARIABLE = "QUIVER_CONFIG"
+
+# Unless somebody says otherwise. They wait at the terminal: a broker that restarts is worth some seconds,
+# one that is gone is not.
+_RETRIES = 4
+_CHECK_SECONDS = 10.0
+_CHECK_RETRIES = 2
+_MISSING = re.compile(r"there is no topic ([A-Za-z0-9._-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLocation:
+    """One of the two is there."""
+
+    data: Path | None = None
+    server: str | None = None
+
+    def connection(self, *, create: bool = False) -> Connection:
+        """The queue, to be closed. Only with `create` is a directory made."""
+        if self.server is not None:
+            return connected(self.server)
+        assert self.data is not None
+        if not create:
+            check_directory(self.data)
+        try:
+            return open_directory(self.data, loaded_here().settings)
+        except DirectoryLocked as error:
+            raise with_advice(error) from None
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by which jobs and exports are told where the queue is."""
+        if self.data is None:
+            return {"server": self.server, "key": os.environ.get(KEY_VARIABLE) or None}
+        check_directory(self.data)
+        # A process that is to work on it may have another current directory.
+        return {"path": str(self.data.absolute())}
+
+
+def find_location(data: Path | None, server: str | None) -> QueueLocation:
+    """What the options say or, when they say nothing, the environment. Raises InvalidRequest."""
+    if data is not None and server is not None:
+        raise InvalidRequest("--data is a directory here and --server is a broker: give one of them")
+    if data is not None or server is not None:
+        return QueueLocation(data, server)
+    named = named_data(), os.environ.get(SERVER_VARIABLE) or None
+    if all(named):
+        raise InvalidRequest(
+            f"both {DATA_VARIABLE} and {SERVER_VARIABLE} are set: unset one, or say --data or --server"
+        )
+    if not any(named):
+        raise InvalidRequest(
+            "where is the queue? Say --data DIR for a directory or --server URL for a broker,"
+            f" or set {DATA_VARIABLE} or {SERVER_VARIABLE}"
+        )
+    return QueueLocation(*named)
+
+
+@contextmanager
+def open_queue(data: Path | None, server: str | None, *, create: bool = False) -> Iterator[Connection]:
+    """The queue that the options name, closed at the end. Only with `create` is a directory made."""
+    with find_location(data, server).connection(create=create) as mq, naming_topics(mq.topics):
+        yield mq
+
+
+@contextmanager
+def open_to_look(data: Path | None, server: str | None, *, is_quiet: bool = False) -> Iterator[Connection]:
+    """The queue that the options name, for looking only.
+
+    A directory that somebody has open, or that cannot be written to, is looked at by its files; it says so.
+    """
+    location = find_location(data, server)
+    try:
+        mq = location.connection()
+    except QuiverError as error:
+        why = None if location.data is None else _only_to_look_at(error)
+        if location.data is None or why is None:
+            raise
+        if not is_quiet:
+            say(f"{location.data} {why}: this is what its files show")
+        mq = Connection(open_beside(location.data, loaded_here().settings))
+    with mq, naming_topics(mq.topics):
+        yield mq
+
+
+def _only_to_look_at(error: QuiverError) -> str | None:
+    """Why a directory can be looked at though it cannot be opened; None when it cannot."""
+    cause = error.__cause__
+    if isinstance(error, DirectoryLocked):
+        return f"is in use by {_holder(error)}"
+    if isinstance(error, DiskFull):
+        return "lies on a full disk"
+    if isinstance(cause, OSError) and cause.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "cannot be written to"
+    return None
+
+
+@contextmanager
+def naming_topics(names: Callable[[], list[str]]) -> Iterator[None]:
+    """Let an error about a topic that is not there say which one may have been meant."""
+    try:
+        yield
+    except TopicNotFound as error:
+        name_close_topics(error, names)
+        raise
+
+
+def name_close_topics(error: TopicNotFound, names: Callable[[], list[str]]) -> None:
+    """Let the error tell the names of topics that are spelt much like the one that is not there."""
+    match = _MISSING.search(str(error))
+    if match is None:
+        return
+    try:
+        close = get_close_matches(match[1], names(), 3, 0.6)
+    except QuiverError:
+        # A key that may not list topics must not turn one error into another.
+        return
+    advice = f"did you mean {' or '.join(close)}?" if close else error.advice
+    error.args = (f"{match[0]}: {advice}",)
+
+
+def connected(url: str, *, timeout: float | None = None, retries: int | None = None) -> Connection:
+    """A client of a broker, with the key of the environment, and as patient as the settings here say."""
+    loaded = loaded_here()
+    if retries is None and loaded.origins["client.retries"] == "default":
+        retries = _RETRIES
+    key = os.environ.get(KEY_VARIABLE) or None
+    return connect(url, key=key, timeout=timeout, retries=retries, settings=loaded.settings.client)
+
+
+def check_broker(server: str, key: str | None) -> None:
+    """Raise Unreachable when there is no broker, or Denied when it does not want the key."""
+    with connect(server, key=key, timeout=_CHECK_SECONDS, retries=_CHECK_RETRIES) as client:
+        client.topics()
+
+
+def check_directory(data: Path) -> None:
+    """Raise NotFound unless it is a queue's: to ask about it must not make a directory one."""
+    if not data.is_dir():
+        raise NotFound(f"there is no directory {data}")
+    if not is_queue_directory(data):
+        raise NotFound(f"{data} is not the directory of a queue: it has no topics")
+
+
+def is_queue_directory(data: Path) -> bool:
+    """Whether somebody has opened it as the directory of a queue before."""
+    return any((data / name).exists() for name in ("topics", "LOCK", "keys.json"))
+
+
+def with_advice(error: DirectoryLocked) -> DirectoryLocked:
+    """The error in words that help at a command line."""
+    if error.url is not None:
+        advice = f"is served by {_holder(error)}: say --server {error.url} in place of --data"
+    else:
+        advice = (
+            f"is in use by {_holder(error)}: if that is a broker, talk to it with --server URL,"
+            " such as --server http://127.0.0.1:7070; otherwise wait for its end"
+        )
+    error.args = (f"{error.path} {advice}",)
+    return error
+
+
+def _holder(error: DirectoryLocked) -> str:
+    return "another process" if error.pid is None else f"process {error.pid}"
+
+
+def named_data() -> Path | None:
+    """The directory that the environment names."""
+    named = os.environ.get(DATA_VARIABLE)
+    return Path(named) if named else None
+
+
+def served_data(settings: Settings) -> Path:
+    """The directory that a broker with these settings serves. Raises InvalidRequest when they name none."""
+    if settings.server.data is None:
+        raise InvalidRequest(
+            f"where is the queue? Say --data DIR, set {DATA_VARIABLE}, or `data` in [server] of quiver.toml"
+        )
+    return settings.server.data
+
+
+def loaded_here(
+    config: Path | None = None, arguments: Mapping[str, object] = MappingProxyType({})
+) -> LoadedSettings:
+    """The settings of a file, by default of `quiver.toml` here if there is one, of the environment and of
+    options, with where each came from."""
+    named, here = os.environ.get(CONFIG_VARIABLE), Path("quiver.toml")
+    file = config or (Path(named) if named else here if here.exists() else None)
+    return load_settings(toml=file, environ=os.environ, arguments=arguments)

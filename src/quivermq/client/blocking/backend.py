@@ -1,0 +1,239 @@
+"""A broker as a backend: every operation is a flow, which a thread of the caller runs."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from quivermq.client.blocking.pool import Pool
+from quivermq.client.blocking.shell import Shell
+from quivermq.client.consuming.consumer import RemoteConsumer
+from quivermq.client.consuming.options import ConsumerOptions
+from quivermq.client.core.address import Address, common_headers, default_ssl_context
+from quivermq.client.core.call import Flow
+from quivermq.client.core.logs import LogCalls
+from quivermq.client.core.patience import PATIENT, patience_of
+from quivermq.client.core.queue import QueueCalls
+from quivermq.client.core.retry import Retry
+from quivermq.client.core.settler import RemoteSettler
+from quivermq.client.core.topics import TopicCalls
+from quivermq.client.producing.options import ProducerOptions
+from quivermq.client.producing.producer import RemoteProducer
+from quivermq.errors import OffsetOutOfRange, QuiverError
+from quivermq.frame import Frame
+from quivermq.log.flusher import Flusher
+from quivermq.model.checks import Period
+from quivermq.model.deliveries import Delivery
+from quivermq.model.lanes import Priority
+from quivermq.model.operations import Tokens
+from quivermq.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _run(flow: Callable[Concatenate[TopicCalls, P], Flow[T]]) -> "Callable[Concatenate[HttpBackend, P], T]":
+    """An operation of the whole queue: the flow of that name, run."""
+
+    def run(self: "HttpBackend", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.shell.run(flow(self.calls, *args, **kwargs))
+
+    return run
+
+
+def _run_one(
+    flow: Callable[Concatenate[QueueCalls, P], Flow[T]],
+) -> "Callable[Concatenate[HttpQueue, P], T]":
+    """The same for an operation of one queue."""
+
+    def run(self: "HttpQueue", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(flow(self.calls, *args, **kwargs))
+
+    return run
+
+
+def connect_http(
+    url: str,
+    key: str | None = None,
+    timeout: Period | None = None,
+    ssl_context: "SSLContext | None" = None,
+    retries: int | None = None,
+    backoff: Period | None = None,
+    backoff_max: Period | None = None,
+    settings: ClientSettings | None = None,
+) -> "HttpBackend":
+    """A broker, by its address. Takes what `quivermq.connect` takes."""
+    address = Address.parse(url)
+    timeout_s, retry = patience_of(settings, timeout, retries, backoff, backoff_max)
+    if address.is_secure and ssl_context is None:
+        ssl_context = default_ssl_context()
+    pool = Pool(address, common_headers(address, key), timeout_s, ssl_context)
+    return HttpBackend(str(address), Shell(pool), retry)
+
+
+class HttpBackend:
+    """What all objects of one connection share. Thread-safe."""
+
+    directory: Path | None = None
+
+    def __init__(self, name: str, shell: Shell, retry: Retry) -> None:
+        self.name = name
+        self.shell = shell
+        self.calls = TopicCalls(retry)
+        self.logs = LogCalls(self.calls)
+        self.clock = self.calls.clock
+        self.scheduler = Flusher(self.clock)
+        # The calls whose messages nobody has in hand yet, by the identity of their tokens.
+        self._taking: dict[int, tuple[QueueCalls, Tokens]] = {}
+
+    def queue(self, topic: str, group: str) -> "HttpQueue":
+        return HttpQueue(self, topic, group)
+
+    create_topic = _run(TopicCalls.create_topic)
+    alter_topic = _run(TopicCalls.alter_topic)
+    delete_topic = _run(TopicCalls.delete_topic)
+    topics = _run(TopicCalls.topics)
+    topic = _run(TopicCalls.topic)
+    groups = _run(TopicCalls.groups)
+    delete_group = _run(TopicCalls.delete_group)
+    begin_producer = _run(TopicCalls.begin_producer)
+    adopt = _run(TopicCalls.adopt)
+    adopt_ids = _run(TopicCalls.adopt_ids)
+    adopt_dead_letters = _run(TopicCalls.adopt_dead_letters)
+    replace_segment = _run(TopicCalls.replace_segment)
+    sync = _run(TopicCalls.sync)
+    stats = _run(TopicCalls.stats)
+    compact = _run(TopicCalls.compact)
+    use_archive = _run(TopicCalls.use_archive)
+    verify = _run(TopicCalls.verify)
+    look = _run(TopicCalls.look)
+
+    def producer(self, topic: str, options: ProducerOptions) -> RemoteProducer:
+        return RemoteProducer(topic, self.shell, options)
+
+    def consumer(self, options: ConsumerOptions) -> RemoteConsumer:
+        return RemoteConsumer(self.shell, self.calls, options)
+
+    def frames(
+        self, topic: str, partition: int, priority: Priority, start: int, end: int
+    ) -> Iterator[Frame]:
+        """Whole frames that hold these offsets, as they are stored. Raises OffsetOutOfRange."""
+        while start < end:
+            page = self.shell.run(self.logs.frames(topic, partition, priority, start, end - start))
+            if page.next <= start:
+                raise OffsetOutOfRange(start, start=page.start, end=page.end)
+            for frame in page.frames:
+                if frame.header.base_offset < end:
+                    yield frame
+            start = page.next
+
+    def patient(self) -> "HttpBackend":
+        """The same for long work: a broker that is away or full is waited for some minutes."""
+        # One that cannot be reached at all is told of at once; patience is for one that was there.
+        self.topics()
+        return HttpBackend(self.name, self.shell, PATIENT)
+
+    def take(self, calls: QueueCalls, tokens: Tokens, flow: Flow[T]) -> T:
+        """Run a flow that takes messages. One that fails is over when they are released, or by `close`."""
+        self._taking[id(tokens)] = calls, tokens
+        try:
+            found = self.shell.run(flow)
+        except BaseException:
+            if not tokens:
+                # Nothing was asked for, and nobody will release it.
+                self._taking.pop(id(tokens), None)
+            raise
+        self._taking.pop(id(tokens), None)
+        return found
+
+    def release_taken(self, calls: QueueCalls, tokens: Tokens, retries: int = 0) -> None:
+        """Have the broker give back what it handed out with these tokens, or would.
+
+        What strikes here, and is no answer of the broker, leaves it to `close`.
+        """
+        try:
+            self.shell.run(calls.release_taken(tokens, retries))
+        except QuiverError:
+            self._taking.pop(id(tokens), None)
+            raise
+        self._taking.pop(id(tokens), None)
+
+    def check_open(self) -> None:
+        """Raise Closing once the connection was closed."""
+        self.shell.check_open()
+
+    def interrupt(self) -> None:
+        """Let whatever waits for the broker end soon. A signal handler may call this at any moment."""
+        self.shell.interrupt()
+
+    def resume(self) -> None:
+        """Let the calls be made that are left to make before everything ends."""
+        self.shell.resume()
+
+    def close(self) -> None:
+        """End everything that runs, and give back what is on its way to whoever waits."""
+        try:
+            for calls, tokens in list(self._taking.values()):
+                try:
+                    self.release_taken(calls, tokens)
+                except QuiverError as error:
+                    logger.info("could not give back what was on its way: %s", error)
+        finally:
+            self.shell.close()
+            self.scheduler.close()
+
+
+class HttpQueue:
+    """A queue of a broker."""
+
+    def __init__(self, backend: HttpBackend, topic: str, group: str) -> None:
+        self._backend = backend
+        self._run = backend.shell.run
+        self.calls = QueueCalls(backend.calls, topic, group, self._make_settler)
+
+    def _make_settler(self, topic: str, partition: int) -> RemoteSettler:
+        return RemoteSettler(self.settle, topic, partition, self.calls.group)
+
+    put = _run_one(QueueCalls.put)
+    put_many = _run_one(QueueCalls.put_many)
+    put_frame = _run_one(QueueCalls.put_frame)
+    sync = _run_one(QueueCalls.sync)
+    settle = _run_one(QueueCalls.settle)
+    lease_s = _run_one(QueueCalls.lease_s)
+    partitions = _run_one(QueueCalls.partitions)
+    seek = _run_one(QueueCalls.seek)
+    read = _run_one(QueueCalls.read)
+    peek = _run_one(QueueCalls.peek)
+    stats = _run_one(QueueCalls.stats)
+    deliveries = _run_one(QueueCalls.deliveries)
+    dead_letters = _run_one(QueueCalls.dead_letters)
+    dead_letter_reasons = _run_one(QueueCalls.dead_letter_reasons)
+    redrive = _run_one(QueueCalls.redrive)
+    discard = _run_one(QueueCalls.discard)
+    scheduled = _run_one(QueueCalls.scheduled)
+    timeline = _run_one(QueueCalls.timeline)
+    cancel = _run_one(QueueCalls.cancel)
+    deliver_now = _run_one(QueueCalls.deliver_now)
+    purge = _run_one(QueueCalls.purge)
+    pause = _run_one(QueueCalls.pause)
+    retry_now = _run_one(QueueCalls.retry_now)
+
+    def take(
+        self,
+        count: int,
+        timeout: Period | None,
+        lease: Period | None,
+        tokens: Tokens,
+        pop: bool = False,
+    ) -> list[Delivery]:
+        flow = self.calls.take(count, timeout, lease, tokens, pop)
+        # What was popped is gone: there is nothing to give back.
+        return self._run(flow) if pop else self._backend.take(self.calls, tokens, flow)
+
+    def release_taken(self, tokens: Tokens, retries: int = 0) -> None:
+        self._backend.release_taken(self.calls, tokens, retries)

@@ -1,0 +1,59 @@
+"""The two ways to a queue: its directory, and a broker that serves it. Both give a `Connection`."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from quivermq.client.blocking.backend import connect_http
+from quivermq.client.core.patience import client_settings
+from quivermq.clock import Clock
+from quivermq.disk import Disk
+from quivermq.engine import open_engine
+from quivermq.log.flusher import Scheduler
+from quivermq.model.checks import Period
+from quivermq.queue.connection import Connection
+from quivermq.settings import ClientSettings, Settings
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+
+def open_directory(
+    path: str | os.PathLike[str],
+    settings: Settings | Mapping[str, Any] | None = None,
+    *,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    scheduler: Scheduler | None = None,
+) -> Connection:
+    """Open a directory as a queue; it is created when it is new.
+
+    `settings` may also be a mapping that is like `quiver.toml`. Raises DirectoryLocked while another
+    process has it open, InvalidRequest inside of another queue's directory, and InvalidSettings. `disk`,
+    `clock` and `scheduler` are for tests.
+    """
+    return Connection(open_engine(path, settings, disk=disk, clock=clock, scheduler=scheduler))
+
+
+def connect(
+    url: str,
+    *,
+    key: str | None = None,
+    timeout: Period | None = None,
+    ssl_context: "SSLContext | None" = None,
+    retries: int | None = None,
+    backoff: Period | None = None,
+    backoff_max: Period | None = None,
+    settings: ClientSettings | None = None,
+) -> Connection:
+    """A queue that a broker serves, with the methods of one that `quivermq.open` opens.
+
+    Nothing is sent before the first call. `timeout` is how many seconds the broker may be silent; a call
+    that is safe to repeat is made again up to `retries` times, with waits between that grow from `backoff`
+    to `backoff_max` seconds. What is not given is as in `settings`, by default those of the environment,
+    such as QUIVER_CLIENT__RETRIES. `https` is checked against the certificates of the system, unless there
+    is an `ssl_context`. Raises InvalidRequest, InvalidSettings.
+    """
+    settings = client_settings(settings)
+    backend = connect_http(url, key, timeout, ssl_context, retries, backoff, backoff_max, settings)
+    return Connection(backend, settings)

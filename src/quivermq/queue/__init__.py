@@ -1,0 +1,1 @@
+"""What users call, written once over a `Backend`: `Connection` and `Queue`."""

@@ -1,0 +1,260 @@
+"""A broker, asked over HTTP: for frames as its logs and its archive store them, and for its groups."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from quivermq.client.blocking.backend import HttpBackend, connect_http
+from quivermq.client.core.logs import FramePage, LogCalls
+from quivermq.client.core.wire import decoded, path_of, place_of
+from quivermq.errors import GroupNotFound, InvalidRequest, NotFound, OffsetOutOfRange, TopicNotFound
+from quivermq.frame import Frame
+from quivermq.model.names import usual_origin
+from quivermq.model.topic_settings import TopicSettings
+from quivermq.opening import connect
+from quivermq.queue.connection import Connection
+from quivermq.reading.reader import (
+    DeliveryRow,
+    GroupRow,
+    Lane,
+    LaneExtent,
+    MessageReader,
+    QueueReader,
+    SegmentPart,
+    SegmentRow,
+    T,
+    TopicView,
+    fingerprint,
+)
+from quivermq.topic.offsets import OffsetSet
+
+# What a message takes where nothing is live by which to tell; only the number of tasks depends on it.
+_MESSAGE_BYTES = 256
+_PAGE = 10_000
+_LANE_FIGURES = ("position", "start", "end", "lag", "in_flight", "retrying", "waiting_for_key")
+_DELIVERY = ("offset", "attempt", "state", "time", "owner", "first_delivered_at", "last_delivered_at")
+
+
+class BrokerReader(QueueReader):
+    """The topics that a broker serves, each as its live log.
+
+    `with_archive` shows the broker's archive, too: lanes begin at the first offset that it can read.
+    """
+
+    has_journals = False
+
+    def __init__(self, server: str, key: str | None = None, with_archive: bool = False) -> None:
+        self.server = server
+        self.key = key
+        self._with_archive = with_archive
+        self._connection: HttpBackend | None = None
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return self.server, self.key, self._with_archive
+
+    def __str__(self) -> str:
+        return self.server
+
+    def choose(
+        self,
+        *,
+        directory: Callable[[Any], T],  # noqa: ARG002  (That of a directory is not called.)
+        broker: "Callable[[BrokerReader], T]",
+    ) -> T:
+        return broker(self)
+
+    def options(self) -> dict[str, str]:
+        return {"server": self.server} | ({} if self.key is None else {"key": self.key})
+
+    def open_queue(self, *, if_locked: str = "") -> Connection:  # noqa: ARG002  (Nobody locks a broker.)
+        return connect(self.server, key=self.key)
+
+    def state_root(self) -> Path:
+        given = os.environ.get("XDG_STATE_HOME")
+        home = Path(given) if given else Path.home() / ".local" / "state"
+        return home / "quiver" / "pipelines" / fingerprint(self.server)
+
+    @property
+    def connection(self) -> HttpBackend:
+        """The connection of this process, opened when it is first needed."""
+        if self._connection is None:
+            self._connection = connect_http(self.server, self.key)
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def origins(self) -> dict[str, str | None]:
+        return dict(sorted(self.connection.shell.run(self.connection.calls.origins()).items()))
+
+    def origin(self, topic: str) -> str | None:
+        try:
+            return self.connection.look(topic).dead_letters_of
+        except TopicNotFound:
+            return usual_origin(topic)
+
+    def look(self, topic: str) -> TopicView:
+        view = self._look_live(topic)
+        if not self._with_archive:
+            return view
+        return view._replace(lanes={lane: self._whole(lane, live) for lane, live in view.lanes.items()})
+
+    def _look_live(self, topic: str) -> TopicView:
+        response = self.connection.look(topic)
+        lanes = {
+            Lane(topic, each.partition, each.priority): LaneExtent(
+                each.start, each.sealed, each.end, each.bytes
+            )
+            for each in response.lanes
+        }
+        return TopicView(response.created_us, response.settings, lanes)
+
+    def _whole(self, lane: Lane, live: LaneExtent) -> LaneExtent:
+        if live.start == 0:
+            return live
+        try:
+            # At the end, where an answer has no messages to carry.
+            start = self._page(lane, live.end, 1).start
+        except OffsetOutOfRange as error:
+            start = error.start  # The log lost its end or was made anew since it was looked at.
+        if start >= live.start:
+            return live
+        held = live.end - live.start
+        each_bytes = live.size_bytes / held if held else _MESSAGE_BYTES
+        return live._replace(start=start, size_bytes=round(each_bytes * (live.end - start)))
+
+    def created_us(self, topic: str) -> int:
+        return self._look_live(topic).created_us  # Nobody who asks only for this has to wait for the lanes.
+
+    def settings(self, topic: str) -> TopicSettings:
+        return self._look_live(topic).settings
+
+    def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:  # noqa: ARG002
+        response = self.connection.look(topic)
+        return {Lane(topic, each.partition, each.priority): each.synced for each in response.lanes}
+
+    def find_time(self, lane: Lane, timestamp_us: int) -> int:
+        return self.connection.shell.run(self._calls.find_time(*lane, timestamp_us))
+
+    def first_since(self, lane: Lane, append_us: int) -> int:  # noqa: ARG002  (A broker does not tell.)
+        return 0
+
+    def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
+        if start >= end:
+            return
+        # One page ahead: while this process looks at a page, the broker makes the next one.
+        with ThreadPoolExecutor(1, thread_name_prefix="quiver-fetch") as ahead:
+            following = ahead.submit(self._page, lane, start, end - start)
+            while start < end:
+                page = following.result()
+                if page.next <= start:
+                    # A log that ends early has lost something; fewer rows must never look like all.
+                    raise OffsetOutOfRange(start, start=page.start, end=page.end)
+                start = page.next
+                if start < end:
+                    following = ahead.submit(self._page, lane, start, end - start)
+                for frame in page.frames:
+                    if frame.header.base_offset >= end:
+                        break
+                    yield frame
+
+    def removed(self, lane: Lane) -> OffsetSet:  # noqa: ARG002  (A broker shows nothing of any lane.)
+        return OffsetSet()
+
+    def commit(self, group: str, offsets: Mapping[Lane, int]) -> bool:
+        given = [{**lane._asdict(), "offset": offset} for lane, offset in offsets.items()]
+        self.connection.shell.run(self._calls.commit(group, given))
+        return True
+
+    def _with_own_archive(self) -> MessageReader:
+        return BrokerReader(self.server, self.key, with_archive=True)
+
+    def archive_directory(self) -> Path | None:
+        directory = self._ask("archive")["directory"]
+        return None if directory is None else Path(directory)
+
+    def new_archive_directory(self) -> Path:
+        raise InvalidRequest("the broker has no archive yet: say where to put it, with to= (--to)")
+
+    def use_archive(self, directory: Path) -> None:
+        self.connection.use_archive(str(directory))
+
+    def segments(self, topic: str) -> list[SegmentPart]:
+        return [
+            SegmentPart(
+                Lane(topic, each["partition"], each["priority"]),
+                each["base_offset"],
+                each["end_offset"],
+                each["bytes"],
+                each["sealed"],
+            )
+            for each in self._pages("segments", "base_offset", "topics", topic, "segments")
+            if each["end_offset"] > each["base_offset"]
+        ]
+
+    def groups(self, topic: str) -> list[str]:
+        return sorted(self._ask("topics", topic)["groups"])
+
+    def group_rows(self, topic: str, group: str) -> Iterator[GroupRow]:
+        try:
+            described = self._ask("topics", topic, "groups", group)
+            committed = self._ask("groups", group, "offsets", topic=topic)["offsets"]
+            state = self._ask("groups", group)["state"]
+        except GroupNotFound:
+            return  # Somebody has just deleted it.
+        cursors = {(each["partition"], each["priority"]): each["offset"] for each in committed}
+        for each in described["partitions"]:
+            if each["end"]:
+                lane = Lane(topic, each["partition"], each["priority"])
+                figures = [each[name] for name in _LANE_FIGURES]
+                members = len(described["members"])
+                yield GroupRow(*lane, group, cursors.get(lane[1:]), *figures)._replace(
+                    state=state, members=members
+                )
+
+    def delivery_rows(self, topic: str, group: str) -> Iterator[DeliveryRow]:
+        try:
+            for each in self._pages("deliveries", "offset", "topics", topic, "groups", group, "deliveries"):
+                lane = Lane(topic, each["partition"], each["priority"])
+                yield DeliveryRow.of(lane, group, *(each[name] for name in _DELIVERY))
+        except NotFound:
+            return  # Somebody has just deleted it.
+
+    def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
+        try:
+            for each in self._pages("segments", "base_offset", "topics", topic, "segments"):
+                base, end = each["base_offset"], each["end_offset"]
+                place = topic, each["partition"], each["priority"], base, end, each["bytes"], None
+                times = each["first_timestamp"], each["last_timestamp"]
+                yield SegmentRow(*place, end - base, *times, each["sealed"], None)
+        except NotFound:
+            return  # Somebody has just deleted it.
+
+    def journal_changes(self, *_: object) -> Iterator[tuple[int, bytes]]:
+        return iter(())
+
+    @property
+    def _calls(self) -> LogCalls:
+        return LogCalls(self.connection.calls)
+
+    def _page(self, lane: Lane, offset: int, limit: int) -> FramePage:
+        return self.connection.shell.run(self._calls.frames(*lane, offset, limit))
+
+    def _pages(self, name: str, offset: str, *parts: str) -> Iterator[Mapping[str, Any]]:
+        """Everything of a list, page by page. Raises NotFound."""
+        query = {"limit": str(_PAGE)}
+        while True:
+            page = self._ask(*parts, **query)[name]
+            yield from page
+            if len(page) < _PAGE:
+                return
+            query["after"] = place_of(page[-1], offset)
+
+    def _ask(self, *parts: str, **query: str) -> Mapping[str, Any]:
+        flow = self.connection.calls.ask("GET", path_of(*parts), query=query)
+        response: Mapping[str, Any] = decoded(self.connection.shell.run(flow).body)
+        return response
