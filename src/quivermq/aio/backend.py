@@ -6,11 +6,15 @@ The engine of a data directory is one backend, the HTTP client of a broker anoth
 written once, in `quivermq.queue`, over these. `tools/asynchronous.py` makes the asynchronous protocols, in
 `quivermq.aio.backend`, from these.
 
+Messages go in and out by methods. All else that can be asked of a queue is an `Operation`, a value of
+`quivermq.model.operations`, which says what it promises and answers; `perform` carries it out.
+
 What holds for every operation:
 
 - The caller, `AsyncQueue` or `AsyncConnection`, checks names, numbers, priorities and texts, and refuses a
   pattern where one topic is meant. The backend checks the rest: all of a put but its durability, frames,
-  settings, `timeout`, `lease`, `adopt`, and whether the topic has that partition. It raises InvalidRequest.
+  settings, `timeout`, `lease`, what is adopted, and whether the topic has that partition. It raises
+  InvalidRequest.
 - It raises errors of `quivermq.errors` only: TopicNotFound for a topic that is not there, unless the
   operation says otherwise, and Closing once it is closed.
 - Any thread may call at any time; for asyncio, the tasks of one event loop. A signal handler or the garbage
@@ -18,8 +22,8 @@ What holds for every operation:
   `quivermq.reentry.entered`, which refuses the second call with Reentered and lets `close` wait its turn.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from quivermq.client.asynchronous.consumer import AsyncConsumer
 from quivermq.client.asynchronous.delivery import AsyncDelivery
@@ -27,18 +31,15 @@ from quivermq.client.asynchronous.producer import AsyncProducer
 from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.clock import Clock
-from quivermq.disk import Buffer
 from quivermq.frame import Wanted
-from quivermq.log import Replaced, Report
-from quivermq.model.adoption import AdoptedId, Progress
 from quivermq.model.checks import Moment, Period
-from quivermq.model.dead_letters import DeadLetter, DeadLetterReason, Edits, Filter
-from quivermq.model.deliveries import Held, InFlight
+from quivermq.model.deliveries import Held
 from quivermq.model.lanes import Priority
-from quivermq.model.messages import Message, ProducerState, Put, Scheduled, StoredMessage, Timeline
-from quivermq.model.operations import SeekTarget, Settle, Settled, Tokens
-from quivermq.model.stats import Compacted, EngineStats, QueueStats, TopicInfo
+from quivermq.model.messages import Message, Put, StoredMessage
+from quivermq.model.operations import Operation, QueueOperation, Settle, Settled, Tokens
 from quivermq.settings import Durability
+
+T = TypeVar("T")
 
 
 class AsyncQueueBackend(Protocol):
@@ -89,10 +90,6 @@ class AsyncQueueBackend(Protocol):
         """
         ...
 
-    async def sync(self) -> None:
-        """Return once everything that was put into the topic survives power loss."""
-        ...
-
     async def take(
         self, count: int, timeout: Period | None, lease: Period | None, tokens: Tokens, pop: bool = False, /
     ) -> list[AsyncDelivery]:
@@ -127,18 +124,6 @@ class AsyncQueueBackend(Protocol):
         """
         ...
 
-    async def lease_s(self, topic: str, /) -> float:
-        """How many seconds a lease of that topic lasts when `take` is given none."""
-        ...
-
-    async def partitions(self) -> int:
-        """How many the topic has. Raises TopicNotFound."""
-        ...
-
-    async def seek(self, target: SeekTarget, /) -> None:
-        """Let the group go on from elsewhere. Raises InvalidRequest, OffsetOutOfRange."""
-        ...
-
     async def read(
         self,
         partition: int,
@@ -155,72 +140,8 @@ class AsyncQueueBackend(Protocol):
         """
         ...
 
-    async def peek(self, limit: int, /) -> list[StoredMessage]:
-        """The next messages that nobody in the group has had. Leases nothing, and makes no group."""
-        ...
-
-    async def stats(self) -> QueueStats:
-        """How much there is for the group; of a topic that is not there, nothing."""
-        ...
-
-    async def deliveries(self, limit: int, after: InFlight | None, /) -> list[InFlight]:
-        """What is in flight, behind `after`, by topic, partition, lane and offset."""
-        ...
-
-    async def dead_letters(self, limit: int | None, /) -> list[DeadLetter]:
-        """The dead letters of the topic, of all groups, by partition, lane and offset; [] without any."""
-        ...
-
-    async def dead_letter_reasons(self) -> list[DeadLetterReason]:
-        """How many there are for each reason, the most frequent first."""
-        ...
-
-    async def redrive(
-        self,
-        wanted: Filter | None,
-        limit: int | None,
-        ids: Collection[str] | None,
-        edits: Edits,
-        /,
-    ) -> int:
-        """Send dead letters back, each exactly once, and return how many.
-
-        Those with these `ids` (None: all) of which `wanted` (None: all) is true, `limit` at most.
-        """
-        ...
-
-    async def discard(
-        self, wanted: Filter | None, limit: int | None, ids: Collection[str] | None, /
-    ) -> int:
-        """Take dead letters out for good, chosen as in `redrive`, and return how many."""
-        ...
-
-    async def scheduled(self, limit: int | None, /) -> list[Scheduled]:
-        """The delayed messages that wait, the next one first; [] when there is no topic."""
-        ...
-
-    async def timeline(self, until_us: int | None, bins: int, /) -> Timeline:
-        """How many delayed messages are due in each of `bins` equal spans; 0 without a topic."""
-        ...
-
-    async def cancel(self, scheduled_ids: Collection[str], /) -> int:
-        """Take delayed messages out, and return how many of these were still waiting."""
-        ...
-
-    async def deliver_now(self, scheduled_id: str, /) -> bool:
-        """Put a delayed message into its lane now. False when it does not wait."""
-        ...
-
-    async def purge(self) -> int:
-        """Take every message out for good, delayed ones too, and return how many. Dead letters stay."""
-        ...
-
-    async def pause(self, is_paused: bool, /) -> None:
-        """Let `take` find nothing for the group until this is called with False. Raises GroupNotFound."""
-        ...
-
-    async def retry_now(self) -> int:
-        """Let what waits for its next attempt be due, and return how many. Raises GroupNotFound."""
+    async def perform(self, operation: QueueOperation[T], /) -> T:
+        """Carry out one of the operations on a topic and a group, and return what it answers."""
         ...
 
 
@@ -241,77 +162,6 @@ class AsyncBackend(Protocol):
         """A topic or a pattern as a group sees it. Makes nothing, and does not ask whether it is there."""
         ...
 
-    async def create_topic(self, name: str, exist_ok: bool, settings: Mapping[str, Any], /) -> None:
-        """Create a topic with these settings. Raises TopicExists, InvalidSettings, LimitReached."""
-        ...
-
-    async def alter_topic(self, name: str, settings: Mapping[str, Any], /) -> None:
-        """Change these settings, for whoever uses the topic now as well. Raises InvalidSettings."""
-        ...
-
-    async def delete_topic(self, name: str, /) -> None:
-        """Delete a topic with its groups. No receipt of it holds any more; its dead letters stay."""
-        ...
-
-    async def topics(self) -> list[str]:
-        """The names of all topics, sorted, dead-letter topics included."""
-        ...
-
-    async def topic(self, name: str, /) -> TopicInfo:
-        """The settings of a topic."""
-        ...
-
-    async def groups(self, topic: str, /) -> list[str]:
-        """The groups of a topic, sorted."""
-        ...
-
-    async def delete_group(self, topic: str, group: str, /) -> bool:
-        """Forget a group; False when there is none."""
-        ...
-
-    async def begin_producer(self, topic: str, producer_id: int, /) -> ProducerState:
-        """Give a producer its next epoch, durably; frames of earlier ones are refused. Makes the topic."""
-        ...
-
-    async def adopt(
-        self,
-        topic: str,
-        group: str,
-        progress: Progress,
-        partition: int,
-        priority: Priority,
-        expected: Progress | None,
-        /,
-    ) -> bool:
-        """Let a group go on where another queue was; False when it is elsewhere already."""
-        ...
-
-    async def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId], /) -> int:
-        """Remember deduplication ids of another queue, and return how many of them still hold."""
-        ...
-
-    async def adopt_dead_letters(
-        self, topic: str, frame: Buffer, partition: int, priority: Priority, /
-    ) -> Put:
-        """Append a frame to the dead letters of a topic, at `fsync`. Raises InvalidFrame."""
-        ...
-
-    async def replace_segment(
-        self,
-        topic: str,
-        partition: int,
-        base_offset: int,
-        frames: Buffer,
-        expected: str,
-        priority: Priority,
-        /,
-    ) -> Replaced:
-        """Put other frames in the place of a sealed segment: see `AsyncConnection.replace_segment`.
-
-        A backend that has no segments raises NotFound.
-        """
-        ...
-
     async def producer(self, topic: str, options: ProducerOptions, /) -> AsyncProducer:
         """A producer that sends in the background. Only a broker has one; others raise InvalidRequest."""
         ...
@@ -320,24 +170,8 @@ class AsyncBackend(Protocol):
         """A member of a group in stream mode. Only a broker has one; others raise InvalidRequest."""
         ...
 
-    async def sync(self) -> None:
-        """Return once everything that was put into any topic survives power loss."""
-        ...
-
-    async def stats(self) -> EngineStats:
-        """What there is in every topic, how far each group is, and what is wrong."""
-        ...
-
-    async def compact(self, archived: bool, /) -> Compacted:
-        """Remove now what the settings no longer keep; with `archived` also what the archive has."""
-        ...
-
-    async def use_archive(self, directory: str | None, /) -> None:
-        """Name the archive, or None for none. Raises NotFound when there is no archive."""
-        ...
-
-    async def verify(self) -> Report:
-        """Check all that is stored, while the queue is in use. Damage is reported, not raised."""
+    async def perform(self, operation: Operation[T], /) -> T:
+        """Carry out one of the operations on the whole queue, and return what it answers."""
         ...
 
     def check_open(self) -> None:

@@ -31,13 +31,31 @@ from quivermq.client.producing.options import RETRIES as PRODUCER_RETRIES
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidRequest
 from quivermq.frame import OFFSET_MAX
-from quivermq.log import Replaced, Report
 from quivermq.model.adoption import AdoptedId, Progress
 from quivermq.model.checks import check_number
 from quivermq.model.lanes import Priority, check_priority
 from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
 from quivermq.model.names import check_group_name, check_topic_name
-from quivermq.model.stats import Compacted, EngineStats, TopicInfo
+from quivermq.model.operations import (
+    AdoptDeadLetters,
+    AdoptIds,
+    AdoptProgress,
+    AlterTopic,
+    BeginProducer,
+    Compact,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    DescribeTopic,
+    GetStats,
+    ListGroups,
+    ListTopics,
+    ReplaceSegment,
+    Sync,
+    UseArchive,
+    Verify,
+)
+from quivermq.model.stats import Compacted, EngineStats, Replaced, Report, TopicInfo
 from quivermq.model.topic_settings import PARTITIONS_MAX, TopicOptions
 from quivermq.settings import ClientSettings, CodecName, Durability
 
@@ -66,37 +84,37 @@ class AsyncConnection:
         With `exist_ok`, one that is there already stays as it is, whatever the settings say.
         """
         check_topic_name(name)
-        await self.backend.create_topic(name, exist_ok, settings)
+        await self.backend.perform(CreateTopic(name, exist_ok, settings))
 
     async def alter_topic(self, name: str, **settings: Unpack[TopicOptions]) -> None:
         """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
         check_topic_name(name)
-        await self.backend.alter_topic(name, settings)
+        await self.backend.perform(AlterTopic(name, settings))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic, its messages and what its groups know. Its dead letters stay."""
         check_topic_name(name)
-        await self.backend.delete_topic(name)
+        await self.backend.perform(DeleteTopic(name))
 
     async def topics(self) -> list[str]:
         """The names of all topics."""
-        return await self.backend.topics()
+        return await self.backend.perform(ListTopics())
 
     async def topic(self, name: str) -> TopicInfo:
         """One topic. Raises TopicNotFound."""
         check_topic_name(name)
-        return await self.backend.topic(name)
+        return await self.backend.perform(DescribeTopic(name))
 
     async def groups(self, topic: str) -> list[str]:
         """The groups of a topic. Raises TopicNotFound."""
         check_topic_name(topic)
-        return await self.backend.groups(topic)
+        return await self.backend.perform(ListGroups(topic))
 
     async def delete_group(self, topic: str, group: str) -> bool:
         """Forget what a group knows of a topic. False when there is no such group."""
         check_group_name(group)
         check_topic_name(topic)
-        return await self.backend.delete_group(topic, group)
+        return await self.backend.perform(DeleteGroup(topic, group))
 
     def queue(self, topic: str, group: str = "default") -> AsyncQueue:
         """A topic, or all topics of a pattern, as one group sees it. Nothing is created yet."""
@@ -111,7 +129,7 @@ class AsyncConnection:
         """
         check_topic_name(topic)
         check_number("producer_id", producer_id, 1, PRODUCER_ID_MAX)
-        return await self.backend.begin_producer(topic, producer_id)
+        return await self.backend.perform(BeginProducer(topic, producer_id))
 
     async def adopt(
         self,
@@ -133,7 +151,9 @@ class AsyncConnection:
         check_group_name(group)
         check_priority(priority)
         check_number("partition", partition, 0, PARTITIONS_MAX)
-        return await self.backend.adopt(topic, group, progress, partition, priority, expected)
+        return await self.backend.perform(
+            AdoptProgress(topic, group, progress, partition, priority, expected)
+        )
 
     async def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
         """Remember deduplication ids that another queue knew, each until it would have expired there.
@@ -142,7 +162,7 @@ class AsyncConnection:
         TopicNotFound, InvalidRequest, OffsetOutOfRange.
         """
         check_topic_name(topic)
-        return await self.backend.adopt_ids(topic, adopted)
+        return await self.backend.perform(AdoptIds(topic, adopted))
 
     async def adopt_dead_letters(
         self, topic: str, frame: Buffer, *, partition: int = 0, priority: Priority = "normal"
@@ -155,7 +175,7 @@ class AsyncConnection:
         check_topic_name(topic)
         check_priority(priority)
         check_number("partition", partition, 0, PARTITIONS_MAX)
-        return await self.backend.adopt_dead_letters(topic, frame, partition, priority)
+        return await self.backend.perform(AdoptDeadLetters(topic, frame, partition, priority))
 
     async def replace_segment(
         self,
@@ -177,7 +197,9 @@ class AsyncConnection:
         check_priority(priority)
         check_number("partition", partition, 0, PARTITIONS_MAX)
         check_number("base_offset", base_offset, 0, OFFSET_MAX)
-        return await self.backend.replace_segment(topic, partition, base_offset, frames, expected, priority)
+        return await self.backend.perform(
+            ReplaceSegment(topic, partition, base_offset, frames, expected, priority)
+        )
 
     async def producer(
         self,
@@ -242,11 +264,11 @@ class AsyncConnection:
 
         Raises StorageFailed and DiskRefused: then only opening the queue again tells what is there.
         """
-        await self.backend.sync()
+        await self.backend.perform(Sync())
 
     async def stats(self) -> EngineStats:
         """What there is, how far every group has come, and what is wrong, the worst first."""
-        return await self.backend.stats()
+        return await self.backend.perform(GetStats())
 
     async def compact(self, *, archived: bool = False) -> Compacted:
         """Remove now what the settings no longer keep, and shorten the journals.
@@ -254,7 +276,7 @@ class AsyncConnection:
         With `archived`, segments go as well that are in the archive and that all groups have finished with.
         A topic that cannot be looked after raises its error when the others are done.
         """
-        return await self.backend.compact(archived)
+        return await self.backend.perform(Compact(archived))
 
     async def use_archive(self, directory: str | os.PathLike[str] | None) -> None:
         """Name the archive of this queue, or None: what `read` goes on with before the log begins.
@@ -264,11 +286,11 @@ class AsyncConnection:
         """
         if directory is not None and not isinstance(directory, str | os.PathLike):
             raise InvalidRequest(f"an archive is the path of a directory, not {directory!r}")
-        await self.backend.use_archive(None if directory is None else os.fspath(directory))
+        await self.backend.perform(UseArchive(None if directory is None else os.fspath(directory)))
 
     async def verify(self) -> Report:
         """Check every byte of every log, while the queue is in use."""
-        return await self.backend.verify()
+        return await self.backend.perform(Verify())
 
     async def close(self) -> None:
         """Write and sync everything and let go of the directory, or let go of the broker.

@@ -47,7 +47,29 @@ from quivermq.model.deliveries import InFlight, check_after, is_stop
 from quivermq.model.lanes import Priority, check_priority
 from quivermq.model.messages import BINS_MAX, Message, Put, Scheduled, StoredMessage, Timeline
 from quivermq.model.names import Scope, check_group_name
-from quivermq.model.operations import SeekTarget, Settle, Tokens
+from quivermq.model.operations import (
+    Cancel,
+    CountPartitions,
+    CountReasons,
+    CountScheduled,
+    DeliverNow,
+    Discard,
+    GetLeaseSeconds,
+    GetQueueStats,
+    ListDeadLetters,
+    ListDeliveries,
+    ListScheduled,
+    PauseGroup,
+    Peek,
+    Purge,
+    Redrive,
+    RetryNow,
+    Seek,
+    SeekTarget,
+    Settle,
+    SyncTopic,
+    Tokens,
+)
 from quivermq.model.stats import QueueStats
 from quivermq.model.topic_settings import PARTITIONS_MAX
 from quivermq.queue.tables import PageRequest, TableRange, check_arrow, is_behind, table_of
@@ -155,7 +177,7 @@ class AsyncQueue:
         Whatever its durability. Raises TopicNotFound, StorageFailed.
         """
         self._scope.check_single("sync")
-        await self._backend.sync()
+        await self._backend.perform(SyncTopic())
 
     # Out.
 
@@ -341,7 +363,7 @@ class AsyncQueue:
         """How many seconds a lease lasts, as given or as the topic is set."""
         if lease is not None:
             return seconds_of("lease", lease, lowest=0.001)
-        return await self._backend.lease_s(topic)
+        return await self._backend.perform(GetLeaseSeconds(topic))
 
     # Settling.
 
@@ -402,7 +424,7 @@ class AsyncQueue:
         if priority is not None:
             check_priority(priority)
         moment = None if timestamp is None else moment_us("timestamp", timestamp)
-        await self._backend.seek(SeekTarget(to, offset, moment, partition, priority))
+        await self._backend.perform(Seek(SeekTarget(to, offset, moment, partition, priority)))
 
     async def read(
         self,
@@ -449,7 +471,7 @@ class AsyncQueue:
         check_arrow()
         wanted = TableRange(partition, start, end, limit, priority)
         self._scope.check_single("read")
-        pages = wanted.pages(await self._backend.partitions())
+        pages = wanted.pages(await self._backend.perform(CountPartitions()))
         try:
             request = next(pages)
             while True:
@@ -482,13 +504,13 @@ class AsyncQueue:
         """The next messages that nobody in the group has had, without taking them."""
         check_number("limit", limit, 0, _READ_MAX)
         self._scope.check_single("peek into")
-        return await self._backend.peek(limit)
+        return await self._backend.perform(Peek(limit))
 
     # Looking after.
 
     async def stats(self) -> QueueStats:
         """How much there is for the group, and how far it has come."""
-        return await self._backend.stats()
+        return await self._backend.perform(GetQueueStats())
 
     async def deliveries(self, limit: int = 100, after: InFlight | None = None) -> list[InFlight]:
         """What is in flight, by topic, partition, priority and offset: who has what, and until when.
@@ -497,18 +519,18 @@ class AsyncQueue:
         """
         check_number("limit", limit, 0, _READ_MAX)
         check_after(after)
-        return await self._backend.deliveries(limit, after)
+        return await self._backend.perform(ListDeliveries(limit, after))
 
     async def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """The messages of this topic that were given up, by whichever group."""
         check_limit(limit)
         self._scope.check_single("ask for the dead letters of")
-        return await self._backend.dead_letters(limit)
+        return await self._backend.perform(ListDeadLetters(limit))
 
     async def dead_letter_reasons(self) -> list[DeadLetterReason]:
         """How many messages of this topic were given up for which reason, the most frequent first."""
         self._scope.check_single("ask for the dead letters of")
-        return await self._backend.dead_letter_reasons()
+        return await self._backend.perform(CountReasons())
 
     async def redrive(
         self,
@@ -531,7 +553,7 @@ class AsyncQueue:
         check_edits(edits)
         self._scope.check_single("ask for the dead letters of")
         chosen = list(edits) if edits is not None and ids is None else ids
-        return await self._backend.redrive(filter, limit, chosen, edits or NO_EDITS)
+        return await self._backend.perform(Redrive(filter, limit, chosen, edits or NO_EDITS))
 
     async def discard(
         self,
@@ -545,13 +567,13 @@ class AsyncQueue:
         if ids is not None:
             check_ids(ids)
         self._scope.check_single("ask for the dead letters of")
-        return await self._backend.discard(filter, limit, ids)
+        return await self._backend.perform(Discard(filter, limit, ids))
 
     async def scheduled(self, limit: int | None = None) -> list[Scheduled]:
         """The delayed messages that wait, the next one first."""
         check_limit(limit)
         self._scope.check_single("ask for the delayed messages of")
-        return await self._backend.scheduled(limit)
+        return await self._backend.perform(ListScheduled(limit))
 
     async def timeline(self, until: Moment | None = None, bins: int = 60) -> Timeline:
         """How many delayed messages are due when, in equal spans from now on, by default up to the last.
@@ -561,27 +583,27 @@ class AsyncQueue:
         check_number("bins", bins, 1, BINS_MAX)
         end_us = None if until is None else moment_us("until", until)
         self._scope.check_single("ask for the delayed messages of")
-        return await self._backend.timeline(end_us, bins)
+        return await self._backend.perform(CountScheduled(end_us, bins))
 
     async def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""
         self._scope.check_single("cancel in")
         if not scheduled_id or not isinstance(scheduled_id, str):
             return False
-        return await self._backend.cancel([scheduled_id]) > 0
+        return await self._backend.perform(Cancel([scheduled_id])) > 0
 
     async def cancel_many(self, scheduled_ids: Collection[str]) -> int:
         """Call delayed messages off, and return how many of them were still waiting."""
         check_ids(scheduled_ids)
         self._scope.check_single("cancel in")
-        return await self._backend.cancel(scheduled_ids)
+        return await self._backend.perform(Cancel(scheduled_ids))
 
     async def deliver_now(self, scheduled_id: str) -> bool:
         """Let a delayed message come before it is due. False when it is not waiting, or never was."""
         self._scope.check_single("deliver in")
         if not scheduled_id or not isinstance(scheduled_id, str):
             return False
-        return await self._backend.deliver_now(scheduled_id)
+        return await self._backend.perform(DeliverNow(scheduled_id))
 
     async def purge(self) -> int:
         """Take every message out of the topic for good, delayed ones included, and return how many.
@@ -589,7 +611,7 @@ class AsyncQueue:
         No group gets them any more; who has one in hand may still settle it. Dead letters stay.
         """
         self._scope.check_single("purge")
-        return await self._backend.purge()
+        return await self._backend.perform(Purge())
 
     async def pause(self) -> None:
         """Give the group nothing more of the topic until `resume`, also after a restart.
@@ -598,17 +620,17 @@ class AsyncQueue:
         themselves.
         """
         self._scope.check_single("pause a group of")
-        await self._backend.pause(True)
+        await self._backend.perform(PauseGroup(True))
 
     async def resume(self) -> None:
         """Let a group go on that was paused."""
         self._scope.check_single("resume a group of")
-        await self._backend.pause(False)
+        await self._backend.perform(PauseGroup(False))
 
     async def retry_now(self) -> int:
         """Let everything that failed and waits for its next attempt have it now. Returns how many."""
         self._scope.check_single("retry in")
-        return await self._backend.retry_now()
+        return await self._backend.perform(RetryNow())
 
 
 def _text_of(error: BaseException) -> str:

@@ -2,10 +2,10 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.disk import Buffer, Disk, SystemDisk
@@ -24,12 +24,13 @@ from quivermq.frame import Frame
 from quivermq.log import DataDirectory, Replaced, Report, RetentionResult, verify
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics, Sample
+from quivermq.model import operations
 from quivermq.model.adoption import AdoptedId, Progress
-from quivermq.model.checks import check_number, check_partition
+from quivermq.model.checks import check_number, check_partition, needs_broker
 from quivermq.model.lanes import lane_number
 from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
 from quivermq.model.names import check_group_name, check_topic_name
-from quivermq.model.operations import TopicExtent
+from quivermq.model.operations import Operation, TopicExtent, arguments_of
 from quivermq.model.stats import Compacted, EngineStats, TopicInfo
 from quivermq.reentry import entered
 from quivermq.settings import Settings, settings_from
@@ -38,6 +39,8 @@ from quivermq.topic.partition import Partition
 from quivermq.topic.rules import TopicRules
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def open_engine(
@@ -127,6 +130,10 @@ class Engine:
             settings.engine, self.catalog, self._opening, clock=self.clock, scheduler=self.scheduler
         )
         self._maintenance.start()
+
+    def perform(self, operation: Operation[T]) -> T:
+        answer: T = _METHODS[type(operation)](self, *arguments_of(operation))
+        return answer
 
     @entered
     def create_topic(self, name: str, exist_ok: bool, settings: Mapping[str, Any]) -> None:
@@ -218,10 +225,10 @@ class Engine:
         return replaced
 
     def producer(self, topic: str, options: object) -> NoReturn:  # noqa: ARG002 - Whatever these are.
-        raise InvalidRequest("a producer needs a broker: use quivermq.connect, or quivermq.aio.connect")
+        raise needs_broker("a producer")
 
     def consumer(self, options: object) -> NoReturn:  # noqa: ARG002 - Whatever these are.
-        raise InvalidRequest("a consumer needs a broker: use quivermq.connect, or quivermq.aio.connect")
+        raise needs_broker("a consumer")
 
     def patient(self) -> "Engine":
         """A directory is always there."""
@@ -354,6 +361,28 @@ class Engine:
         """What a topic that is not there would let in."""
         settings = self.catalog.settings_of_new(topic)
         return TopicRules(settings, settings.storage(self.settings.storage), self.clock)
+
+
+# What carries an operation out. The broker calls these methods itself.
+_METHODS: dict[type[Operation[Any]], Callable[..., Any]] = {
+    operations.CreateTopic: Engine.create_topic,
+    operations.AlterTopic: Engine.alter_topic,
+    operations.DeleteTopic: Engine.delete_topic,
+    operations.ListTopics: Engine.topics,
+    operations.DescribeTopic: Engine.topic,
+    operations.ListGroups: Engine.groups,
+    operations.DeleteGroup: Engine.delete_group,
+    operations.BeginProducer: Engine.begin_producer,
+    operations.AdoptProgress: Engine.adopt,
+    operations.AdoptIds: Engine.adopt_ids,
+    operations.AdoptDeadLetters: Engine.adopt_dead_letters,
+    operations.ReplaceSegment: Engine.replace_segment,
+    operations.Sync: Engine.sync,
+    operations.GetStats: Engine.stats,
+    operations.Compact: Engine.compact,
+    operations.UseArchive: Engine.use_archive,
+    operations.Verify: Engine.verify,
+}
 
 
 class HasBackend(Protocol):

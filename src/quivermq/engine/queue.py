@@ -4,7 +4,7 @@ from _thread import get_ident
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from random import getrandbits
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quivermq.delivery.cursor import Cursor
 from quivermq.delivery.settlement import Settlement
@@ -19,13 +19,14 @@ from quivermq.engine.waiting import Watch
 from quivermq.errors import Closing, GroupNotFound, LeaseExpired, QuiverError
 from quivermq.frame import Wanted
 from quivermq.group.group import Group
+from quivermq.model import operations
 from quivermq.model.checks import Moment, Period, check_number
 from quivermq.model.dead_letters import NO_EDITS, DeadLetter, DeadLetterReason, Edits, Filter
 from quivermq.model.deliveries import Claim, Delivery, Held, InFlight
 from quivermq.model.lanes import Priority, lane_number
 from quivermq.model.messages import Message, Put, Scheduled, StoredMessage, Timeline
 from quivermq.model.names import Scope, check_group_name
-from quivermq.model.operations import SeekTarget, Settle, Settled, Tokens
+from quivermq.model.operations import QueueOperation, SeekTarget, Settle, Settled, Tokens, arguments_of
 from quivermq.model.stats import QueueStats, stats_of_all
 from quivermq.reentry import entered, finish, inside, postponed, refusal
 from quivermq.settings import Durability
@@ -34,6 +35,8 @@ from quivermq.topic.rules import TopicRules
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine
+
+T = TypeVar("T")
 
 
 class EngineQueue:
@@ -258,6 +261,10 @@ class EngineQueue:
             return None
         return group.cursors[lease.partition].settlement
 
+    def perform(self, operation: QueueOperation[T]) -> T:
+        answer: T = _METHODS[type(operation)](self, *arguments_of(operation))
+        return answer
+
     # The log.
 
     def partitions(self) -> int:
@@ -412,6 +419,29 @@ class EngineQueue:
                 f"{self.topic} has no group {self.group}: it comes to be with the first get or seek"
             )
         return group
+
+
+# What carries an operation out. The broker calls these methods itself.
+_METHODS: dict[type[QueueOperation[Any]], Callable[..., Any]] = {
+    operations.SyncTopic: EngineQueue.sync,
+    operations.GetLeaseSeconds: EngineQueue.lease_s,
+    operations.CountPartitions: EngineQueue.partitions,
+    operations.Seek: EngineQueue.seek,
+    operations.Peek: EngineQueue.peek,
+    operations.GetQueueStats: EngineQueue.stats,
+    operations.ListDeliveries: EngineQueue.deliveries,
+    operations.PauseGroup: EngineQueue.pause,
+    operations.RetryNow: EngineQueue.retry_now,
+    operations.Purge: EngineQueue.purge,
+    operations.ListDeadLetters: EngineQueue.dead_letters,
+    operations.CountReasons: EngineQueue.dead_letter_reasons,
+    operations.Redrive: EngineQueue.redrive,
+    operations.Discard: EngineQueue.discard,
+    operations.ListScheduled: EngineQueue.scheduled,
+    operations.CountScheduled: EngineQueue.timeline,
+    operations.Cancel: EngineQueue.cancel,
+    operations.DeliverNow: EngineQueue.deliver_now,
+}
 
 
 def _settled(settlement: Settlement, settle: Settle, held: Held) -> list[Claim]:

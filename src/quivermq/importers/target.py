@@ -10,6 +10,15 @@ from quivermq.frame import Frame
 from quivermq.model.adoption import AdoptedId, Progress
 from quivermq.model.lanes import Priority
 from quivermq.model.messages import Message, ProducerState, Put, Scheduled
+from quivermq.model.operations import (
+    AdoptDeadLetters,
+    AdoptIds,
+    AdoptProgress,
+    AlterTopic,
+    BeginProducer,
+    CreateTopic,
+    ListScheduled,
+)
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.queue.connection import Connection
 from quivermq.settings import Durability
@@ -60,13 +69,13 @@ class ImportTarget:
         return TargetTopic(view.created_us, view.settings, lanes, view.dead_letters_of)
 
     def create_topic(self, name: str, **settings: Any) -> None:
-        self._there.create_topic(name, False, settings)
+        self._there.perform(CreateTopic(name, False, settings))
 
     def alter_topic(self, name: str, **settings: Any) -> None:
-        self._there.alter_topic(name, settings)
+        self._there.perform(AlterTopic(name, settings))
 
     def begin_producer(self, topic: str, producer_id: int) -> ProducerState:
-        return self._there.begin_producer(topic, producer_id)
+        return self._there.perform(BeginProducer(topic, producer_id))
 
     def put_frame(
         self, topic: str, frame: bytes, partition: int, priority: Priority, durability: Durability
@@ -84,7 +93,7 @@ class ImportTarget:
         return self._there.frames(topic, partition, priority, start, end)
 
     def scheduled(self, topic: str) -> list[Scheduled]:
-        return self._there.queue(topic, "default").scheduled(None)
+        return self._there.queue(topic, "default").perform(ListScheduled(None))
 
     def adopt(
         self,
@@ -96,10 +105,10 @@ class ImportTarget:
         priority: Priority,
         expected: Progress | None = None,
     ) -> bool:
-        return self._there.adopt(topic, group, progress, partition, priority, expected)
+        return self._there.perform(AdoptProgress(topic, group, progress, partition, priority, expected))
 
     def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
-        return self._there.adopt_ids(topic, adopted)
+        return self._there.perform(AdoptIds(topic, adopted))
 
     def adopt_dead_letters(self, topic: str, frame: Buffer, *, partition: int, priority: Priority) -> Put:
-        return self._there.adopt_dead_letters(topic, frame, partition, priority)
+        return self._there.perform(AdoptDeadLetters(topic, frame, partition, priority))

@@ -9,9 +9,8 @@ from quivermq.log.log import Log
 from quivermq.log.maintenance import RetentionResult
 from quivermq.log.reader import LogFollower
 from quivermq.log.repair import Mended, Repair, repair
-from quivermq.log.rewriting import Replaced
 from quivermq.log.verify import total_bytes, verify
-from quivermq.model.stats import LogFinding, Report
+from quivermq.model.stats import LogFinding, Replaced, Report
 
 ReadableLog = Log | LogFollower
 

@@ -18,10 +18,10 @@ from quivermq.log.entries import check_foreign_frame, check_frame, check_time, c
 from quivermq.log.flusher import Scheduler
 from quivermq.log.maintenance import LogMaintenance, RetentionResult
 from quivermq.log.reader import READ_BYTES, LogReader
-from quivermq.log.rewriting import Replaced
 from quivermq.log.writer import LogWriter
 from quivermq.metrics import Histogram
 from quivermq.model.messages import Record
+from quivermq.model.stats import Replaced
 from quivermq.segment import Segment
 from quivermq.settings import Durability, StorageSettings
 

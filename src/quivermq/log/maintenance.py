@@ -13,7 +13,6 @@ from quivermq.errors import Conflict, DiskRefused, NotFound, QuiverError, Storag
 from quivermq.log.opening import recover_directory, remove_segment
 from quivermq.log.reader import LogReader
 from quivermq.log.rewriting import (
-    Replaced,
     discard_copy,
     find_cut,
     find_replacement,
@@ -22,6 +21,7 @@ from quivermq.log.rewriting import (
     write_copy,
 )
 from quivermq.log.writer import RETRY_S, LogWriter
+from quivermq.model.stats import Replaced
 from quivermq.reentry import entered
 from quivermq.segment import Segment
 from quivermq.settings import StorageSettings

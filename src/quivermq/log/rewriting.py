@@ -42,13 +42,6 @@ _BOUND_FIELDS = (
 )
 
 
-class Replaced(NamedTuple):
-    """How large a segment was, and is."""
-
-    bytes_before: int
-    bytes_after: int
-
-
 class Replacement(NamedTuple):
     """Frames, checked, for the bytes [position, end) of a segment."""
 

@@ -126,3 +126,8 @@ def check_ids(ids: object) -> None:
     # A text is a collection of texts, too, and never meant as one.
     if isinstance(ids, str) or not isinstance(ids, Collection) or not all(isinstance(i, str) for i in ids):
         raise InvalidRequest(f"ids are a list of texts such as 0-1-25, not a {type(ids).__name__}")
+
+
+def needs_broker(what: str) -> InvalidRequest:
+    """The error of a backend that has no broker behind it."""
+    return InvalidRequest(f"{what} needs a broker: use quivermq.connect, or quivermq.aio.connect")

@@ -1,12 +1,26 @@
-"""What is asked of a queue as a whole, and what it answers: the values of a `Backend`."""
+"""What is asked of a backend, and what it answers.
 
-from typing import Literal, NamedTuple
+Messages go in and out by methods of a `Backend`. Whatever else can be asked of one is an `Operation`, a
+value that says what is wanted, and `Backend.perform` carries it out: whoever stands in between, such as a
+network or a thread, hands it on without knowing which one it is.
+"""
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from quivermq.disk import Buffer
 from quivermq.errors import LeaseExpired, QuiverError
+from quivermq.model.adoption import AdoptedId, Progress
 from quivermq.model.checks import Period, seconds_of
-from quivermq.model.deliveries import check_reason
+from quivermq.model.dead_letters import DeadLetter, DeadLetterReason, Edits, Filter
+from quivermq.model.deliveries import InFlight, check_reason
 from quivermq.model.lanes import Priority
+from quivermq.model.messages import ProducerState, Put, Scheduled, StoredMessage, Timeline
+from quivermq.model.stats import Compacted, EngineStats, QueueStats, Replaced, Report, TopicInfo
 from quivermq.model.topic_settings import TopicSettings
+
+T = TypeVar("T")
 
 Tokens = list[int]
 """The tokens of leases that a call has asked for: what it takes to give back what never arrived."""
@@ -90,3 +104,290 @@ class TopicExtent(NamedTuple):
     settings: TopicSettings
     lanes: list[LaneBounds]
     dead_letters_of: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """Something to do with, or to know of, a whole queue. The answer is a `T`."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOperation(Generic[T]):
+    """The same of a topic as one group sees it, or of all topics of a pattern."""
+
+
+def arguments_of(operation: Operation[Any] | QueueOperation[Any]) -> tuple[Any, ...]:
+    """Its fields, in order: what the method takes that carries it out."""
+    return tuple(getattr(operation, field.name) for field in fields(operation))
+
+
+# Topics and groups.
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic(Operation[None]):
+    """Create a topic with these settings. Raises TopicExists, InvalidSettings, LimitReached."""
+
+    name: str
+    exist_ok: bool
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopic(Operation[None]):
+    """Change these settings, for whoever uses the topic now as well. Raises InvalidSettings."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(Operation[None]):
+    """Delete a topic with its groups. No receipt of it holds any more; its dead letters stay."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListTopics(Operation[list[str]]):
+    """The names of all topics, sorted, dead-letter topics included."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopic(Operation[TopicInfo]):
+    """The settings of a topic."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups(Operation[list[str]]):
+    """The groups of a topic, sorted."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup(Operation[bool]):
+    """Forget a group; False when there is none."""
+
+    topic: str
+    group: str
+
+
+# Work of programs: idempotent producers, imports, compaction.
+
+
+@dataclass(frozen=True, slots=True)
+class BeginProducer(Operation[ProducerState]):
+    """Give a producer its next epoch, durably; frames of earlier ones are refused. Makes the topic."""
+
+    topic: str
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptProgress(Operation[bool]):
+    """Let a group go on where another queue was; False when it is elsewhere already."""
+
+    topic: str
+    group: str
+    progress: Progress
+    partition: int
+    priority: Priority
+    expected: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptIds(Operation[int]):
+    """Remember deduplication ids of another queue, and tell how many of them still hold."""
+
+    topic: str
+    adopted: Sequence[AdoptedId]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptDeadLetters(Operation[Put]):
+    """Append a frame to the dead letters of a topic, at `fsync`. Raises InvalidFrame."""
+
+    topic: str
+    frame: Buffer
+    partition: int
+    priority: Priority
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceSegment(Operation[Replaced]):
+    """Put other frames in the place of those of a sealed segment: see `Connection.replace_segment`.
+
+    A backend that has no segments raises NotFound.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    frames: Buffer
+    expected: str
+    priority: Priority
+
+
+# The whole queue.
+
+
+@dataclass(frozen=True, slots=True)
+class Sync(Operation[None]):
+    """Return once everything that was put into any topic survives power loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetStats(Operation[EngineStats]):
+    """What there is in every topic, how far each group is, and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compact(Operation[Compacted]):
+    """Remove now what the settings no longer keep; with `archived` also what the archive has."""
+
+    archived: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UseArchive(Operation[None]):
+    """Name the archive, or None for none. Raises NotFound when there is no archive."""
+
+    directory: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verify(Operation[Report]):
+    """Check all that is stored, while the queue is in use. Damage is reported, not raised."""
+
+
+# One topic, one group.
+
+
+@dataclass(frozen=True, slots=True)
+class SyncTopic(QueueOperation[None]):
+    """Return once everything that was put into the topic survives power loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetLeaseSeconds(QueueOperation[float]):
+    """How many seconds a lease of that topic lasts when `take` is given none."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountPartitions(QueueOperation[int]):
+    """How many partitions the topic has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seek(QueueOperation[None]):
+    """Let the group go on from elsewhere. Raises InvalidRequest, OffsetOutOfRange."""
+
+    target: SeekTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Peek(QueueOperation[list[StoredMessage]]):
+    """The next messages that nobody in the group has had. Leases nothing, and makes no group."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetQueueStats(QueueOperation[QueueStats]):
+    """How much there is for the group; of a topic that is not there, nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListDeliveries(QueueOperation[list[InFlight]]):
+    """What is in flight, behind `after`, by topic, partition, lane and offset."""
+
+    limit: int
+    after: InFlight | None
+
+
+@dataclass(frozen=True, slots=True)
+class PauseGroup(QueueOperation[None]):
+    """Let `take` find nothing for the group until this comes with False. Raises GroupNotFound."""
+
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RetryNow(QueueOperation[int]):
+    """Let what waits for its next attempt be due, and tell how many. Raises GroupNotFound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purge(QueueOperation[int]):
+    """Take every message out for good, delayed ones too, and tell how many. Dead letters stay."""
+
+
+# Dead letters and delayed messages.
+
+
+@dataclass(frozen=True, slots=True)
+class ListDeadLetters(QueueOperation[list[DeadLetter]]):
+    """The dead letters of the topic, of all groups, by partition, lane and offset; [] without any."""
+
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CountReasons(QueueOperation[list[DeadLetterReason]]):
+    """How many dead letters there are for each reason, the most frequent first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive(QueueOperation[int]):
+    """Send dead letters back, each exactly once, and tell how many.
+
+    Those with these `ids` (None: all) of which `wanted` (None: all) is true, `limit` at most.
+    """
+
+    wanted: Filter | None
+    limit: int | None
+    ids: Collection[str] | None
+    edits: Edits
+
+
+@dataclass(frozen=True, slots=True)
+class Discard(QueueOperation[int]):
+    """Take dead letters out for good, chosen as in `Redrive`, and tell how many."""
+
+    wanted: Filter | None
+    limit: int | None
+    ids: Collection[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListScheduled(QueueOperation[list[Scheduled]]):
+    """The delayed messages that wait, the next one first; [] when there is no topic."""
+
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CountScheduled(QueueOperation[Timeline]):
+    """How many delayed messages are due in each of `bins` equal spans; 0 without a topic."""
+
+    until_us: int | None
+    bins: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel(QueueOperation[int]):
+    """Take delayed messages out, and tell how many of these were still waiting."""
+
+    scheduled_ids: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverNow(QueueOperation[bool]):
+    """Put a delayed message into its lane now. False when it does not wait."""
+
+    scheduled_id: str

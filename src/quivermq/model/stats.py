@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.model.turns import in_turns
@@ -196,3 +196,10 @@ class Report:
     def is_sound(self) -> bool:
         """Whether every byte that should hold a message does."""
         return all(finding.kind != "damage" for finding in self.findings)
+
+
+class Replaced(NamedTuple):
+    """How large a segment was, and is."""
+
+    bytes_before: int
+    bytes_after: int

@@ -25,13 +25,31 @@ from quivermq.client.producing.producer import RemoteProducer
 from quivermq.disk import Buffer
 from quivermq.errors import InvalidRequest
 from quivermq.frame import OFFSET_MAX
-from quivermq.log import Replaced, Report
 from quivermq.model.adoption import AdoptedId, Progress
 from quivermq.model.checks import check_number
 from quivermq.model.lanes import Priority, check_priority
 from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
 from quivermq.model.names import check_group_name, check_topic_name
-from quivermq.model.stats import Compacted, EngineStats, TopicInfo
+from quivermq.model.operations import (
+    AdoptDeadLetters,
+    AdoptIds,
+    AdoptProgress,
+    AlterTopic,
+    BeginProducer,
+    Compact,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    DescribeTopic,
+    GetStats,
+    ListGroups,
+    ListTopics,
+    ReplaceSegment,
+    Sync,
+    UseArchive,
+    Verify,
+)
+from quivermq.model.stats import Compacted, EngineStats, Replaced, Report, TopicInfo
 from quivermq.model.topic_settings import PARTITIONS_MAX, TopicOptions
 from quivermq.queue.finishing import close_all
 from quivermq.queue.queue import Queue
@@ -63,37 +81,37 @@ class Connection:
         With `exist_ok`, one that is there already stays as it is, whatever the settings say.
         """
         check_topic_name(name)
-        self.backend.create_topic(name, exist_ok, settings)
+        self.backend.perform(CreateTopic(name, exist_ok, settings))
 
     def alter_topic(self, name: str, **settings: Unpack[TopicOptions]) -> None:
         """Change settings of a topic while it is in use. Raises TopicNotFound, InvalidSettings."""
         check_topic_name(name)
-        self.backend.alter_topic(name, settings)
+        self.backend.perform(AlterTopic(name, settings))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its messages and what its groups know. Its dead letters stay."""
         check_topic_name(name)
-        self.backend.delete_topic(name)
+        self.backend.perform(DeleteTopic(name))
 
     def topics(self) -> list[str]:
         """The names of all topics."""
-        return self.backend.topics()
+        return self.backend.perform(ListTopics())
 
     def topic(self, name: str) -> TopicInfo:
         """One topic. Raises TopicNotFound."""
         check_topic_name(name)
-        return self.backend.topic(name)
+        return self.backend.perform(DescribeTopic(name))
 
     def groups(self, topic: str) -> list[str]:
         """The groups of a topic. Raises TopicNotFound."""
         check_topic_name(topic)
-        return self.backend.groups(topic)
+        return self.backend.perform(ListGroups(topic))
 
     def delete_group(self, topic: str, group: str) -> bool:
         """Forget what a group knows of a topic. False when there is no such group."""
         check_group_name(group)
         check_topic_name(topic)
-        return self.backend.delete_group(topic, group)
+        return self.backend.perform(DeleteGroup(topic, group))
 
     def queue(self, topic: str, group: str = "default") -> Queue:
         """A topic, or all topics of a pattern, as one group sees it. Nothing is created yet."""
@@ -108,7 +126,7 @@ class Connection:
         """
         check_topic_name(topic)
         check_number("producer_id", producer_id, 1, PRODUCER_ID_MAX)
-        return self.backend.begin_producer(topic, producer_id)
+        return self.backend.perform(BeginProducer(topic, producer_id))
 
     def adopt(
         self,
@@ -130,7 +148,7 @@ class Connection:
         check_group_name(group)
         check_priority(priority)
         check_number("partition", partition, 0, PARTITIONS_MAX)
-        return self.backend.adopt(topic, group, progress, partition, priority, expected)
+        return self.backend.perform(AdoptProgress(topic, group, progress, partition, priority, expected))
 
     def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
         """Remember deduplication ids that another queue knew, each until it would have expired there.
@@ -139,7 +157,7 @@ class Connection:
         TopicNotFound, InvalidRequest, OffsetOutOfRange.
         """
         check_topic_name(topic)
-        return self.backend.adopt_ids(topic, adopted)
+        return self.backend.perform(AdoptIds(topic, adopted))
 
     def adopt_dead_letters(
         self, topic: str, frame: Buffer, *, partition: int = 0, priority: Priority = "normal"
@@ -152,7 +170,7 @@ class Connection:
         check_topic_name(topic)
         check_priority(priority)
         check_number("partition", partition, 0, PARTITIONS_MAX)
-        return self.backend.adopt_dead_letters(topic, frame, partition, priority)
+        return self.backend.perform(AdoptDeadLetters(topic, frame, partition, priority))
 
     def replace_segment(
         self,
@@ -174,7 +192,9 @@ class Connection:
         check_priority(priority)
         check_number("partition", partition, 0, PARTITIONS_MAX)
         check_number("base_offset", base_offset, 0, OFFSET_MAX)
-        return self.backend.replace_segment(topic, partition, base_offset, frames, expected, priority)
+        return self.backend.perform(
+            ReplaceSegment(topic, partition, base_offset, frames, expected, priority)
+        )
 
     def producer(
         self,
@@ -239,11 +259,11 @@ class Connection:
 
         Raises StorageFailed and DiskRefused: then only opening the queue again tells what is there.
         """
-        self.backend.sync()
+        self.backend.perform(Sync())
 
     def stats(self) -> EngineStats:
         """What there is, how far every group has come, and what is wrong, the worst first."""
-        return self.backend.stats()
+        return self.backend.perform(GetStats())
 
     def compact(self, *, archived: bool = False) -> Compacted:
         """Remove now what the settings no longer keep, and shorten the journals.
@@ -251,7 +271,7 @@ class Connection:
         With `archived`, segments go as well that are in the archive and that all groups have finished with.
         A topic that cannot be looked after raises its error when the others are done.
         """
-        return self.backend.compact(archived)
+        return self.backend.perform(Compact(archived))
 
     def use_archive(self, directory: str | os.PathLike[str] | None) -> None:
         """Name the archive of this queue, or None: what `read` goes on with before the log begins.
@@ -261,11 +281,11 @@ class Connection:
         """
         if directory is not None and not isinstance(directory, str | os.PathLike):
             raise InvalidRequest(f"an archive is the path of a directory, not {directory!r}")
-        self.backend.use_archive(None if directory is None else os.fspath(directory))
+        self.backend.perform(UseArchive(None if directory is None else os.fspath(directory)))
 
     def verify(self) -> Report:
         """Check every byte of every log, while the queue is in use."""
-        return self.backend.verify()
+        return self.backend.perform(Verify())
 
     def close(self) -> None:
         """Write and sync everything and let go of the directory, or let go of the broker.

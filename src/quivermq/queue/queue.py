@@ -41,7 +41,29 @@ from quivermq.model.deliveries import Delivery, InFlight, check_after, is_stop
 from quivermq.model.lanes import Priority, check_priority
 from quivermq.model.messages import BINS_MAX, Message, Put, Scheduled, StoredMessage, Timeline
 from quivermq.model.names import Scope, check_group_name
-from quivermq.model.operations import SeekTarget, Settle, Tokens
+from quivermq.model.operations import (
+    Cancel,
+    CountPartitions,
+    CountReasons,
+    CountScheduled,
+    DeliverNow,
+    Discard,
+    GetLeaseSeconds,
+    GetQueueStats,
+    ListDeadLetters,
+    ListDeliveries,
+    ListScheduled,
+    PauseGroup,
+    Peek,
+    Purge,
+    Redrive,
+    RetryNow,
+    Seek,
+    SeekTarget,
+    Settle,
+    SyncTopic,
+    Tokens,
+)
 from quivermq.model.stats import QueueStats
 from quivermq.model.topic_settings import PARTITIONS_MAX
 from quivermq.queue.finishing import finish, log_unreleased
@@ -150,7 +172,7 @@ class Queue:
         Whatever its durability. Raises TopicNotFound, StorageFailed.
         """
         self._scope.check_single("sync")
-        self._backend.sync()
+        self._backend.perform(SyncTopic())
 
     # Out.
 
@@ -330,7 +352,7 @@ class Queue:
         """How many seconds a lease lasts, as given or as the topic is set."""
         if lease is not None:
             return seconds_of("lease", lease, lowest=0.001)
-        return self._backend.lease_s(topic)
+        return self._backend.perform(GetLeaseSeconds(topic))
 
     # Settling.
 
@@ -391,7 +413,7 @@ class Queue:
         if priority is not None:
             check_priority(priority)
         moment = None if timestamp is None else moment_us("timestamp", timestamp)
-        self._backend.seek(SeekTarget(to, offset, moment, partition, priority))
+        self._backend.perform(Seek(SeekTarget(to, offset, moment, partition, priority)))
 
     def read(
         self,
@@ -438,7 +460,7 @@ class Queue:
         check_arrow()
         wanted = TableRange(partition, start, end, limit, priority)
         self._scope.check_single("read")
-        pages = wanted.pages(self._backend.partitions())
+        pages = wanted.pages(self._backend.perform(CountPartitions()))
         try:
             request = next(pages)
             while True:
@@ -471,13 +493,13 @@ class Queue:
         """The next messages that nobody in the group has had, without taking them."""
         check_number("limit", limit, 0, _READ_MAX)
         self._scope.check_single("peek into")
-        return self._backend.peek(limit)
+        return self._backend.perform(Peek(limit))
 
     # Looking after.
 
     def stats(self) -> QueueStats:
         """How much there is for the group, and how far it has come."""
-        return self._backend.stats()
+        return self._backend.perform(GetQueueStats())
 
     def deliveries(self, limit: int = 100, after: InFlight | None = None) -> list[InFlight]:
         """What is in flight, by topic, partition, priority and offset: who has what, and until when.
@@ -486,18 +508,18 @@ class Queue:
         """
         check_number("limit", limit, 0, _READ_MAX)
         check_after(after)
-        return self._backend.deliveries(limit, after)
+        return self._backend.perform(ListDeliveries(limit, after))
 
     def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """The messages of this topic that were given up, by whichever group."""
         check_limit(limit)
         self._scope.check_single("ask for the dead letters of")
-        return self._backend.dead_letters(limit)
+        return self._backend.perform(ListDeadLetters(limit))
 
     def dead_letter_reasons(self) -> list[DeadLetterReason]:
         """How many messages of this topic were given up for which reason, the most frequent first."""
         self._scope.check_single("ask for the dead letters of")
-        return self._backend.dead_letter_reasons()
+        return self._backend.perform(CountReasons())
 
     def redrive(
         self,
@@ -520,7 +542,7 @@ class Queue:
         check_edits(edits)
         self._scope.check_single("ask for the dead letters of")
         chosen = list(edits) if edits is not None and ids is None else ids
-        return self._backend.redrive(filter, limit, chosen, edits or NO_EDITS)
+        return self._backend.perform(Redrive(filter, limit, chosen, edits or NO_EDITS))
 
     def discard(
         self,
@@ -534,13 +556,13 @@ class Queue:
         if ids is not None:
             check_ids(ids)
         self._scope.check_single("ask for the dead letters of")
-        return self._backend.discard(filter, limit, ids)
+        return self._backend.perform(Discard(filter, limit, ids))
 
     def scheduled(self, limit: int | None = None) -> list[Scheduled]:
         """The delayed messages that wait, the next one first."""
         check_limit(limit)
         self._scope.check_single("ask for the delayed messages of")
-        return self._backend.scheduled(limit)
+        return self._backend.perform(ListScheduled(limit))
 
     def timeline(self, until: Moment | None = None, bins: int = 60) -> Timeline:
         """How many delayed messages are due when, in equal spans from now on, by default up to the last.
@@ -550,27 +572,27 @@ class Queue:
         check_number("bins", bins, 1, BINS_MAX)
         end_us = None if until is None else moment_us("until", until)
         self._scope.check_single("ask for the delayed messages of")
-        return self._backend.timeline(end_us, bins)
+        return self._backend.perform(CountScheduled(end_us, bins))
 
     def cancel(self, scheduled_id: str) -> bool:
         """Call a delayed message off. False when it is not waiting any more, or never was."""
         self._scope.check_single("cancel in")
         if not scheduled_id or not isinstance(scheduled_id, str):
             return False
-        return self._backend.cancel([scheduled_id]) > 0
+        return self._backend.perform(Cancel([scheduled_id])) > 0
 
     def cancel_many(self, scheduled_ids: Collection[str]) -> int:
         """Call delayed messages off, and return how many of them were still waiting."""
         check_ids(scheduled_ids)
         self._scope.check_single("cancel in")
-        return self._backend.cancel(scheduled_ids)
+        return self._backend.perform(Cancel(scheduled_ids))
 
     def deliver_now(self, scheduled_id: str) -> bool:
         """Let a delayed message come before it is due. False when it is not waiting, or never was."""
         self._scope.check_single("deliver in")
         if not scheduled_id or not isinstance(scheduled_id, str):
             return False
-        return self._backend.deliver_now(scheduled_id)
+        return self._backend.perform(DeliverNow(scheduled_id))
 
     def purge(self) -> int:
         """Take every message out of the topic for good, delayed ones included, and return how many.
@@ -578,7 +600,7 @@ class Queue:
         No group gets them any more; who has one in hand may still settle it. Dead letters stay.
         """
         self._scope.check_single("purge")
-        return self._backend.purge()
+        return self._backend.perform(Purge())
 
     def pause(self) -> None:
         """Give the group nothing more of the topic until `resume`, also after a restart.
@@ -587,17 +609,17 @@ class Queue:
         themselves.
         """
         self._scope.check_single("pause a group of")
-        self._backend.pause(True)
+        self._backend.perform(PauseGroup(True))
 
     def resume(self) -> None:
         """Let a group go on that was paused."""
         self._scope.check_single("resume a group of")
-        self._backend.pause(False)
+        self._backend.perform(PauseGroup(False))
 
     def retry_now(self) -> int:
         """Let everything that failed and waits for its next attempt have it now. Returns how many."""
         self._scope.check_single("retry in")
-        return self._backend.retry_now()
+        return self._backend.perform(RetryNow())
 
 
 def _text_of(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from quivermq.client.core.wire import decoded, path_of, place_of
 from quivermq.errors import GroupNotFound, InvalidRequest, NotFound, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
 from quivermq.model.names import usual_origin
+from quivermq.model.operations import UseArchive
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.opening import connect
 from quivermq.queue.connection import Connection
@@ -181,7 +182,7 @@ class BrokerReader(QueueReader):
         raise InvalidRequest("the broker has no archive yet: say where to put it, with to= (--to)")
 
     def use_archive(self, directory: Path) -> None:
-        self.connection.use_archive(str(directory))
+        self.connection.perform(UseArchive(str(directory)))
 
     def segments(self, topic: str) -> list[SegmentPart]:
         return [

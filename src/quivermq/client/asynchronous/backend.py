@@ -17,27 +17,16 @@ from quivermq.client.core.settler import RemoteSettler
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.model.checks import Period
-from quivermq.model.operations import Tokens
+from quivermq.model.operations import Operation, QueueOperation, Tokens
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def _run(
-    flow: Callable[Concatenate[TopicCalls, P], Flow[T]],
-) -> "Callable[Concatenate[AsyncHttpBackend, P], Coroutine[Any, Any, T]]":
-    """An operation of the whole queue: the flow of that name, run."""
-
-    async def run(self: "AsyncHttpBackend", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.run(flow(self.calls, *args, **kwargs))
-
-    return run
-
-
-def _run_one(
     flow: Callable[Concatenate[QueueCalls, P], Flow[T]],
 ) -> "Callable[Concatenate[AsyncHttpQueue, P], Coroutine[Any, Any, T]]":
-    """The same for an operation of one queue."""
+    """The flow of that name, run."""
 
     async def run(self: "AsyncHttpQueue", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run(flow(self._calls, *args, **kwargs))
@@ -94,23 +83,8 @@ class AsyncHttpBackend:
     def queue(self, topic: str, group: str) -> "AsyncHttpQueue":
         return AsyncHttpQueue(self, topic, group)
 
-    create_topic = _run(TopicCalls.create_topic)
-    alter_topic = _run(TopicCalls.alter_topic)
-    delete_topic = _run(TopicCalls.delete_topic)
-    topics = _run(TopicCalls.topics)
-    topic = _run(TopicCalls.topic)
-    groups = _run(TopicCalls.groups)
-    delete_group = _run(TopicCalls.delete_group)
-    begin_producer = _run(TopicCalls.begin_producer)
-    adopt = _run(TopicCalls.adopt)
-    adopt_ids = _run(TopicCalls.adopt_ids)
-    adopt_dead_letters = _run(TopicCalls.adopt_dead_letters)
-    replace_segment = _run(TopicCalls.replace_segment)
-    sync = _run(TopicCalls.sync)
-    stats = _run(TopicCalls.stats)
-    compact = _run(TopicCalls.compact)
-    use_archive = _run(TopicCalls.use_archive)
-    verify = _run(TopicCalls.verify)
+    async def perform(self, operation: Operation[T]) -> T:
+        return await self.run(self.calls.perform(operation))
 
     async def producer(self, topic: str, options: ProducerOptions) -> AsyncProducer:
         return await AsyncProducer(topic, self.run, options).begin()
@@ -139,30 +113,15 @@ class AsyncHttpQueue:
     def _make_settler(self, topic: str, partition: int) -> RemoteSettler:
         return RemoteSettler(_settle_elsewhere, topic, partition, self._calls.group)
 
-    put = _run_one(QueueCalls.put)
-    put_many = _run_one(QueueCalls.put_many)
-    put_frame = _run_one(QueueCalls.put_frame)
-    sync = _run_one(QueueCalls.sync)
-    release_taken = _run_one(QueueCalls.release_taken)
-    settle = _run_one(QueueCalls.settle)
-    lease_s = _run_one(QueueCalls.lease_s)
-    partitions = _run_one(QueueCalls.partitions)
-    seek = _run_one(QueueCalls.seek)
-    read = _run_one(QueueCalls.read)
-    peek = _run_one(QueueCalls.peek)
-    stats = _run_one(QueueCalls.stats)
-    deliveries = _run_one(QueueCalls.deliveries)
-    dead_letters = _run_one(QueueCalls.dead_letters)
-    dead_letter_reasons = _run_one(QueueCalls.dead_letter_reasons)
-    redrive = _run_one(QueueCalls.redrive)
-    discard = _run_one(QueueCalls.discard)
-    scheduled = _run_one(QueueCalls.scheduled)
-    timeline = _run_one(QueueCalls.timeline)
-    cancel = _run_one(QueueCalls.cancel)
-    deliver_now = _run_one(QueueCalls.deliver_now)
-    purge = _run_one(QueueCalls.purge)
-    pause = _run_one(QueueCalls.pause)
-    retry_now = _run_one(QueueCalls.retry_now)
+    put = _run(QueueCalls.put)
+    put_many = _run(QueueCalls.put_many)
+    put_frame = _run(QueueCalls.put_frame)
+    release_taken = _run(QueueCalls.release_taken)
+    settle = _run(QueueCalls.settle)
+    read = _run(QueueCalls.read)
+
+    async def perform(self, operation: QueueOperation[T]) -> T:
+        return await self._run(self._calls.perform(operation))
 
     async def take(
         self,

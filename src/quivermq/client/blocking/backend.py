@@ -25,7 +25,7 @@ from quivermq.log.flusher import Flusher
 from quivermq.model.checks import Period
 from quivermq.model.deliveries import Delivery
 from quivermq.model.lanes import Priority
-from quivermq.model.operations import Tokens
+from quivermq.model.operations import ListTopics, Operation, QueueOperation, Tokens, TopicExtent
 from quivermq.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -37,19 +37,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _run(flow: Callable[Concatenate[TopicCalls, P], Flow[T]]) -> "Callable[Concatenate[HttpBackend, P], T]":
-    """An operation of the whole queue: the flow of that name, run."""
-
-    def run(self: "HttpBackend", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.shell.run(flow(self.calls, *args, **kwargs))
-
-    return run
-
-
-def _run_one(
-    flow: Callable[Concatenate[QueueCalls, P], Flow[T]],
-) -> "Callable[Concatenate[HttpQueue, P], T]":
-    """The same for an operation of one queue."""
+def _run(flow: Callable[Concatenate[QueueCalls, P], Flow[T]]) -> "Callable[Concatenate[HttpQueue, P], T]":
+    """The flow of that name, run."""
 
     def run(self: "HttpQueue", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(flow(self.calls, *args, **kwargs))
@@ -94,24 +83,11 @@ class HttpBackend:
     def queue(self, topic: str, group: str) -> "HttpQueue":
         return HttpQueue(self, topic, group)
 
-    create_topic = _run(TopicCalls.create_topic)
-    alter_topic = _run(TopicCalls.alter_topic)
-    delete_topic = _run(TopicCalls.delete_topic)
-    topics = _run(TopicCalls.topics)
-    topic = _run(TopicCalls.topic)
-    groups = _run(TopicCalls.groups)
-    delete_group = _run(TopicCalls.delete_group)
-    begin_producer = _run(TopicCalls.begin_producer)
-    adopt = _run(TopicCalls.adopt)
-    adopt_ids = _run(TopicCalls.adopt_ids)
-    adopt_dead_letters = _run(TopicCalls.adopt_dead_letters)
-    replace_segment = _run(TopicCalls.replace_segment)
-    sync = _run(TopicCalls.sync)
-    stats = _run(TopicCalls.stats)
-    compact = _run(TopicCalls.compact)
-    use_archive = _run(TopicCalls.use_archive)
-    verify = _run(TopicCalls.verify)
-    look = _run(TopicCalls.look)
+    def perform(self, operation: Operation[T]) -> T:
+        return self.shell.run(self.calls.perform(operation))
+
+    def look(self, topic: str) -> TopicExtent:
+        return self.shell.run(self.calls.look(topic))
 
     def producer(self, topic: str, options: ProducerOptions) -> RemoteProducer:
         return RemoteProducer(topic, self.shell, options)
@@ -135,7 +111,7 @@ class HttpBackend:
     def patient(self) -> "HttpBackend":
         """The same for long work: a broker that is away or full is waited for some minutes."""
         # One that cannot be reached at all is told of at once; patience is for one that was there.
-        self.topics()
+        self.perform(ListTopics())
         return HttpBackend(self.name, self.shell, PATIENT)
 
     def take(self, calls: QueueCalls, tokens: Tokens, flow: Flow[T]) -> T:
@@ -199,29 +175,14 @@ class HttpQueue:
     def _make_settler(self, topic: str, partition: int) -> RemoteSettler:
         return RemoteSettler(self.settle, topic, partition, self.calls.group)
 
-    put = _run_one(QueueCalls.put)
-    put_many = _run_one(QueueCalls.put_many)
-    put_frame = _run_one(QueueCalls.put_frame)
-    sync = _run_one(QueueCalls.sync)
-    settle = _run_one(QueueCalls.settle)
-    lease_s = _run_one(QueueCalls.lease_s)
-    partitions = _run_one(QueueCalls.partitions)
-    seek = _run_one(QueueCalls.seek)
-    read = _run_one(QueueCalls.read)
-    peek = _run_one(QueueCalls.peek)
-    stats = _run_one(QueueCalls.stats)
-    deliveries = _run_one(QueueCalls.deliveries)
-    dead_letters = _run_one(QueueCalls.dead_letters)
-    dead_letter_reasons = _run_one(QueueCalls.dead_letter_reasons)
-    redrive = _run_one(QueueCalls.redrive)
-    discard = _run_one(QueueCalls.discard)
-    scheduled = _run_one(QueueCalls.scheduled)
-    timeline = _run_one(QueueCalls.timeline)
-    cancel = _run_one(QueueCalls.cancel)
-    deliver_now = _run_one(QueueCalls.deliver_now)
-    purge = _run_one(QueueCalls.purge)
-    pause = _run_one(QueueCalls.pause)
-    retry_now = _run_one(QueueCalls.retry_now)
+    put = _run(QueueCalls.put)
+    put_many = _run(QueueCalls.put_many)
+    put_frame = _run(QueueCalls.put_frame)
+    settle = _run(QueueCalls.settle)
+    read = _run(QueueCalls.read)
+
+    def perform(self, operation: QueueOperation[T]) -> T:
+        return self._run(self.calls.perform(operation))
 
     def take(
         self,

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from operator import itemgetter
 from random import getrandbits
-from typing import Any
+from typing import Any, TypeVar
 
 from quivermq.client.core.call import Answer, Broken, Call, Flow
 from quivermq.client.core.failure import error_of, failure_of
@@ -29,6 +29,7 @@ from quivermq.errors import (
     Unreachable,
 )
 from quivermq.frame import Wanted
+from quivermq.model import operations
 from quivermq.model.checks import Moment, Period, seconds_of, seconds_us
 from quivermq.model.dead_letters import DeadLetter, DeadLetterReason, Edits, Filter, merged_reasons
 from quivermq.model.deliveries import Delivery, Held, InFlight, Settler
@@ -43,7 +44,7 @@ from quivermq.model.json import (
 from quivermq.model.lanes import Priority
 from quivermq.model.messages import Message, Put, Scheduled, StoredMessage, Timeline
 from quivermq.model.names import Scope
-from quivermq.model.operations import SeekTarget, Settle, Settled, Tokens
+from quivermq.model.operations import QueueOperation, SeekTarget, Settle, Settled, Tokens, arguments_of
 from quivermq.model.stats import QueueStats, stats_of_all
 from quivermq.model.stats_json import queue_stats_of
 from quivermq.settings import Durability
@@ -62,6 +63,7 @@ _DEFAULT_LEASE_S = 30.0
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 MakeSettler = Callable[[str, int], Settler]
 
 
@@ -80,6 +82,10 @@ class QueueCalls:
         self._was_there = False
         self._path = path_of("topics", topic)
         self._group_path = path_of("topics", topic, "groups", group)
+
+    def perform(self, operation: QueueOperation[T]) -> Flow[T]:
+        answer: T = yield from _FLOWS[type(operation)](self, *arguments_of(operation))
+        return answer
 
     # In.
 
@@ -505,6 +511,28 @@ class QueueCalls:
         answer = yield from self._topics.ask("POST", f"{self._group_path}/retry")
         retried: int = decoded(answer.body)["retried"]
         return retried
+
+
+_FLOWS: dict[type[QueueOperation[Any]], Callable[..., Flow[Any]]] = {
+    operations.SyncTopic: QueueCalls.sync,
+    operations.GetLeaseSeconds: QueueCalls.lease_s,
+    operations.CountPartitions: QueueCalls.partitions,
+    operations.Seek: QueueCalls.seek,
+    operations.Peek: QueueCalls.peek,
+    operations.GetQueueStats: QueueCalls.stats,
+    operations.ListDeliveries: QueueCalls.deliveries,
+    operations.PauseGroup: QueueCalls.pause,
+    operations.RetryNow: QueueCalls.retry_now,
+    operations.Purge: QueueCalls.purge,
+    operations.ListDeadLetters: QueueCalls.dead_letters,
+    operations.CountReasons: QueueCalls.dead_letter_reasons,
+    operations.Redrive: QueueCalls.redrive,
+    operations.Discard: QueueCalls.discard,
+    operations.ListScheduled: QueueCalls.scheduled,
+    operations.CountScheduled: QueueCalls.timeline,
+    operations.Cancel: QueueCalls.cancel,
+    operations.DeliverNow: QueueCalls.deliver_now,
+}
 
 
 def _settle_json(settle: Settle) -> dict[str, Any]:

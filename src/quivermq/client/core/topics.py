@@ -1,7 +1,7 @@
 """The calls of a connection as a whole: its topics, their groups, and what there is."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from quivermq.client.core.call import Answer, Call, Flow
 from quivermq.client.core.retry import Retry, asked
@@ -10,13 +10,13 @@ from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer
 from quivermq.errors import GroupNotFound, TopicNotFound
 from quivermq.frame import parse_header
-from quivermq.log import Replaced, Report
+from quivermq.model import operations
 from quivermq.model.adoption import AdoptedId, Progress
 from quivermq.model.json import FRAME, put_of
 from quivermq.model.lanes import Priority
 from quivermq.model.messages import ProducerState, Put
-from quivermq.model.operations import LaneBounds, TopicExtent
-from quivermq.model.stats import Compacted, EngineStats, TopicInfo, TopicStats
+from quivermq.model.operations import LaneBounds, Operation, TopicExtent, arguments_of
+from quivermq.model.stats import Compacted, EngineStats, Replaced, Report, TopicInfo, TopicStats
 from quivermq.model.stats_json import (
     adopted_id_json,
     compacted_of,
@@ -28,6 +28,8 @@ from quivermq.model.stats_json import (
     topic_stats_of,
 )
 from quivermq.model.topic_settings import TopicSettings
+
+T = TypeVar("T")
 
 # Settings that others change are noticed after so long.
 _REMEMBERED_S = 10.0
@@ -59,6 +61,10 @@ class TopicCalls:
             is_repeatable=method == "GET" if is_repeatable is None else is_repeatable,
         )
         return (yield from asked(call, self.retry))
+
+    def perform(self, operation: Operation[T]) -> Flow[T]:
+        answer: T = yield from _FLOWS[type(operation)](self, *arguments_of(operation))
+        return answer
 
     def create_topic(self, name: str, exist_ok: bool, settings: Mapping[str, Any]) -> Flow[None]:
         wish = {**settings, "name": name} | ({"exist_ok": True} if exist_ok else {})
@@ -211,3 +217,24 @@ class TopicCalls:
         answer = yield from self.ask("GET", path_of("topics", name))
         document: Mapping[str, Any] = decoded(answer.body)
         return document
+
+
+_FLOWS: dict[type[Operation[Any]], Callable[..., Flow[Any]]] = {
+    operations.CreateTopic: TopicCalls.create_topic,
+    operations.AlterTopic: TopicCalls.alter_topic,
+    operations.DeleteTopic: TopicCalls.delete_topic,
+    operations.ListTopics: TopicCalls.topics,
+    operations.DescribeTopic: TopicCalls.topic,
+    operations.ListGroups: TopicCalls.groups,
+    operations.DeleteGroup: TopicCalls.delete_group,
+    operations.BeginProducer: TopicCalls.begin_producer,
+    operations.AdoptProgress: TopicCalls.adopt,
+    operations.AdoptIds: TopicCalls.adopt_ids,
+    operations.AdoptDeadLetters: TopicCalls.adopt_dead_letters,
+    operations.ReplaceSegment: TopicCalls.replace_segment,
+    operations.Sync: TopicCalls.sync,
+    operations.GetStats: TopicCalls.stats,
+    operations.Compact: TopicCalls.compact,
+    operations.UseArchive: TopicCalls.use_archive,
+    operations.Verify: TopicCalls.verify,
+}

@@ -1,0 +1,58 @@
+"""Operations: every backend carries out each of them."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from quivermq.client.core import queue as queue_flows
+from quivermq.client.core import topics as topic_flows
+from quivermq.engine import engine, queue
+from quivermq.model import operations
+from quivermq.model.operations import Operation, QueueOperation, Redrive, arguments_of
+
+
+def kinds(base: type[Any]) -> set[type[Any]]:
+    found = (each for each in vars(operations).values() if isinstance(each, type))
+    return {each for each in found if issubclass(each, base) and each is not base}
+
+
+WHOLE, OF_QUEUE = kinds(Operation), kinds(QueueOperation)
+
+
+def test_there_are_operations_of_both_kinds() -> None:
+    assert operations.CreateTopic in WHOLE
+    assert operations.Redrive in OF_QUEUE
+    assert not WHOLE & OF_QUEUE
+
+
+@pytest.mark.parametrize(
+    ("carried_out", "asked"),
+    [
+        (engine._METHODS, WHOLE),
+        (topic_flows._FLOWS, WHOLE),
+        (queue._METHODS, OF_QUEUE),
+        (queue_flows._FLOWS, OF_QUEUE),
+    ],
+    ids=["engine", "client", "queue of an engine", "queue of a client"],
+)
+def test_every_backend_carries_out_every_operation(
+    carried_out: dict[type[Any], Any], asked: set[type[Any]]
+) -> None:
+    assert set(carried_out) == asked
+    # Two operations that do the same would be one too many, and most likely a slip.
+    assert len(set(carried_out.values())) == len(asked)
+
+
+@pytest.mark.parametrize("kind", sorted(WHOLE | OF_QUEUE, key=str))
+def test_an_operation_is_a_value_and_says_what_it_promises(kind: type[Any]) -> None:
+    assert kind.__doc__
+    assert not kind.__doc__.startswith(f"{kind.__name__}(")
+    assert dataclasses.is_dataclass(kind)
+    arguments = range(len(dataclasses.fields(kind)))
+    assert len({kind(*arguments), kind(*arguments)}) == 1, "equal, and hashable: it cannot be changed"
+
+
+def test_its_fields_are_what_a_method_takes() -> None:
+    assert arguments_of(Redrive(None, 3, ["a"], {})) == (None, 3, ["a"], {})
+    assert arguments_of(operations.Verify()) == ()
