@@ -130,6 +130,23 @@ def test_a_partition_can_be_named(mq: Any) -> None:
     assert [orders.put(b"x", partition=p).partition for p in (2, 0, 1)] == [2, 0, 1]
 
 
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_key_has_one_partition_also_when_somebody_has_just_added_some(
+    mq: Any, ways: Any, before: int
+) -> None:
+    mq.create_topic("orders", partitions=before)
+    orders, key = mq.queue("orders"), b"customer-7"
+    orders.put_many([Message(b"x", key=key)] * 2)
+    other = ways.open() if "connect" in ways.way else mq
+    other.alter_topic("orders", partitions=16)
+    one = other.queue("orders").put(b"y", key=key)
+    many = orders.put_many([Message(b"z", key=key)] * 3)
+    assert [(put.partition, put.offset) for put in many] == [
+        (one.partition, one.offset + behind) for behind in (1, 2, 3)
+    ]
+    assert one.partition >= before, "the test would show nothing"
+
+
 def test_many_are_put_in_order(orders: Any) -> None:
     puts = orders.put_many([b"%d" % i for i in range(1000)])
     assert [put.offset for put in puts] == list(range(1000))

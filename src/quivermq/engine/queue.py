@@ -134,10 +134,14 @@ class EngineQueue:
         partition: int | None = None,
         priority: str = "normal",
         durability: Durability | None = None,
+        partitions: int | None = None,
     ) -> Put:
+        """`partitions` is how many there were when the partition was chosen by a key."""
         rules = self._rules()
         parsed = rules.parse(frame)
         rules.check_producer(parsed.header, partition)
+        if partitions is not None:
+            rules.check_routed(partitions)
         return self._target().put_frame(parsed, partition, priority, durability)
 
     @entered

@@ -104,6 +104,14 @@ class TopicRules:
         """Raise InvalidRequest when the frame could not be stored there."""
         self.check_producer(self.parse(frame).header, partition)
 
+    def check_routed(self, partitions: int) -> None:
+        """Raise InvalidRequest when keys lead elsewhere than they did with so many partitions."""
+        if partitions != self.settings.partitions:
+            raise InvalidRequest(
+                f"the frame was routed for {partitions} partitions, and the topic has"
+                f" {self.settings.partitions}: ask for the topic again, and route it anew"
+            )
+
     def check_producer(self, header: Header, partition: int | None) -> None:
         """Raise InvalidRequest when a producer does not say what it has to."""
         check_partition(partition, self.settings)

@@ -91,7 +91,9 @@ def test_keys_headers_and_timestamps_go_as_a_frame() -> None:
     script = Script(topic(partitions=1), answer({**PUT, "partition": 0, "count": 3}))
     puts = script.run(publishing().put_many([REAL, b"w", REAL], "os"))
     call = script.calls[1]
-    assert (call.content_type, call.query) == (FRAME, {"partition": "0", "durability": "os"})
+    assert (call.content_type, call.query) == (
+        FRAME, {"partition": "0", "durability": "os", "partitions": "1"},
+    )  # fmt: skip
     frame = Frame.parse(call.body)
     assert frame.values() == [b"v", b"w", b"v"]
     assert list(frame.keys()) == [b"k", None, b"k"]
@@ -113,7 +115,7 @@ def test_what_is_of_one_lane_goes_there() -> None:
         publishing().put_many([Message(b"v", partition=1, priority="low", key=b"k")] * 2, None)
     )
     assert (script.calls[1].content_type, script.calls[1].query) == (
-        FRAME, {"partition": "1", "priority": "low"},
+        FRAME, {"partition": "1", "priority": "low", "partitions": "2"},
     )  # fmt: skip
     assert [(put.partition, put.priority, put.offset) for put in puts] == [(1, "low", 5), (1, "low", 6)]
 

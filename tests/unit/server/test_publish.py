@@ -113,6 +113,16 @@ def test_a_frame_is_appended_as_it_is(site: Site) -> None:
     assert bytes(kept.stored) == bytes(frame.stored)
 
 
+def test_a_frame_that_was_routed_for_other_partitions_is_refused(site: Site) -> None:
+    site.engine.create_topic("orders", partitions=2)
+    frame = bytes(encode([b"a"], timestamp=START_US, keys=[b"k"]))
+    for partitions in (1, 3):
+        address = MESSAGES + f"?partition=1&partitions={partitions}"
+        assert site.refusal(address, frame, FRAME) == (400, "invalid_request")
+    assert site.engine.queue("orders").read(1) == []
+    assert site.post(MESSAGES + "?partition=1&partitions=2", frame, FRAME)["partition"] == 1
+
+
 @pytest.mark.parametrize("durability", ["fsync", "os", "buffered"])
 def test_messages_that_arrive_together_are_one_frame(site: Site, durability: Durability) -> None:
     site.engine.create_topic("orders", durability=durability)
@@ -170,6 +180,7 @@ def test_an_overloaded_topic_says_when_to_come_back(site: Site) -> None:
         ("?partition=two", b"x", {}, 400, "invalid_request"),
         ("?colour=red", b"x", {}, 400, "invalid_request"),
         ("?key=a&key=b", b"x", {}, 400, "invalid_request"),
+        ("?partitions=1", b"routed by the broker", {}, 400, "invalid_request"),
         ("?ttl_ms=1", b"no frame", FRAME, 400, "invalid_request"),
         ("", b"no frame", FRAME, 400, "invalid_frame"),
         ("", b"x" * (2 * 1024 * 1024 + 1), {}, 413, "message_too_large"),

@@ -1,6 +1,7 @@
 """Putting messages: as frames where frames say the same, as raw bytes for one value, else as JSON."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from quivermq.client.core.call import Call, Flow
 from quivermq.client.core.retry import asked
@@ -115,10 +116,15 @@ class Publishing:
         codec = compression_of(settings.codec, settings.compression_level, settings.compression_bytes_min)
         frame = encode(**batch.columns(self._topics.clock.now_us()), codec=codec)
         priority = None if lane == NORMAL else PRIORITIES[lane]
+        call = self._call(bytes(frame), FRAME, durability, partition, priority)
+        if batch.keys is not None and info is not None:
+            # Somebody may have added partitions meanwhile, and a key has one at a time.
+            call = replace(call, query={**call.query, "partitions": str(info.partitions)})
         try:
-            put = yield from self._ask(self._call(bytes(frame), FRAME, durability, partition, priority))
+            put = yield from self._ask(call)
         except InvalidRequest:
             # The topic, or what its broker takes, may have changed since somebody looked.
+            self._topics.forget(self._topic)
             return None
         assert put.offset is not None, "a frame is never delayed"
         return Puts(put.topic, lane, [(put.partition, put.offset)], len(batch))

@@ -72,11 +72,11 @@ class TopicCalls:
         yield from self.ask("POST", "/v1/topics", wish, is_repeatable=exist_ok)
 
     def alter_topic(self, name: str, settings: Mapping[str, Any]) -> Flow[None]:
-        self._remembered.pop(name, None)
+        self.forget(name)
         yield from self.ask("PATCH", path_of("topics", name), settings, is_repeatable=True)
 
     def delete_topic(self, name: str) -> Flow[None]:
-        self._remembered.pop(name, None)
+        self.forget(name)
         yield from self.ask("DELETE", path_of("topics", name))
 
     def topics(self) -> Flow[list[str]]:
@@ -109,8 +109,12 @@ class TopicCalls:
         try:
             return (yield from self.topic(name))
         except TopicNotFound:
-            self._remembered.pop(name, None)
+            self.forget(name)
             return None
+
+    def forget(self, name: str) -> None:
+        """Look at the topic again when it is next asked for."""
+        self._remembered.pop(name, None)
 
     def topic_stats(self, name: str) -> Flow[TopicStats]:
         """What there is in one topic. Raises TopicNotFound."""

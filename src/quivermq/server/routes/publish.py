@@ -109,8 +109,13 @@ _FRAME_PARAMETERS = (
     Parameter("priority", {"enum": list(PRIORITIES)}, "Its lane."),
     _DURABILITY,
 )
+_PARTITIONS = _parameter(
+    "partitions",
+    "Of a frame: how many partitions its keys were routed for. With another number it is refused.",
+)
 _RAW_PARAMETERS = (
     *_FRAME_PARAMETERS,
+    _PARTITIONS,
     _parameter("key", "The key of the message, as text.", "string"),
     _parameter("ttl_ms", "After this long nobody gets it any more."),
     _parameter("delay_ms", "Nobody gets it before this long."),
@@ -190,6 +195,8 @@ async def _publish_many(
 
 def _publish_raw(broker: Broker, request: Request, topic: str) -> Answer:
     query = request.query
+    if _PARTITIONS.name in query:
+        raise InvalidRequest("partitions is for frames: the broker itself routes a message by its key")
     key = query.get("key")
     headers = {
         name.removeprefix(_HEADER): value.encode("latin-1")
@@ -213,7 +220,7 @@ def _publish_raw(broker: Broker, request: Request, topic: str) -> Answer:
 
 
 async def _publish_frame(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
-    check_query(request, _FRAME_PARAMETERS)
+    check_query(request, (*_FRAME_PARAMETERS, _PARTITIONS))
     queue, durability = broker.engine.queue(topic), _durability(request)
 
     def put() -> Put:
@@ -222,6 +229,7 @@ async def _publish_frame(broker: Broker, request: Request, topic: str) -> dict[s
             partition=_number(request, "partition"),
             priority=request.query.get("priority", "normal"),
             durability=durability,
+            partitions=_number(request, "partitions"),
         )
 
     stored = await broker.run(put) if broker.may_wait_for_disk(topic, durability) else put()
