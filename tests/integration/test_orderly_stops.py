@@ -763,3 +763,75 @@ def test_a_forked_child_leaves_a_stream_to_its_parent(tmp_path: Path, is_embedde
     else:
         with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
             forked(mq)
+
+
+def leave_block(orders: quivermq.Queue) -> None:
+    with orders.process():
+        if child := os.fork():
+            assert os.waitpid(child, 0)[1] == 0
+
+
+def raise_in_block(orders: quivermq.Queue) -> None:
+    with orders.process():
+        in_child(lambda: 1 // 0)
+
+
+def stop_in_block(orders: quivermq.Queue) -> None:
+    with orders.process():
+        in_child(sys.exit)
+
+
+def close_stream(orders: quivermq.Queue) -> None:
+    stream = orders.stream(timeout=0)
+    next(stream)
+    in_child(stream.close)
+    assert next(stream, None) is None
+
+
+def go_on_with_stream(orders: quivermq.Queue) -> None:
+    stream = orders.stream(timeout=0)
+    next(stream)
+    in_child(lambda: next(stream))
+    assert next(stream, None) is None
+
+
+class InChild(BaseException):
+    """Ends what the parent has begun, in the child."""
+
+
+def in_child(act: Callable[[], object]) -> None:
+    """Leave the caller in a child, as `act` does it, and go on when the child has ended."""
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0
+    else:
+        act()
+        raise InChild
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+@pytest.mark.parametrize(
+    "fork", [leave_block, raise_in_block, stop_in_block, close_stream, go_on_with_stream]
+)
+def test_a_forked_child_leaves_a_message_to_its_parent(
+    tmp_path: Path, is_embedded: bool, fork: Callable[[quivermq.Queue], None]
+) -> None:
+    def forked(mq: quivermq.Connection) -> None:
+        orders, parent = mq.queue("orders"), os.getpid()
+        orders.put(b"x")
+        try:
+            fork(orders)
+        except BaseException:
+            if os.getpid() == parent:
+                raise
+        if os.getpid() != parent:
+            os._exit(0)
+        stats = orders.stats()
+        assert (stats.pending, stats.in_flight, stats.retrying) == (0, 0, 0)
+        assert mq.stats().topics["orders"].messages == 1, "nothing was done twice, or given up"
+
+    if is_embedded:
+        with quivermq.open(tmp_path) as mq:
+            forked(mq)
+    else:
+        with serving(tmp_path) as broker, quivermq.connect(broker.url) as mq:
+            forked(mq)

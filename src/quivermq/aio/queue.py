@@ -8,6 +8,7 @@ asynchronous one, `quivermq.aio.AsyncQueue`, is made from it by `tools/asynchron
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from os import getpid
 from typing import TYPE_CHECKING, Literal, overload
 
 from quivermq.aio.backend import AsyncBackend
@@ -73,6 +74,7 @@ from quivermq.model.operations import (
 from quivermq.model.stats import QueueStats
 from quivermq.model.topic_settings import PARTITIONS_MAX
 from quivermq.queue.tables import PageRequest, TableRange, check_arrow, is_behind, table_of
+from quivermq.queue.window import STREAM_OF_PARENT
 from quivermq.settings import Durability
 
 if TYPE_CHECKING:
@@ -237,7 +239,8 @@ class AsyncQueue:
 
         Waits for it, or gives None when none comes within `timeout` seconds. Released when the block is
         left because the program, a task or a generator ends: by KeyboardInterrupt, SystemExit,
-        CancelledError or GeneratorExit. The lease is renewed as long as the block runs.
+        CancelledError or GeneratorExit. The lease is renewed as long as the block runs. A child that the
+        block forks settles nothing by leaving it.
         """
         return self._processing(timeout, lease)
 
@@ -248,6 +251,7 @@ class AsyncQueue:
         message: AsyncDelivery | None = None
         is_given = False
         tokens: Tokens = []
+        process = getpid()
         try:
             found = await self._backend.take(1, timeout, lease, tokens)
             if found:
@@ -256,6 +260,9 @@ class AsyncQueue:
             is_given = True
             yield message
         except BaseException as error:
+            if process != getpid():
+                # The message is its parent's, which has the same one in hand.
+                raise
             if message is None:
                 if not is_given:
                     await self._give_back(tokens, error)
@@ -269,7 +276,7 @@ class AsyncQueue:
                 if not message.is_settled:
                     await message.nack(reason=type(error).__name__, error=_text_of(error))
             raise
-        if message is None:
+        if message is None or process != getpid():
             return
         try:
             self._renewer.release(message)
@@ -301,6 +308,7 @@ class AsyncQueue:
     async def _one_by_one(
         self, timeout: Period | None, lease: Period | None
     ) -> AsyncGenerator[AsyncDelivery, None]:
+        process = getpid()
         while True:
             message: AsyncDelivery | None = None
             tokens: Tokens = []
@@ -311,13 +319,15 @@ class AsyncQueue:
                 message = found[0]
                 await self._hold(message, lease)
                 yield message
+                if process != getpid():
+                    raise Closing(STREAM_OF_PARENT)
                 self._renewer.release(message)
                 if not message.is_settled:
                     await message.ack()
             except BaseException as error:
                 if message is None:
                     await self._give_back(tokens, error)
-                else:
+                elif process == getpid():
                     await self.finish_with([message])
                 raise
 

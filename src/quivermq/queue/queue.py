@@ -6,6 +6,7 @@ asynchronous one, `quivermq.aio.AsyncQueue`, is made from it by `tools/asynchron
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from os import getpid
 from typing import TYPE_CHECKING, Literal, overload
 
 from quivermq.backend import Backend
@@ -70,6 +71,7 @@ from quivermq.queue.finishing import finish, log_unreleased
 from quivermq.queue.renewing import Renewer
 from quivermq.queue.streaming import Stream, Streams
 from quivermq.queue.tables import PageRequest, TableRange, check_arrow, is_behind, table_of
+from quivermq.queue.window import STREAM_OF_PARENT
 from quivermq.settings import Durability
 
 if TYPE_CHECKING:
@@ -232,7 +234,8 @@ class Queue:
 
         Waits for it, or gives None when none comes within `timeout` seconds. Released when the block is
         left because the program, a task or a generator ends: by KeyboardInterrupt, SystemExit,
-        CancelledError or GeneratorExit. The lease is renewed as long as the block runs.
+        CancelledError or GeneratorExit. The lease is renewed as long as the block runs. A child that the
+        block forks settles nothing by leaving it.
         """
         return self._processing(timeout, lease)
 
@@ -241,6 +244,7 @@ class Queue:
         message: Delivery | None = None
         is_given = False
         tokens: Tokens = []
+        process = getpid()
         try:
             found = self._backend.take(1, timeout, lease, tokens)
             if found:
@@ -249,6 +253,9 @@ class Queue:
             is_given = True
             yield message
         except BaseException as error:
+            if process != getpid():
+                # The message is its parent's, which has the same one in hand.
+                raise
             if message is None:
                 if not is_given:
                     self._give_back(tokens, error)
@@ -262,7 +269,7 @@ class Queue:
                 if not message.is_settled:
                     message.nack(reason=type(error).__name__, error=_text_of(error))
             raise
-        if message is None:
+        if message is None or process != getpid():
             return
         try:
             self._renewer.release(message)
@@ -290,6 +297,7 @@ class Queue:
         return Stream(self, self._renewer, self._streams, self._clock, timeout, lease, prefetch).messages()
 
     def _one_by_one(self, timeout: Period | None, lease: Period | None) -> Generator[Delivery, None, None]:
+        process = getpid()
         while True:
             message: Delivery | None = None
             tokens: Tokens = []
@@ -300,13 +308,15 @@ class Queue:
                 message = found[0]
                 self._hold(message, lease)
                 yield message
+                if process != getpid():
+                    raise Closing(STREAM_OF_PARENT)
                 self._renewer.release(message)
                 if not message.is_settled:
                     message.ack()
             except BaseException as error:
                 if message is None:
                     self._give_back(tokens, error)
-                else:
+                elif process == getpid():
                     self.finish_with([message])
                 raise
 

@@ -17,7 +17,7 @@ from quivermq.model.deliveries import Delivery
 from quivermq.queue.due import Renewal
 from quivermq.queue.finishing import finish
 from quivermq.queue.renewing import Renewer
-from quivermq.queue.window import ACK_S, Window, WindowBatch
+from quivermq.queue.window import ACK_S, STREAM_OF_PARENT, Window, WindowBatch
 from quivermq.reentry import held
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Stream:
 
     def _closing(self) -> Closing:
         if self._is_of_parent:
-            return Closing("the stream was begun before the fork: begin one in the child")
+            return Closing(STREAM_OF_PARENT)
         return Closing("the queue was closed: what the stream held is released")
 
     def _check(self) -> None:

@@ -7,6 +7,7 @@ from quivermq.model.deliveries import LeasedMessage
 
 # What the loop got past is acknowledged after this long at the latest.
 ACK_S = 0.05
+STREAM_OF_PARENT = "the stream was begun before the fork: begin one in the child"
 # A loop that is through with a batch sooner would only be held up by somebody who fetches beside it.
 _FAST_S = 0.005
 
