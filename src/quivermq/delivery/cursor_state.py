@@ -140,13 +140,13 @@ class CursorState:
             self.journal.sync(self.journal.append(self.pending_transfers))
             self.pending_transfers = b""
 
-    def holder_number(self, owner: str) -> int:
+    def holder_number(self, holder: str) -> int:
         """The number that stands for a name in the journal, which has the name itself only once."""
-        number = self.holders.get(owner)
+        number = self.holders.get(holder)
         if number is None:
             number = len(self.holders) + 1
-            self.append(journal.holder_named(number, owner))
-            self.holders[owner] = number
+            self.append(journal.holder_named(number, holder))
+            self.holders[holder] = number
         return number
 
     def keep_short(self) -> None:

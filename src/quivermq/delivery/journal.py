@@ -187,8 +187,8 @@ class Replay:
             offsets = list(offsets_of(numbers[3:]))
             # All of one token were handed out together.
             held = state.leases.get(offsets[0]) if offsets else None
-            owner, since = (None, 0) if held is None else (held.owner, held.since)
-            state.grant(Lease(attempt, deadline, token, owner, since), offsets)
+            holder, since = (None, 0) if held is None else (held.holder, held.since)
+            state.grant(Lease(attempt, deadline, token, holder, since), offsets)
         elif kind == SEEK:
             state.seek(numbers[0])
         elif kind == NEXT:
@@ -216,11 +216,11 @@ def snapshot(lanes: Iterable[LaneState]) -> Iterator[bytes]:
         # A group that was sent to the beginning has begun, unlike one that was never here.
         yield sought(lane, 0) if state.was_sought and not state.next else moved(lane, state.next)
         for lease, offsets in state.leases_by_identity():
-            if lease.owner is not None and lease.owner not in numbers:
-                numbers[lease.owner] = len(numbers)
-                yield holder_named(numbers[lease.owner], lease.owner)
+            if lease.holder is not None and lease.holder not in numbers:
+                numbers[lease.holder] = len(numbers)
+                yield holder_named(numbers[lease.holder], lease.holder)
             for flat in _short_runs(offsets):
-                yield granted(lane, 0, lease, flat, numbers[lease.owner])
+                yield granted(lane, 0, lease, flat, numbers[lease.holder])
         for wait, flat in _by_value(state.waiting):
             yield waiting(lane, wait, flat)
         for attempts, flat in _by_value(state.imported_attempts):

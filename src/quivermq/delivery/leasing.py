@@ -40,11 +40,11 @@ class _Request(NamedTuple):
     now_us: int
     deadline: int
     pop: bool
-    owner: str
+    holder: str
     token: int | None
 
     def lease(self, attempt: int) -> Lease:
-        return Lease(attempt, self.deadline, self.token, self.owner, self.now_us)
+        return Lease(attempt, self.deadline, self.token, self.holder, self.now_us)
 
 
 class _Found(NamedTuple):
@@ -106,10 +106,10 @@ class LeaseGranter:
         lease_us: int,
         pop: bool = False,
         whole: bool = False,
-        owner: str | None = None,
+        holder: str | None = None,
         token: int | None = None,
     ) -> list[Taken]:
-        """Lease up to `count` messages of a lane to `owner`, those that failed before first.
+        """Lease up to `count` messages of a lane to `holder`, those that failed before first.
 
         With `pop` they are finished at once, and nobody has to settle them. With `whole` they come as parts
         of frames wherever nothing has to be asked of each. Leases have the `token`, or one of their own.
@@ -124,10 +124,10 @@ class LeaseGranter:
             state, log = shared.lanes[lane], shared.partition.logs[lane]
             if log is None or shared.is_paused:
                 return []
-            owner = owner or shared.own_name
+            holder = holder or shared.own_name
             if count == 1 and self._is_plain(state, lane):
-                return [self._lease_next(state, lane, now_us, lease_us, pop, owner, token)]
-            request = _Request(lane, now_us, now_us + lease_us, pop, owner, token)
+                return [self._lease_next(state, lane, now_us, lease_us, pop, holder, token)]
+            request = _Request(lane, now_us, now_us + lease_us, pop, holder, token)
             taken: list[Taken] = []
             # Frames of an archive have holes, so their messages are looked at.
             is_live = state.next >= log.start
@@ -184,7 +184,7 @@ class LeaseGranter:
         now_us: int,
         lease_us: int,
         pop: bool,
-        owner: str,
+        holder: str,
         token: int | None,
     ) -> Taken:
         """As `_lease_messages`, for a single message of the plainest kind: the hot path of `get`."""
@@ -194,14 +194,14 @@ class LeaseGranter:
         record = state.ahead[index - 1]
         offset = record.offset
         next_offset = offset + 1 if index < len(state.ahead) else state.ahead_end
-        lease = Lease(1, deadline, token, owner, now_us)
+        lease = Lease(1, deadline, token, holder, now_us)
         taken = Taken(self._settlement, lane, lease, [record])
         if pop:
             shared.append(journal.moved(lane, next_offset))
         else:
-            holder = shared.holders.get(owner) or shared.holder_number(owner)
+            number = shared.holders.get(holder) or shared.holder_number(holder)
             shared.append(
-                journal.granted_one(lane, next_offset, lease.token, deadline, now_us, holder, offset)
+                journal.granted_one(lane, next_offset, lease.token, deadline, now_us, number, offset)
             )
         state.ahead_index, state.next = index, next_offset
         if not pop:
@@ -238,7 +238,7 @@ class LeaseGranter:
             change = journal.moved(lane, next_offset)
         else:
             flat = merged((start, end) for _, start, end in slices)
-            change = journal.granted(lane, next_offset, lease, flat, shared.holder_number(request.owner))
+            change = journal.granted(lane, next_offset, lease, flat, shared.holder_number(request.holder))
             offsets = list(offsets_of(flat))
         end = shared.append(change)
         try:
@@ -332,7 +332,7 @@ class LeaseGranter:
         batches, gone, expired, fresh = found
         changes: list[bytes] = []
         leased: list[tuple[Lease, Sequence[int]]] = []
-        holder = shared.holder_number(request.owner) if batches and not request.pop else 0
+        number = shared.holder_number(request.holder) if batches and not request.pop else 0
         for lease, records in batches:
             first, last = records[0].offset, records[-1].offset
             offsets: Sequence[int]
@@ -344,7 +344,7 @@ class LeaseGranter:
                 flat = runs(offsets)
             leased.append((lease, offsets))
             if not request.pop:
-                changes.append(journal.granted(lane, fresh.next, lease, flat, holder))
+                changes.append(journal.granted(lane, fresh.next, lease, flat, number))
         if fresh.waiting_for_key:
             changes.append(journal.waiting(lane, FOR_ITS_KEY, runs(fresh.waiting_for_key)))
         if self._keeps_expired and expired:

@@ -253,4 +253,4 @@ class Settlement:
 
 
 def _prolonged(lease: Lease, deadline: int) -> Lease:
-    return Lease(lease.attempt, deadline, lease.token, lease.owner, lease.since)
+    return Lease(lease.attempt, deadline, lease.token, lease.holder, lease.since)

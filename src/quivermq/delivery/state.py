@@ -298,7 +298,7 @@ class Unfinished(NamedTuple):
     attempt: int
     state: UnfinishedState
     time_us: int
-    owner: str | None = None
+    holder: str | None = None
     first_us: int | None = None
     """When it was delivered first, and when last; None where it never was, or nobody knows."""
     last_us: int | None = None
@@ -338,7 +338,7 @@ def unfinished_one(
     delivered = times_of(offset, lease, times) or (None, None)
     if lease is not None:
         state: UnfinishedState = "in_flight" if lease.deadline > now_us else "retrying"
-        return Unfinished(offset, lease.attempt, state, lease.deadline, lease.owner, *delivered)
+        return Unfinished(offset, lease.attempt, state, lease.deadline, lease.holder, *delivered)
     assert wait is not None, "an offset is in one of the two"
     if wait.attempt:
         return Unfinished(offset, wait.attempt, "retrying", wait.due, None, *delivered)

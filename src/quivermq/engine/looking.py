@@ -189,7 +189,7 @@ def in_flight(
                 priority,
                 held.offset,
                 held.attempt,
-                held.owner,
+                held.holder,
                 held.time_us,
                 held.first_us,
                 held.last_us,

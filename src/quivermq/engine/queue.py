@@ -201,16 +201,16 @@ class EngineQueue:
         lease: Period | None = None,
         pop: bool = False,
         whole: bool = False,
-        owner: str | None = None,
+        holder: str | None = None,
         token: int | None = None,
     ) -> list[Taken]:
-        """What is there now, as batches of one lease each, for a broker that hands them on to `owner`.
+        """What is there now, as batches of one lease each, for a broker that hands them on to `holder`.
 
         With `pop` they are acknowledged at once. With `whole` they come as parts of frames, wherever no
         message has to be asked for itself. All leases have the `token`, a random number of its own, with
         which `release_taken` gives them back.
         """
-        return self._taking.take(count, 0, lease, pop=pop, whole=whole, owner=owner, token=token)
+        return self._taking.take(count, 0, lease, pop=pop, whole=whole, holder=holder, token=token)
 
     def release_taken(self, tokens: Tokens, retries: int = 0) -> None:  # noqa: ARG002 - A directory is there.
         self._engine.check_open()

@@ -33,14 +33,14 @@ class Taking:
         *,
         pop: bool = False,
         whole: bool = False,
-        owner: str | None = None,
+        holder: str | None = None,
         token: int | None = None,
     ) -> list[Taken]:
         """Up to `count` messages, waiting for the first; with `whole` as parts of frames if possible."""
         lease_us = None if lease is None else seconds_us("lease", lease, lowest=0.001)
 
         def take() -> list[Taken]:
-            return self.take_now(count, lease_us, pop, whole, owner, token)
+            return self.take_now(count, lease_us, pop, whole, holder, token)
 
         if timeout == 0:
             return take()
@@ -54,19 +54,19 @@ class Taking:
         lease_us: int | None,
         pop: bool,
         whole: bool = False,
-        owner: str | None = None,
+        holder: str | None = None,
         token: int | None = None,
     ) -> list[Taken]:
         """What is there now."""
         topic = self._open_topic
         if topic is not None and not topic.is_gone and self._scope.pattern is None:
-            return self._take_from(topic, count, lease_us, pop, whole, owner, token)
+            return self._take_from(topic, count, lease_us, pop, whole, holder, token)
         self._engine.check_open()
         if self._scope.pattern is None:
             self._open_topic = self._engine.catalog.find(self._scope.topic)
             if self._open_topic is None:
                 return []
-            return self._take_from(self._open_topic, count, lease_us, pop, whole, owner, token)
+            return self._take_from(self._open_topic, count, lease_us, pop, whole, holder, token)
         topics = self.topics()
         self._turn += 1
         start = self._turn % len(topics) if topics else 0
@@ -75,7 +75,7 @@ class Taking:
         failures: list[QuiverError] = []
         for topic in [*topics[start:], *topics[:start]]:
             try:
-                given = self._take_from(topic, left, lease_us, pop, whole, owner, token)
+                given = self._take_from(topic, left, lease_us, pop, whole, holder, token)
                 taken += given
                 left -= message_count(given)
             except (StorageFailed, DiskRefused) as error:
@@ -94,14 +94,14 @@ class Taking:
         lease_us: int | None,
         pop: bool,
         whole: bool,
-        owner: str | None,
+        holder: str | None,
         token: int | None,
     ) -> list[Taken]:
         try:
             if topic.topic.delays.next_due is not None:
                 topic.release(self._engine.clock.now_us())
             group = topic.groups.get(self._group) or topic.group(self._group)
-            taken = group.take(count, lease_us, pop, whole, owner, token)
+            taken = group.take(count, lease_us, pop, whole, holder, token)
             # Only now, and also when it was nothing: some may have been passed over, and wait.
             topic.took(group)
             return taken

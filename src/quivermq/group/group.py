@@ -130,10 +130,10 @@ class Group:
         lease_us: int | None,
         pop: bool = False,
         whole: bool = False,
-        owner: str | None = None,
+        holder: str | None = None,
         token: int | None = None,
     ) -> list[Taken]:
-        """Up to `count` messages, leased to `owner`, or to this process; with `pop` finished at once.
+        """Up to `count` messages, leased to `holder`, or to this process; with `pop` finished at once.
 
         A partition that cannot be read keeps nobody from the others; when no other has anything, its
         error is raised.
@@ -141,7 +141,7 @@ class Group:
         lease_us = self._lease_us if lease_us is None else lease_us
         cursors = self.cursors
         if len(cursors) == 1 and cursors[0].has_one_lane:
-            return cursors[0].take(NORMAL, count, lease_us, pop, whole, owner, token)
+            return cursors[0].take(NORMAL, count, lease_us, pop, whole, holder, token)
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Taken] = []
@@ -155,7 +155,7 @@ class Group:
                     break
                 try:
                     given = cursor.take(
-                        lane, left, lease_us, pop=pop, whole=whole, owner=owner, token=token
+                        lane, left, lease_us, pop=pop, whole=whole, holder=holder, token=token
                     )
                 except (StorageFailed, DiskRefused) as error:
                     # What others gave is leased already, and has to reach the caller.

@@ -24,20 +24,20 @@ class Lease:
     the note of it, cannot be mistaken for a later one.
     """
 
-    __slots__ = ("attempt", "deadline", "is_last", "owner", "since", "token")
+    __slots__ = ("attempt", "deadline", "holder", "is_last", "since", "token")
 
     def __init__(
         self,
         attempt: int,
         deadline: int,
         token: int | None = None,
-        owner: str | None = None,
+        holder: str | None = None,
         since: int = 0,
     ) -> None:
         self.attempt = attempt
         self.deadline = deadline
         self.token = getrandbits(63) if token is None else token
-        self.owner = owner
+        self.holder = holder
         """Who has it, in words, where somebody said so. For people to see: nothing depends on it."""
         self.since = since
         """When it was handed out, in unix microseconds; 0 where only the broker knows."""

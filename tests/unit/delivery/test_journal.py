@@ -26,7 +26,7 @@ def told(state: LaneState) -> Told:
 
 
 def told_of_delivery(state: LaneState) -> object:
-    return {o: (lease.owner, lease.since) for o, lease in state.leases.items()}, state.times
+    return {o: (lease.holder, lease.since) for o, lease in state.leases.items()}, state.times
 
 
 LEASE = Lease(1, 100, 77)
@@ -45,7 +45,7 @@ def test_the_short_forms_are_the_same_bytes() -> None:
 
 def held(replay: Replay, offset: int) -> tuple[str | None, int]:
     lease = replay.lanes[1].leases[offset]
-    return lease.owner, lease.since
+    return lease.holder, lease.since
 
 
 def test_who_has_a_message_and_since_when_is_told_by_number() -> None:
@@ -139,8 +139,8 @@ def states(draw: st.DrawFn) -> list[LaneState]:
             taken, free = free[:count], free[count:]
             attempt, since = draw(st.integers(1, 9)), draw(st.integers(1, 9))
             deadline = draw(st.integers(0, 2**60))
-            owner = draw(st.sampled_from([None, "blue", "grün"]))
-            state.grant(Lease(attempt, deadline, token, owner, since), taken)
+            holder = draw(st.sampled_from([None, "blue", "grün"]))
+            state.grant(Lease(attempt, deadline, token, holder, since), taken)
             state.times.update(dict.fromkeys(taken[:2], DeliveryTimes(since - 1, since)))
         for offset in free[: draw(st.integers(0, 20))]:
             state.waiting[offset] = Wait(draw(st.integers(0, 3)), draw(st.integers(0, 3)))

@@ -54,14 +54,14 @@ def test_what_is_finished_is_not_there() -> None:
 
 def test_times_of_delivery_are_those_of_the_first_lease_and_of_the_last() -> None:
     state = LaneState()
-    state.grant(Lease(1, 100, token=1, owner="a", since=10), [0, 1])
+    state.grant(Lease(1, 100, token=1, holder="a", since=10), [0, 1])
     state.wait(0, Wait(1, 50))
     assert unfinished(state, now_us=20) == [
         Unfinished(0, 1, "retrying", 50, None, 10, 10),
         Unfinished(1, 1, "in_flight", 100, "a", 10, 10),
     ]
     state.stop_waiting(0)
-    state.grant(Lease(2, 200, token=2, owner="b", since=60), [0])
+    state.grant(Lease(2, 200, token=2, holder="b", since=60), [0])
     assert unfinished(state, now_us=70)[0] == Unfinished(0, 2, "in_flight", 200, "b", 10, 60)
     state.wait(0, Wait(2, 90))
     assert unfinished(state, now_us=70)[0] == Unfinished(0, 2, "retrying", 90, None, 10, 60)

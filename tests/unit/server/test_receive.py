@@ -653,15 +653,15 @@ def test_what_is_in_flight_says_who_has_it(site: Site) -> None:
     received(site)
     hosted = engine_of(site.engine).catalog.get("orders")
     cursor = hosted.groups["billing"].cursors[0]
-    owners = [held.owner for _, held in cursor.in_flight(9, 0)]
-    assert owners == ["worker (blue:17)", f"process {os.getpid()} on {os.uname().nodename}"]
+    holders = [held.holder for _, held in cursor.in_flight(9, 0)]
+    assert holders == ["worker (blue:17)", f"process {os.getpid()} on {os.uname().nodename}"]
     site.post(f"{GROUP}/extend", {"receipts": [message["receipt"]], "lease_ms": 5000})
-    assert [held.owner for _, held in cursor.in_flight(9, 0)] == owners
+    assert [held.holder for _, held in cursor.in_flight(9, 0)] == holders
 
 
 def test_an_owner_is_an_agent_an_address_and_a_key() -> None:
     request = Request("POST", GROUP, headers={"user-agent": "curl/8"}, client="10.0.0.5")
-    assert receive.owner_of(request) == "curl/8, 10.0.0.5"
+    assert receive.holder_of(request) == "curl/8, 10.0.0.5"
     request.key = ApiKey("k-1", "read", (">",))
-    assert receive.owner_of(request) == "curl/8, 10.0.0.5, key k-1"
-    assert receive.owner_of(Request("POST", GROUP)) is None
+    assert receive.holder_of(request) == "curl/8, 10.0.0.5, key k-1"
+    assert receive.holder_of(Request("POST", GROUP)) is None

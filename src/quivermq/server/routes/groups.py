@@ -196,7 +196,7 @@ async def list_deliveries(broker: Broker, request: Request) -> DeliveryList:
                     **_attempt(partition, priority, each),
                     state=each.state,
                     time=each.time_us,
-                    owner=each.owner if each.state == "in_flight" else None,
+                    owner=each.holder if each.state == "in_flight" else None,
                 )
                 for partition, priority, each in islice(found, limit)
             ]
@@ -226,7 +226,7 @@ def _group_out(engine: Engine, request: Request) -> GroupOut:
         lag=group.stats.pending,
         partitions=[LaneOut(*lane) for lane in group.lanes],
         deliveries=[
-            HeldOut(**_attempt(partition, priority, held), deadline=held.time_us, owner=held.owner)
+            HeldOut(**_attempt(partition, priority, held), deadline=held.time_us, owner=held.holder)
             for partition, priority, held in group.in_flight
         ],
         members=[

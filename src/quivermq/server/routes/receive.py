@@ -61,7 +61,7 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
     """Hand out messages. What is there is answered at once, where that needs no disk."""
     queue = queue_of(broker, request)
     lease = None if body.lease_ms is None else body.lease_ms / 1000
-    is_packed, owner = request.accepts(DELIVERY), owner_of(request)
+    is_packed, holder = request.accepts(DELIVERY), holder_of(request)
     token, withdrawn = None if body.token is None else int(body.token, 16), broker.part(Withdrawn)
 
     def take() -> list[Taken]:
@@ -69,7 +69,7 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
             return []
         count = _affordable(broker, queue, body.max)
         found = queue.take_batches(
-            count, lease=lease, pop=body.pop, whole=is_packed, owner=owner, token=token
+            count, lease=lease, pop=body.pop, whole=is_packed, holder=holder, token=token
         )
         if found and withdrawn.has(queue, token):
             # Meanwhile: whoever took it back may have found nothing yet.
@@ -93,7 +93,7 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
     return _receive(broker, request, queue, take, body.max, body.wait_ms, respond)
 
 
-def owner_of(request: Request) -> str | None:
+def holder_of(request: Request) -> str | None:
     """Who asks, in words for people: the name of its program, its address, the id of its key."""
     agent = request.headers.get("user-agent", "")[:_AGENT_MAX]
     key = "" if request.key is None else f"key {request.key.id}"
