@@ -20,7 +20,6 @@ from quivermq.archive.manifest import (
     ArchivedFile,
     ArchivedLane,
     ArchiveRun,
-    LanePlace,
     Manifest,
     lock_path,
     manifest_path,
@@ -31,6 +30,7 @@ from quivermq.archive.manifest import (
 from quivermq.archive.reading import Archive
 from quivermq.disk import Disk, remove_tree
 from quivermq.errors import Conflict, DirectoryLocked, StorageFailed
+from quivermq.model.lanes import Lane
 
 # So many small files of a day may stay as they are.
 FEW = 8
@@ -43,8 +43,7 @@ _LARGE_PART = 2
 class ArchiveRange:
     """A range of a lane that becomes a file, or one for each day that it touches."""
 
-    topic: str
-    lane: LanePlace
+    lane: Lane
     start: int
     end: int
     now_us: int
@@ -77,7 +76,7 @@ def todo(archived: ArchivedLane, held: LiveLane) -> tuple[int, int]:
 
 
 def pieces(
-    topic: str, place: LanePlace, archived: ArchivedLane, held: LiveLane, oldest_us: int, pace: ArchivePace
+    lane: Lane, archived: ArchivedLane, held: LiveLane, oldest_us: int, pace: ArchivePace
 ) -> list[ArchiveRange]:
     """The ranges of one lane that become files now, in order and without a hole.
 
@@ -90,8 +89,7 @@ def pieces(
     parts = max(1, round(size / pace.file_bytes))
     step = -(-(end - start) // parts)
     return [
-        ArchiveRange(topic, place, first, min(first + step, end), pace.now_us)
-        for first in range(start, end, step)
+        ArchiveRange(lane, first, min(first + step, end), pace.now_us) for first in range(start, end, step)
     ]
 
 

@@ -14,10 +14,9 @@ from quivermq.cli.outgoing import FormatOption, check_reader, writer
 from quivermq.cli.patience import Patience
 from quivermq.errors import OffsetOutOfRange, Unreachable
 from quivermq.model.json import STORED
-from quivermq.model.lanes import priority_of
+from quivermq.model.lanes import Lane, priority_of
 from quivermq.model.messages import StoredMessage
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 
 _PAGE_MESSAGES = 1000
 # Short enough for somebody who watches, long enough to cost a broker nothing.
@@ -71,10 +70,7 @@ def _watched(data: Path | None, server: str | None, topic: str) -> Iterator[_Top
         with open_queue(data, server) as mq:
             queue = mq.queue(topic)
             yield _Topic(
-                lambda: {
-                    Lane(topic, each.partition, each.priority): each.end
-                    for each in mq.backend.look(topic).lanes
-                },
+                lambda: {lane: bounds.end for lane, bounds in mq.backend.look(topic).lanes.items()},
                 lambda lane, start: queue.read(
                     lane.partition, start, _PAGE_MESSAGES, priority=priority_of(lane.priority)
                 ),

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from quivermq.errors import LeaseExpired, QuiverError
 from quivermq.model.checks import Period, seconds_of
 from quivermq.model.deliveries import check_reason
-from quivermq.model.lanes import Priority
+from quivermq.model.lanes import Lane, Priority
 from quivermq.model.topic_settings import TopicSettings
 
 Tokens = list[int]
@@ -71,16 +71,17 @@ class SeekTarget(NamedTuple):
 class LaneBounds(NamedTuple):
     """What a lane holds: `start` up to but not including `end`, in so many bytes.
 
-    Below `sealed` nothing changes any more; what lies below `synced` survives power loss.
+    Below `sealed` nothing changes any more; what lies below `synced` is known to survive power loss.
     """
 
-    partition: int
-    priority: Priority
     start: int
     sealed: int
     end: int
     bytes: int
-    synced: int
+    synced: int = 0
+
+
+NOTHING = LaneBounds(0, 0, 0, 0)
 
 
 class TopicExtent(NamedTuple):
@@ -88,5 +89,6 @@ class TopicExtent(NamedTuple):
 
     created_us: int
     settings: TopicSettings
-    lanes: list[LaneBounds]
+    lanes: dict[Lane, LaneBounds]
+    """The normal lane of each partition and the others in use, in order."""
     dead_letters_of: str | None

@@ -11,21 +11,20 @@ from quivermq.client.core.logs import FramePage, LogCalls
 from quivermq.client.core.wire import decoded, path_of, place_of
 from quivermq.errors import GroupNotFound, InvalidRequest, NotFound, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
+from quivermq.model.lanes import Lane
 from quivermq.model.names import usual_origin
+from quivermq.model.operations import LaneBounds, TopicExtent
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.opening import connect
 from quivermq.queue.connection import Connection
 from quivermq.reading.reader import (
     DeliveryRow,
     GroupRow,
-    Lane,
-    LaneExtent,
     MessageReader,
     QueueReader,
     SegmentPart,
     SegmentRow,
     T,
-    TopicView,
     fingerprint,
 )
 from quivermq.topic.offsets import OffsetSet
@@ -97,23 +96,13 @@ class BrokerReader(QueueReader):
         except TopicNotFound:
             return usual_origin(topic)
 
-    def look(self, topic: str) -> TopicView:
-        view = self._look_live(topic)
+    def look(self, topic: str) -> TopicExtent:
+        extent = self.connection.look(topic)
         if not self._with_archive:
-            return view
-        return view._replace(lanes={lane: self._whole(lane, live) for lane, live in view.lanes.items()})
+            return extent
+        return extent._replace(lanes={lane: self._whole(lane, live) for lane, live in extent.lanes.items()})
 
-    def _look_live(self, topic: str) -> TopicView:
-        response = self.connection.look(topic)
-        lanes = {
-            Lane(topic, each.partition, each.priority): LaneExtent(
-                each.start, each.sealed, each.end, each.bytes
-            )
-            for each in response.lanes
-        }
-        return TopicView(response.created_us, response.settings, lanes)
-
-    def _whole(self, lane: Lane, live: LaneExtent) -> LaneExtent:
+    def _whole(self, lane: Lane, live: LaneBounds) -> LaneBounds:
         if live.start == 0:
             return live
         try:
@@ -124,18 +113,18 @@ class BrokerReader(QueueReader):
         if start >= live.start:
             return live
         held = live.end - live.start
-        each_bytes = live.size_bytes / held if held else _MESSAGE_BYTES
-        return live._replace(start=start, size_bytes=round(each_bytes * (live.end - start)))
+        each_bytes = live.bytes / held if held else _MESSAGE_BYTES
+        return live._replace(start=start, bytes=round(each_bytes * (live.end - start)))
 
     def created_us(self, topic: str) -> int:
-        return self._look_live(topic).created_us  # Nobody who asks only for this has to wait for the lanes.
+        # Not by `look`: nobody who asks only for this has to wait for the lanes.
+        return self.connection.look(topic).created_us
 
     def settings(self, topic: str) -> TopicSettings:
-        return self._look_live(topic).settings
+        return self.connection.look(topic).settings
 
     def synced_ends(self, topic: str, starts: Mapping[Lane, int]) -> dict[Lane, int]:  # noqa: ARG002
-        response = self.connection.look(topic)
-        return {Lane(topic, each.partition, each.priority): each.synced for each in response.lanes}
+        return {lane: bounds.synced for lane, bounds in self.connection.look(topic).lanes.items()}
 
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
         return self.connection.shell.run(self._calls.find_time(*lane, timestamp_us))

@@ -27,22 +27,19 @@ from quivermq.frame import Frame
 from quivermq.log.directory import check_exists
 from quivermq.log.reader import LogFollower
 from quivermq.log.verify import contents, count_frames
-from quivermq.model.lanes import LANE_COUNT, PRIORITIES, lane_number
+from quivermq.model.lanes import LANE_COUNT, PRIORITIES, Lane, lane_number
 from quivermq.model.names import check_topic_name, usual_origin
+from quivermq.model.operations import NOTHING, LaneBounds, TopicExtent
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.reading.archived import ArchivedReader
 from quivermq.reading.reader import (
-    NOTHING,
     DeliveryRow,
     GroupRow,
-    Lane,
-    LaneExtent,
     MessageReader,
     QueueReader,
     SegmentPart,
     SegmentRow,
     T,
-    TopicView,
     local_path,
 )
 from quivermq.settings import StorageSettings
@@ -115,9 +112,10 @@ class DirectoryReader(QueueReader):
             stored = None
         return usual_origin(topic) if stored is None else stored.dead_letters_of
 
-    def look(self, topic: str) -> TopicView:
+    def look(self, topic: str) -> TopicExtent:
         stored = self._stored(topic)
-        return TopicView(stored.created_us, stored.settings, self._lanes(topic, stored))
+        lanes = self._lanes(topic, stored)
+        return TopicExtent(stored.created_us, stored.settings, lanes, stored.dead_letters_of)
 
     def created_us(self, topic: str) -> int:
         return self._stored(topic).created_us
@@ -125,11 +123,11 @@ class DirectoryReader(QueueReader):
     def settings(self, topic: str) -> TopicSettings:
         return self._stored(topic).settings
 
-    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self._lanes(topic, self._stored(topic))
 
-    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneExtent]:
-        found: dict[Lane, LaneExtent] = {}
+    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneBounds]:
+        found: dict[Lane, LaneBounds] = {}
         for partition in range(stored.settings.partitions):
             used = set(self._disk.names(self._partition_path(topic, partition)))
             for priority in PRIORITIES:
@@ -264,7 +262,7 @@ class DirectoryReader(QueueReader):
         except OffsetOutOfRange:
             return  # A snapshot took the rest away just now; what was read holds.
 
-    def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneExtent, LaneState]]:
+    def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
         """Every lane that is in use, as it is and as a group would find it if it were opened now."""
         try:
             partitions = self.settings(topic).partitions
@@ -338,12 +336,12 @@ class DirectoryReader(QueueReader):
         return None if stored is None or stored.deleted else stored
 
 
-def _bounds(follower: LogFollower) -> LaneExtent:
+def _bounds(follower: LogFollower) -> LaneBounds:
     segments = follower.segments
     if not segments:
         return NOTHING
     last = segments[-1]
-    return LaneExtent(
+    return LaneBounds(
         segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments)
     )
 

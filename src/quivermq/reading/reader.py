@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import LaneBounds, TopicExtent
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.topic.offsets import OffsetSet
 
@@ -29,37 +31,6 @@ T = TypeVar("T")
 # How the option that names an archive says that none is to be read.
 NO_ARCHIVE = "false"
 _NO_ARCHIVES = (NO_ARCHIVE, "none")
-
-
-class Lane(NamedTuple):
-    """One log of the queue: a priority of a partition of a topic."""
-
-    topic: str
-    partition: int
-    priority: str
-
-    def __str__(self) -> str:
-        return f"{self.topic}, partition {self.partition}, priority {self.priority}"
-
-
-class LaneExtent(NamedTuple):
-    """What a lane holds now, as half-open offsets. What lies below `sealed` does not change any more."""
-
-    start: int
-    sealed: int
-    end: int
-    size_bytes: int
-
-
-NOTHING = LaneExtent(0, 0, 0, 0)
-
-
-class TopicView(NamedTuple):
-    """One look at a topic: which one it is, how it is set, and what its lanes hold."""
-
-    created_us: int
-    settings: TopicSettings
-    lanes: dict[Lane, LaneExtent]
 
 
 class SegmentPart(NamedTuple):
@@ -185,7 +156,7 @@ class MessageReader(ABC):
         """The topic whose dead letters a topic has; None for a topic of its own."""
 
     @abstractmethod
-    def look(self, topic: str) -> TopicView:
+    def look(self, topic: str) -> TopicExtent:
         """A topic in one look: what the next three methods tell. Raises TopicNotFound."""
 
     @abstractmethod
@@ -196,7 +167,7 @@ class MessageReader(ABC):
     def settings(self, topic: str) -> TopicSettings:
         """How a topic is set. Raises TopicNotFound."""
 
-    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         """The normal lane of each partition and the others in use, in order. Raises TopicNotFound."""
         return self.look(topic).lanes
 

@@ -1,9 +1,10 @@
 """Which ranges become files, and which files become one."""
 
-from quivermq.archive import ArchivedFile, ArchivedLane, LanePlace
+from quivermq.archive import ArchivedFile, ArchivedLane
 from quivermq.archive.archiving import ArchivePace, LiveLane, mergers, pieces
+from quivermq.model.lanes import Lane
 
-LANE = LanePlace(0, "normal")
+LANE = Lane("t", 0, "normal")
 NOW = 10_000_000_000
 MINUTE = 60_000_000
 PACE = ArchivePace(NOW, age_us=10 * MINUTE, file_bytes=1000)
@@ -14,7 +15,7 @@ def file(start: int, end: int, size: int = 10, day: str = "d") -> ArchivedFile:
 
 
 def ranges(held: LiveLane, oldest_us: int, archived: ArchivedLane | None = None) -> list[tuple[int, int]]:
-    found = pieces("t", LANE, archived or ArchivedLane(), held, oldest_us, PACE)
+    found = pieces(LANE, archived or ArchivedLane(), held, oldest_us, PACE)
     return [(piece.start, piece.end) for piece in found]
 
 

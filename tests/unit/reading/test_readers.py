@@ -10,9 +10,11 @@ import pytest
 from support.broker import Served, serving
 
 from quivermq.errors import Corruption, InvalidRequest, NotFound, OffsetOutOfRange, TopicNotFound
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import LaneBounds
 from quivermq.reading.broker import BrokerReader
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane, LaneExtent, MessageReader, reader_of
+from quivermq.reading.reader import MessageReader, reader_of
 from quivermq.settings import Settings, StorageSettings
 
 NORMAL = Lane("orders", 0, "normal")
@@ -70,13 +72,13 @@ def test_a_topic_made_again_is_another(place: MessageReader, served: Served) -> 
 
 def test_lanes_are_listed_once_they_are_used(place: MessageReader, served: Served) -> None:
     served.engine.create_topic("orders", partitions=2)
-    unused = LaneExtent(0, 0, 0, 0)
+    unused = LaneBounds(0, 0, 0, 0)
     assert place.lanes("orders") == {NORMAL: unused, Lane("orders", 1, "normal"): unused}
     served.engine.queue("orders").put(b"x", partition=1, priority="low")
     lanes = place.lanes("orders")
     assert list(lanes) == [NORMAL, Lane("orders", 1, "normal"), Lane("orders", 1, "low")]
     assert lanes[Lane("orders", 1, "low")][:3] == (0, 0, 1)
-    assert lanes[Lane("orders", 1, "low")].size_bytes > 0
+    assert lanes[Lane("orders", 1, "low")].bytes > 0
 
 
 def test_bounds_follow_the_writer(place: MessageReader, served: Served) -> None:

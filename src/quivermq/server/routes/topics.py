@@ -193,10 +193,13 @@ def _check_suffix(request: Request, name: str, settings: dict[str, Any]) -> None
 
 
 def _with_settings(engine: Engine, name: str) -> dict[str, Any]:
-    topic = engine.inspection.topic(name)
+    stats, extent = engine.inspection.topic(name), engine.look(name)
     return {
-        **topic_stats_json(topic.stats),
-        "created_at": topic.created_us,
-        "settings": topic.settings.to_json(),
-        "lanes": [lane._asdict() for lane in topic.lanes],
+        **topic_stats_json(stats),
+        "created_at": extent.created_us,
+        "settings": extent.settings.to_json(),
+        "lanes": [
+            {"partition": lane.partition, "priority": lane.priority, **bounds._asdict()}
+            for lane, bounds in extent.lanes.items()
+        ],
     }

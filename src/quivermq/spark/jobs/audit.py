@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
+from quivermq.model.lanes import Lane
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import AnyPath, Lane, MessageReader, ProgressCallback, QueueReader
+from quivermq.reading.reader import AnyPath, MessageReader, ProgressCallback, QueueReader
 from quivermq.reading.rows import Range
 from quivermq.spark.execution import cores_of, results_of, spread, translated, watched
 from quivermq.spark.jobs.audit_examine import (

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quivermq.archive import Archive, LanePlace
+from quivermq.archive import Archive
 from quivermq.disk import SystemDisk
 from quivermq.errors import Corruption, InvalidFrame, OffsetOutOfRange, QuiverError, StorageFailed
 from quivermq.frame import Column, Frame, Header, arrow_batch
 from quivermq.log.verify import SegmentCheck, check_segment, open_segment
-from quivermq.model.lanes import PRIORITIES, lane_number
+from quivermq.model.lanes import PRIORITIES, Lane, Priority, lane_number
 from quivermq.reading.directory import ANY_FRAME, read_journal
-from quivermq.reading.reader import Lane, MessageReader, QueueReader
+from quivermq.reading.reader import MessageReader, QueueReader
 from quivermq.segment import Damage, index_path, log_path
 from quivermq.spark.jobs.audit_tasks import AuditFinding, LaneTask, SegmentTask
 from quivermq.topic.transfer import TRANSFER_EPOCH
@@ -33,8 +33,8 @@ Marks = npt.NDArray[np.void]
 class Repeat(NamedTuple):
     """Two places with the same mark, the earlier one first."""
 
-    first: tuple[int, str, int]
-    second: tuple[int, str, int]
+    first: tuple[int, Priority, int]
+    second: tuple[int, Priority, int]
 
 
 def marks_of(
@@ -75,7 +75,7 @@ def repeats(blobs: Iterable[bytes], window_us: int | None) -> list[Repeat]:
     return [Repeat(_place(marks[i]), _place(marks[i + 1])) for i in at]
 
 
-def _place(mark: np.void) -> tuple[int, str, int]:
+def _place(mark: np.void) -> tuple[int, Priority, int]:
     return int(mark["partition"]), PRIORITIES[mark["lane"]], int(mark["offset"])
 
 
@@ -440,8 +440,7 @@ def archived(reader: QueueReader, topics: Iterable[str]) -> tuple[list[ArchiveTa
         except QuiverError as error:
             findings.append(AuditFinding("archive", str(directory), (0, None), str(error)))
             continue
-        for (partition, priority), lane in found.manifest.lanes.items() if found is not None else ():
-            own = Lane(topic, partition, priority)
+        for own, lane in found.manifest.lanes.items() if found is not None else ():
             tasks += [
                 ArchiveTask(str(directory), own, created_us, f.name, f.start, f.end, f.rows, f.bytes)
                 for f in lane.files
@@ -460,8 +459,7 @@ def examine_archived(_: MessageReader, task: ArchiveTask, __: bool) -> Examined:
         topic = Archive(Path(task.archive)).topic(task.lane.topic, task.created_us)
         if topic is None:
             return examined  # Somebody has just made the topic anew.
-        place = LanePlace(task.lane.partition, task.lane.priority)
-        for batch in topic.batches(place, task.start, task.end, _COLUMNS):
+        for batch in topic.batches(task.lane, task.start, task.end, _COLUMNS):
             offsets = batch.column("offset").to_numpy()
             rows += len(offsets)
             if len(offsets) and (

@@ -9,8 +9,8 @@ from quivermq.disk import SystemDisk, file_size
 from quivermq.errors import InvalidSettings, NotFound, StorageFailed
 from quivermq.log.directory import check_exists, find_logs
 from quivermq.log.opening import base_offsets
-from quivermq.model.lanes import PRIORITIES
-from quivermq.reading.reader import Lane, MessageReader
+from quivermq.model.lanes import PRIORITIES, Lane
+from quivermq.reading.reader import MessageReader
 from quivermq.reading.rows import Range
 from quivermq.segment import log_path
 from quivermq.spark.source.plan import cut_range
@@ -171,7 +171,7 @@ def lane_tasks(reader: MessageReader, topics: Iterable[str]) -> Iterator[LaneTas
             continue  # Somebody has just deleted it.
         may_have_holes = settings.backlog_policy == "drop_oldest" or reader.origin(topic) is not None
         for lane, bounds in lanes.items():
-            whole = Range(lane, bounds.start, bounds.end, bounds.size_bytes)
+            whole = Range(lane, bounds.start, bounds.end, bounds.bytes)
             if whole.start < whole.end:
                 for part in cut_range(whole, whole.size_bytes // _BYTES_MIN):
                     yield LaneTask(lane, part.start, part.end, part.size_bytes, may_have_holes)

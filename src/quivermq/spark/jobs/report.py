@@ -162,7 +162,7 @@ def _planned(
             groups = reader.groups(topic)
         except TopicNotFound:
             continue  # Somebody has just deleted it.
-        stored_bytes[topic] = sum(bounds.size_bytes for bounds in lanes.values())
+        stored_bytes[topic] = sum(bounds.bytes for bounds in lanes.values())
         # Whole segments that came in before are not looked at.
         used = [lane for lane, bounds in lanes.items() if bounds.end and period.since_us > 0]
         starts = {lane: reader.first_since(lane, period.since_us) for lane in used}

@@ -22,10 +22,10 @@ from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, Producer
 from quivermq.frame.arrow import TIME, arrow_batch
 from quivermq.frame.rewriting import left_rows
-from quivermq.model.lanes import lane_number
+from quivermq.model.lanes import Lane, lane_number
 from quivermq.model.messages import FirstFrame, ProducerState
 from quivermq.reading.broker import BrokerReader
-from quivermq.reading.reader import Lane, MessageReader
+from quivermq.reading.reader import MessageReader
 from quivermq.spark.sink.frames import FrameTarget, TopicFrames, by_topic
 from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle
 from quivermq.spark.sink.rows import lanes_of, rows_of

@@ -10,8 +10,8 @@ import quivermq
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame, Producer, encode
 from quivermq.log import DataDirectory
+from quivermq.model.lanes import Lane
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 from quivermq.spark.jobs.audit import audit
 from quivermq.spark.jobs.audit_examine import (
     Look,

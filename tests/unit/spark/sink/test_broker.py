@@ -19,9 +19,9 @@ from quivermq.engine import engine_of
 from quivermq.frame import Codec, stamp_of
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.frame.rewriting import rewritten
+from quivermq.model.lanes import Lane
 from quivermq.reading.batches import SCHEMA, record_batches
 from quivermq.reading.broker import BrokerReader
-from quivermq.reading.reader import Lane
 from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.options import SinkOptions, TaskPart
 from quivermq.topic import producers
