@@ -21,7 +21,6 @@ from quivermq.archive import (
 from quivermq.archive.archiving import (
     ArchivePace,
     ArchiveRange,
-    LiveLane,
     changing,
     commit,
     manifest_for,
@@ -33,7 +32,6 @@ from quivermq.archive.manifest import ArchiveRun, store_manifest
 from quivermq.archive.reading import find_difference
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.clock import SystemClock
-from quivermq.disk import SystemDisk
 from quivermq.errors import (
     Conflict,
     Corruption,
@@ -271,7 +269,7 @@ class _Topic:
             manifest = manifest_for(self.store, self.name, created_us)
             if not manifest.generation:
                 # From now on, retention leaves what is not archived.
-                store_manifest(SystemDisk(), self.store.directory, manifest)
+                store_manifest(self.store.disk, self.store.directory, manifest)
             plan = list(_planned(self.reader, manifest, self.pace))
         except TopicNotFound:
             return summary  # Somebody has just deleted it.
@@ -302,7 +300,7 @@ class _Topic:
             by_lane = groupby(zip(wave, staged, strict=True), key=lambda each: each[0].lane)
             for lane, results in by_lane:
                 manifest = manifest.with_files(lane, [file for _, files in results for file in files])
-            manifest = commit(SystemDisk(), self.store.directory, manifest)
+            manifest = commit(self.store.disk, self.store.directory, manifest)
         return manifest
 
     def _merged(self, manifest: Manifest) -> int:
@@ -316,7 +314,7 @@ class _Topic:
             return 0
         for each, [merged] in zip(work, self.workers.run(work, f"merging {self.name}"), strict=True):
             manifest = manifest.with_merged(each.lane, merged)
-        commit(SystemDisk(), self.store.directory, manifest)
+        commit(self.store.disk, self.store.directory, manifest)
         return sum(len(each.files) for each in work)
 
 
@@ -347,14 +345,15 @@ def _planned(reader: QueueReader, manifest: Manifest, pace: ArchivePace) -> Iter
             continue
         found = pieces(lane, archived, held, _oldest_us(reader, lane, start), pace)
         lost = start - archived.end if archived.files else 0
-        size = held.size_bytes * (end - start) // (held.end - held.start)
+        size = held.bytes * (end - start) // (held.end - held.start)
         yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
 
 
-def _held(bounds: LaneBounds, synced_end: int) -> LiveLane:
+def _held(bounds: LaneBounds, synced_end: int) -> LaneBounds:
+    """As much of a lane as survives power loss."""
     end = max(bounds.start, min(bounds.end, synced_end))
     size = bounds.bytes * (end - bounds.start) // max(1, bounds.end - bounds.start)
-    return LiveLane(bounds.start, end, size)
+    return bounds._replace(end=end, bytes=size)
 
 
 def _check_belongs(reader: MessageReader, lane: Lane, archived: ArchivedLane, bounds: LaneBounds) -> None:
@@ -416,8 +415,8 @@ class Copying(NamedTuple):
         with closing(self.reader) as reader:
             if reader.created_us(lane.topic) != self.created_us:
                 raise Conflict(f"the topic {lane.topic} was deleted and made again while it was archived")
-            frames = reader.frames(lane, piece.start, piece.end)
-            return write_piece(SystemDisk(), self.job, piece, frames, reader.removed(lane))
+            frames, disk = reader.frames(lane, piece.start, piece.end), Archive(self.job.archive).disk
+            return write_piece(disk, self.job, piece, frames, reader.removed(lane))
 
 
 class Merging(NamedTuple):
@@ -429,10 +428,10 @@ class Merging(NamedTuple):
     files: list[ArchivedFile]
 
     def run(self) -> list[ArchivedFile]:
-        disk = SystemDisk()
-        topic = Archive(self.job.archive, disk).topic(self.lane.topic, self.created_us)
+        archive = Archive(self.job.archive)
+        topic = archive.topic(self.lane.topic, self.created_us)
         assert topic is not None, "whoever holds the archive has seen its manifest"
-        return [write_merged(disk, self.job, topic, self.lane, self.files)]
+        return [write_merged(archive.disk, self.job, topic, self.lane, self.files)]
 
 
 def run(work: Copying | Merging) -> Iterator[list[ArchivedFile]]:

@@ -124,7 +124,7 @@ def report(
             since=since,
             until=until,
             stored_bytes=stored_bytes,
-            has_journals=reader.has_journals,
+            has_journals=reader.files_root() is not None,
         )
     # In one step, so that nobody sees half of it.
     replace_file(OutputDisk(), Path(to).absolute(), page(contents).encode())

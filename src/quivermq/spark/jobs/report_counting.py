@@ -63,7 +63,7 @@ class Acks:
 def count_group(reader: QueueReader, topic: str, group: str, period: TimeRange) -> DeliveryFigures:
     """A group as it is now and, where its journals can be read, what it did within a time."""
     figures = DeliveryFigures(topic, group, list(reader.group_rows(topic, group)))
-    if not reader.has_journals:
+    if reader.files_root() is None:
         return figures
     latencies, failures = list[Moments](), list[Moments]()
     for partition in range(reader.settings(topic).partitions):

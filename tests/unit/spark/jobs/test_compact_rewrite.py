@@ -109,8 +109,8 @@ def test_pieces_of_every_size_lead_to_the_same(
         for number, part in enumerate(part for part in parts if part.is_sealed):
             done = rewrite(list(place.frames(*part[:3])), survivors)
             (tmp_path / "stage").mkdir(exist_ok=True)
-            stage(tmp_path / "stage", number, part, done.pieces)
-            assert list(staged(tmp_path / "stage", number)) == done.pieces
+            stage(place, tmp_path / "stage", number, part, done.pieces)
+            assert list(staged(place.disk, tmp_path / "stage", number)) == done.pieces
             counts.append(len(done.pieces))
             apply(mq, part, done.pieces)
             again = rewrite(list(place.frames(*part[:3])), survivors)

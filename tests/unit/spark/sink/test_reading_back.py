@@ -11,8 +11,8 @@ from quivermq.model.lanes import Lane
 from quivermq.model.messages import FirstFrame
 from quivermq.model.operations import LaneBounds
 from quivermq.reading.directory import DirectoryReader
-from quivermq.spark.sink.broker import read_back
 from quivermq.spark.sink.rows import encode_rows
+from quivermq.spark.sink.sending import read_back
 
 MINE, OTHER = 7, 8
 FIRST = [FirstFrame(0, "normal", 0)]
