@@ -17,7 +17,7 @@ from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers, Wanted
 from quivermq.server.http import Request, Response, encode_json, json_response
 from quivermq.server.routing import Calls, Parameter, Route, number_given, number_parameter
-from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, Lane, settings_schema
+from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, PriorityOut, settings_schema
 from quivermq.settings.setting import settings_of
 
 _LIMIT = number_parameter("limit", "List at most this many; by default all.", 1, 100_000)
@@ -68,7 +68,7 @@ class TopicLaneOut(msgspec.Struct):
     """
 
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     start: Count
     sealed: Count
     end: Count
