@@ -40,6 +40,11 @@ class QueueLocation:
     data: Path | None = None
     server: str | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it is a directory that only becomes a queue's when it is opened to be written to."""
+        return self.data is not None and not _is_queue_directory(self.data)
+
     def connection(self, *, create: bool = False) -> Connection:
         """The queue, to be closed. Only with `create` is a directory made."""
         if self.server is not None:
@@ -180,7 +185,7 @@ def check_broker(server: str, key: str | None) -> None:
 def check_directory(data: Path) -> None:
     """Raise NotFound unless it is a queue's: to ask about it must not make a directory one."""
     _check_there(data)
-    if not is_queue_directory(data):
+    if not _is_queue_directory(data):
         raise NotFound(f"{data} is not the directory of a queue: it has no topics")
 
 
@@ -189,7 +194,7 @@ def _check_there(data: Path) -> None:
         raise NotFound(f"there is no directory {data}")
 
 
-def is_queue_directory(data: Path) -> bool:
+def _is_queue_directory(data: Path) -> bool:
     """Whether somebody has opened it as the directory of a queue before."""
     return any((data / name).exists() for name in ("topics", "LOCK", "keys.json"))
 
