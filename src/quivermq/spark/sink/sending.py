@@ -21,7 +21,7 @@ from quivermq.frame.arrow import TIME, arrow_batch
 from quivermq.frame.rewriting import left_rows
 from quivermq.model.lanes import Lane, lane_number
 from quivermq.model.messages import FirstFrame, ProducerState
-from quivermq.reading.reader import MessageReader, QueueReader
+from quivermq.reading.reader import MessageReader
 from quivermq.spark.sink.frames import FrameTarget, TopicFrames, by_topic
 from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle
 from quivermq.spark.sink.rows import lanes_of, rows_of
@@ -239,12 +239,7 @@ logger = logging.getLogger(__name__)
 
 
 def send(
-    reader: QueueReader,
-    batches: Iterator[pa.RecordBatch],
-    part: TaskPart,
-    options: SinkOptions,
-    *,
-    is_repeated: bool = False,
+    batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions, *, is_repeated: bool = False
 ) -> int:
     """Write the rows of a task, and return how many messages that were.
 
@@ -254,12 +249,13 @@ def send(
     writers: dict[str, TopicWriter] = {}
     count = 0
     # A broker that is started anew, or whose backlog is full, is waited for some minutes.
-    with closing(reader), reader.open_queue(is_patient=True) as queue, Outbox() as outbox:
+    opened = options.reader.open_queue(is_patient=True)
+    with closing(options.reader), opened as queue, Outbox() as outbox:
         for batch in batches:
             for topic, rows in by_topic(rows_of(batch), options.topic):
                 if topic not in writers:
                     writers[topic] = TopicWriter(
-                        reader, queue, topic, part, options, outbox, pace, is_repeated=is_repeated
+                        queue, topic, part, options, outbox, pace, is_repeated=is_repeated
                     )
                 writers[topic].add(rows)
             count += len(batch)
@@ -274,7 +270,6 @@ class TopicWriter:
 
     def __init__(
         self,
-        reader: QueueReader,
         queue: "Connection",
         topic: str,
         part: TaskPart,
@@ -289,10 +284,11 @@ class TopicWriter:
         self._durability = options.durability
         self._outbox = outbox
         self._pace = pace
-        self._queue = queue.queue(topic)
         state = queue.begin_producer(topic, self._id)
+        self._queue = queue.queue(topic)
         check_remembered(state, options.begun_us, is_repeated=is_repeated)
         self._epoch = state.epoch
+        reader = options.reader
         self._frames = TopicFrames(
             part, options, reader.settings(topic), pace.frame_messages(options.batch_messages)
         )

@@ -89,7 +89,7 @@ class SendingSink:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
         part = current_part(self.write_id)
-        send(self.options.reader, batches, part, self.options, is_repeated=is_repeated())
+        send(batches, part, self.options, is_repeated=is_repeated())
         return TaskDone(part)
 
     def commit(self, messages: _Messages, batch: int) -> None:
