@@ -11,7 +11,7 @@ import pytest
 from support.archives import archive_queue
 from support.fault_record import MakeTrial
 
-from quivermq.archive import Archive, LanePlace
+from quivermq.archive import Archive
 from quivermq.chaos.cases.kills import check_files
 from quivermq.chaos.processes import BrokerProcess, broker
 from quivermq.chaos.trial import Trial, opened_to_look
@@ -20,6 +20,7 @@ from quivermq.errors import Closing, Conflict, Unreachable
 from quivermq.frame import Frame, stamp_of
 from quivermq.frame.rewriting import rewritten
 from quivermq.log import LogFollower
+from quivermq.model.lanes import Lane
 from quivermq.model.messages import Message
 from quivermq.settings import StorageSettings
 from quivermq.topic.stored import load_topic
@@ -122,5 +123,5 @@ def archived(data: Path, directory: Path) -> list[bytes]:
     assert stored is not None
     found = Archive(directory).topic(TOPIC, stored.created_us)
     assert found is not None
-    lane = LanePlace(0, "normal")
+    lane = Lane(TOPIC, 0, "normal")
     return [record.value for record in found.records(lane, 0, found.lane(lane).end)]

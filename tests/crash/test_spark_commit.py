@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +46,7 @@ def staged(disk: FaultyDisk, batch: int, seed: int = 0) -> list[StagedFile]:
 
 def commit(disk: FaultyDisk, batch: int, files: list[StagedFile]) -> None:
     @contextmanager
-    def opened(_: Path) -> Iterator[quivermq.Connection]:
+    def opened() -> Iterator[quivermq.Connection]:
         # As the driver's own process has it, which closes what it opens.
         life = Life(disk)
         with life.engine:
@@ -119,7 +118,7 @@ def test_the_first_manifest_counts() -> None:
 
 
 @contextmanager
-def _dying(_: Path) -> Iterator[Any]:
+def _dying() -> Iterator[Any]:
     class Dying:
         def queue(self, _: str) -> None:
             raise RuntimeError("died")

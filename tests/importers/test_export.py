@@ -34,9 +34,11 @@ from quivermq.exporting import ExportedLane, ExportSummary, Format, export
 from quivermq.exporting import formats as export_formats
 from quivermq.exporting.formats import ExportRange
 from quivermq.exporting.run import FileOutput
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import LaneBounds, TopicExtent
 from quivermq.reading.batches import SCHEMA
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane, LaneExtent, MessageReader, TopicView
+from quivermq.reading.reader import MessageReader
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 FORMATS = pytest.mark.parametrize("format_name", ["ndjson", "arrow", "parquet"])
@@ -251,7 +253,7 @@ def test_any_range(data: Path, file: Path, format_name: str, wish: dict[str, Any
 )
 def test_a_range_is_no_larger_than_what_there_is(wish: dict[str, Any], expected: tuple[int, int]) -> None:
     lane = Lane("orders", 0, "normal")
-    view = TopicView(1, quivermq.TopicSettings(), {lane: LaneExtent(5, 5, 9, 100)})
+    view = TopicExtent(1, quivermq.TopicSettings(), {lane: LaneBounds(5, 5, 9, 100)}, None)
     # The log has grown since its bounds were seen.
     place = SimpleNamespace(look=lambda _: view, find_time=lambda *_: 12)
     (part,) = ExportRange(**wish).parts(cast(MessageReader, place), "orders")
@@ -260,7 +262,7 @@ def test_a_range_is_no_larger_than_what_there_is(wish: dict[str, Any], expected:
 
 def test_a_moment_is_not_looked_for_where_there_is_nothing() -> None:
     lane = Lane("orders", 0, "normal")
-    view = TopicView(1, quivermq.TopicSettings(), {lane: LaneExtent(5, 5, 5, 0)})
+    view = TopicExtent(1, quivermq.TopicSettings(), {lane: LaneBounds(5, 5, 5, 0)}, None)
     # Whoever asked this one for a moment would get an AttributeError.
     place = SimpleNamespace(look=lambda _: view)
     (part,) = ExportRange(start=moment(1)).parts(cast(MessageReader, place), "orders")

@@ -16,6 +16,7 @@ from quivermq import Settings, StorageSettings
 from quivermq.importers import ImportSummary, import_queue, importing
 from quivermq.importers.model import Position, SeenId, SourceGroup
 from quivermq.importers.target import ImportTarget, target_of
+from quivermq.model.lanes import Lane
 from quivermq.model.names import IMPORTS_TOPIC
 
 SETTINGS = Settings(storage=StorageSettings(durability="os"))
@@ -293,10 +294,10 @@ def test_where_nobody_can_tell_what_is_missing_that_is_said(mq: Any, shelf: Shel
         def __getattr__(self, name: str) -> Any:
             call = getattr(self._target, name)
 
-            def step(topic: str, frame: bytes, *rest: Any) -> Any:
-                if topic == IMPORTS_TOPIC and b'"type":"done"' in frame:
+            def step(lane: Lane, frame: bytes, *rest: Any) -> Any:
+                if lane.topic == IMPORTS_TOPIC and b'"type":"done"' in frame:
                     raise Stopped
-                return call(topic, frame, *rest)
+                return call(lane, frame, *rest)
 
             return step if name == "put_frame" else call
 

@@ -10,9 +10,10 @@ from support.spark_deaths import Death
 from support.spark_lives import Lives, Work
 
 import quivermq
-from quivermq.archive import Archive, LanePlace
+from quivermq.archive import Archive
 from quivermq.archive.reading import ArchivedTopic
 from quivermq.log import follow
+from quivermq.model.lanes import Lane
 from quivermq.spark import archive
 
 pytestmark = pytest.mark.fault("interrupted", "engine")
@@ -48,7 +49,7 @@ def check_nothing_twice(data: Path) -> int:
     """
     topic, seen = archived(data), Counter[bytes]()
     for partition in (0, 1):
-        place = LanePlace(partition, "normal")
+        place = Lane("orders", partition, "normal")
         found = [] if topic is None else [r.value for r in topic.records(place, 0, topic.lane(place).end)]
         log = follow(data, f"topics/orders/p{partition}/normal")
         assert found == [record.value for record in log.records(limit=len(found))]

@@ -4,7 +4,7 @@ Reading manifests needs nothing; reading and writing the files needs pyarrow (`q
 imported when it is first needed.
 """
 
-from quivermq.archive.manifest import ArchivedFile, ArchivedLane, LanePlace, Manifest
+from quivermq.archive.manifest import ArchivedFile, ArchivedLane, Manifest
 from quivermq.archive.reading import Archive, ArchivedTopic, load_pointer, store_pointer
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "ArchivedFile",
     "ArchivedLane",
     "ArchivedTopic",
-    "LanePlace",
     "Manifest",
     "load_pointer",
     "store_pointer",

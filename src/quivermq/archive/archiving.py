@@ -13,14 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from quivermq.archive.manifest import (
     OWN,
     ArchivedFile,
     ArchivedLane,
     ArchiveRun,
-    LanePlace,
     Manifest,
     lock_path,
     manifest_path,
@@ -31,6 +29,8 @@ from quivermq.archive.manifest import (
 from quivermq.archive.reading import Archive
 from quivermq.disk import Disk, remove_tree
 from quivermq.errors import Conflict, DirectoryLocked, StorageFailed
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import LaneBounds
 
 # So many small files of a day may stay as they are.
 FEW = 8
@@ -43,20 +43,11 @@ _LARGE_PART = 2
 class ArchiveRange:
     """A range of a lane that becomes a file, or one for each day that it touches."""
 
-    topic: str
-    lane: LanePlace
+    lane: Lane
     start: int
     end: int
     now_us: int
     """A range of which no frame is left belongs to this day."""
-
-
-class LiveLane(NamedTuple):
-    """What a lane of the live log holds, up to where it survives power loss."""
-
-    start: int
-    end: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +61,28 @@ class ArchivePace:
     """Once there are so many bytes, however young they are."""
 
 
-def todo(archived: ArchivedLane, held: LiveLane) -> tuple[int, int]:
+def todo(archived: ArchivedLane, held: LaneBounds) -> tuple[int, int]:
     """The range of a lane that is not archived."""
     start = max(archived.end, held.start)
     return start, max(start, held.end)
 
 
 def pieces(
-    topic: str, place: LanePlace, archived: ArchivedLane, held: LiveLane, oldest_us: int, pace: ArchivePace
+    lane: Lane, archived: ArchivedLane, held: LaneBounds, oldest_us: int, pace: ArchivePace
 ) -> list[ArchiveRange]:
     """The ranges of one lane that become files now, in order and without a hole.
 
-    `oldest_us` is when the first frame that is not archived came in.
+    `held` ends where the log survives power loss. `oldest_us` is when the first frame that is not archived
+    came in.
     """
     start, end = todo(archived, held)
-    size = held.size_bytes * (end - start) // max(1, held.end - held.start)
+    size = held.bytes * (end - start) // max(1, held.end - held.start)
     if start == end or (size < pace.file_bytes and oldest_us > pace.now_us - pace.age_us):
         return []
     parts = max(1, round(size / pace.file_bytes))
     step = -(-(end - start) // parts)
     return [
-        ArchiveRange(topic, place, first, min(first + step, end), pace.now_us)
-        for first in range(start, end, step)
+        ArchiveRange(lane, first, min(first + step, end), pace.now_us) for first in range(start, end, step)
     ]
 
 

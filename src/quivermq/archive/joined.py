@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from quivermq.archive.manifest import ArchivedLane, LanePlace
+from quivermq.archive.manifest import ArchivedLane
 from quivermq.archive.reading import ArchivedTopic
 from quivermq.errors import OffsetOutOfRange
 from quivermq.frame import Frame
+from quivermq.model.lanes import Lane
 
 
 class LiveLog(Protocol):
@@ -23,9 +24,7 @@ class LiveLog(Protocol):
 class JoinedLane:
     """One lane: archived offsets, then those of the log. `archived` looks anew at what is archived."""
 
-    def __init__(
-        self, place: LanePlace, live: LiveLog, archived: Callable[[], ArchivedTopic | None]
-    ) -> None:
+    def __init__(self, place: Lane, live: LiveLog, archived: Callable[[], ArchivedTopic | None]) -> None:
         self._place = place
         self._live = live
         self._archived = archived

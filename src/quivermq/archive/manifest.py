@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from quivermq.disk import Disk, read_file, replace_file
 from quivermq.errors import StorageFailed
-from quivermq.model.lanes import PRIORITIES
+from quivermq.model.lanes import PRIORITIES, Lane
 from quivermq.sealed import open_seal, sealed
 
 MESSAGES = "messages"
@@ -33,13 +33,6 @@ STAGING = "staging"
 LOCK = "archive.lock"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class LanePlace(NamedTuple):
-    """One lane of one partition of a topic."""
-
-    partition: int
-    priority: str
 
 
 def manifest_path(archive: Path, topic: str) -> Path:
@@ -64,9 +57,9 @@ def day_of(append_time_us: int) -> str:
     return (_EPOCH + timedelta(microseconds=append_time_us)).strftime("%Y-%m-%d")
 
 
-def file_name(topic: str, lane: LanePlace, day: str, start: int, end: int) -> str:
+def file_name(lane: Lane, day: str, start: int, end: int) -> str:
     """The name of a file below the archive, by the offsets that it stands for."""
-    return f"{_topic_name(topic)}/day={day}/p{lane.partition}-{lane.priority}-{start}-{end}.parquet"
+    return f"{_topic_name(lane.topic)}/day={day}/p{lane.partition}-{lane.priority}-{start}-{end}.parquet"
 
 
 def _topic_name(topic: str) -> str:
@@ -155,11 +148,11 @@ class Manifest:
     """Which topic of that name: one that was deleted and made again has another time."""
     generation: int = 0
     """Counts the changes, so that a reader sees that there was one."""
-    lanes: Mapping[LanePlace, ArchivedLane] = field(default_factory=dict)
+    lanes: Mapping[Lane, ArchivedLane] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     """Names of files that others stand in for, and that have to go."""
 
-    def lane(self, place: LanePlace) -> ArchivedLane:
+    def lane(self, place: Lane) -> ArchivedLane:
         return self.lanes.get(place, ArchivedLane())
 
     @property
@@ -180,7 +173,7 @@ class Manifest:
         }
         return replace(self, lanes=lanes, dropped=())
 
-    def with_files(self, place: LanePlace, files: Iterable[ArchivedFile]) -> "Manifest":
+    def with_files(self, place: Lane, files: Iterable[ArchivedFile]) -> "Manifest":
         """With files behind those that are there. Offsets between them are a gap from now on."""
         lane = self.lane(place)
         gaps = list(lane.gaps)
@@ -192,7 +185,7 @@ class Manifest:
             end = file.end
         return self._with(place, ArchivedLane((*lane.files, *added), tuple(gaps)))
 
-    def with_merged(self, place: LanePlace, file: ArchivedFile) -> "Manifest":
+    def with_merged(self, place: Lane, file: ArchivedFile) -> "Manifest":
         """With one file in place of all that hold parts of its range."""
         lane = self.lane(place)
         inside = [old for old in lane.files if file.start <= old.start and old.end <= file.end]
@@ -203,7 +196,7 @@ class Manifest:
         gone = tuple(old.name for old in inside if old.name != file.name)
         return replace(self._with(place, replace(lane, files=files)), dropped=(*self.dropped, *gone))
 
-    def _with(self, place: LanePlace, lane: ArchivedLane) -> "Manifest":
+    def _with(self, place: Lane, lane: ArchivedLane) -> "Manifest":
         return replace(self, lanes={**self.lanes, place: lane}, generation=self.generation + 1)
 
 
@@ -280,7 +273,7 @@ def _from_json(document: Mapping[str, Any], topic: str) -> Manifest:
         raise ValueError(f"it is about the topic {document['topic']!r}")
     lanes = {}
     for lane in document["lanes"]:
-        place = LanePlace(_number(lane["partition"]), lane["priority"])
+        place = Lane(topic, _number(lane["partition"]), lane["priority"])
         if place.priority not in PRIORITIES or place in lanes:
             raise ValueError(f"{place} is no lane, or is there twice")
         lanes[place] = _lane(lane)

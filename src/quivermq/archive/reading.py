@@ -18,7 +18,6 @@ from quivermq.archive.manifest import (
     OWN,
     ArchivedFile,
     ArchivedLane,
-    LanePlace,
     Manifest,
     manifest_bytes,
     parse_manifest,
@@ -26,6 +25,7 @@ from quivermq.archive.manifest import (
 from quivermq.disk import Disk, SystemDisk, read_file, replace_file
 from quivermq.errors import NotFound, OffsetOutOfRange, StorageFailed
 from quivermq.frame import Frame, encode_records
+from quivermq.model.lanes import Lane
 from quivermq.model.messages import Record
 from quivermq.sealed import open_seal, sealed
 
@@ -129,7 +129,7 @@ class ArchivedTopic:
         self.manifest = manifest
         self.name = manifest.topic
 
-    def lane(self, place: LanePlace) -> ArchivedLane:
+    def lane(self, place: Lane) -> ArchivedLane:
         return self.manifest.lane(place)
 
     def reload(self) -> None:
@@ -142,7 +142,7 @@ class ArchivedTopic:
 
     def batches(
         self,
-        place: LanePlace,
+        place: Lane,
         start: int,
         end: int,
         columns: Sequence[str],
@@ -162,7 +162,7 @@ class ArchivedTopic:
             yield from rows
             start = file.end
 
-    def find_time(self, place: LanePlace, timestamp_us: int) -> int | None:
+    def find_time(self, place: Lane, timestamp_us: int) -> int | None:
         """The first archived offset whose message is not older than that; None when all are."""
         for file in self.lane(place).files:
             if file.timestamp_max >= timestamp_us:
@@ -174,12 +174,12 @@ class ArchivedTopic:
                             return int(offset)
         return None
 
-    def records(self, place: LanePlace, start: int, end: int) -> Iterator[Record]:
+    def records(self, place: Lane, start: int, end: int) -> Iterator[Record]:
         """The messages of [start, end), one by one."""
         for _, records in self._records(place, start, end):
             yield from records
 
-    def frames(self, place: LanePlace, start: int, end: int) -> Iterator[Frame]:
+    def frames(self, place: Lane, start: int, end: int) -> Iterator[Frame]:
         """The messages of [start, end) as frames, which are not those that they came in with."""
         for append_time, records in self._records(place, start, end):
             places = count()
@@ -189,7 +189,7 @@ class ArchivedTopic:
                 for first in range(0, len(whole), _FRAME_ROWS):
                     yield encode_records(whole[first : first + _FRAME_ROWS], append_time)
 
-    def _records(self, place: LanePlace, start: int, end: int) -> Iterator[tuple[int, list[Record]]]:
+    def _records(self, place: Lane, start: int, end: int) -> Iterator[tuple[int, list[Record]]]:
         """Messages in order, those together that came in together."""
         for batch in self.batches(place, start, end, _RECORD_COLUMNS, recent=self.archive.recent):
             for first in range(0, batch.num_rows, _FRAME_ROWS):
@@ -198,7 +198,7 @@ class ArchivedTopic:
                     yield append_time, [row.record for row in run]
 
     def _opened(
-        self, place: LanePlace, start: int, end: int, columns: Sequence[str], recent: RowGroupCache | None
+        self, place: Lane, start: int, end: int, columns: Sequence[str], recent: RowGroupCache | None
     ) -> tuple[ArchivedFile | None, Iterator["pa.RecordBatch"]]:
         """The file that holds `start`, or the next one, and its rows; None when the range has no more."""
         parquet = _parquet(self.archive.directory)
@@ -220,13 +220,13 @@ class ArchivedTopic:
                         continue
                     return file, rows
         assert file is not None
-        raise _missing(self.archive.directory / file.name, self.name, place, file)
+        raise _missing(self.archive.directory / file.name, place, file)
 
 
-def _missing(path: Path, topic: str, place: LanePlace, file: ArchivedFile) -> StorageFailed:
+def _missing(path: Path, lane: Lane, file: ArchivedFile) -> StorageFailed:
     return StorageFailed(
-        f"{path} is missing: it holds the offsets [{file.start}, {file.end}) of {topic}, partition"
-        f" {place.partition}, {place.priority}; bring the file back from a copy of the archive",
+        f"{path} is missing: it holds the offsets [{file.start}, {file.end}) of {lane.topic}, partition"
+        f" {lane.partition}, {lane.priority}; bring the file back from a copy of the archive",
         path=path,
     )
 

@@ -9,7 +9,6 @@ from quivermq.archive.archiving import ArchiveRange
 from quivermq.archive.manifest import (
     ArchivedFile,
     ArchiveRun,
-    LanePlace,
     LastMessage,
     day_of,
     file_name,
@@ -20,6 +19,7 @@ from quivermq.disk import Disk
 from quivermq.errors import StorageFailed
 from quivermq.frame import Frame
 from quivermq.frame.batches import RemovedOffsets, frame_batches
+from quivermq.model.lanes import Lane
 
 # A reader takes a row group as a whole.
 GROUP_ROWS = 131_072
@@ -31,7 +31,7 @@ _COLUMNS = [name for name in SCHEMA.names if name not in ("partition", "priority
 class Rows:
     """Gathers the frames of one lane until they are enough for a row group."""
 
-    def __init__(self, lane: LanePlace, start: int, end: int, removed: RemovedOffsets | None) -> None:
+    def __init__(self, lane: Lane, start: int, end: int, removed: RemovedOffsets | None) -> None:
         self._lane = lane
         self._start, self._end = start, end
         self._removed = removed
@@ -108,7 +108,7 @@ def write_piece(
 
 
 def write_merged(
-    disk: Disk, job: ArchiveRun, topic: ArchivedTopic, lane: LanePlace, files: list[ArchivedFile]
+    disk: Disk, job: ArchiveRun, topic: ArchivedTopic, lane: Lane, files: list[ArchivedFile]
 ) -> ArchivedFile:
     """Stage one file with the rows of several that follow on each other and are of one day."""
     start, end, day = files[0].start, files[-1].end, files[0].day
@@ -130,7 +130,7 @@ def write_merged(
         raise
     disk.sync_directory(job.archive / job.staging)
     last = next((file.last for file in reversed(files) if file.last is not None), None)
-    name = file_name(topic.name, lane, day, start, end)
+    name = file_name(lane, day, start, end)
     return ArchivedFile(name, day, start, end, *written, staged, last)
 
 
@@ -193,7 +193,7 @@ class _Days:
         assert output is not None
         written = output.close()
         self._output = None
-        name = file_name(self._piece.topic, self._piece.lane, self._day, self._start, end)
+        name = file_name(self._piece.lane, self._day, self._start, end)
         place = (name, self._day, self._start, end)
         self.files.append(ArchivedFile(*place, *written, self._staged, self._last))
         self._start, self._last = end, None

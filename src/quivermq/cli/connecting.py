@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,8 @@ from quivermq.engine.beside import open_beside
 from quivermq.errors import DirectoryLocked, DiskFull, InvalidRequest, NotFound, QuiverError, TopicNotFound
 from quivermq.opening import connect, open_directory
 from quivermq.queue.connection import Connection
-from quivermq.settings import LoadedSettings, Settings
+from quivermq.reading import QueueReader, reader_of
+from quivermq.settings import ClientSettings, LoadedSettings, Settings
 from quivermq.topic.defaults import load_settings
 
 DATA_VARIABLE = "QUIVER_DATA"
@@ -39,6 +40,11 @@ class QueueLocation:
     data: Path | None = None
     server: str | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it is a directory that only becomes a queue's when it is opened to be written to."""
+        return self.data is not None and not _is_queue_directory(self.data)
+
     def connection(self, *, create: bool = False) -> Connection:
         """The queue, to be closed. Only with `create` is a directory made."""
         if self.server is not None:
@@ -51,10 +57,22 @@ class QueueLocation:
         except DirectoryLocked as error:
             raise with_advice(error) from None
 
+    def reader(self) -> QueueReader:
+        """What looks at the queue without opening it. Raises NotFound for a directory that is not there."""
+        if self.data is None:
+            return reader_of(server=self.server, key=_key(), settings=_patience())
+        _check_there(self.data)
+        return reader_of(self.data.absolute())
+
+    def check(self) -> None:
+        """Raise NotFound for a directory that is not a queue's."""
+        if self.data is not None:
+            check_directory(self.data)
+
     def arguments(self) -> dict[str, Any]:
         """The arguments by which jobs and exports are told where the queue is."""
         if self.data is None:
-            return {"server": self.server, "key": os.environ.get(KEY_VARIABLE) or None}
+            return {"server": self.server, "key": _key()}
         check_directory(self.data)
         # A process that is to work on it may have another current directory.
         return {"path": str(self.data.absolute())}
@@ -144,11 +162,18 @@ def name_close_topics(error: TopicNotFound, names: Callable[[], list[str]]) -> N
 
 def connected(url: str, *, timeout: float | None = None, retries: int | None = None) -> Connection:
     """A client of a broker, with the key of the environment, and as patient as the settings here say."""
+    return connect(url, key=_key(), timeout=timeout, retries=retries, settings=_patience())
+
+
+def _key() -> str | None:
+    return os.environ.get(KEY_VARIABLE) or None
+
+
+def _patience() -> ClientSettings:
+    """How long a command waits for a broker, and how often it asks."""
     loaded = loaded_here()
-    if retries is None and loaded.origins["client.retries"] == "default":
-        retries = _RETRIES
-    key = os.environ.get(KEY_VARIABLE) or None
-    return connect(url, key=key, timeout=timeout, retries=retries, settings=loaded.settings.client)
+    is_said = loaded.origins["client.retries"] != "default"
+    return loaded.settings.client if is_said else replace(loaded.settings.client, retries=_RETRIES)
 
 
 def check_broker(server: str, key: str | None) -> None:
@@ -159,13 +184,17 @@ def check_broker(server: str, key: str | None) -> None:
 
 def check_directory(data: Path) -> None:
     """Raise NotFound unless it is a queue's: to ask about it must not make a directory one."""
-    if not data.is_dir():
-        raise NotFound(f"there is no directory {data}")
-    if not is_queue_directory(data):
+    _check_there(data)
+    if not _is_queue_directory(data):
         raise NotFound(f"{data} is not the directory of a queue: it has no topics")
 
 
-def is_queue_directory(data: Path) -> bool:
+def _check_there(data: Path) -> None:
+    if not data.is_dir():
+        raise NotFound(f"there is no directory {data}")
+
+
+def _is_queue_directory(data: Path) -> bool:
     """Whether somebody has opened it as the directory of a queue before."""
     return any((data / name).exists() for name in ("topics", "LOCK", "keys.json"))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from quivermq.cli.command import answering
-from quivermq.cli.connecting import find_location, is_queue_directory, open_queue
+from quivermq.cli.connecting import find_location, open_queue
 from quivermq.cli.options import DataOption, ServerOption
 from quivermq.cli.output import CommandResult, TextTable, counted
 from quivermq.cli.progress import progress_bytes
@@ -76,7 +76,7 @@ def command(
             progress=progress,
             target=location.data,
         )
-        is_new = location.data is not None and not is_queue_directory(location.data)
+        is_new = location.is_new
         if is_new:
             # What is refused must not make a directory that of a queue, nor must a question.
             prepared.check()

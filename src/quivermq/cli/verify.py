@@ -1,5 +1,6 @@
 """`quiver verify` and `quiver repair`: check every byte of a data directory, and mend what is damaged."""
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,15 +9,13 @@ import typer
 from typer import Option
 
 from quivermq.cli.command import answering
-from quivermq.cli.connecting import DATA_VARIABLE, connected, find_location
+from quivermq.cli.connecting import DATA_VARIABLE, QueueLocation, find_location
 from quivermq.cli.options import DataOption, ServerOption, YesOption
 from quivermq.cli.output import CommandResult, TextTable, confirm, counted, offsets_text
-from quivermq.cli.progress import progress_bar
+from quivermq.cli.progress import progress_bar, progress_bytes
 from quivermq.errors import Corruption
-from quivermq.log import Repair, Report, repair, total_bytes, verify
+from quivermq.log import Repair, Report, repair, total_bytes
 from quivermq.model.stats_json import relative_path, report_json
-
-_PATIENCE_SECONDS = 24 * 3600
 
 
 @answering
@@ -27,17 +26,9 @@ def verify_queue(data: DataOption = None, server: ServerOption = None) -> Comman
     index that does not fit and a gap that an earlier repair left are told, but lose nothing that is not
     lost already.
     """
-    location = find_location(data, server)
-    if location.server is None:
-        assert location.data is not None
-        report = _verify_with_progress(location.data)
-    else:
-        # Nothing comes back before the last byte is checked, and there may be many.
-        with connected(location.server, timeout=_PATIENCE_SECONDS) as client:
-            report = client.verify()
-    root = location.data or Path()
+    report = _verified(find_location(data, server))
     failure = None if report.is_sound else typer.Exit(Corruption.exit_code)
-    return CommandResult(report_json(report, root), *_report_parts(report, root), failure=failure)
+    return CommandResult(report_json(report, Path()), *_report_parts(report), failure=failure)
 
 
 @answering
@@ -60,10 +51,10 @@ def repair_directory(
     Damaged bytes are copied into side files in `@quarantine` beside the log; their offsets stay, as
     gaps. Torn tails are treated likewise, and indexes that do not fit are made anew.
     """
-    found = _verify_with_progress(data)
+    found = _verified(QueueLocation(data))
     if not as_json:
         # Before the question about it.
-        CommandResult(None, *_report_parts(found, data)).print(as_json=False)
+        CommandResult(None, *_report_parts(found)).print(as_json=False)
     if any(finding.kind != "gap" for finding in found.findings):
         confirm("Set the damaged bytes aside and mend the logs?", yes=yes, as_json=as_json)
     with progress_bar("repairing", lambda: total_bytes(data)) as advance:
@@ -78,24 +69,24 @@ def repair_directory(
         for mended in done.mended
     ]
     return CommandResult(
-        {"found": report_json(found, data), "repair": _as_json(done, data)},
+        {"found": report_json(found, Path()), "repair": _as_json(done, data)},
         *([TextTable(("file", "bytes", "offsets", "set aside in"), rows)] if rows else []),
         f"{counted(done.logs, 'log')}, {counted(done.segments, 'segment')}: {_outcome(done)}",
     )
 
 
-def _verify_with_progress(data: Path) -> Report:
-    """Verify a directory behind a progress bar."""
-    with progress_bar("verifying", lambda: total_bytes(data)) as advance:
-        return verify(data, progress=advance)
+def _verified(location: QueueLocation) -> Report:
+    """What a queue finds in its logs, behind a progress bar where it tells how far it is."""
+    with closing(location.reader()) as reader, progress_bytes("verifying") as show:
+        return reader.verify(show)
 
 
-def _report_parts(report: Report, data: Path) -> list[str | TextTable]:
+def _report_parts(report: Report) -> list[str | TextTable]:
     """The findings as a table, and one line on the whole."""
     rows = [
         (
             finding.kind,
-            relative_path(finding.path, data),
+            finding.path,
             f"[{finding.position}, {finding.end})",
             offsets_text(finding.offsets),
             finding.reason,

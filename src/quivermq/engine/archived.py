@@ -12,7 +12,6 @@ from quivermq.archive import (
     Archive,
     ArchivedLane,
     ArchivedTopic,
-    LanePlace,
     Manifest,
     load_pointer,
     store_pointer,
@@ -24,7 +23,7 @@ from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest, NotFound, OffsetOutOfRange, StorageFailed
 from quivermq.frame import OFFSET_MAX, Frame, Wanted
 from quivermq.log import Log
-from quivermq.model.lanes import PRIORITIES
+from quivermq.model.lanes import PRIORITIES, Lane
 from quivermq.model.messages import Record
 from quivermq.topic.partition import Partition
 
@@ -111,18 +110,18 @@ class QueueArchive:
             self._durable[name] = found.manifest
         return found
 
-    def last_lane(self, name: str, created_us: int, place: LanePlace) -> ArchivedLane:
+    def last_lane(self, lane: Lane, created_us: int) -> ArchivedLane:
         """A lane as it was when somebody last looked; an empty one where nobody can."""
         archive = self._archive
         try:
-            manifest = None if archive is None else archive.last_manifest(name)
+            manifest = None if archive is None else archive.last_manifest(lane.topic)
         except StorageFailed:
             return ArchivedLane()
         known = manifest is not None and manifest.created_us == created_us
-        return manifest.lane(place) if manifest is not None and known else ArchivedLane()
+        return manifest.lane(lane) if manifest is not None and known else ArchivedLane()
 
 
-def check_belongs(archived: ArchivedTopic, place: LanePlace, log: Log) -> None:
+def check_belongs(archived: ArchivedTopic, place: Lane, log: Log) -> None:
     """Raise StorageFailed where a lane was not archived from this log, or the log has lost its end."""
     difference = find_difference(archived.lane(place), log.start, log.end, log.frames)
     if difference is not None:
@@ -149,7 +148,7 @@ class Seam:
         self._created_us = created_us
         self._partition = partition
         self._lane = lane
-        self._place = LanePlace(partition.number, PRIORITIES[lane])
+        self._place = Lane(partition.topic, partition.number, PRIORITIES[lane])
         # How far `frames` has come: what lies before is read, or was taken out for everybody.
         self.reached = 0
 
@@ -169,7 +168,7 @@ class Seam:
         start = 0 if log is None else log.start
         if not start:
             return start
-        lane = self._archive.last_lane(self._partition.topic, self._created_us, self._place)
+        lane = self._archive.last_lane(self._place, self._created_us)
         return min(start, lane.start) if lane.files else start
 
     @property
@@ -198,7 +197,7 @@ class Seam:
 
     def known_append_time(self, offset: int) -> int | None:
         """When a message that only the archive has came in, at the latest; None of any other."""
-        lane = self._archive.last_lane(self._partition.topic, self._created_us, self._place)
+        lane = self._archive.last_lane(self._place, self._created_us)
         for file in lane.files_from(offset)[:1]:
             if file.start <= offset and file.last is not None:
                 return file.last.append_time

@@ -237,9 +237,7 @@ class Engine:
     def look(self, topic: str) -> TopicExtent:
         """How a topic is set, and what its lanes hold. Raises TopicNotFound."""
         found = self.catalog.get(topic)
-        return TopicExtent(
-            self.catalog.created_us(topic), found.settings, list(lanes_of(found)), found.origin
-        )
+        return TopicExtent(self.catalog.created_us(topic), found.settings, lanes_of(found), found.origin)
 
     def frames(self, topic: str, partition: int, priority: str, start: int, end: int) -> Iterator[Frame]:
         """Whole frames that hold these offsets, as they are stored. Raises OffsetOutOfRange."""

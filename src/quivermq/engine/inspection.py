@@ -16,7 +16,6 @@ from quivermq.engine.looking import (
     average_bytes,
     first_in_flight,
     group_lanes,
-    lanes_of,
     segments_of,
     unfinished_of,
     unseen,
@@ -27,21 +26,10 @@ from quivermq.model.dead_letters import DeadLetter
 from quivermq.model.lanes import lane_number
 from quivermq.model.messages import Scheduled, StoredMessage
 from quivermq.model.names import Pattern, is_pattern
-from quivermq.model.operations import LaneBounds
 from quivermq.model.stats import QueueStats, TopicStats
-from quivermq.model.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from quivermq.engine.engine import Engine
-
-
-class TopicDescription(NamedTuple):
-    """A topic with its settings and figures."""
-
-    stats: TopicStats
-    created_us: int
-    settings: TopicSettings
-    lanes: list[LaneBounds]
 
 
 class GroupDescription(NamedTuple):
@@ -59,11 +47,8 @@ class Inspection:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
 
-    def topic(self, name: str) -> TopicDescription:
-        topic = self._engine.catalog.get(name)
-        created_us = self._engine.catalog.created_us(name)
-        stats = self._engine.statistics.of_topic(topic)
-        return TopicDescription(stats, created_us, topic.settings, list(lanes_of(topic)))
+    def topic(self, name: str) -> TopicStats:
+        return self._engine.statistics.of_topic(self._engine.catalog.get(name))
 
     def lane(self, topic: str, partition: int, priority: str) -> LaneView:
         return LaneView(self._engine, self._engine.catalog.get(topic), partition, priority)

@@ -13,9 +13,9 @@ from quivermq.frame import each_left
 from quivermq.group.group import Group
 from quivermq.log.verify import contents
 from quivermq.model.deliveries import InFlight
-from quivermq.model.lanes import NORMAL, PRIORITIES, Priority, lane_number
+from quivermq.model.lanes import NORMAL, PRIORITIES, Lane, Priority, lane_number
 from quivermq.model.messages import Record, StoredMessage
-from quivermq.model.operations import LaneBounds
+from quivermq.model.operations import NOTHING, LaneBounds
 from quivermq.topic.partition import Partition
 
 # Where a message is in its topic: its partition, its lane and its offset. Lists go in this order.
@@ -63,21 +63,22 @@ def average_bytes(topic: OpenTopic) -> int:
     return sum(log.size_bytes for log in logs) // messages if messages else 1
 
 
-def lanes_of(topic: OpenTopic) -> Iterator[LaneBounds]:
+def lanes_of(topic: OpenTopic) -> dict[Lane, LaneBounds]:
     """The normal lane of each partition, and the others in use."""
+    found: dict[Lane, LaneBounds] = {}
     for partition in topic.topic.partitions[: topic.settings.partitions]:
         for number, priority in enumerate(PRIORITIES):
-            log = partition.logs[number]
+            lane, log = Lane(topic.name, partition.number, priority), partition.logs[number]
             segments = () if log is None else log.segments
             if log is not None and segments:
                 # Taken from one look at the segments: retention may take one at any time.
                 first, last = segments[0], segments[-1]
                 size = sum(segment.end for segment in segments)
                 synced = min(max(first.base_offset, log.synced_end), last.end_offset)
-                bounds = (first.base_offset, last.base_offset, last.end_offset, size, synced)
-                yield LaneBounds(partition.number, priority, *bounds)
+                found[lane] = LaneBounds(first.base_offset, last.base_offset, last.end_offset, size, synced)
             elif number == NORMAL or log is not None:
-                yield LaneBounds(partition.number, priority, 0, 0, 0, 0, 0)
+                found[lane] = NOTHING
+    return found
 
 
 def segments_of(topic: OpenTopic, after: Place) -> Iterator[SegmentView]:

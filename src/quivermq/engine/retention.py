@@ -2,13 +2,12 @@
 
 import logging
 
-from quivermq.archive import LanePlace
 from quivermq.delivery.cursor import Cursor
 from quivermq.engine.archived import check_belongs
 from quivermq.engine.open_topic import OpenTopic
 from quivermq.errors import DiskRefused, StorageFailed, TopicNotFound
 from quivermq.log import Log, RetentionResult
-from quivermq.model.lanes import PRIORITIES
+from quivermq.model.lanes import PRIORITIES, Lane
 from quivermq.topic.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ def retain(topic: OpenTopic, *, archived: bool = False) -> RetentionResult:
             if log is not None:
                 end = None
                 if archive is not None:
-                    place = LanePlace(partition.number, PRIORITIES[lane])
+                    place = Lane(topic.name, partition.number, PRIORITIES[lane])
                     check_belongs(archive, place, log)
                     end = archive.lane(place).end
                 gone = _retain_lane(topic, partition, lane, log, end, free=archived)

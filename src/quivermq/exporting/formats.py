@@ -17,9 +17,10 @@ from quivermq.disk import Buffer
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange
 from quivermq.frame import left_of
 from quivermq.model.json import record_line
-from quivermq.model.lanes import check_priority
+from quivermq.model.lanes import Lane, check_priority
 from quivermq.model.messages import Record
-from quivermq.reading.reader import Lane, LaneExtent, MessageReader
+from quivermq.model.operations import LaneBounds
+from quivermq.reading.reader import MessageReader
 from quivermq.reading.rows import ALL_TIMES, Bound, Range, TimeRange, check_bounds, rows_of
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class ExportRange:
             if self.partition in (None, lane.partition) and self.priority in (None, lane.priority)
         ]
 
-    def _offsets(self, reader: MessageReader, lane: Lane, bounds: LaneExtent) -> tuple[int, int]:
+    def _offsets(self, reader: MessageReader, lane: Lane, bounds: LaneBounds) -> tuple[int, int]:
         """What there is of it: offsets that are gone, or yet to come, are not there."""
         start, end = bounds.start, bounds.end
         if isinstance(self.start, int):

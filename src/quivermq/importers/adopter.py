@@ -8,8 +8,10 @@ from quivermq.importers.kinds import own_name
 from quivermq.importers.ledger import Ledger
 from quivermq.importers.model import ImportSource, SeenId, SourceGroup, TopicSummary
 from quivermq.importers.stream import ItemLocation, StreamKey, extend_runs
-from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
+from quivermq.importers.target import ImportTarget
 from quivermq.model.adoption import AdoptedId, Progress, Tried
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import TopicExtent
 from quivermq.topic.dedup_index import ADOPTED_MAX
 
 
@@ -33,7 +35,7 @@ class Adopter:
         self._partitions = {key.producer_id: key.partition for key in keys}
         view = target.look(topic)
         assert view is not None, "the topic is there before its groups and ids"
-        self._view: TargetTopic = view
+        self._view: TopicExtent = view
 
     def adopt_groups(self, groups: Sequence[SourceGroup], summary: TopicSummary) -> None:
         """Let groups go on where they were, and note in the summary which do."""
@@ -43,18 +45,15 @@ class Adopter:
             adopted = [self._adopt_lane(group, name, lane) for lane in self._view.lanes]
             (summary.groups if all(adopted) else summary.groups_left).append(name)
 
-    def _adopt_lane(self, group: SourceGroup, name: str, lane: LaneId) -> bool:
+    def _adopt_lane(self, group: SourceGroup, name: str, lane: Lane) -> bool:
         """Let a group go on there, unless it has been elsewhere since it was last put somewhere."""
         try:
             progress = self._progress(group, lane)
-            known = self._ledger.state(self._stream, self._view.created_us).adopted.get((name, lane))
+            known = self._ledger.state(self._stream, self._view.created_us).adopted.get((name, lane[1:]))
             if progress == known:
                 return True
             self._ledger.begin()
-            partition, priority = lane
-            is_adopted = self._target.adopt(
-                self._topic, name, progress, partition=partition, priority=priority, expected=known
-            )
+            is_adopted = self._target.adopt(lane, name, progress, known)
         except ValueError as error:
             problem = f"the group {group.name} begins anew in {self._topic}: {error}"
             self._source.report(problem, is_damage=True)
@@ -63,19 +62,19 @@ class Adopter:
             self._ledger.note_adopted(self._stream, self._view.created_us, name, lane, progress)
         return is_adopted
 
-    def _progress(self, group: SourceGroup, lane: LaneId) -> Progress:
+    def _progress(self, group: SourceGroup, lane: Lane) -> Progress:
         """How far a group came in a lane. What was not imported, or is of another source, is not finished.
 
         Raises ValueError when it is too scattered to be kept.
         """
-        offsets = self._view.lanes[lane]
-        position = offsets.start
+        bounds = self._view.lanes[lane]
+        position = bounds.start
         runs: list[Tried] = []
-        for frame in self._target.frames(self._topic, *lane, offsets.start, offsets.stop):
+        for frame in self._target.frames(lane, bounds.start, bounds.end):
             partition = self._partitions.get(frame.header.producer_id)
             held = None if partition is None else group.positions.get(partition)
             for offset, headers in enumerate(frame.headers(), frame.header.base_offset):
-                if offset not in offsets:
+                if not bounds.start <= offset < bounds.end:
                     continue
                 identity = None if held is None else identity_of(headers)
                 if held is None or identity is None:
@@ -108,4 +107,4 @@ def _adopted_id(seen: SeenId, places: Mapping[int, ItemLocation]) -> AdoptedId:
     place = None if seen.identity is None else places.get(seen.identity)
     if place is None:
         return AdoptedId(seen.dedup_id, seen.expires_at_us)
-    return AdoptedId(seen.dedup_id, seen.expires_at_us, *place.lane, place.offset)
+    return AdoptedId(seen.dedup_id, seen.expires_at_us, *place.lane[1:], place.offset)

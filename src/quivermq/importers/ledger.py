@@ -25,11 +25,15 @@ from quivermq.clock import Clock
 from quivermq.errors import Conflict, TopicExists
 from quivermq.frame import Producer, encode
 from quivermq.importers.encoding import number_of
-from quivermq.importers.target import ImportTarget, LaneId
+from quivermq.importers.target import ImportTarget
 from quivermq.model.adoption import Progress, Tried
+from quivermq.model.lanes import Lane, Priority
 from quivermq.model.names import IMPORTS_TOPIC
 
-LEDGER_LANE = LaneId(0, "normal")
+LEDGER_LANE = Lane(IMPORTS_TOPIC, 0, "normal")
+
+# A lane in a record: which topic it is of, the stream says.
+StreamLane = tuple[int, Priority]
 
 
 class LedgerBook:
@@ -49,18 +53,18 @@ class LedgerBook:
 
     def _catch_up(self) -> None:
         view = self._target.look(IMPORTS_TOPIC)
-        offsets = None if view is None else view.lanes.get(LEDGER_LANE)
-        if view is None or offsets is None:
+        bounds = None if view is None else view.lanes.get(LEDGER_LANE)
+        if view is None or bounds is None:
             return
         if view.created_us != self._created_us:
             # The first look, or somebody has deleted it meanwhile.
             self._created_us, self._next = view.created_us, 0
-        start = max(self._next, offsets.start)
-        for frame in self._target.frames(IMPORTS_TOPIC, *LEDGER_LANE, start, offsets.stop):
+        start = max(self._next, bounds.start)
+        for frame in self._target.frames(LEDGER_LANE, start, bounds.end):
             for key, value in zip(frame.keys(), frame.values(), strict=True):
                 if key in self._unread:
                     self._unread[key].append(value)
-        self._next = max(start, offsets.stop)
+        self._next = max(start, bounds.end)
 
 
 class RangeSet:
@@ -151,12 +155,12 @@ class StreamState:
 
     created_us: int
     done: Identities = field(default_factory=Identities)
-    ends: dict[LaneId, int] = field(default_factory=dict)
+    ends: dict[StreamLane, int] = field(default_factory=dict)
     is_open: bool = False
     """Whether a run has begun and not ended."""
     is_delaying: bool = False
     """Whether delayed messages were about to be put, and nobody knows whether they were."""
-    adopted: dict[tuple[str, LaneId], Progress] = field(default_factory=dict)
+    adopted: dict[tuple[str, StreamLane], Progress] = field(default_factory=dict)
     """Where groups were put, by group and lane."""
 
 
@@ -218,16 +222,16 @@ class Ledger:
         items are in the topic, on stable storage; a group was put somewhere; the run has ended."""
         self._write({"type": kind, "stream": stream, "created": created_us, **more})
 
-    def note_done(self, stream: str, created_us: int, done: Identities, ends: Mapping[LaneId, int]) -> None:
-        lanes = [[*lane, end] for lane, end in ends.items()]
+    def note_done(self, stream: str, created_us: int, done: Identities, ends: Mapping[Lane, int]) -> None:
+        lanes = [[*lane[1:], end] for lane, end in ends.items()]
         self.note("done", stream, created_us, **done.as_json(), ends=lanes)
 
     def note_adopted(
-        self, stream: str, created_us: int, group: str, lane: LaneId, progress: Progress
+        self, stream: str, created_us: int, group: str, lane: Lane, progress: Progress
     ) -> None:
         tried = [[run.start, run.end, run.attempts] for run in progress.tried]
         position = [progress.position, tried]
-        self.note("adopted", stream, created_us, group=group, lane=[*lane], progress=position)
+        self.note("adopted", stream, created_us, group=group, lane=[*lane[1:]], progress=position)
 
     def _read_on(self) -> None:
         for value in self._book.read_on(self._topic):
@@ -242,7 +246,7 @@ class Ledger:
             keys=[self._topic.encode()],
             producer=Producer(self._producer_id, self._epoch, self._sequence),
         )
-        self._target.put_frame(IMPORTS_TOPIC, bytes(frame), *LEDGER_LANE, "fsync")
+        self._target.put_frame(LEDGER_LANE, bytes(frame), "fsync")
         self._sequence += 1
         # Nobody asks again for what this run has done, and it may be a lot.
         self._apply({**record, "ranges": (), "ids": ""})
@@ -275,10 +279,11 @@ class Ledger:
         elif kind == "done":
             state.done.add_json(record)
             state.is_delaying = False
-            state.ends.update((LaneId(number, priority), end) for number, priority, end in record["ends"])
+            state.ends.update(((number, priority), end) for number, priority, end in record["ends"])
         elif kind == "adopted":
             position, tried = record["progress"]
             progress = Progress(position, tuple(Tried(*run) for run in tried))
-            state.adopted[record["group"], LaneId(*record["lane"])] = progress
+            number, priority = record["lane"]
+            state.adopted[record["group"], (number, priority)] = progress
         elif kind == "ended":
             state.is_open = state.is_delaying = False

@@ -17,8 +17,10 @@ from quivermq.frame import Column, Frame, Producer, codec_named, has_removed
 from quivermq.importers.encoding import STREAM, delayed_message, frame_of, identity_of, number_of
 from quivermq.importers.ledger import Identities, Ledger
 from quivermq.importers.model import Item
-from quivermq.importers.target import ImportTarget, LaneId, TargetTopic
+from quivermq.importers.target import ImportTarget
 from quivermq.model.adoption import Progress, Tried
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import TopicExtent
 from quivermq.settings import StorageSettings
 from quivermq.topic.splitting import FrameLimits
 
@@ -32,14 +34,14 @@ T = TypeVar("T")
 class ItemLocation(NamedTuple):
     """Where an item is now."""
 
-    lane: LaneId
+    lane: Lane
     offset: int
 
 
 class ItemRun(NamedTuple):
     """Items that lie behind each other."""
 
-    lane: LaneId
+    lane: Lane
     first: int
     items: list[Item]
 
@@ -67,7 +69,7 @@ class StreamImport:
     def __init__(
         self,
         key: StreamKey,
-        view: TargetTopic,
+        view: TopicExtent,
         target: ImportTarget,
         ledger: Ledger,
         *,
@@ -94,7 +96,7 @@ class StreamImport:
         self._codec = codec_named(view.settings.codec)
         # A chunk is never more than one frame of a lane may hold.
         self._chunk_bytes_max = FrameLimits.of(StorageSettings()).bytes
-        self._sequences: dict[LaneId, int] = {}
+        self._sequences: dict[Lane, int] = {}
         self._chunk: list[Item] = []
         self._chunk_bytes = 0
         # Items that an earlier run put and did not note, and those of them that were met again.
@@ -108,7 +110,7 @@ class StreamImport:
         if self._state.is_open:
             if not state.epoch:
                 raise self._unknown("so many others have written to it since that this one was forgotten")
-            self._look_behind({LaneId(p, priority): first for p, priority, first in state.batches})
+            self._look_behind({Lane(key.topic, p, priority): first for p, priority, first in state.batches})
 
     def has(self, item: Item) -> bool:
         """Whether an earlier run imported it."""
@@ -159,7 +161,7 @@ class StreamImport:
         done = Identities()
         for item in delayed:
             done.add(item.identity)
-        ends: dict[LaneId, int] = {}
+        ends: dict[Lane, int] = {}
         for lane, first, items in runs:
             ends[lane] = max(ends.get(lane, 0), first + len(items))
             for item in items:
@@ -172,13 +174,13 @@ class StreamImport:
         if self._is_begun or self._state.is_open:
             self._note("ended")
 
-    def lane_of(self, item: Item) -> LaneId:
+    def lane_of(self, item: Item) -> Lane:
         """Where an item goes. A topic with fewer partitions than the source takes several into one."""
         priority = "normal" if item.dead is not None else item.level
-        return LaneId(item.partition % self._view.settings.partitions, priority)
+        return Lane(self.key.topic, item.partition % self._view.settings.partitions, priority)
 
     def _put(self, items: Iterable[Item]) -> list[ItemRun]:
-        by_lane: dict[LaneId, list[Item]] = {}
+        by_lane: dict[Lane, list[Item]] = {}
         for item in items:
             by_lane.setdefault(self.lane_of(item), []).append(item)
         lanes = (self._put_storable(partial(self._put_frame, lane), each) for lane, each in by_lane.items())
@@ -196,18 +198,15 @@ class StreamImport:
         half = len(items) // 2
         return self._put_storable(put, items[:half]) + self._put_storable(put, items[half:])
 
-    def _put_frame(self, lane: LaneId, items: list[Item]) -> ItemRun:
+    def _put_frame(self, lane: Lane, items: list[Item]) -> ItemRun:
         sequence = self._sequences.get(lane, 0)
         producer = Producer(self.key.producer_id, self._epoch, sequence)
         frame = bytes(frame_of(items, self._origin, self._codec, producer, is_unique=self._is_unique))
-        partition, priority = lane
         if items[0].dead is None:
-            put = self._target.put_frame(self.key.topic, frame, partition, priority, "fsync")
+            put = self._target.put_frame(lane, frame, "fsync")
         else:
             # What a producer writes into its headers is not believed, unlike what the source says.
-            put = self._target.adopt_dead_letters(
-                self.key.topic, frame, partition=partition, priority=priority
-            )
+            put = self._target.adopt_dead_letters(lane, frame)
         assert put.offset is not None, "a frame is never delayed"
         self._sequences[lane] = sequence + len(items)
         return ItemRun(lane, put.offset, items)
@@ -221,43 +220,41 @@ class StreamImport:
 
     def _count(self, runs: list[ItemRun]) -> None:
         """Let the attempts that the source made count."""
-        tried: dict[LaneId, list[tuple[int, int]]] = {}
+        tried: dict[Lane, list[tuple[int, int]]] = {}
         for lane, first, items in runs:
             for offset, item in enumerate(items, first):
                 if item.attempts:
                     tried.setdefault(lane, []).append((offset, item.attempts))
-        for (partition, priority), each in tried.items():
+        for lane, each in tried.items():
             counted: list[Tried] = []
             for offset, attempts in sorted(each):
                 extend_runs(counted, offset, attempts)
             for start in range(0, len(counted), RUNS_MAX):
                 progress = Progress(None, counted[start : start + RUNS_MAX])
                 for group in self._groups:
-                    self._target.adopt(
-                        self.key.topic, group, progress, partition=partition, priority=priority
-                    )
+                    self._target.adopt(lane, group, progress)
 
     # What an earlier run left.
 
-    def _look_behind(self, firsts: dict[LaneId, int]) -> None:
+    def _look_behind(self, firsts: dict[Lane, int]) -> None:
         """Find what is in the topic and not in the ledger. Raises Conflict where nobody can tell."""
         is_delaying = self._state.is_delaying
-        for lane, offsets in self._view.lanes.items():
+        for lane, bounds in self._view.lanes.items():
             if lane not in firsts and not is_delaying:
                 continue
-            start = max(firsts.get(lane, offsets.start), self._state.ends.get(lane, 0))
-            if start < offsets.start:
-                raise self._unknown(f"retention has removed some of it since, up to offset {offsets.start}")
+            start = max(firsts.get(lane, bounds.start), self._state.ends.get(lane[1:], 0))
+            if start < bounds.start:
+                raise self._unknown(f"retention has removed some of it since, up to offset {bounds.start}")
             if is_delaying:
                 # What was delayed may be due by now, and anywhere.
-                start = offsets.start
-            for frame in self._target.frames(self.key.topic, *lane, start, offsets.stop):
+                start = bounds.start
+            for frame in self._target.frames(lane, start, bounds.end):
                 self._look_into(frame, lane)
         if is_delaying:
             for scheduled in self._target.scheduled(self.key.topic):
                 self._take_in(scheduled.headers, None, is_own=False)
 
-    def _look_into(self, frame: Frame, lane: LaneId) -> None:
+    def _look_into(self, frame: Frame, lane: Lane) -> None:
         header = frame.header
         is_own = header.producer_id == self.key.producer_id
         if frame.is_control or not (is_own or self._may_hold_delayed(frame)):

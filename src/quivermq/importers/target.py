@@ -1,14 +1,14 @@
 """The queue that an import goes to, and the operations of it that an import uses."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from quivermq.backend import Backend
 from quivermq.disk import Buffer
 from quivermq.errors import TopicNotFound
 from quivermq.frame import Frame
 from quivermq.model.adoption import AdoptedId, Progress
-from quivermq.model.lanes import Priority
+from quivermq.model.lanes import Lane
 from quivermq.model.messages import Message, ProducerState, Put, Scheduled
 from quivermq.model.operations import (
     AdoptDeadLetters,
@@ -18,27 +18,10 @@ from quivermq.model.operations import (
     BeginProducer,
     CreateTopic,
     ListScheduled,
+    TopicExtent,
 )
-from quivermq.model.topic_settings import TopicSettings
 from quivermq.queue.connection import Connection
 from quivermq.settings import Durability
-
-
-class LaneId(NamedTuple):
-    """One log of a topic."""
-
-    partition: int
-    priority: Priority
-
-
-class TargetTopic(NamedTuple):
-    """A topic as it is: when it was made tells it from an earlier one of its name."""
-
-    created_us: int
-    settings: TopicSettings
-    lanes: dict[LaneId, range]
-    """The offsets of each lane that is in use."""
-    dead_letters_of: str | None
 
 
 def target_of(queue: Connection | None) -> "ImportTarget":
@@ -57,16 +40,14 @@ class ImportTarget:
         assert self._backend is not None, "a dry run only looks"
         return self._backend
 
-    def look(self, topic: str) -> TargetTopic | None:
+    def look(self, topic: str) -> TopicExtent | None:
         """A topic; None when there is none."""
         if self._backend is None:
             return None
         try:
-            view = self._backend.look(topic)
+            return self._backend.look(topic)
         except TopicNotFound:
             return None
-        lanes = {LaneId(each.partition, each.priority): range(each.start, each.end) for each in view.lanes}
-        return TargetTopic(view.created_us, view.settings, lanes, view.dead_letters_of)
 
     def create_topic(self, name: str, **settings: Any) -> None:
         self._there.perform(CreateTopic(name, False, settings))
@@ -77,38 +58,28 @@ class ImportTarget:
     def begin_producer(self, topic: str, producer_id: int) -> ProducerState:
         return self._there.perform(BeginProducer(topic, producer_id))
 
-    def put_frame(
-        self, topic: str, frame: bytes, partition: int, priority: Priority, durability: Durability
-    ) -> Put:
+    def put_frame(self, lane: Lane, frame: bytes, durability: Durability) -> Put:
         """The put of the frame's first message; the same when its producer repeats it."""
+        topic, partition, priority = lane
         return self._there.queue(topic, "default").put_frame(frame, partition, priority, durability)
 
     def put_many(self, topic: str, messages: Sequence[Message], durability: Durability) -> object:
         return self._there.queue(topic, "default").put_many(list(messages), durability)
 
-    def frames(
-        self, topic: str, partition: int, priority: Priority, start: int, end: int
-    ) -> Iterator[Frame]:
+    def frames(self, lane: Lane, start: int, end: int) -> Iterator[Frame]:
         """The frames that hold these offsets."""
-        return self._there.frames(topic, partition, priority, start, end)
+        return self._there.frames(*lane, start, end)
 
     def scheduled(self, topic: str) -> list[Scheduled]:
         return self._there.queue(topic, "default").perform(ListScheduled(None))
 
-    def adopt(
-        self,
-        topic: str,
-        group: str,
-        progress: Progress,
-        *,
-        partition: int,
-        priority: Priority,
-        expected: Progress | None = None,
-    ) -> bool:
-        return self._there.perform(AdoptProgress(topic, group, progress, partition, priority, expected))
+    def adopt(self, lane: Lane, group: str, progress: Progress, expected: Progress | None = None) -> bool:
+        return self._there.perform(
+            AdoptProgress(lane.topic, group, progress, lane.partition, lane.priority, expected)
+        )
 
     def adopt_ids(self, topic: str, adopted: Sequence[AdoptedId]) -> int:
         return self._there.perform(AdoptIds(topic, adopted))
 
-    def adopt_dead_letters(self, topic: str, frame: Buffer, *, partition: int, priority: Priority) -> Put:
-        return self._there.perform(AdoptDeadLetters(topic, frame, partition, priority))
+    def adopt_dead_letters(self, lane: Lane, frame: Buffer) -> Put:
+        return self._there.perform(AdoptDeadLetters(lane.topic, frame, lane.partition, lane.priority))

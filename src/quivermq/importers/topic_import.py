@@ -18,9 +18,10 @@ from quivermq.importers.model import (
     TopicSummary,
 )
 from quivermq.importers.stream import StreamImport, StreamKey
-from quivermq.importers.target import ImportTarget, TargetTopic
+from quivermq.importers.target import ImportTarget
 from quivermq.model.dead_letters import DLQ_HEADER_BYTES_MAX
 from quivermq.model.names import DEAD_LETTER_SUFFIX
+from quivermq.model.operations import TopicExtent
 from quivermq.model.topic_settings import TopicSettings
 
 
@@ -36,7 +37,7 @@ class ImportedTopic:
         self._ledger = ledger
         self.name = name
         self._is_dry = True
-        self.view: TargetTopic | None = None
+        self.view: TopicExtent | None = None
         """The topic as it was when somebody looked."""
         self._may_grow = True
         self.message_bytes_max = TopicSettings().message_bytes_max
@@ -50,7 +51,7 @@ class ImportedTopic:
         self.message_bytes_max = settings.message_bytes_max
         self._may_grow = view is None or self.message_bytes_max in self._ledger.limits(view.created_us)
 
-    def made(self, create: Callable[[str], None]) -> TargetTopic:
+    def made(self, create: Callable[[str], None]) -> TopicExtent:
         """The topic, which is created when it is new."""
         if self.view is not None:
             return self.view
@@ -339,7 +340,7 @@ class TopicImport:
         )
         return writer
 
-    def _made(self, is_dead: bool) -> TargetTopic:
+    def _made(self, is_dead: bool) -> TopicExtent:
         return self._topics[is_dead].made(self._target.create_topic if is_dead else self._create)
 
     def _create(self, name: str) -> None:
@@ -380,7 +381,7 @@ class TopicImport:
             self._summary.dedup_ids = adopter.adopt_ids(seen, places, now_us)
 
 
-def _dead_letter_suffix(view: TargetTopic | None, name: str) -> str:
+def _dead_letter_suffix(view: TopicExtent | None, name: str) -> str:
     """What follows the name of a topic in that of its dead letters. Raises InvalidRequest."""
     if view is None:
         return DEAD_LETTER_SUFFIX

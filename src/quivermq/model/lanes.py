@@ -5,7 +5,7 @@ which is its index in every list that a partition or a cursor keeps by lane, and
 write. `lane_number` is the way in, `PRIORITIES[lane]` the way out.
 """
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from quivermq.errors import InvalidRequest
 
@@ -15,8 +15,20 @@ PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 LANE_COUNT = len(PRIORITIES)
 HIGH, NORMAL, LOW = range(LANE_COUNT)
 
+
+class Lane(NamedTuple):
+    """One log of the queue: a priority of a partition of a topic."""
+
+    topic: str
+    partition: int
+    priority: Priority
+
+    def __str__(self) -> str:
+        return f"{self.topic}, partition {self.partition}, priority {self.priority}"
+
+
 PartitionLane = tuple[int, int]
-"""A lane of a topic: the number of its partition, and its own."""
+"""A lane of a topic that is open, by numbers: that of its partition, and its own."""
 
 _NUMBERS: dict[str, int] = {priority: lane for lane, priority in enumerate(PRIORITIES)}
 

@@ -15,7 +15,7 @@ from quivermq.model.adoption import AdoptedId, Progress
 from quivermq.model.checks import Period, seconds_of
 from quivermq.model.dead_letters import DeadLetter, DeadLetterReason, Edits, Filter
 from quivermq.model.deliveries import InFlight, check_reason
-from quivermq.model.lanes import Priority
+from quivermq.model.lanes import Lane, Priority
 from quivermq.model.messages import ProducerState, Put, Scheduled, StoredMessage, Timeline
 from quivermq.model.stats import Compacted, EngineStats, QueueStats, Replaced, Report, TopicInfo
 from quivermq.model.topic_settings import TopicSettings
@@ -85,16 +85,17 @@ class SeekTarget(NamedTuple):
 class LaneBounds(NamedTuple):
     """What a lane holds: `start` up to but not including `end`, in so many bytes.
 
-    Below `sealed` nothing changes any more; what lies below `synced` survives power loss.
+    Below `sealed` nothing changes any more; what lies below `synced` is known to survive power loss.
     """
 
-    partition: int
-    priority: Priority
     start: int
     sealed: int
     end: int
     bytes: int
-    synced: int
+    synced: int = 0
+
+
+NOTHING = LaneBounds(0, 0, 0, 0)
 
 
 class TopicExtent(NamedTuple):
@@ -102,7 +103,8 @@ class TopicExtent(NamedTuple):
 
     created_us: int
     settings: TopicSettings
-    lanes: list[LaneBounds]
+    lanes: dict[Lane, LaneBounds]
+    """The normal lane of each partition and the others in use, in order."""
     dead_letters_of: str | None
 
 

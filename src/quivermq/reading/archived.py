@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quivermq.archive import Archive, ArchivedLane, ArchivedTopic, LanePlace
+from quivermq.archive import Archive, ArchivedLane, ArchivedTopic
 from quivermq.archive.joined import JoinedLane
 from quivermq.frame import Frame
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import LaneBounds, TopicExtent
 from quivermq.model.topic_settings import TopicSettings
-from quivermq.reading.reader import Lane, LaneExtent, MessageReader, TopicView
+from quivermq.reading.reader import MessageReader
 from quivermq.topic.offsets import OffsetSet
 
 if TYPE_CHECKING:
@@ -44,12 +46,12 @@ class ArchivedReader(MessageReader):
     def origin(self, topic: str) -> str | None:
         return self.live.origin(topic)
 
-    def look(self, topic: str) -> TopicView:
+    def look(self, topic: str) -> TopicExtent:
         view = self.live.look(topic)
         archived = self._archive.topic(topic, view.created_us)
         if archived is None:
             return view
-        lanes = {lane: _whole(archived.lane(_own(lane)), bounds) for lane, bounds in view.lanes.items()}
+        lanes = {lane: _whole(archived.lane(lane), bounds) for lane, bounds in view.lanes.items()}
         return view._replace(lanes=lanes)
 
     def created_us(self, topic: str) -> int:
@@ -87,7 +89,7 @@ class ArchivedReader(MessageReader):
         def archived() -> ArchivedTopic | None:
             return self._archive.topic(lane.topic, self.live.created_us(lane.topic))
 
-        return JoinedLane(_own(lane), _LiveLane(self.live, lane), archived)
+        return JoinedLane(lane, _LiveLane(self.live, lane), archived)
 
 
 class _LiveLane(NamedTuple):
@@ -111,13 +113,9 @@ class _LiveLane(NamedTuple):
         return self.reader.find_time(self.lane, timestamp_us)
 
 
-def _own(lane: Lane) -> LanePlace:
-    return LanePlace(lane.partition, lane.priority)
-
-
-def _whole(archived: ArchivedLane, live: LaneExtent) -> LaneExtent:
+def _whole(archived: ArchivedLane, live: LaneBounds) -> LaneBounds:
     """What the lane holds with its archive. What is in both counts once."""
     if not archived.files or archived.start >= live.start:
         return live
     size = sum(file.bytes for file in archived.files if file.start < live.start)
-    return live._replace(start=archived.start, size_bytes=live.size_bytes + size)
+    return live._replace(start=archived.start, bytes=live.bytes + size)

@@ -7,12 +7,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from quivermq.archive import ArchivedTopic, LanePlace
+from quivermq.archive import ArchivedTopic
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame, Header
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.frame.batches import ROWS_MAX, frame_batches
-from quivermq.reading.reader import Lane
+from quivermq.model.lanes import Lane
 from quivermq.topic.offsets import OffsetSet
 
 SCHEMA = pa.schema(
@@ -115,11 +115,10 @@ def archived_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The messages of [start, end) but for those that were removed since they were archived."""
     schema = chosen(columns)
-    place = LanePlace(lane.partition, lane.priority)
     # At least one column of the file's own, which says how many rows there are.
     names = stored_names(schema.names) or ["offset"]
     for first, behind in _left(start, end, removed):
-        for batch in archived.batches(place, first, behind, names):
+        for batch in archived.batches(lane, first, behind, names):
             for position in range(0, batch.num_rows, ROWS_MAX):
                 yield _completed(batch.slice(position, ROWS_MAX), lane, schema)
 

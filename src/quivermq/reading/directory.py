@@ -5,70 +5,63 @@ not seen.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from quivermq.archive import load_pointer, store_pointer
 from quivermq.archive.reading import DEFAULT_NAME
 from quivermq.clock import SystemClock
-from quivermq.delivery.journal import DeadLetterIntent, Replay
+from quivermq.delivery.journal import DeadLetterIntent
 from quivermq.delivery.state import LaneState, unfinished
-from quivermq.disk import Disk, SystemDisk
+from quivermq.disk import SystemDisk
 from quivermq.errors import (
     DirectoryLocked,
-    InvalidFrame,
     InvalidSettings,
     OffsetOutOfRange,
     StorageFailed,
     TopicNotFound,
 )
 from quivermq.frame import Frame
+from quivermq.log import Report
 from quivermq.log.directory import check_exists
 from quivermq.log.reader import LogFollower
-from quivermq.log.verify import contents, count_frames
-from quivermq.model.lanes import LANE_COUNT, PRIORITIES, lane_number
+from quivermq.log.verify import contents, count_frames, total_bytes, verify
+from quivermq.model.lanes import PRIORITIES, Lane, lane_number
+from quivermq.model.messages import StoredMessage
 from quivermq.model.names import check_topic_name, usual_origin
+from quivermq.model.operations import NOTHING, LaneBounds, TopicExtent
+from quivermq.model.stats_json import relative_path
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.reading.archived import ArchivedReader
+from quivermq.reading.files import ANY_FRAME, read_journal, read_removed
 from quivermq.reading.reader import (
-    NOTHING,
+    BytesCallback,
     DeliveryRow,
     GroupRow,
-    Lane,
-    LaneExtent,
     MessageReader,
     QueueReader,
     SegmentPart,
     SegmentRow,
-    T,
-    TopicView,
     local_path,
 )
 from quivermq.settings import StorageSettings
 from quivermq.topic.offsets import OffsetSet
-from quivermq.topic.removals import Removed
-from quivermq.topic.state_log import changes_of, replay
+from quivermq.topic.state_log import changes_of
 from quivermq.topic.stored import StoredTopic, load_topic
 from quivermq.topic.transfer import find_transfer
 
-# A snapshot takes away the records before it: then they are read again, from it on.
-_REPLAYS_MAX = 10
-# Frames were checked against the limits of their time on the way in; a reader takes whatever got in.
-_FRAME_BYTES_MAX = 1024 * 1024 * 1024
-ANY_FRAME = StorageSettings(frame_bytes_max=_FRAME_BYTES_MAX, frame_raw_bytes_max=_FRAME_BYTES_MAX)
-
-State = TypeVar("State")
+if TYPE_CHECKING:
+    from quivermq.queue.connection import Connection
 
 
 class DirectoryReader(QueueReader):
     """The topics of a data directory."""
 
-    has_journals = True
-
     def __init__(self, path: str) -> None:
         self.path = local_path(path)
-        self._disk = SystemDisk()
+        self.disk = SystemDisk()
         # By lane and by the topic's identity: files of a topic that was made again are others.
         self._followers: dict[tuple[Lane, int], LogFollower] = {}
 
@@ -78,22 +71,20 @@ class DirectoryReader(QueueReader):
     def __str__(self) -> str:
         return str(self.path)
 
-    def choose(
-        self,
-        *,
-        directory: "Callable[[DirectoryReader], T]",
-        broker: Callable[[Any], T],  # noqa: ARG002  (That of a broker is not called.)
-    ) -> T:
-        return directory(self)
-
     def options(self) -> dict[str, str]:
         return {"path": str(self.path)}
 
-    def open_queue(self, *, if_locked: str = "") -> Any:
-        import quivermq
+    def open_queue(
+        self,
+        *,
+        if_locked: str = "",
+        is_patient: bool = False,  # noqa: ARG002  (A directory is always there.)
+    ) -> "Connection":
+        # Here, because whoever only reads does without all of it.
+        from quivermq.opening import open_directory
 
         try:
-            return quivermq.open(self.path)
+            return open_directory(self.path, disk=self.disk)
         except DirectoryLocked as error:
             if not if_locked:
                 raise
@@ -103,9 +94,15 @@ class DirectoryReader(QueueReader):
     def state_root(self) -> Path:
         return self.path / "pipelines"
 
+    def staging_root(self) -> Path:
+        return self.path
+
+    def files_root(self) -> Path:
+        return self.path
+
     def origins(self) -> dict[str, str | None]:
-        check_exists(self._disk, self.path)
-        names = self._disk.names(self.path / "topics")
+        check_exists(self.disk, self.path)
+        names = self.disk.names(self.path / "topics")
         return {name: self.origin(name) for name in names if self._is_topic(name)}
 
     def origin(self, topic: str) -> str | None:
@@ -115,9 +112,10 @@ class DirectoryReader(QueueReader):
             stored = None
         return usual_origin(topic) if stored is None else stored.dead_letters_of
 
-    def look(self, topic: str) -> TopicView:
+    def look(self, topic: str) -> TopicExtent:
         stored = self._stored(topic)
-        return TopicView(stored.created_us, stored.settings, self._lanes(topic, stored))
+        lanes = self._lanes(topic, stored)
+        return TopicExtent(stored.created_us, stored.settings, lanes, stored.dead_letters_of)
 
     def created_us(self, topic: str) -> int:
         return self._stored(topic).created_us
@@ -125,13 +123,13 @@ class DirectoryReader(QueueReader):
     def settings(self, topic: str) -> TopicSettings:
         return self._stored(topic).settings
 
-    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         return self._lanes(topic, self._stored(topic))
 
-    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneExtent]:
-        found: dict[Lane, LaneExtent] = {}
+    def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneBounds]:
+        found: dict[Lane, LaneBounds] = {}
         for partition in range(stored.settings.partitions):
-            used = set(self._disk.names(self._partition_path(topic, partition)))
+            used = set(self.disk.names(self._partition_path(topic, partition)))
             for priority in PRIORITIES:
                 lane = Lane(topic, partition, priority)
                 if priority in used:
@@ -163,9 +161,13 @@ class DirectoryReader(QueueReader):
         # A log that ends early has lost something; fewer rows must never look like all of them.
         raise OffsetOutOfRange(reached, start=follower.start, end=follower.end)
 
+    def read(self, lane: Lane, start: int, limit: int) -> list[StoredMessage]:
+        records = self.follower(lane).records(start, limit=limit)
+        return [StoredMessage(lane.topic, lane.partition, lane.priority, *record) for record in records]
+
     def removed(self, lane: Lane) -> OffsetSet:
         path = self._partition_path(lane.topic, lane.partition) / "removed"
-        return _replayed(self._disk, path, Removed, Removed.apply).lanes[lane_number(lane.priority)]
+        return read_removed(self.disk, path)[lane_number(lane.priority)]
 
     def close(self) -> None:
         self._followers = {}
@@ -178,13 +180,13 @@ class DirectoryReader(QueueReader):
         return self if directory is None else ArchivedReader.checked(self, directory)
 
     def archive_directory(self) -> Path | None:
-        return load_pointer(self._disk, self.path)
+        return load_pointer(self.disk, self.path)
 
     def new_archive_directory(self) -> Path:
         return self.path / DEFAULT_NAME
 
     def use_archive(self, directory: Path) -> None:
-        store_pointer(self._disk, self.path, directory)
+        store_pointer(self.disk, self.path, directory)
 
     def first_since(self, lane: Lane, append_us: int) -> int:
         start = 0
@@ -206,9 +208,24 @@ class DirectoryReader(QueueReader):
             if each.end_offset > each.base_offset
         ]
 
+    def verify(self, progress: BytesCallback | None = None) -> Report:
+        total, done = 0 if progress is None else total_bytes(self.path, self.disk), 0
+
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+            if progress is not None:
+                progress(done, total)
+
+        report = verify(self.path, disk=self.disk, progress=advance)
+        report.findings = [
+            replace(each, path=relative_path(each.path, self.path)) for each in report.findings
+        ]
+        return report
+
     def groups(self, topic: str) -> list[str]:
         root = self.path / "groups"
-        return [name for name in self._disk.names(root) if self._disk.is_directory(root / name / topic)]
+        return [name for name in self.disk.names(root) if self.disk.is_directory(root / name / topic)]
 
     def group_rows(self, topic: str, group: str) -> Iterator[GroupRow]:
         for lane, bounds, state in self._group_lanes(topic, group):
@@ -255,23 +272,23 @@ class DirectoryReader(QueueReader):
 
     def journal_changes(self, topic: str, group: str, partition: int) -> Iterator[tuple[int, bytes]]:
         path = self._journal_path(topic, group, partition)
-        if not self._disk.is_directory(path):
+        if not self.disk.is_directory(path):
             return
         try:
-            for frame in LogFollower(path, StorageSettings(), disk=self._disk).frames():
+            for frame in LogFollower(path, StorageSettings(), disk=self.disk).frames():
                 for record in changes_of(frame):
                     yield frame.header.append_time, record
         except OffsetOutOfRange:
             return  # A snapshot took the rest away just now; what was read holds.
 
-    def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneExtent, LaneState]]:
+    def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
         """Every lane that is in use, as it is and as a group would find it if it were opened now."""
         try:
             partitions = self.settings(topic).partitions
         except TopicNotFound:
             return  # Somebody has just deleted it.
         for partition in range(partitions):
-            found = read_journal(self._journal_path(topic, group, partition))
+            found = read_journal(self.disk, self._journal_path(topic, group, partition))
             # Looked at once the journal was read: it tells of no message that the lanes lack, unless a
             # power loss took it.
             held = self.lanes(topic)
@@ -307,7 +324,7 @@ class DirectoryReader(QueueReader):
         follower = self._followers.get(identity)
         if follower is None:
             directory = self._partition_path(lane.topic, lane.partition) / lane.priority
-            follower = self._followers[identity] = LogFollower(directory, ANY_FRAME, disk=self._disk)
+            follower = self._followers[identity] = LogFollower(directory, ANY_FRAME, disk=self.disk)
         elif created_us is not None:
             follower.refresh()
         return follower
@@ -320,7 +337,7 @@ class DirectoryReader(QueueReader):
 
     def _stored(self, topic: str) -> StoredTopic:
         check_topic_name(topic)
-        check_exists(self._disk, self.path)
+        check_exists(self.disk, self.path)
         stored = self._find(topic)
         if stored is None:
             raise TopicNotFound(f"there is no topic {topic} in {self.path}")
@@ -334,46 +351,15 @@ class DirectoryReader(QueueReader):
             return True
 
     def _find(self, topic: str) -> StoredTopic | None:
-        stored = load_topic(self._disk, self.path / "topics" / topic)
+        stored = load_topic(self.disk, self.path / "topics" / topic)
         return None if stored is None or stored.deleted else stored
 
 
-def _bounds(follower: LogFollower) -> LaneExtent:
+def _bounds(follower: LogFollower) -> LaneBounds:
     segments = follower.segments
     if not segments:
         return NOTHING
     last = segments[-1]
-    return LaneExtent(
+    return LaneBounds(
         segments[0].base_offset, last.base_offset, last.end_offset, sum(s.end for s in segments)
     )
-
-
-def read_journal(path: Path) -> Replay:
-    """What a journal brings about; nothing has happened where there is none. Raises StorageFailed."""
-    return _replayed(
-        SystemDisk(), path, lambda: Replay([LaneState() for _ in range(LANE_COUNT)]), Replay.apply_record
-    )
-
-
-def _replayed(
-    disk: Disk, path: Path, make: Callable[[], State], apply: Callable[[State, bytes], object]
-) -> State:
-    """What the records of a state log make of a new state; it stays new where there is no log.
-
-    Raises StorageFailed for records that cannot be understood.
-    """
-    for _ in range(_REPLAYS_MAX):
-        state = make()
-        if not disk.is_directory(path):
-            return state
-        try:
-            for record in replay(LogFollower(path, StorageSettings(), disk=disk).frames()).records:
-                apply(state, record)
-        except OffsetOutOfRange:
-            continue
-        except (InvalidFrame, IndexError, ValueError) as error:
-            raise StorageFailed(
-                f"{path} has a record that this release does not understand: {error}", path=path
-            ) from error
-        return state
-    raise StorageFailed(f"{path} is replaced faster than it can be read", path=path)

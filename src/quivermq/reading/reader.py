@@ -1,6 +1,7 @@
 """What whoever reads a queue in bulk can ask, and what is answered.
 
-Two classes answer: `DirectoryReader` and `BrokerReader`. Only `reader_of` decides which of them is meant.
+Two classes answer: `DirectoryReader` and `BrokerReader`. Only `reader_of` decides which of them is meant,
+and nobody asks a reader: where queues differ in what can be done with them, a method says so.
 """
 
 import hashlib
@@ -9,57 +10,32 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
+from quivermq.disk import Disk
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame
+from quivermq.log import Report
+from quivermq.model.lanes import Lane
+from quivermq.model.messages import StoredMessage
+from quivermq.model.operations import LaneBounds, TopicExtent
 from quivermq.model.topic_settings import TopicSettings
+from quivermq.settings import ClientSettings
 from quivermq.topic.offsets import OffsetSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quivermq.reading.broker import BrokerReader
-    from quivermq.reading.directory import DirectoryReader
+    from quivermq.queue.connection import Connection
 
 AnyPath = str | os.PathLike[str]
-T = TypeVar("T")
+BytesCallback = Callable[[int, int], None]
+"""Called from time to time: so many bytes are done, of so many."""
 
 # How the option that names an archive says that none is to be read.
 NO_ARCHIVE = "false"
 _NO_ARCHIVES = (NO_ARCHIVE, "none")
-
-
-class Lane(NamedTuple):
-    """One log of the queue: a priority of a partition of a topic."""
-
-    topic: str
-    partition: int
-    priority: str
-
-    def __str__(self) -> str:
-        return f"{self.topic}, partition {self.partition}, priority {self.priority}"
-
-
-class LaneExtent(NamedTuple):
-    """What a lane holds now, as half-open offsets. What lies below `sealed` does not change any more."""
-
-    start: int
-    sealed: int
-    end: int
-    size_bytes: int
-
-
-NOTHING = LaneExtent(0, 0, 0, 0)
-
-
-class TopicView(NamedTuple):
-    """One look at a topic: which one it is, how it is set, and what its lanes hold."""
-
-    created_us: int
-    settings: TopicSettings
-    lanes: dict[Lane, LaneExtent]
 
 
 class SegmentPart(NamedTuple):
@@ -185,7 +161,7 @@ class MessageReader(ABC):
         """The topic whose dead letters a topic has; None for a topic of its own."""
 
     @abstractmethod
-    def look(self, topic: str) -> TopicView:
+    def look(self, topic: str) -> TopicExtent:
         """A topic in one look: what the next three methods tell. Raises TopicNotFound."""
 
     @abstractmethod
@@ -196,7 +172,7 @@ class MessageReader(ABC):
     def settings(self, topic: str) -> TopicSettings:
         """How a topic is set. Raises TopicNotFound."""
 
-    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         """The normal lane of each partition and the others in use, in order. Raises TopicNotFound."""
         return self.look(topic).lanes
 
@@ -240,27 +216,35 @@ class MessageReader(ABC):
 class QueueReader(MessageReader):
     """The live queue: its messages, its state, and what jobs need to know of where it is."""
 
-    @abstractmethod
-    def choose(
-        self, *, directory: "Callable[[DirectoryReader], T]", broker: "Callable[[BrokerReader], T]"
-    ) -> T:
-        """What the function of this kind of reader returns: for work that differs from beginning to end."""
+    disk: Disk
+    """The disk that its roots are on."""
 
     @abstractmethod
     def options(self) -> dict[str, str]:
         """What makes the data source of Spark read the same queue."""
 
     @abstractmethod
-    def open_queue(self, *, if_locked: str = "") -> Any:
+    def open_queue(self, *, if_locked: str = "", is_patient: bool = False) -> "Connection":
         """The queue itself, to be changed: embedded where nobody else has it open, or over the network.
 
-        Both have the same methods and are closed by `with`. Raises Unreachable, and DirectoryLocked, with
-        the advice `if_locked` behind its text.
+        With `is_patient`, one that is away or full is waited for some minutes. Raises Unreachable, and
+        DirectoryLocked, with the advice `if_locked` behind its text.
         """
 
     @abstractmethod
     def state_root(self) -> Path:
         """Where jobs keep their state: in the data directory, or below the user's state directory."""
+
+    @abstractmethod
+    def staging_root(self) -> Path | None:
+        """Below which executors leave what they write, for the driver, who alone can have the queue open.
+
+        None where everybody may open the queue: then executors write to it themselves.
+        """
+
+    @abstractmethod
+    def files_root(self) -> Path | None:
+        """Below which its logs and all its other files are; None where only the queue can read them."""
 
     def with_archive(self, option: str | None = None) -> MessageReader:
         """The same with the archive that an option names, or else with the one that the queue has itself.
@@ -307,6 +291,14 @@ class QueueReader(MessageReader):
         """The segments of a topic that hold something, each lane's oldest first. Raises TopicNotFound."""
 
     @abstractmethod
+    def read(self, lane: Lane, start: int, limit: int) -> list[StoredMessage]:
+        """Some messages from an offset on, for looking. Raises OffsetOutOfRange, TopicNotFound."""
+
+    @abstractmethod
+    def verify(self, progress: BytesCallback | None = None) -> Report:
+        """Check every byte of every log, beside whoever writes to it. Files are named below the queue."""
+
+    @abstractmethod
     def groups(self, topic: str) -> list[str]:
         """The groups that have been in a topic, sorted."""
 
@@ -322,26 +314,31 @@ class QueueReader(MessageReader):
     def segment_rows(self, topic: str) -> Iterator[SegmentRow]:
         """The segments of a topic, lane by lane."""
 
-    @property
-    @abstractmethod
-    def has_journals(self) -> bool:
-        """Whether the journals of groups can be read."""
-
     @abstractmethod
     def journal_changes(self, topic: str, group: str, partition: int) -> Iterator[tuple[int, bytes]]:
-        """Each change of a group's journal and when it was written; what a snapshot repeats is none."""
+        """Each change of a group's journal and when it was written; what a snapshot repeats is none.
+
+        None at all where the files of the queue cannot be reached.
+        """
 
 
 def reader_of(
-    path: AnyPath | None = None, server: str | None = None, key: str | None = None
+    path: AnyPath | None = None,
+    server: str | None = None,
+    key: str | None = None,
+    *,
+    settings: ClientSettings | None = None,
 ) -> QueueReader:
-    """The reader of the queue that a user means. Raises InvalidRequest unless it is exactly one."""
+    """The reader of the queue that a user means. Raises InvalidRequest unless it is exactly one.
+
+    The settings are for a broker; without them, they are those of the environment.
+    """
     if path is not None and server is not None:
         raise InvalidRequest("give `path` for a data directory or `server` for a broker, not both")
     if server is not None:
         from quivermq.reading.broker import BrokerReader
 
-        return BrokerReader(server, key)
+        return BrokerReader(server, key, settings)
     if path is None:
         raise InvalidRequest(
             "say where the queue is: the option `path` for a data directory, or `server` for a broker"

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import OFFSET_MAX, Frame, Header
-from quivermq.reading.reader import NOTHING, Lane, MessageReader
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import NOTHING
+from quivermq.reading.reader import MessageReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -147,7 +147,7 @@ class GroupFigures(msgspec.Struct):
 # Messages, both ways. `quivermq.model.json` makes what goes out.
 
 # The same on its way out, where nobody has to check it.
-Lane = Annotated[str, Meta(extra_json_schema={"enum": list(PRIORITIES)})]
+PriorityOut = Annotated[str, Meta(extra_json_schema={"enum": list(PRIORITIES)})]
 
 # Bounds that the engine has as well, here so that the OpenAPI document can tell of them.
 _MS_MAX = 2**63 // 4 // 1000
@@ -204,7 +204,7 @@ class Content(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     topic: str
     partition: int
-    priority: Lane
+    priority: PriorityOut
     timestamp: int
     headers: dict[str, str | Base64]
     value: str | UnsetType = UNSET

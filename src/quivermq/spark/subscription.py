@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from quivermq.errors import InvalidRequest, TopicNotFound
+from quivermq.model.lanes import Lane
 from quivermq.model.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
-from quivermq.reading.reader import Lane, TopicView
+from quivermq.model.operations import TopicExtent
 from quivermq.spark.options import SourceOptions
 
 
@@ -66,7 +67,7 @@ class TopicSelection:
         """Whether a partition of a topic that is meant is meant, too."""
         return not self.partitions or (topic, partition) in self.partitions
 
-    def lanes_of(self, view: TopicView) -> TopicView:
+    def lanes_of(self, view: TopicExtent) -> TopicExtent:
         """A look at a topic, without the partitions that are not meant."""
         if not self.partitions:
             return view

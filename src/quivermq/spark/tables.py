@@ -17,10 +17,10 @@ from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import Header
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.model.dead_letters import DLQ_HEADER_NAMES, DLQ_HEADER_PREFIX
-from quivermq.model.lanes import PRIORITIES
+from quivermq.model.lanes import PRIORITIES, Lane
 from quivermq.reading.batches import SCHEMA as MESSAGES
 from quivermq.reading.batches import record_batches
-from quivermq.reading.reader import DeliveryRow, GroupRow, Lane, MessageReader, QueueReader, SegmentRow
+from quivermq.reading.reader import DeliveryRow, GroupRow, MessageReader, QueueReader, SegmentRow
 from quivermq.spark.options import RANGE_NAMES, SourceOptions
 from quivermq.spark.subscription import checked_expression, topic_filter
 

@@ -23,13 +23,14 @@ from support.archives import (
 from support.faulty_disk import FaultyDisk
 from support.logs import Logs
 
-from quivermq.archive import Archive, ArchivedTopic, LanePlace
+from quivermq.archive import Archive, ArchivedTopic
 from quivermq.archive.archiving import ArchiveRange, changing
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.disk import SystemDisk
 from quivermq.errors import Conflict, NotFound, StorageFailed
 from quivermq.frame import Frame, arrow_batch, encode
 from quivermq.log import Log
+from quivermq.model.lanes import Lane
 from quivermq.model.messages import Record
 from quivermq.topic.offsets import OffsetSet
 
@@ -147,14 +148,14 @@ def test_removed_messages_are_left_out_and_the_range_is_whole(
     removed.add([5, 20, log.end - 1])
     archive = Archive(ARCHIVE, faulty_disk)
     with changing(archive, "job") as job:
-        piece = ArchiveRange(TOPIC, LANE, 0, log.end, CREATED_US)
+        piece = ArchiveRange(LANE, 0, log.end, CREATED_US)
         [file] = write_piece(faulty_disk, job, piece, frames_of(log, 0, log.end), removed)
     assert (file.start, file.end, file.rows) == (0, log.end, log.end - 6)
 
 
 def test_a_range_without_messages_is_archived_all_the_same(faulty_disk: FaultyDisk) -> None:
     with changing(Archive(ARCHIVE, faulty_disk), "job") as job:
-        [file] = write_piece(faulty_disk, job, ArchiveRange(TOPIC, LANE, 7, 9, CREATED_US), [])
+        [file] = write_piece(faulty_disk, job, ArchiveRange(LANE, 7, 9, CREATED_US), [])
     assert (file.start, file.end, file.rows) == (7, 9, 0)
     # Who reads every Parquet file below a directory meets only what counts, also after a run was killed.
     assert file.name.endswith(".parquet")
@@ -259,7 +260,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_lanes_are_apart(faulty_disk: FaultyDisk, faulty_logs: Logs) -> None:
-    high = LanePlace(3, "high")
+    high = Lane(TOPIC, 3, "high")
     first, second = faulty_logs.open("a"), faulty_logs.open("b")
     first.append(b"first")
     second.append(b"second")
@@ -339,12 +340,12 @@ def test_a_page_finds_its_part_of_a_file_in_memory(
 def test_the_longest_topic_name_can_be_archived(logs: Logs, tmp_path: Path) -> None:
     log = logs.open()
     log.append(b"x")
-    name = "n" * 249
-    archive_log(SystemDisk(), log, directory=tmp_path / "archive", topic=name)
-    found = Archive(tmp_path / "archive").topic(name, CREATED_US)
+    lane = LANE._replace(topic="n" * 249)
+    archive_log(SystemDisk(), log, directory=tmp_path / "archive", lane=lane)
+    found = Archive(tmp_path / "archive").topic(lane.topic, CREATED_US)
     assert found is not None
-    assert [record.value for record in found.records(LANE, 0, 1)] == [b"x"]
-    assert Archive(tmp_path / "archive").topics() == [name]
+    assert [record.value for record in found.records(lane, 0, 1)] == [b"x"]
+    assert Archive(tmp_path / "archive").topics() == [lane.topic]
 
 
 def test_a_merger_that_would_have_fewer_rows_is_none(faulty_disk: FaultyDisk, faulty_logs: Logs) -> None:

@@ -11,7 +11,6 @@ from quivermq.archive import (
     Archive,
     ArchivedFile,
     ArchivedLane,
-    LanePlace,
     Manifest,
     load_pointer,
     store_pointer,
@@ -19,9 +18,10 @@ from quivermq.archive import (
 from quivermq.archive.manifest import LastMessage, manifest_path, store_manifest
 from quivermq.disk import replace_file
 from quivermq.errors import StorageFailed
+from quivermq.model.lanes import Lane
 
 ARCHIVE, DATA = Path("/archive"), Path("/data")
-LANE = LanePlace(1, "low")
+LANE = Lane("t", 1, "low")
 
 
 def file(start: int, end: int, **more: Any) -> ArchivedFile:

@@ -1,9 +1,11 @@
 """Which ranges become files, and which files become one."""
 
-from quivermq.archive import ArchivedFile, ArchivedLane, LanePlace
-from quivermq.archive.archiving import ArchivePace, LiveLane, mergers, pieces
+from quivermq.archive import ArchivedFile, ArchivedLane
+from quivermq.archive.archiving import ArchivePace, mergers, pieces
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import LaneBounds
 
-LANE = LanePlace(0, "normal")
+LANE = Lane("t", 0, "normal")
 NOW = 10_000_000_000
 MINUTE = 60_000_000
 PACE = ArchivePace(NOW, age_us=10 * MINUTE, file_bytes=1000)
@@ -13,28 +15,32 @@ def file(start: int, end: int, size: int = 10, day: str = "d") -> ArchivedFile:
     return ArchivedFile(f"{start}-{end}", day, start, end, end - start, 9, size, 7)
 
 
-def ranges(held: LiveLane, oldest_us: int, archived: ArchivedLane | None = None) -> list[tuple[int, int]]:
-    found = pieces("t", LANE, archived or ArchivedLane(), held, oldest_us, PACE)
+def live(start: int, end: int, size: int) -> LaneBounds:
+    return LaneBounds(start, start, end, size)
+
+
+def ranges(held: LaneBounds, oldest_us: int, archived: ArchivedLane | None = None) -> list[tuple[int, int]]:
+    found = pieces(LANE, archived or ArchivedLane(), held, oldest_us, PACE)
     return [(piece.start, piece.end) for piece in found]
 
 
 def test_little_and_young_waits() -> None:
-    assert ranges(LiveLane(0, 10, 999), NOW - 9 * MINUTE) == []
+    assert ranges(live(0, 10, 999), NOW - 9 * MINUTE) == []
 
 
 def test_little_and_old_does_not_wait() -> None:
-    assert ranges(LiveLane(0, 10, 999), NOW - 10 * MINUTE) == [(0, 10)]
+    assert ranges(live(0, 10, 999), NOW - 10 * MINUTE) == [(0, 10)]
 
 
 def test_much_and_young_does_not_wait_and_is_divided() -> None:
-    assert ranges(LiveLane(0, 100, 4000), NOW) == [(0, 25), (25, 50), (50, 75), (75, 100)]
+    assert ranges(live(0, 100, 4000), NOW) == [(0, 25), (25, 50), (50, 75), (75, 100)]
 
 
 def test_what_is_archived_is_not_archived_again() -> None:
     archived = ArchivedLane((file(0, 40), file(40, 60)))
-    assert ranges(LiveLane(0, 100, 4000), NOW, archived) == [(60, 80), (80, 100)]
-    assert ranges(LiveLane(70, 100, 4000), 0, archived) == [(70, 78), (78, 86), (86, 94), (94, 100)]
-    assert ranges(LiveLane(0, 60, 10), 0, archived) == []
+    assert ranges(live(0, 100, 4000), NOW, archived) == [(60, 80), (80, 100)]
+    assert ranges(live(70, 100, 4000), 0, archived) == [(70, 78), (78, 86), (86, 94), (94, 100)]
+    assert ranges(live(0, 60, 10), 0, archived) == []
 
 
 def test_more_than_a_few_small_neighbours_of_a_day_become_one() -> None:

@@ -2,14 +2,15 @@
 
 import pytest
 
-from quivermq.client.consuming.calls import Page, TopicLane
+from quivermq.client.consuming.calls import Page
 from quivermq.client.consuming.reading import Reading
 from quivermq.group.assignment import TopicPartition
+from quivermq.model.lanes import Lane
 from quivermq.model.messages import StoredMessage
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
-NORMAL = TopicLane("t", 0, "normal")
-KNOWN = {TopicLane("t", 0, "high"): 0, NORMAL: 5, TopicLane("t", 0, "low"): 0}
+NORMAL = Lane("t", 0, "normal")
+KNOWN = {Lane("t", 0, "high"): 0, NORMAL: 5, Lane("t", 0, "low"): 0}
 
 
 def messages(start: int, end: int, partition: int = 0) -> list[StoredMessage]:
@@ -20,7 +21,7 @@ def messages(start: int, end: int, partition: int = 0) -> list[StoredMessage]:
 
 
 def fetch(reading: Reading, start: int, end: int, partition: int = 0) -> bool:
-    lane = TopicLane("t", partition, "normal")
+    lane = Lane("t", partition, "normal")
     wish = reading.wish(lane)
     assert wish is not None
     assert wish.offset == start
@@ -95,7 +96,7 @@ def test_a_beginning_that_the_broker_does_not_know_is_to_be_committed() -> None:
     reading.add(ZERO, {NORMAL: 9}, KNOWN)
     assert reading.uncommitted() == {NORMAL: 9}
     reading.add(ONE, {}, {})
-    assert reading.uncommitted([ONE]) == {TopicLane("t", 1, lane): 0 for lane in ("high", "normal", "low")}
+    assert reading.uncommitted([ONE]) == {Lane("t", 1, lane): 0 for lane in ("high", "normal", "low")}
 
 
 def test_a_tail_that_nobody_gets_is_passed() -> None:
@@ -121,7 +122,7 @@ def test_what_is_ready_in_another_lane_does_not_hold_up_a_tail() -> None:
     reading = Reading()
     reading.add(ZERO, {NORMAL: 5}, KNOWN)
     fetch(reading, 5, 6)
-    low = TopicLane("t", 0, "low")
+    low = Lane("t", 0, "low")
     wish = reading.wish(low)
     assert wish is not None
     reading.fetched(low, wish, Page([], 3))

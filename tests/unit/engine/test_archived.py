@@ -76,7 +76,6 @@ def lose_the_end(store: Store) -> Connection:
     archive_log(
         store.disk,
         lost,
-        topic="orders",
         lane=LANE,
         created_us=engine_of(store.engine).catalog.created_us("orders"),
     )
@@ -318,7 +317,7 @@ def test_what_lies_before_a_missing_file_is_given_and_then_the_file_is_named(sto
         archive(store, end=end)
     store.engine.compact(archived=True)
     lane = engine_of(store.engine).archive.last_lane(
-        "orders", engine_of(store.engine).catalog.created_us("orders"), LANE
+        LANE, engine_of(store.engine).catalog.created_us("orders")
     )
     file = ARCHIVE / lane.files[1].name
     assert lane.files[1].start == 10

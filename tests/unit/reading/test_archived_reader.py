@@ -11,15 +11,15 @@ from support.archives import archive_queue
 from support.broker import serving
 
 import quivermq
-from quivermq.archive import Archive, LanePlace, store_pointer
+from quivermq.archive import Archive, store_pointer
 from quivermq.disk import SystemDisk
 from quivermq.engine import engine_of
 from quivermq.errors import NotFound, OffsetOutOfRange
+from quivermq.model.lanes import Lane
 from quivermq.reading.archived import ArchivedReader
 from quivermq.reading.batches import SCHEMA, archived_batches, record_batches
 from quivermq.reading.broker import BrokerReader
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 from quivermq.reading.rows import Range, rows_of
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.options import SourceOptions
@@ -28,7 +28,6 @@ from quivermq.topic.offsets import OffsetSet
 
 SETTINGS = Settings(storage=StorageSettings(durability="os", segment_messages=10))
 LANE = Lane("orders", 0, "normal")
-OWN = LanePlace(0, "normal")
 
 
 @pytest.fixture
@@ -194,7 +193,7 @@ def test_a_broker_reads_its_archive_itself(data: Path) -> None:
         assert freed > 0
         bounds = place.lanes("orders")[LANE]
         assert (bounds.start, bounds.end) == (0, 60)
-        assert bounds.size_bytes > live.lanes("orders")[LANE].size_bytes
+        assert bounds.bytes > live.lanes("orders")[LANE].bytes
         part = Range(LANE, 0, 60, 0, place.created_us("orders"))
         rows = table(rows_of(place, part, ["offset", "value"], fail_on_data_loss=True))
         assert rows == [{"offset": n, "value": b"%d" % n} for n in range(60)]

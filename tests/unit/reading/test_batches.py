@@ -12,10 +12,10 @@ import quivermq
 from quivermq import Message
 from quivermq.errors import InvalidRequest
 from quivermq.frame.batches import ROWS_MAX
+from quivermq.model.lanes import Lane
 from quivermq.queue.connection import Connection
 from quivermq.reading.batches import SCHEMA, record_batches
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 
 LANE = Lane("orders", 0, "normal")
 

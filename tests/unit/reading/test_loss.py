@@ -10,8 +10,8 @@ import pytest
 import quivermq
 from quivermq.errors import OffsetOutOfRange, TopicNotFound
 from quivermq.frame import Frame
+from quivermq.model.lanes import Lane
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 from quivermq.reading.rows import GuardedFrames
 
 LANE = Lane("orders", 0, "normal")

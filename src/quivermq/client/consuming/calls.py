@@ -10,20 +10,13 @@ from quivermq.client.core.topics import TopicCalls
 from quivermq.client.core.wire import decoded, path_of
 from quivermq.group.assignment import TopicPartition
 from quivermq.model.json import FRAME, milliseconds
-from quivermq.model.lanes import Priority
+from quivermq.model.lanes import Lane
 from quivermq.model.messages import StoredMessage
 
 
-class TopicLane(NamedTuple):
-    """One lane of a topic, and so one log."""
-
-    topic: str
-    partition: int
-    priority: Priority
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
+def partition_of(lane: Lane) -> TopicPartition:
+    """What a member has when it reads a lane."""
+    return TopicPartition(lane.topic, lane.partition)
 
 
 class GroupBounds(NamedTuple):
@@ -88,17 +81,17 @@ class MemberCalls:
         wish = {"member_id": member_id}
         yield from self._topics.ask("POST", f"{self._path}/leave", wish, is_repeatable=True)
 
-    def offsets(self, topic: str) -> Flow[dict[TopicLane, GroupBounds]]:
+    def offsets(self, topic: str) -> Flow[dict[Lane, GroupBounds]]:
         """Where the group is in every lane of a topic that is in use. Raises TopicNotFound."""
         answer = yield from self._topics.ask("GET", f"{self._path}/offsets", query={"topic": topic})
         return {
-            TopicLane(each["topic"], each["partition"], each["priority"]): GroupBounds(
+            Lane(each["topic"], each["partition"], each["priority"]): GroupBounds(
                 each["offset"], each["start"], each["end"]
             )
             for each in decoded(answer.body)["offsets"]
         }
 
-    def commit(self, positions: Mapping[TopicLane, int], member_id: str, generation: int) -> Flow[None]:
+    def commit(self, positions: Mapping[Lane, int], member_id: str, generation: int) -> Flow[None]:
         """Let the group go on from there. Raises Fenced when a partition is not the member's any more."""
         wish: dict[str, Any] = {
             "offsets": [{**lane._asdict(), "offset": offset} for lane, offset in positions.items()],
@@ -107,7 +100,7 @@ class MemberCalls:
         }
         yield from self._topics.ask("PUT", f"{self._path}/offsets", wish, is_repeatable=True)
 
-    def fetch(self, lane: TopicLane, offset: int, limit: int, wait_s: float) -> Flow[Page]:
+    def fetch(self, lane: Lane, offset: int, limit: int, wait_s: float) -> Flow[Page]:
         """Frames of a lane from an offset on, as they are stored. Raises OffsetOutOfRange."""
         call = Call(
             "GET",

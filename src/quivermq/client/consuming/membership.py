@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 from itertools import product
 from typing import Any, Protocol
 
-from quivermq.client.consuming.calls import GroupBounds, MemberCalls, TopicLane
+from quivermq.client.consuming.calls import GroupBounds, MemberCalls, partition_of
 from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.consuming.reading import Reading, Tenure, Wish
 from quivermq.client.core.call import Act, Flow
@@ -26,7 +26,7 @@ from quivermq.errors import (
 from quivermq.frame import OFFSET_MAX
 from quivermq.group.assignment import TopicPartition
 from quivermq.model.checks import check_number
-from quivermq.model.lanes import PRIORITIES, Priority, check_priority
+from quivermq.model.lanes import PRIORITIES, Lane, Priority, check_priority
 from quivermq.model.messages import StoredMessage
 
 logger = logging.getLogger(__name__)
@@ -110,23 +110,23 @@ class Membership:
             self._reading.seek(lane, offset)
             self._guard.notify_all()
 
-    def _lane(self, topic: str, partition: int, priority: Priority) -> TopicLane:
+    def _lane(self, topic: str, partition: int, priority: Priority) -> Lane:
         check_priority(priority)
         if TopicPartition(topic, partition) not in self.assignment:
             raise InvalidRequest(f"{topic} partition {partition!r} is not assigned to this consumer")
-        return TopicLane(topic, partition, priority)
+        return Lane(topic, partition, priority)
 
     def lag(self) -> Flow[dict[TopicPartition, int]]:
         """How many messages of each partition were not returned yet."""
         found = dict.fromkeys(self.assignment, 0)
         for topic in {partition.topic for partition in found}:
-            bounds: dict[TopicLane, GroupBounds] = {}
+            bounds: dict[Lane, GroupBounds] = {}
             with suppress(TopicNotFound):
                 bounds = yield from self._calls.offsets(topic)
             for lane, each in bounds.items():
-                if lane.topic_partition in found:
+                if partition_of(lane) in found:
                     with self._guard.lock, suppress(KeyError):
-                        found[lane.topic_partition] += max(0, each.end - self._reading.position(lane))
+                        found[partition_of(lane)] += max(0, each.end - self._reading.position(lane))
         return found
 
     # Commits.
@@ -144,7 +144,7 @@ class Membership:
             # Nothing was committed: what is not to blame goes without the others.
             yield from self._commit_apart(positions, *member)
 
-    def _commit(self, positions: Mapping[TopicLane, int], member_id: str, generation: int) -> Flow[None]:
+    def _commit(self, positions: Mapping[Lane, int], member_id: str, generation: int) -> Flow[None]:
         try:
             yield from self._calls.commit(positions, member_id, generation)
         except Fenced:
@@ -154,9 +154,7 @@ class Membership:
         with self._guard.lock:
             self._reading.committed(positions)
 
-    def _commit_apart(
-        self, positions: Mapping[TopicLane, int], member_id: str, generation: int
-    ) -> Flow[None]:
+    def _commit_apart(self, positions: Mapping[Lane, int], member_id: str, generation: int) -> Flow[None]:
         """Commit lane by lane, and leave out what is gone: a topic, or the messages up to there."""
         for lane, offset in positions.items():
             try:
@@ -249,7 +247,7 @@ class Membership:
                 raise
 
     def _take_over(self, partitions: frozenset[TopicPartition]) -> Flow[None]:
-        bounds: dict[TopicLane, GroupBounds] = {}
+        bounds: dict[Lane, GroupBounds] = {}
         for topic in {partition.topic for partition in partitions}:
             with suppress(TopicNotFound):
                 bounds |= yield from self._calls.offsets(topic)
@@ -265,16 +263,16 @@ class Membership:
             yield Act(lambda: on_assigned(sorted(partitions)))
 
     def _committed(
-        self, partitions: Iterable[TopicPartition], bounds: Mapping[TopicLane, GroupBounds]
-    ) -> dict[TopicLane, int]:
+        self, partitions: Iterable[TopicPartition], bounds: Mapping[Lane, GroupBounds]
+    ) -> dict[Lane, int]:
         """What the broker need not be told.
 
         Who begins at the earliest message does so again, and misses nothing, until there is something to
         commit. Any other beginning has to be noted: the next time it would be elsewhere.
         """
-        found: dict[TopicLane, int] = {}
+        found: dict[Lane, int] = {}
         for partition, priority in product(partitions, PRIORITIES):
-            lane = TopicLane(*partition, priority)
+            lane = Lane(*partition, priority)
             each = bounds.get(lane, _UNUSED)
             if each.committed is not None:
                 found[lane] = each.committed
@@ -375,9 +373,9 @@ class Membership:
         found = []
         try:
             for priority in PRIORITIES:
-                found += [(yield from self._fetch_lane(TopicLane(*partition, priority), 0.0))]
+                found += [(yield from self._fetch_lane(Lane(*partition, priority), 0.0))]
             if not any(found):
-                yield from self._fetch_lane(TopicLane(*partition, "normal"), _WAIT_S)
+                yield from self._fetch_lane(Lane(*partition, "normal"), _WAIT_S)
         except Closing:
             raise
         except QuiverError as error:
@@ -388,7 +386,7 @@ class Membership:
             return False
         return True
 
-    def _fetch_lane(self, lane: TopicLane, wait_s: float) -> Flow[bool]:
+    def _fetch_lane(self, lane: Lane, wait_s: float) -> Flow[bool]:
         with self._guard.lock:
             wish = self._reading.wish(lane)
         if wish is None:
@@ -404,7 +402,7 @@ class Membership:
                 self._guard.notify_all()
         return has_more
 
-    def _reset_lane(self, lane: TopicLane, wish: Wish, error: OffsetOutOfRange) -> None:
+    def _reset_lane(self, lane: Lane, wish: Wish, error: OffsetOutOfRange) -> None:
         """Go on elsewhere, because retention took the place where this was, or a seek missed the log."""
         reset = self.options.reset
         with self._guard.lock:
@@ -413,7 +411,7 @@ class Membership:
                 return
             if reset == "error":
                 self._error = error
-                self._reading.remove([lane.topic_partition])
+                self._reading.remove([partition_of(lane)])
             else:
                 logger.warning("begin anew in %s: %s", "/".join(map(str, lane)), error)
                 self._reading.seek(lane, error.start if reset == "earliest" else error.end)

@@ -13,7 +13,7 @@ from quivermq.frame import parse_header
 from quivermq.model import operations
 from quivermq.model.adoption import AdoptedId, Progress
 from quivermq.model.json import FRAME, put_of
-from quivermq.model.lanes import Priority
+from quivermq.model.lanes import Lane, Priority
 from quivermq.model.messages import ProducerState, Put
 from quivermq.model.operations import LaneBounds, Operation, TopicExtent, arguments_of
 from quivermq.model.stats import Compacted, EngineStats, Replaced, Report, TopicInfo, TopicStats
@@ -92,7 +92,12 @@ class TopicCalls:
     def look(self, name: str) -> Flow[TopicExtent]:
         """How a topic is set, and what its lanes hold. Raises TopicNotFound."""
         document = yield from self._document(name)
-        lanes = [LaneBounds(**lane) for lane in document["lanes"]]
+        lanes = {
+            Lane(name, each["partition"], each["priority"]): LaneBounds(
+                *(each[figure] for figure in LaneBounds._fields)
+            )
+            for each in document["lanes"]
+        }
         settings = TopicSettings.from_json(document["settings"])
         return TopicExtent(document["created_at"], settings, lanes, document["dead_letters_of"])
 

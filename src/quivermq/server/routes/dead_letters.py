@@ -39,9 +39,9 @@ from quivermq.server.shapes import (
     Content,
     ContentIn,
     Count,
-    Lane,
     MessageOut,
     Offset,
+    PriorityOut,
     at_most_one,
     content_from,
     exactly_one,
@@ -93,7 +93,7 @@ class OriginOut(msgspec.Struct):
 
     topic: str
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     offset: int
 
 

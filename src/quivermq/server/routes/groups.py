@@ -21,10 +21,10 @@ from quivermq.server.routing import AFTER, Calls, Parameter, Route, number_of, n
 from quivermq.server.shapes import (
     Count,
     GroupFigures,
-    Lane,
     Offset,
     PartitionNumber,
     PastMoment,
+    PriorityOut,
     exactly_one,
 )
 
@@ -41,7 +41,7 @@ class LaneOut(msgspec.Struct):
     """How far a group has come in one partition and priority. `position` is the next one it gets."""
 
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     position: Count
     start: Count
     end: Count
@@ -58,7 +58,7 @@ class HeldOut(msgspec.Struct):
     """
 
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     offset: Count
     attempt: Count
     deadline: int
@@ -76,7 +76,7 @@ class UnfinishedOut(msgspec.Struct):
     """
 
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     offset: Count
     attempt: Count
     state: UnfinishedState
@@ -96,7 +96,7 @@ class SegmentOut(msgspec.Struct):
     """A file of a lane: messages `base_offset` up to before `end_offset`. Times are unix microseconds."""
 
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     base_offset: Count
     end_offset: Count
     bytes: Count

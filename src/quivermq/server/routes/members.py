@@ -30,7 +30,7 @@ from quivermq.server.figures import Answers
 from quivermq.server.http import Request, encode_json
 from quivermq.server.polling import Polls
 from quivermq.server.routing import Calls, Parameter, Route
-from quivermq.server.shapes import Count, Lane, Offset
+from quivermq.server.shapes import Count, Offset, PriorityOut
 
 # As many as fit into the topics of a member, and more.
 _OWNED_MAX = 100_000
@@ -119,7 +119,7 @@ class CommittedOut(msgspec.Struct):
 
     topic: str
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     offset: Count | None
     start: Count
     end: Count

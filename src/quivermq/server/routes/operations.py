@@ -20,7 +20,7 @@ from quivermq.server.history import Recorder
 from quivermq.server.http import Request, Response, ResponseStream, encode_json, json_response
 from quivermq.server.openapi import openapi_document
 from quivermq.server.routing import Calls, Parameter, Route, flag_of, number_of, number_parameter
-from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, Lane
+from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, PriorityOut
 
 _TOPICS_MAX = 100
 _TOPICS = Parameter(
@@ -77,7 +77,7 @@ class ProblemOut(msgspec.Struct):
     message: str
     topic: str | None
     partition: Count | None
-    priority: Lane | None
+    priority: PriorityOut | None
     group: str | None
 
 
@@ -90,7 +90,7 @@ class AlertOut(msgspec.Struct):
     topic: str | None
     group: str | None
     partition: Count | None
-    priority: Lane | None
+    priority: PriorityOut | None
     value: float
     since: int
 

@@ -24,7 +24,7 @@ from quivermq.model.messages import PRODUCER_ID_MAX, Message, Put
 from quivermq.server.broker import Broker
 from quivermq.server.http import Later, Request, Response, error_response, json_response
 from quivermq.server.routing import NUMBER, Answer, Calls, Parameter, Route, check_query
-from quivermq.server.shapes import Count, Lane, MessageIn, Offset, exactly_one, message_from
+from quivermq.server.shapes import Count, MessageIn, Offset, PriorityOut, exactly_one, message_from
 from quivermq.settings import Durability
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class FirstFrameOut(msgspec.Struct):
     """Where the first frame lies that the producer ever sent to a lane."""
 
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     offset: Offset
 
 

@@ -17,7 +17,7 @@ from quivermq.server.broker import Broker
 from quivermq.server.figures import Answers, Wanted
 from quivermq.server.http import Request, Response, encode_json, json_response
 from quivermq.server.routing import Calls, Parameter, Route, number_given, number_parameter
-from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, Lane, settings_schema
+from quivermq.server.shapes import NAME_SCHEMA, Count, GroupFigures, PriorityOut, settings_schema
 from quivermq.settings.setting import settings_of
 
 _LIMIT = number_parameter("limit", "List at most this many; by default all.", 1, 100_000)
@@ -68,7 +68,7 @@ class TopicLaneOut(msgspec.Struct):
     """
 
     partition: Count
-    priority: Lane
+    priority: PriorityOut
     start: Count
     sealed: Count
     end: Count
@@ -193,10 +193,13 @@ def _check_suffix(request: Request, name: str, settings: dict[str, Any]) -> None
 
 
 def _with_settings(engine: Engine, name: str) -> dict[str, Any]:
-    topic = engine.inspection.topic(name)
+    stats, extent = engine.inspection.topic(name), engine.look(name)
     return {
-        **topic_stats_json(topic.stats),
-        "created_at": topic.created_us,
-        "settings": topic.settings.to_json(),
-        "lanes": [lane._asdict() for lane in topic.lanes],
+        **topic_stats_json(stats),
+        "created_at": extent.created_us,
+        "settings": extent.settings.to_json(),
+        "lanes": [
+            {"partition": lane.partition, "priority": lane.priority, **bounds._asdict()}
+            for lane, bounds in extent.lanes.items()
+        ],
     }

@@ -16,13 +16,11 @@ from quivermq.archive import (
     Archive,
     ArchivedFile,
     ArchivedLane,
-    LanePlace,
     Manifest,
 )
 from quivermq.archive.archiving import (
     ArchivePace,
     ArchiveRange,
-    LiveLane,
     changing,
     commit,
     manifest_for,
@@ -34,7 +32,6 @@ from quivermq.archive.manifest import ArchiveRun, store_manifest
 from quivermq.archive.reading import find_difference
 from quivermq.archive.writing import write_merged, write_piece
 from quivermq.clock import SystemClock
-from quivermq.disk import SystemDisk
 from quivermq.errors import (
     Conflict,
     Corruption,
@@ -46,15 +43,9 @@ from quivermq.errors import (
     TopicNotFound,
 )
 from quivermq.frame import Frame
-from quivermq.reading.reader import (
-    AnyPath,
-    Lane,
-    LaneExtent,
-    MessageReader,
-    ProgressCallback,
-    QueueReader,
-    local_path,
-)
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import LaneBounds
+from quivermq.reading.reader import AnyPath, MessageReader, ProgressCallback, QueueReader, local_path
 from quivermq.spark.execution import cores_of, results_of, translated, watched
 from quivermq.spark.jobs.state import job_reader
 from quivermq.spark.session import session
@@ -278,7 +269,7 @@ class _Topic:
             manifest = manifest_for(self.store, self.name, created_us)
             if not manifest.generation:
                 # From now on, retention leaves what is not archived.
-                store_manifest(SystemDisk(), self.store.directory, manifest)
+                store_manifest(self.store.disk, self.store.directory, manifest)
             plan = list(_planned(self.reader, manifest, self.pace))
         except TopicNotFound:
             return summary  # Somebody has just deleted it.
@@ -309,21 +300,21 @@ class _Topic:
             by_lane = groupby(zip(wave, staged, strict=True), key=lambda each: each[0].lane)
             for lane, results in by_lane:
                 manifest = manifest.with_files(lane, [file for _, files in results for file in files])
-            manifest = commit(SystemDisk(), self.store.directory, manifest)
+            manifest = commit(self.store.disk, self.store.directory, manifest)
         return manifest
 
     def _merged(self, manifest: Manifest) -> int:
         """Make larger files of many small ones, and return how many there were."""
         work = [
-            Merging(self.job, self.name, manifest.created_us, place, files)
-            for place, lane in manifest.lanes.items()
-            for files in mergers(lane, self.pace.file_bytes)
+            Merging(self.job, manifest.created_us, lane, files)
+            for lane, archived in manifest.lanes.items()
+            for files in mergers(archived, self.pace.file_bytes)
         ]
         if not work:
             return 0
         for each, [merged] in zip(work, self.workers.run(work, f"merging {self.name}"), strict=True):
             manifest = manifest.with_merged(each.lane, merged)
-        commit(SystemDisk(), self.store.directory, manifest)
+        commit(self.store.disk, self.store.directory, manifest)
         return sum(len(each.files) for each in work)
 
 
@@ -340,32 +331,32 @@ class _Planned:
 def _planned(reader: QueueReader, manifest: Manifest, pace: ArchivePace) -> Iterator[_Planned]:
     """The work on each lane. Raises Conflict."""
     # Only what survives power loss: otherwise the log may go on with other messages at these offsets.
-    archived_ends = {Lane(manifest.topic, *own): lane.end for own, lane in manifest.lanes.items()}
+    archived_ends = {lane: archived.end for lane, archived in manifest.lanes.items()}
     synced_ends = reader.synced_ends(manifest.topic, archived_ends)
     view = reader.look(manifest.topic)
     if view.created_us != manifest.created_us:
         raise Conflict(f"the topic {manifest.topic} was deleted and made again just now: run it again")
     for lane, bounds in view.lanes.items():
-        own = LanePlace(lane.partition, lane.priority)
-        archived = manifest.lane(own)
+        archived = manifest.lane(lane)
         _check_belongs(reader, lane, archived, bounds)
         held = _held(bounds, synced_ends.get(lane, 0))
         start, end = todo(archived, held)
         if start == end:
             continue
-        found = pieces(manifest.topic, own, archived, held, _oldest_us(reader, lane, start), pace)
+        found = pieces(lane, archived, held, _oldest_us(reader, lane, start), pace)
         lost = start - archived.end if archived.files else 0
-        size = held.size_bytes * (end - start) // (held.end - held.start)
+        size = held.bytes * (end - start) // (held.end - held.start)
         yield _Planned(found, lost if found else 0, 0 if found else end - start, size if found else 0)
 
 
-def _held(bounds: LaneExtent, synced_end: int) -> LiveLane:
+def _held(bounds: LaneBounds, synced_end: int) -> LaneBounds:
+    """As much of a lane as survives power loss."""
     end = max(bounds.start, min(bounds.end, synced_end))
-    size = bounds.size_bytes * (end - bounds.start) // max(1, bounds.end - bounds.start)
-    return LiveLane(bounds.start, end, size)
+    size = bounds.bytes * (end - bounds.start) // max(1, bounds.end - bounds.start)
+    return bounds._replace(end=end, bytes=size)
 
 
-def _check_belongs(reader: MessageReader, lane: Lane, archived: ArchivedLane, bounds: LaneExtent) -> None:
+def _check_belongs(reader: MessageReader, lane: Lane, archived: ArchivedLane, bounds: LaneBounds) -> None:
     """Raise Conflict where the log is not the one that was archived, or has lost its end since."""
 
     def frames(offset: int) -> Iterator[Frame]:
@@ -420,29 +411,27 @@ class Copying(NamedTuple):
 
     def run(self) -> list[ArchivedFile]:
         """Raises Conflict when the topic is another one by now, and what `MessageReader.frames` raises."""
-        piece = self.piece
-        lane = Lane(piece.topic, *piece.lane)
+        piece, lane = self.piece, self.piece.lane
         with closing(self.reader) as reader:
-            if reader.created_us(piece.topic) != self.created_us:
-                raise Conflict(f"the topic {piece.topic} was deleted and made again while it was archived")
-            frames = reader.frames(lane, piece.start, piece.end)
-            return write_piece(SystemDisk(), self.job, piece, frames, reader.removed(lane))
+            if reader.created_us(lane.topic) != self.created_us:
+                raise Conflict(f"the topic {lane.topic} was deleted and made again while it was archived")
+            frames, disk = reader.frames(lane, piece.start, piece.end), Archive(self.job.archive).disk
+            return write_piece(disk, self.job, piece, frames, reader.removed(lane))
 
 
 class Merging(NamedTuple):
     """Small files that become one."""
 
     job: ArchiveRun
-    topic: str
     created_us: int
-    lane: LanePlace
+    lane: Lane
     files: list[ArchivedFile]
 
     def run(self) -> list[ArchivedFile]:
-        disk = SystemDisk()
-        topic = Archive(self.job.archive, disk).topic(self.topic, self.created_us)
+        archive = Archive(self.job.archive)
+        topic = archive.topic(self.lane.topic, self.created_us)
         assert topic is not None, "whoever holds the archive has seen its manifest"
-        return [write_merged(disk, self.job, topic, self.lane, self.files)]
+        return [write_merged(archive.disk, self.job, topic, self.lane, self.files)]
 
 
 def run(work: Copying | Merging) -> Iterator[list[ArchivedFile]]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
-from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import AnyPath, Lane, MessageReader, ProgressCallback, QueueReader
+from quivermq.model.lanes import Lane
+from quivermq.reading.reader import AnyPath, MessageReader, ProgressCallback, QueueReader
 from quivermq.reading.rows import Range
 from quivermq.spark.execution import cores_of, results_of, spread, translated, watched
 from quivermq.spark.jobs.audit_examine import (
@@ -58,7 +58,7 @@ _MARKS = "share long, marks binary"
 _REPEATS = "about long, repeat binary"
 
 Task = SegmentTask | LaneTask | ArchiveTask
-Examine = Callable[[MessageReader, Any, bool], Examined]
+Examine = Callable[[QueueReader, Any, bool], Examined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,8 @@ def audit(
             f"{', '.join(sorted(unknown))} is no kind of finding: ignore some of {', '.join(SEVERITIES)}"
         )
     with closing(job_reader(path, server, key)) as reader, translated():
-        store = reader.choose(directory=partial(_files, topics), broker=partial(_served, topics))
+        root = reader.files_root()
+        store = _served(reader, topics) if root is None else _files(reader, root, topics)
         check_named(topics, store.origins)
         if dry_run:
             size = sum(task.size_bytes for _, task in store.tasks)
@@ -151,22 +152,22 @@ def audit(
     )
 
 
-def _files(topics: Iterable[str] | str | None, reader: DirectoryReader) -> _Store:
-    """The files of a directory and of its archive, also of topics that nobody can open any more."""
-    origins = {name: reader.origin(name) for name in SystemDisk().names(reader.path / "topics")}
+def _files(reader: QueueReader, root: Path, topics: Iterable[str] | str | None) -> _Store:
+    """The files of a queue and of its archive, also of topics that nobody can open any more."""
+    origins = {name: reader.origin(name) for name in reader.disk.names(root / "topics")}
     is_wanted = topic_filter(topics, origins)
-    windows, of_topics = topics_of(reader.path)
+    windows, of_topics = topics_of(reader.disk, root)
     windows = {name: window for name, window in windows.items() if is_wanted(name)}
     files, of_archive = archived(reader, windows)
     segments: list[tuple[Examine, Task]] = [
-        (examine_segment, task) for task in segment_tasks(reader.path, is_wanted)
+        (examine_segment, task) for task in segment_tasks(reader.disk, root, is_wanted)
     ]
     tasks = segments + [(examine_archived, task) for task in files]
     return _Store(tasks, len(segments), windows, [*of_topics, *of_archive], origins)
 
 
-def _served(topics: Iterable[str] | str | None, reader: QueueReader) -> _Store:
-    """The lanes that a broker serves, which hands out frames alone."""
+def _served(reader: QueueReader, topics: Iterable[str] | str | None) -> _Store:
+    """The lanes of a queue that hands out frames alone."""
     origins = reader.origins()
     wanted = list(filter(topic_filter(topics, origins), origins))
     windows = {topic: reader.settings(topic).dedup_window_ms * 1000 for topic in wanted}
@@ -174,7 +175,7 @@ def _served(topics: Iterable[str] | str | None, reader: QueueReader) -> _Store:
     return _Store(tasks, 0, windows, [], origins)
 
 
-def _examine(reader: MessageReader, deep: bool, tasks: list[tuple[Examine, Task]]) -> Iterator[Examined]:
+def _examine(reader: QueueReader, deep: bool, tasks: list[tuple[Examine, Task]]) -> Iterator[Examined]:
     """In an executor: what each task has seen."""
     with closing(reader):
         for examine, task in tasks:

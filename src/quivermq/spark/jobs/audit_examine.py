@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from quivermq.archive import Archive, LanePlace
-from quivermq.disk import SystemDisk
+from quivermq.archive import Archive
+from quivermq.disk import Disk
 from quivermq.errors import Corruption, InvalidFrame, OffsetOutOfRange, QuiverError, StorageFailed
 from quivermq.frame import Column, Frame, Header, arrow_batch
 from quivermq.log.verify import SegmentCheck, check_segment, open_segment
-from quivermq.model.lanes import PRIORITIES, lane_number
-from quivermq.reading.directory import ANY_FRAME, read_journal
-from quivermq.reading.reader import Lane, MessageReader, QueueReader
+from quivermq.model.lanes import PRIORITIES, Lane, Priority, lane_number
+from quivermq.reading.files import ANY_FRAME, read_journal
+from quivermq.reading.reader import MessageReader, QueueReader
 from quivermq.segment import Damage, index_path, log_path
 from quivermq.spark.jobs.audit_tasks import AuditFinding, LaneTask, SegmentTask
 from quivermq.topic.transfer import TRANSFER_EPOCH
@@ -33,8 +33,8 @@ Marks = npt.NDArray[np.void]
 class Repeat(NamedTuple):
     """Two places with the same mark, the earlier one first."""
 
-    first: tuple[int, str, int]
-    second: tuple[int, str, int]
+    first: tuple[int, Priority, int]
+    second: tuple[int, Priority, int]
 
 
 def marks_of(
@@ -75,7 +75,7 @@ def repeats(blobs: Iterable[bytes], window_us: int | None) -> list[Repeat]:
     return [Repeat(_place(marks[i]), _place(marks[i + 1])) for i in at]
 
 
-def _place(mark: np.void) -> tuple[int, str, int]:
+def _place(mark: np.void) -> tuple[int, Priority, int]:
     return int(mark["partition"]), PRIORITIES[mark["lane"]], int(mark["offset"])
 
 
@@ -270,12 +270,12 @@ class Examined:
         self.first_append_us, self.last_append_us = look.first_append_us, look.last_append_us
 
 
-def examine_segment(_: MessageReader, task: SegmentTask, deep: bool) -> Examined:
+def examine_segment(reader: QueueReader, task: SegmentTask, deep: bool) -> Examined:
     """Look at every byte of a file. What is damaged is told, and the rest is looked at all the same."""
     examined = Examined(task.lane, task.base_offset)
     path = log_path(Path(task.directory), task.base_offset)
     try:
-        seen, look = _survey(task, str(path), deep)
+        seen, look = _survey(reader.disk, task, str(path), deep)
     except FileNotFoundError:
         return examined  # Retention was faster.
     except (StorageFailed, InvalidFrame) as error:
@@ -287,17 +287,15 @@ def examine_segment(_: MessageReader, task: SegmentTask, deep: bool) -> Examined
     examined.end_offset = seen.end_offset
     examined.findings += _findings_of(seen)
     if task.ends_journal:
-        examined.findings += _journal_findings(Path(task.directory))
+        examined.findings += _journal_findings(reader.disk, Path(task.directory))
     if look is not None:
         examined.take(look)
     return examined
 
 
-def _survey(task: SegmentTask, where: str, deep: bool) -> tuple[SegmentCheck, Look | None]:
+def _survey(disk: Disk, task: SegmentTask, where: str, deep: bool) -> tuple[SegmentCheck, Look | None]:
     """One that seems damaged is looked at again: compaction may just replace it."""
-    opened = partial(
-        open_segment, SystemDisk(), Path(task.directory), task.base_offset, task.next_base, ANY_FRAME
-    )
+    opened = partial(open_segment, disk, Path(task.directory), task.base_offset, task.next_base, ANY_FRAME)
     before: SegmentCheck | None = None
     for _ in range(_LOOKS_MAX):
         look = None if task.lane is None else Look(task.lane, where)
@@ -312,9 +310,9 @@ def _survey(task: SegmentTask, where: str, deep: bool) -> tuple[SegmentCheck, Lo
     return seen, look
 
 
-def _journal_findings(path: Path) -> Iterator[AuditFinding]:
+def _journal_findings(disk: Disk, path: Path) -> Iterator[AuditFinding]:
     try:
-        read_journal(path)
+        read_journal(disk, path)
     except Corruption:
         pass  # Its bytes are told of already.
     except StorageFailed as error:
@@ -337,7 +335,7 @@ def _findings_of(seen: SegmentCheck) -> Iterator[AuditFinding]:
 
 
 def examine_lane(reader: MessageReader, task: LaneTask, _: bool) -> Examined:
-    """Look at the frames that a broker sends. One that cannot be had ends this part, and only this part."""
+    """Look at the frames that a queue sends. One that cannot be had ends this part, and only this part."""
     examined, where = Examined(task.lane, task.start), str(task.lane)
     look = Look(task.lane, where)
     examined.end_offset = task.end
@@ -440,8 +438,7 @@ def archived(reader: QueueReader, topics: Iterable[str]) -> tuple[list[ArchiveTa
         except QuiverError as error:
             findings.append(AuditFinding("archive", str(directory), (0, None), str(error)))
             continue
-        for (partition, priority), lane in found.manifest.lanes.items() if found is not None else ():
-            own = Lane(topic, partition, priority)
+        for own, lane in found.manifest.lanes.items() if found is not None else ():
             tasks += [
                 ArchiveTask(str(directory), own, created_us, f.name, f.start, f.end, f.rows, f.bytes)
                 for f in lane.files
@@ -460,8 +457,7 @@ def examine_archived(_: MessageReader, task: ArchiveTask, __: bool) -> Examined:
         topic = Archive(Path(task.archive)).topic(task.lane.topic, task.created_us)
         if topic is None:
             return examined  # Somebody has just made the topic anew.
-        place = LanePlace(task.lane.partition, task.lane.priority)
-        for batch in topic.batches(place, task.start, task.end, _COLUMNS):
+        for batch in topic.batches(task.lane, task.start, task.end, _COLUMNS):
             offsets = batch.column("offset").to_numpy()
             rows += len(offsets)
             if len(offsets) and (

@@ -1,16 +1,16 @@
-"""What there is to audit, as tasks: the segments of a directory, or parts of the lanes of a broker."""
+"""What there is to audit, as tasks: the files of a queue, or parts of its lanes where it shows no files."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from quivermq.disk import SystemDisk, file_size
+from quivermq.disk import Disk, file_size
 from quivermq.errors import InvalidSettings, NotFound, StorageFailed
 from quivermq.log.directory import check_exists, find_logs
 from quivermq.log.opening import base_offsets
-from quivermq.model.lanes import PRIORITIES
-from quivermq.reading.reader import Lane, MessageReader
+from quivermq.model.lanes import PRIORITIES, Lane
+from quivermq.reading.reader import MessageReader
 from quivermq.reading.rows import Range
 from quivermq.segment import log_path
 from quivermq.spark.source.plan import cut_range
@@ -86,7 +86,7 @@ class SegmentTask(NamedTuple):
 
 
 class LaneTask(NamedTuple):
-    """A part of a lane that a broker serves."""
+    """A part of a lane, as frames."""
 
     lane: Lane
     start: int
@@ -100,12 +100,12 @@ class LaneTask(NamedTuple):
         return str(self.lane)
 
 
-def topics_of(path: Path) -> tuple[dict[str, int], list[AuditFinding]]:
+def topics_of(disk: Disk, path: Path) -> tuple[dict[str, int], list[AuditFinding]]:
     """The topics of a directory, and how long each remembers deduplication ids, in microseconds.
 
     One that cannot be understood is a finding.
     """
-    disk, windows, findings = SystemDisk(), dict[str, int](), list[AuditFinding]()
+    windows, findings = dict[str, int](), list[AuditFinding]()
     check_exists(disk, path)
     for name in disk.names(path / "topics"):
         directory = path / "topics" / name
@@ -130,9 +130,8 @@ def topics_of(path: Path) -> tuple[dict[str, int], list[AuditFinding]]:
     return windows, findings
 
 
-def segment_tasks(path: Path, is_wanted: Callable[[str], bool]) -> Iterator[SegmentTask]:
+def segment_tasks(disk: Disk, path: Path, is_wanted: Callable[[str], bool]) -> Iterator[SegmentTask]:
     """Every file of every log of a directory, but for those of topics that are not wanted."""
-    disk = SystemDisk()
     for directory in find_logs(disk, path):
         relative = directory.relative_to(path)
         topic, lane = place_of_log(relative)
@@ -163,7 +162,7 @@ def place_of_log(relative: Path) -> tuple[str | None, Lane | None]:
 
 
 def lane_tasks(reader: MessageReader, topics: Iterable[str]) -> Iterator[LaneTask]:
-    """Parts of the lanes of a broker, each of about the same size."""
+    """Parts of lanes, each of about the same size."""
     for topic in topics:
         try:
             settings, lanes = reader.settings(topic), reader.lanes(topic)
@@ -171,7 +170,7 @@ def lane_tasks(reader: MessageReader, topics: Iterable[str]) -> Iterator[LaneTas
             continue  # Somebody has just deleted it.
         may_have_holes = settings.backlog_policy == "drop_oldest" or reader.origin(topic) is not None
         for lane, bounds in lanes.items():
-            whole = Range(lane, bounds.start, bounds.end, bounds.size_bytes)
+            whole = Range(lane, bounds.start, bounds.end, bounds.bytes)
             if whole.start < whole.end:
                 for part in cut_range(whole, whole.size_bytes // _BYTES_MIN):
                     yield LaneTask(lane, part.start, part.end, part.size_bytes, may_have_holes)

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quivermq.clock import SystemClock
-from quivermq.disk import SystemDisk, remove_tree
+from quivermq.disk import remove_tree
 from quivermq.errors import Conflict, InvalidRequest, NotFound
 from quivermq.frame.frame import RAW_BYTES_MAX
 from quivermq.model.names import Pattern, is_pattern
 from quivermq.queue.connection import Connection
-from quivermq.reading.broker import BrokerReader
-from quivermq.reading.directory import DirectoryReader
 from quivermq.reading.reader import (
     AnyPath,
     MessageReader,
@@ -126,16 +124,16 @@ def _replacing(reader: QueueReader, dry_run: bool) -> "AbstractContextManager[_R
     """Who replaces segments. Raises DirectoryLocked."""
     if dry_run:
         return nullcontext(_Replacing())
-    return reader.choose(directory=_embedded, broker=lambda broker: nullcontext(_AtBroker(broker)))
+    return nullcontext(_Sending(reader)) if reader.staging_root() is None else _staging(reader)
 
 
 @contextmanager
-def _embedded(reader: DirectoryReader) -> "Iterator[_Replacing]":
+def _staging(reader: QueueReader) -> "Iterator[_Replacing]":
     # Before it is opened, which would make a directory that is not there.
     reader.origins()
     advice = "compact through the broker that has it open, with server= (--server), or stop it"
     with reader.open_queue(if_locked=advice) as queue:
-        yield _Embedded(reader, queue)
+        yield _Staging(reader, queue)
 
 
 class _Replacing:
@@ -154,10 +152,10 @@ class _Replacing:
         return row
 
 
-class _AtBroker(_Replacing):
-    """Executors ask the broker to replace them."""
+class _Sending(_Replacing):
+    """Executors have the queue replace them."""
 
-    def __init__(self, reader: BrokerReader) -> None:
+    def __init__(self, reader: QueueReader) -> None:
         self._reader = reader
 
     @contextmanager
@@ -165,24 +163,25 @@ class _AtBroker(_Replacing):
         yield partial(send, self._reader)
 
 
-class _Embedded(_Replacing):
-    """Executors leave them in files for the driver, which has the directory open."""
+class _Staging(_Replacing):
+    """Executors leave them in files for the driver, which has the queue open."""
 
-    def __init__(self, reader: DirectoryReader, queue: Connection) -> None:
+    def __init__(self, reader: QueueReader, queue: Connection) -> None:
         self._reader = reader
         self._queue = queue
+        self._disk = reader.disk
         self._staging = Path()
         self.raw_bytes_max = Settings().storage.frame_raw_bytes_max
 
     @contextmanager
     def of_topic(self, topic: str) -> Iterator[HandOver]:
         self._staging = state_directory(self._reader, "compact", topic)
-        remove_tree(SystemDisk(), self._staging)
+        remove_tree(self._disk, self._staging)
         try:
-            SystemDisk().make_directory(self._staging)
-            yield partial(stage, self._staging)
+            self._disk.make_directory(self._staging)
+            yield partial(stage, self._reader, self._staging)
         finally:
-            remove_tree(SystemDisk(), self._staging)
+            remove_tree(self._disk, self._staging)
 
     def finished(self, row: "Row", part: SegmentPart) -> "Row":
         from pyspark.sql import Row
@@ -190,8 +189,7 @@ class _Embedded(_Replacing):
         if row.state != "replaced":
             return row
         try:
-            for piece in staged(self._staging, row.segment):
-                apply(self._queue, part, [piece])
+            apply(self._queue, part, staged(self._disk, self._staging, row.segment))
         except (Conflict, NotFound):
             # Retention of this very process, perhaps. The next run looks again.
             return Row(**{**row.asDict(), "state": "busy"})

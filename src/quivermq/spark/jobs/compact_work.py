@@ -4,19 +4,21 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quivermq.disk import SystemDisk
+from quivermq.disk import Disk
 from quivermq.errors import Conflict, InvalidFrame, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, Header, arrow_batch, stamp_of
 from quivermq.frame.frame import RAW_BYTES_MAX
 from quivermq.frame.rewriting import left_mask, left_rows, rewritten
-from quivermq.reading.broker import BrokerReader
 from quivermq.reading.reader import MessageReader, QueueReader, SegmentPart
 from quivermq.topic.offsets import OffsetSet
+
+if TYPE_CHECKING:
+    from quivermq.queue.connection import Connection
 
 # So many messages are brought down to their keys at once.
 _ROWS_MAX = 262_144
@@ -317,13 +319,14 @@ def drop(number: int, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
     """A dry run needs no more than to know that there are some."""
 
 
-def send(reader: BrokerReader, _: int, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
-    """Let a broker replace what is there. Raises Conflict, NotFound."""
-    apply(reader.connection, part, pieces)
+def send(reader: QueueReader, _: int, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
+    """Replace what is there at once, in a queue that everybody may open. Raises Conflict, NotFound."""
+    with reader.open_queue() as queue:
+        apply(queue, part, pieces)
 
 
-def apply(queue: Any, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
-    """Replace what is there, at a broker or in the embedded queue. Raises Conflict, NotFound."""
+def apply(queue: "Connection", part: SegmentPart, pieces: Iterable[SegmentPiece]) -> None:
+    """Replace what is there. Raises Conflict, NotFound."""
     lane = part.lane
     for frames, expected in pieces:
         queue.replace_segment(
@@ -331,9 +334,11 @@ def apply(queue: Any, part: SegmentPart, pieces: list[SegmentPiece]) -> None:
         )
 
 
-def stage(directory: Path, number: int, _: SegmentPart, pieces: list[SegmentPiece]) -> None:
+def stage(
+    reader: QueueReader, directory: Path, number: int, _: SegmentPart, pieces: list[SegmentPiece]
+) -> None:
     """Leave the pieces of a segment for the driver. A task that runs twice leaves the same."""
-    disk = SystemDisk()
+    disk = reader.disk
     for index, piece in enumerate(pieces):
         path = directory / f"{number}.{index}.{piece.expected}{_STAGED}"
         # Under a name of its own first: another attempt of the same task may be at work.
@@ -346,9 +351,9 @@ def stage(directory: Path, number: int, _: SegmentPart, pieces: list[SegmentPiec
         disk.rename(unfinished, path)
 
 
-def staged(directory: Path, number: int) -> Iterator[SegmentPiece]:
+def staged(disk: Disk, directory: Path, number: int) -> Iterator[SegmentPiece]:
     """What `stage` has left of a segment, in order, one piece in memory at a time."""
-    disk, prefix = SystemDisk(), f"{number}."
+    prefix = f"{number}."
     names = [name for name in disk.names(directory) if name.startswith(prefix) and name.endswith(_STAGED)]
     for name in sorted(names, key=lambda name: int(name.split(".")[1])):
         file = disk.open(directory / name)

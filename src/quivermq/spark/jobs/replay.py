@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from quivermq.errors import InvalidRequest, TopicNotFound
 from quivermq.frame import OFFSET_MAX
-from quivermq.model.lanes import PRIORITIES
+from quivermq.model.lanes import PRIORITIES, Lane
 from quivermq.model.names import NO_ORIGINS, Pattern, check_topic_name, is_pattern, origin_in
-from quivermq.reading.reader import AnyPath, Lane, ProgressCallback, QueueReader, fingerprint, no_progress
+from quivermq.reading.reader import AnyPath, ProgressCallback, QueueReader, fingerprint, no_progress
 from quivermq.reading.rows import Bound, check_bounds
 from quivermq.spark.execution import cores_of, translated
 from quivermq.spark.jobs.state import (

@@ -124,7 +124,7 @@ def report(
             since=since,
             until=until,
             stored_bytes=stored_bytes,
-            has_journals=reader.has_journals,
+            has_journals=reader.files_root() is not None,
         )
     # In one step, so that nobody sees half of it.
     replace_file(OutputDisk(), Path(to).absolute(), page(contents).encode())
@@ -162,7 +162,7 @@ def _planned(
             groups = reader.groups(topic)
         except TopicNotFound:
             continue  # Somebody has just deleted it.
-        stored_bytes[topic] = sum(bounds.size_bytes for bounds in lanes.values())
+        stored_bytes[topic] = sum(bounds.bytes for bounds in lanes.values())
         # Whole segments that came in before are not looked at.
         used = [lane for lane, bounds in lanes.items() if bounds.end and period.since_us > 0]
         starts = {lane: reader.first_since(lane, period.since_us) for lane in used}

@@ -16,8 +16,9 @@ from quivermq.delivery.journal import DEAD_LETTER, FINISH, RETRY
 from quivermq.errors import InvalidFrame, OffsetOutOfRange, UnsupportedFrame
 from quivermq.frame import REMOVED, Column, Frame, arrow_batch
 from quivermq.frame.layout import layout
-from quivermq.model.lanes import LANE_COUNT, PRIORITIES
-from quivermq.reading.reader import Lane, LaneExtent, MessageReader, QueueReader
+from quivermq.model.lanes import LANE_COUNT, PRIORITIES, Lane
+from quivermq.model.operations import LaneBounds
+from quivermq.reading.reader import MessageReader, QueueReader
 from quivermq.reading.rows import TimeRange
 from quivermq.spark.jobs.audit_tasks import LaneTask
 from quivermq.spark.jobs.report_figures import (
@@ -62,7 +63,7 @@ class Acks:
 def count_group(reader: QueueReader, topic: str, group: str, period: TimeRange) -> DeliveryFigures:
     """A group as it is now and, where its journals can be read, what it did within a time."""
     figures = DeliveryFigures(topic, group, list(reader.group_rows(topic, group)))
-    if not reader.has_journals:
+    if reader.files_root() is None:
         return figures
     latencies, failures = list[Moments](), list[Moments]()
     for partition in range(reader.settings(topic).partitions):
@@ -97,7 +98,7 @@ def read_acks(changes: Iterable[tuple[int, bytes]], period: TimeRange) -> tuple[
 
 
 def _latencies(
-    reader: MessageReader, lane: Lane, bounds: LaneExtent, acks: Acks, period: TimeRange
+    reader: MessageReader, lane: Lane, bounds: LaneBounds, acks: Acks, period: TimeRange
 ) -> Moments:
     """How long after they came in messages were acked: seconds and steps, packed into one number."""
     offsets, times_us = acks.offsets()

@@ -1,4 +1,4 @@
-"""From staged files to the topics of a data directory, exactly once, across crashes of the driver.
+"""From staged files to the topics of a queue that the driver opens, exactly once, across its crashes.
 
 The manifest is the commit point: from when it has its name, the batch consists of exactly the files that it
 lists, also when the batch is executed again and stages others. Applying it may be repeated, because each
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, read_file, remove_tree, replace_file
 from quivermq.errors import Conflict, DirectoryLocked, StorageFailed, Unavailable
-from quivermq.model.lanes import priority_of
+from quivermq.reading.reader import QueueReader
 from quivermq.sealed import open_seal, sealed
 from quivermq.settings import Durability
 from quivermq.spark.sink.options import Throttle
@@ -33,8 +33,7 @@ from quivermq.spark.sink.staging import (
 )
 
 if TYPE_CHECKING:
-    import quivermq
-
+    from quivermq.queue.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -90,10 +89,10 @@ def patiently(take: Callable[[], T], wait_s: float, clock: Clock | None = None) 
 
 @contextmanager
 def turn(disk: Disk, path: Path, *, wait_s: float = _TURN_WAIT_S) -> Iterator[None]:
-    """Commit to a data directory while no other write from Spark does. Raises Unavailable.
+    """Commit to a queue while no other write from Spark does. Raises Unavailable.
 
-    The directory's own lock cannot tell a sink of the same pipeline, which is done in a moment, from a
-    program that keeps the directory open.
+    The lock of the queue itself cannot tell a sink of the same pipeline, which is done in a moment, from a
+    program that keeps it open.
     """
     disk.make_directory(path)
     try:
@@ -123,31 +122,29 @@ _QUEUE_WAIT_S = 3.0
 # What is abandoned is looked for now and then: it costs a look at every write there has been.
 _BATCHES_PER_LOOK = 100
 
-Opener = Callable[[Path], "AbstractContextManager[quivermq.Connection]"]
+Opener = Callable[[], "AbstractContextManager[Connection]"]
 
 
-def open_queue(path: Path, *, wait_s: float = _QUEUE_WAIT_S) -> "quivermq.Connection":
-    """The data directory, as any embedded program opens it. Raises Unavailable while another one has it."""
-    import quivermq
-
+def open_queue(reader: QueueReader, *, wait_s: float = _QUEUE_WAIT_S) -> "Connection":
+    """The queue, as any embedded program opens it. Raises Unavailable while another one has it."""
     try:
-        return patiently(lambda: quivermq.open(path), wait_s)
+        return patiently(reader.open_queue, wait_s)
     except DirectoryLocked as error:
         holder = "another process" if error.pid is None else f"process {error.pid}"
         raise Unavailable(
-            f"{path} is open in {holder}, and only one may write to it: close it there, or write with the"
+            f"{reader} is open in {holder}, and only one may write to it: close it there, or write with the"
             " option `server` to the broker that serves it"
         ) from error
 
 
 def commit_batch(
-    path: Path,
+    root: Path,
     write: str,
     batch: int,
     files: list[StagedFile],
     *,
     disk: Disk,
-    open_queue: Opener = open_queue,
+    open_queue: Opener,
     durability: Durability | None = None,
     pace: Throttle | None = None,
     is_repeatable: bool = True,
@@ -158,9 +155,9 @@ def commit_batch(
     A write that nobody can repeat, because it has an id of its own each time, leaves nothing behind. Other
     writes from Spark are waited for. Raises Unavailable while somebody else has the directory open.
     """
-    directory = directory_of(path, write)
+    directory = directory_of(root, write)
     applying = _Applying(disk, directory, batch, durability, pace or Throttle(None))
-    with turn(disk, path), open_queue(path) as queue:
+    with turn(disk, root), open_queue() as queue:
         if not is_repeatable:
             applying.apply(queue, files)
             remove_tree(disk, directory)
@@ -170,12 +167,12 @@ def commit_batch(
                 replace_file(disk, directory / _APPLIED, _written_number(batch))
             _clean(disk, directory)
         if batch % _BATCHES_PER_LOOK == 0:
-            remove_abandoned(disk, path, (clock or SystemClock()).now_us())
+            remove_abandoned(disk, root, (clock or SystemClock()).now_us())
 
 
-def discard_batch(path: Path, write: str, batch: int, *, disk: Disk, is_repeatable: bool = True) -> None:
+def discard_batch(root: Path, write: str, batch: int, *, disk: Disk, is_repeatable: bool = True) -> None:
     """Take away what was staged for a batch that failed. What has a manifest is committed, and stays."""
-    directory = directory_of(path, write)
+    directory = directory_of(root, write)
     if not is_repeatable:
         remove_tree(disk, directory)
     elif not disk.exists(directory / f"{batch}{_MANIFEST}"):
@@ -219,7 +216,7 @@ class _Applying:
         self._durability = durability
         self._pace = pace
 
-    def apply_manifest(self, queue: "quivermq.Connection", files: list[StagedFile]) -> None:
+    def apply_manifest(self, queue: "Connection", files: list[StagedFile]) -> None:
         """Apply the manifest of the batch, which is made of these files unless there is one."""
         manifest = self._directory / f"{self._batch}{_MANIFEST}"
         if not self._disk.exists(manifest):
@@ -232,9 +229,7 @@ class _Applying:
             raise _damaged(manifest, error) from error
         self.apply(queue, committed, self._directory / f"{self._batch}{_PROGRESS}")
 
-    def apply(
-        self, queue: "quivermq.Connection", files: list[StagedFile], progress: Path | None = None
-    ) -> None:
+    def apply(self, queue: "Connection", files: list[StagedFile], progress: Path | None = None) -> None:
         """Put all frames, in parts when how far it came is to be noted, from the last note on."""
         frames = [(file.name, frame) for file in files for frame in file.frames]
         done = 0 if progress is None else _read_number(self._disk, progress, 0)
@@ -247,22 +242,22 @@ class _Applying:
 
     def _put(
         self,
-        queue: "quivermq.Connection",
+        queue: "Connection",
         frames: list[tuple[str, StagedFrame]],
         durability: Durability | None,
     ) -> None:
-        last = {_lane(frame): frame for _, frame in frames}
+        last = {frame.lane: frame for _, frame in frames}
         for name, of_file in groupby(frames, key=lambda each: each[0]):
             file = self._disk.open(self._directory / str(self._batch) / name)
             try:
                 for _, frame in of_file:
                     self._pace.wait(frame.messages)
                     # What is promised is promised at the end; a sync of the last covers those before.
-                    is_last = last[_lane(frame)] is frame
+                    is_last = last[frame.lane] is frame
                     queue.queue(frame.topic).put_frame(
                         file.read(frame.position, frame.length),
                         partition=frame.partition,
-                        priority=priority_of(frame.priority),
+                        priority=frame.priority,
                         durability=durability if is_last else "os",
                     )
             finally:
@@ -277,10 +272,6 @@ class _Applying:
                 f"{missing[0]} was staged in {self._directory / str(self._batch)} and is gone by now:"
                 " write again"
             )
-
-
-def _lane(frame: StagedFrame) -> tuple[str, int, str]:
-    return frame.topic, frame.partition, frame.priority
 
 
 def _clean(disk: Disk, directory: Path) -> None:

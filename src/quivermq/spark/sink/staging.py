@@ -1,4 +1,4 @@
-"""Frames that wait in files for their batch to be committed, when nobody serves the data directory.
+"""Frames that wait in files for their batch to be committed, when only the driver can have the queue open.
 
     spark/<write>/<batch>/<task>-<second>-<random>.frames   frames, back to back, by an executor
                  /<batch>.json                              the manifest: what the batch consists of
@@ -26,6 +26,7 @@ from quivermq.clock import SteadyClock, SystemClock
 from quivermq.disk import Disk
 from quivermq.errors import NotFound
 from quivermq.frame import Producer
+from quivermq.model.lanes import Lane, Priority
 from quivermq.model.names import check_topic_name
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.reading.reader import MessageReader
@@ -47,10 +48,14 @@ class StagedFrame(NamedTuple):
 
     topic: str
     partition: int
-    priority: str
+    priority: Priority
     position: int
     length: int
     messages: int
+
+    @property
+    def lane(self) -> Lane:
+        return Lane(self.topic, self.partition, self.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +66,17 @@ class StagedFile:
     frames: list[StagedFrame]
 
 
-def directory_of(path: Path, write: str) -> Path:
+def directory_of(root: Path, write: str) -> Path:
     """Where the files of a write are. Its id may be anything, and becomes a name here."""
     is_name = _NAME.fullmatch(write)
-    return path / STAGING / (write if is_name else blake2b(write.encode(), digest_size=16).hexdigest())
+    return root / STAGING / (write if is_name else blake2b(write.encode(), digest_size=16).hexdigest())
 
 
 def stage(
-    path: Path, batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions, disk: Disk
+    root: Path, batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions, disk: Disk
 ) -> StagedFile:
-    """Write the rows of a task to a file of its own below a data directory, durably."""
-    directory = directory_of(path, part.write) / str(part.batch)
+    """Write the rows of a task to a file of its own below the staging root, durably."""
+    directory = directory_of(root, part.write) / str(part.batch)
     disk.make_directory(directory)
     name = f"{part.task}-{SystemClock().now_us() // 1_000_000}-{secrets.token_hex(8)}.frames"
     file = disk.create(directory / name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -14,15 +15,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
-from quivermq.reading.broker import BrokerReader
-from quivermq.reading.directory import DirectoryReader
 from quivermq.spark.options import SourceOptions
-from quivermq.spark.sink.broker import write_to_broker
-from quivermq.spark.sink.commit import commit_batch, discard_batch
+from quivermq.spark.sink.commit import commit_batch, discard_batch, open_queue
 from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle, current_part, is_repeated
 from quivermq.spark.sink.rows import check_columns
+from quivermq.spark.sink.sending import send
 from quivermq.spark.sink.staging import StagedFile, stage
 
 _Messages = list[WriterCommitMessage | None]
@@ -78,27 +76,20 @@ class Sink(Protocol):
 
 def _sink(options: SinkOptions, write_id: str | None) -> Sink:
     """`write_id` is None for a stream."""
-
-    def staged(reader: DirectoryReader) -> Sink:
-        return DirectorySink(reader.path, options, write_id)
-
-    def sent(reader: BrokerReader) -> Sink:
-        return BrokerSink(reader, options, write_id)
-
-    return options.reader.choose(directory=staged, broker=sent)
+    root = options.reader.staging_root()
+    return SendingSink(options, write_id) if root is None else StagingSink(root, options, write_id)
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSink:
-    """Executors send their rows to the broker, which then has everything."""
+class SendingSink:
+    """Executors send their rows to the queue, which then has everything."""
 
-    reader: BrokerReader
     options: SinkOptions
     write_id: str | None
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
         part = current_part(self.write_id)
-        write_to_broker(self.reader, batches, part, self.options, is_repeated=is_repeated())
+        send(batches, part, self.options, is_repeated=is_repeated())
         return TaskDone(part)
 
     def commit(self, messages: _Messages, batch: int) -> None:
@@ -109,25 +100,26 @@ class BrokerSink:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectorySink:
+class StagingSink:
     """Executors stage their rows, and the driver brings them into the topics: only one may write there."""
 
-    path: Path
+    root: Path
     options: SinkOptions
     write_id: str | None
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskDone:
         part = current_part(self.write_id)
-        return TaskDone(part, stage(self.path, batches, part, self.options, SystemDisk()))
+        return TaskDone(part, stage(self.root, batches, part, self.options, self.options.reader.disk))
 
     def commit(self, messages: _Messages, batch: int) -> None:
         if done := [message for message in messages if isinstance(message, TaskDone)]:
             commit_batch(
-                self.path,
+                self.root,
                 done[0].part.write,
                 batch,
                 [message.staged for message in done if message.staged is not None],
-                disk=SystemDisk(),
+                disk=self.options.reader.disk,
+                open_queue=partial(open_queue, self.options.reader),
                 durability=self.options.durability,
                 pace=Throttle(self.options.rate_limit),
                 is_repeatable=self._is_repeatable,
@@ -136,7 +128,8 @@ class DirectorySink:
     def abort(self, messages: _Messages, batch: int) -> None:
         if done := [message for message in messages if isinstance(message, TaskDone)]:
             write = done[0].part.write
-            discard_batch(self.path, write, batch, disk=SystemDisk(), is_repeatable=self._is_repeatable)
+            disk = self.options.reader.disk
+            discard_batch(self.root, write, batch, disk=disk, is_repeatable=self._is_repeatable)
 
     @property
     def _is_repeatable(self) -> bool:

@@ -14,9 +14,10 @@ from quivermq.errors import (
     QuiverError,
     TopicNotFound,
 )
-from quivermq.model.lanes import lane_number
+from quivermq.model.lanes import Lane, Priority, lane_number
 from quivermq.model.names import NO_ORIGINS
-from quivermq.reading.reader import NOTHING, Lane, LaneExtent, MessageReader, TopicView
+from quivermq.model.operations import NOTHING, LaneBounds, TopicExtent
+from quivermq.reading.reader import MessageReader
 from quivermq.reading.rows import gone
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.source.snapshot import Positions
@@ -77,7 +78,7 @@ def from_json(document: Mapping[str, Any]) -> StreamOffsets:
         ) from None
 
 
-def _lanes(topic: str, partitions: Mapping[str, Mapping[str, int]]) -> dict[Lane, int]:
+def _lanes(topic: str, partitions: Mapping[str, Mapping[Priority, int]]) -> dict[Lane, int]:
     return {
         Lane(topic, int(partition), priority): int(offset)
         for partition, lanes in partitions.items()
@@ -175,7 +176,7 @@ def replaced(lane: Lane, offset: int, came_us: int, found_us: int) -> Conflict:
 
 logger = logging.getLogger(__name__)
 
-_Views = dict[str, TopicView]
+_Views = dict[str, TopicExtent]
 
 
 class Frontier:
@@ -209,7 +210,7 @@ class Frontier:
         self._starting.check_known(lanes)
         return {topic: self._begun(view) for topic, view in views.items()}
 
-    def _begun(self, view: TopicView) -> TopicOffsets:
+    def _begun(self, view: TopicExtent) -> TopicOffsets:
         lanes = {lane: self._first_of(lane, bounds) for lane, bounds in view.lanes.items()}
         return TopicOffsets(view.created_us, lanes, dict(lanes), self._identities(lanes))
 
@@ -254,7 +255,7 @@ class Frontier:
         found = {lane: appended_us(self._reader, lane, at) for lane, at in lanes.items()}
         return {lane: us for lane, us in found.items() if us is not None}
 
-    def _standing(self, known: TopicOffsets | None, view: TopicView) -> TopicOffsets:
+    def _standing(self, known: TopicOffsets | None, view: TopicExtent) -> TopicOffsets:
         """Where each lane of a topic is read on: where it was left, or at its beginning."""
         if known is None or known.created_us != view.created_us:
             known = TopicOffsets(view.created_us)
@@ -286,7 +287,7 @@ class Frontier:
         last = self._last.get(lane.topic)
         return last is None or last.created_us != created_us or lane not in last.lanes
 
-    def _lag(self, lane: Lane, at: int, view: TopicView) -> int:
+    def _lag(self, lane: Lane, at: int, view: TopicExtent) -> int:
         """How many offsets a lane may go on."""
         if lane not in view.lanes or self._is_too_late(lane, view.created_us):
             return 0
@@ -297,7 +298,7 @@ class Frontier:
             end = min(end, self._last[lane.topic].lanes[lane])
         return max(0, end - at)
 
-    def _end_of(self, lane: Lane, bounds: LaneExtent) -> int:
+    def _end_of(self, lane: Lane, bounds: LaneBounds) -> int:
         if lane not in self._limits:
             limit = self._ending.resolve(self._reader, lane, bounds)
             if self._ending.is_word(lane) or limit >= bounds.end:
@@ -305,7 +306,7 @@ class Frontier:
             self._limits[lane] = limit
         return min(bounds.end, self._limits[lane])
 
-    def _first_of(self, lane: Lane, bounds: LaneExtent) -> int:
+    def _first_of(self, lane: Lane, bounds: LaneBounds) -> int:
         offset = self._starting.resolve(self._reader, lane, bounds)
         if bounds.start <= offset <= bounds.end:
             return offset
@@ -345,7 +346,7 @@ class Frontier:
                 for lane in start[topic].lanes.keys() - view.lanes.keys():
                     self._tell_lost(lane, start[topic].lanes[lane], NOTHING)
 
-    def _tell_lost(self, lane: Lane, at: int, bounds: LaneExtent) -> None:
+    def _tell_lost(self, lane: Lane, at: int, bounds: LaneBounds) -> None:
         held = (bounds.start, bounds.end)
         if at < bounds.start:
             self._tell(gone(lane, at, bounds.start, held=held))

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
 from quivermq.frame import OFFSET_MAX
-from quivermq.model.lanes import PRIORITIES
+from quivermq.model.lanes import PRIORITIES, Lane, Priority
 from quivermq.model.names import NO_ORIGINS
-from quivermq.reading.reader import NOTHING, Lane, LaneExtent, MessageReader, TopicView
+from quivermq.model.operations import NOTHING, LaneBounds, TopicExtent
+from quivermq.reading.reader import MessageReader
 from quivermq.reading.rows import ALL_TIMES, Range, TimeRange, gone
 from quivermq.spark.options import MS_MAX, SourceOptions
 from quivermq.spark.subscription import TopicSelection
@@ -87,7 +88,7 @@ class Positions:
         """Whether the place is an offset that somebody named."""
         return self.moment_of(lane) is None and not self.is_word(lane)
 
-    def resolve(self, reader: MessageReader, lane: Lane, bounds: LaneExtent) -> int:
+    def resolve(self, reader: MessageReader, lane: Lane, bounds: LaneBounds) -> int:
         """The offset in a lane that holds what `bounds` say. One that was named may lie outside of them."""
         moment_us = self.moment_of(lane)
         if moment_us is not None:
@@ -130,7 +131,7 @@ def _parsed(option: str, text: str, number: _Number) -> Iterable[tuple[Lane, int
                 yield Lane(topic, int(partition), priority), offset
 
 
-def _by_lane(option: str, where: str, given: Any, number: _Number) -> Iterable[tuple[str, int]]:
+def _by_lane(option: str, where: str, given: Any, number: _Number) -> Iterable[tuple[Priority, int]]:
     if not isinstance(given, dict):
         offset = number(option, where, given)
         # An offset counts in one priority; a word, or a moment, means something in all of them.
@@ -232,7 +233,7 @@ def bounds_of(options: SourceOptions) -> tuple[Positions, Positions]:
 def range_of(
     reader: MessageReader,
     lane: Lane,
-    bounds: LaneExtent,
+    bounds: LaneBounds,
     starting: Positions,
     ending: Positions,
     fails: bool,
@@ -259,7 +260,7 @@ def range_of(
     return Range(lane, start, max(start, end), times=times, begins_by_word=starting.is_word(lane))
 
 
-def _check_ends(lane: Lane, bounds: LaneExtent, asked: Mapping[str, int]) -> None:
+def _check_ends(lane: Lane, bounds: LaneBounds, asked: Mapping[str, int]) -> None:
     """Raise OffsetOutOfRange for an option with an offset that the log does not reach."""
     for option, offset in asked.items():
         if offset > bounds.end:
@@ -273,14 +274,14 @@ def _check_ends(lane: Lane, bounds: LaneExtent, asked: Mapping[str, int]) -> Non
             raise error
 
 
-def _left(each: Range, bounds: LaneExtent, *, fails: bool) -> Range:
+def _left(each: Range, bounds: LaneBounds, *, fails: bool) -> Range:
     """What of a range is still there."""
     start, end = each.start, each.end
     if start < bounds.start and start < end:
         if fails and not each.begins_by_word:
             raise gone(each.lane, start, end, held=(bounds.start, bounds.end))
         start = bounds.start
-    size = bounds.size_bytes * max(0, end - start) // max(1, bounds.end - bounds.start)
+    size = bounds.bytes * max(0, end - start) // max(1, bounds.end - bounds.start)
     return each._replace(start=start, end=max(start, end), size_bytes=size)
 
 
@@ -312,7 +313,9 @@ class LateShare:
                 )
             yield from self._of_topic(options, reader, view)
 
-    def _of_topic(self, options: SourceOptions, reader: MessageReader, view: TopicView) -> Iterator[Range]:
+    def _of_topic(
+        self, options: SourceOptions, reader: MessageReader, view: TopicExtent
+    ) -> Iterator[Range]:
         starting, ending = bounds_of(options)
         fails = options.flag("failOnDataLoss", default=True)
         for lane, bounds in view.lanes.items():

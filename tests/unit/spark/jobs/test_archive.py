@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.archives import LANE as OWN
 from support.archives import archive_queue
 from support.broker import serving
 
@@ -14,9 +13,10 @@ from quivermq.archive import Archive, Manifest
 from quivermq.archive.archiving import ArchivePace, ArchiveRange, changing
 from quivermq.archive.manifest import ArchiveRun
 from quivermq.errors import Conflict, TopicNotFound
+from quivermq.model.lanes import Lane
 from quivermq.reading.broker import BrokerReader
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane, QueueReader
+from quivermq.reading.reader import QueueReader
 from quivermq.settings import Settings, StorageSettings
 from quivermq.spark.jobs.archive import Copying, _planned, _Topic, archive, may_be_archived
 
@@ -87,7 +87,7 @@ def test_another_log_is_a_conflict(data: Path, tmp_path: Path, count: int, reaso
     archive_queue(tmp_path / "other", tmp_path / "archive", "orders")
     manifest = Archive(tmp_path / "archive").manifest("orders")
     assert manifest is not None
-    assert manifest.lane(OWN).end == 30
+    assert manifest.lane(LANE).end == 30
     with quivermq.open(data, SETTINGS) as mq:
         put(mq, count)
         place = DirectoryReader(str(data))
@@ -165,7 +165,7 @@ def test_a_topic_that_is_made_again_meanwhile_is_a_conflict(
             ranges(place)
         # And once more between the plan and the task.
         make_again(mq)
-        piece = ArchiveRange("orders", OWN, 0, 5, now_us=0)
+        piece = ArchiveRange(LANE, 0, 5, now_us=0)
         with pytest.raises(Conflict, match="made again while it was archived"):
             Copying(ArchiveRun(data / "archive", "job"), place, created_us, piece).run()
 

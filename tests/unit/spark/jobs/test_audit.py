@@ -7,11 +7,12 @@ import pytest
 from support.damage import flip
 
 import quivermq
+from quivermq.disk import SystemDisk
 from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame, Producer, encode
 from quivermq.log import DataDirectory
+from quivermq.model.lanes import Lane
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 from quivermq.spark.jobs.audit import audit
 from quivermq.spark.jobs.audit_examine import (
     Look,
@@ -126,11 +127,11 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_every_file_of_every_log_is_a_task(data: Path) -> None:
-    tasks = list(segment_tasks(data, lambda _: True))
+    tasks = list(segment_tasks(SystemDisk(), data, lambda _: True))
     lanes = [(task.lane, task.base_offset, task.next_base) for task in tasks if task.lane]
     assert lanes == [(LANE, 0, 6), (LANE, 6, None)]
     assert [task.ends_journal for task in tasks if "groups" in task.directory] == [True]
-    assert list(segment_tasks(data, topic_filter("others"))) == []
+    assert list(segment_tasks(SystemDisk(), data, topic_filter("others"))) == []
     assert place_of_log(Path("topics/a.b/p12/high")) == ("a.b", Lane("a.b", 12, "high"))
     assert place_of_log(Path("topics/a/p0/removed")) == ("a", None)
     assert place_of_log(Path("groups/g/a/p0")) == ("a", None)
@@ -146,7 +147,7 @@ def test_small_tasks_are_done_together() -> None:
 
 
 def test_a_sound_segment_has_no_findings(data: Path) -> None:
-    for task in segment_tasks(data, lambda _: True):
+    for task in segment_tasks(SystemDisk(), data, lambda _: True):
         examined = examine_segment(DirectoryReader(str(data)), task, deep=True)
         assert examined.findings == []
         assert examined.segments == 1
@@ -159,7 +160,7 @@ def test_damage_is_told_with_file_and_offsets_and_the_rest_is_seen(data: Path) -
     path = data / NORMAL / f"{0:020d}.log"
     frame_bytes = path.stat().st_size // 3
     flip(path, frame_bytes + 100)
-    task = next(task for task in segment_tasks(data, lambda _: True) if task.lane)
+    task = next(task for task in segment_tasks(SystemDisk(), data, lambda _: True) if task.lane)
     examined = examine_segment(DirectoryReader(str(data)), task, deep=False)
     (found,) = examined.findings
     assert (found.kind, found.where, found.position, found.offsets) == (
@@ -175,14 +176,14 @@ def test_damage_is_told_with_file_and_offsets_and_the_rest_is_seen(data: Path) -
 def test_a_journal_that_nobody_understands_is_a_finding(data: Path) -> None:
     with DataDirectory(data) as directory:
         directory.log("groups/billing/orders/p0").append(b"c" + b"\xff" * 8)
-    task = next(task for task in segment_tasks(data, lambda _: True) if task.ends_journal)
+    task = next(task for task in segment_tasks(SystemDisk(), data, lambda _: True) if task.ends_journal)
     (found,) = examine_segment(DirectoryReader(str(data)), task, deep=False).findings
     assert (found.kind, found.severity) == ("state", "error")
     assert "groups/billing/orders/p0" in found.where
 
 
 def test_a_segment_that_is_gone_is_no_finding(data: Path) -> None:
-    task = next(iter(segment_tasks(data, lambda _: True)))._replace(base_offset=99)
+    task = next(iter(segment_tasks(SystemDisk(), data, lambda _: True)))._replace(base_offset=99)
     assert examine_segment(DirectoryReader(str(data)), task, deep=False).findings == []
 
 
@@ -190,7 +191,7 @@ def test_topics_that_cannot_be_understood_are_findings(data: Path) -> None:
     (data / "topics" / "orders" / "p7").mkdir()
     (data / "topics" / "broken").mkdir()
     (data / "topics" / "broken" / "topic.json").write_text("{")
-    windows, findings = topics_of(data)
+    windows, findings = topics_of(SystemDisk(), data)
     assert windows == {"orders": 300_000_000}
     assert [(each.kind, Path(each.where).name) for each in findings] == [
         ("state", "topic.json"),

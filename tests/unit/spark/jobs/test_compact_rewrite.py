@@ -11,12 +11,12 @@ from support.broker import serving
 
 import quivermq
 from quivermq import Message, Producer, Settings, StorageSettings
-from quivermq.archive.manifest import LanePlace
 from quivermq.archive.writing import Rows
 from quivermq.frame import encode
+from quivermq.model.lanes import Lane
 from quivermq.reading.batches import record_batches
 from quivermq.reading.broker import BrokerReader
-from quivermq.reading.reader import Lane, MessageReader, SegmentPart, reader_of
+from quivermq.reading.reader import MessageReader, SegmentPart, reader_of
 from quivermq.spark.jobs import compact_work
 from quivermq.spark.jobs.compact_work import (
     STAMP,
@@ -109,8 +109,8 @@ def test_pieces_of_every_size_lead_to_the_same(
         for number, part in enumerate(part for part in parts if part.is_sealed):
             done = rewrite(list(place.frames(*part[:3])), survivors)
             (tmp_path / "stage").mkdir(exist_ok=True)
-            stage(tmp_path / "stage", number, part, done.pieces)
-            assert list(staged(tmp_path / "stage", number)) == done.pieces
+            stage(place, tmp_path / "stage", number, part, done.pieces)
+            assert list(staged(place.disk, tmp_path / "stage", number)) == done.pieces
             counts.append(len(done.pieces))
             apply(mq, part, done.pieces)
             again = rewrite(list(place.frames(*part[:3])), survivors)
@@ -124,7 +124,7 @@ def test_pieces_of_every_size_lead_to_the_same(
     # Whoever reads in bulk sees the same: Spark, and the archive.
     found = [o for b in record_batches(place, LANE, 0, len(messages), ["offset"]) for o in b[0].to_pylist()]
     assert found == sorted(left)
-    rows = Rows(LanePlace(0, "normal"), 0, len(messages), None)
+    rows = Rows(Lane("t", 0, "normal"), 0, len(messages), None)
     for frame in place.frames(LANE, 0, len(messages)):
         rows.add(frame)
     table = rows.take()

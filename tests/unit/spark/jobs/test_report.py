@@ -14,8 +14,8 @@ from support.manual_scheduler import ManualScheduler
 import quivermq
 from quivermq.errors import InvalidRequest, OffsetOutOfRange
 from quivermq.frame import Codec, Frame, encode
+from quivermq.model.lanes import Lane
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 from quivermq.reading.rows import TimeRange
 from quivermq.spark.jobs.report import MessageTask, _count, _planned, report
 from quivermq.spark.jobs.report_counting import MessageScan, read_acks

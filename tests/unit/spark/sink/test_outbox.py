@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from quivermq.spark.sink.broker import Outbox
+from quivermq.spark.sink.sending import Outbox
 
 
 def test_everything_is_done_in_its_order_by_one_other_thread() -> None:

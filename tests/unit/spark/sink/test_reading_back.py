@@ -7,11 +7,12 @@ import pytest
 
 import quivermq
 from quivermq.frame import Producer, codec_named
+from quivermq.model.lanes import Lane
 from quivermq.model.messages import FirstFrame
+from quivermq.model.operations import LaneBounds
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane, LaneExtent
-from quivermq.spark.sink.broker import read_back
 from quivermq.spark.sink.rows import encode_rows
+from quivermq.spark.sink.sending import read_back
 
 MINE, OTHER = 7, 8
 FIRST = [FirstFrame(0, "normal", 0)]
@@ -42,7 +43,7 @@ class Overtaken(DirectoryReader):
         super().__init__(path)
         self._looks = looks
 
-    def lanes(self, topic: str) -> dict[Lane, LaneExtent]:
+    def lanes(self, topic: str) -> dict[Lane, LaneBounds]:
         self._looks -= 1
         found = super().lanes(topic)
         return found if self._looks >= 0 else {lane: each._replace(start=1) for lane, each in found.items()}

@@ -37,6 +37,11 @@ def staged(path: Path, values: list[bytes], **rest: Any) -> StagedFile:
     return stage(path, iter([rows]), PART, options, SystemDisk())
 
 
+def commit(path: Path, write: str, batch: int, files: list[StagedFile], **rest: Any) -> None:
+    opened = partial(open_queue, DirectoryReader(str(path)))
+    commit_batch(path, write, batch, files, **{"disk": SystemDisk(), "open_queue": opened, **rest})
+
+
 def test_frames_lie_back_to_back_and_a_manifest_says_where(tmp_path: Path) -> None:
     file = staged(tmp_path, [b"%d" % n for n in range(10)])
     content = (directory_of(tmp_path, "query") / "5" / file.name).read_bytes()
@@ -90,10 +95,10 @@ def test_an_id_never_leads_out_of_the_directory(tmp_path: Path, write: str) -> N
 
 
 def test_a_directory_that_is_open_is_told_with_its_process(tmp_path: Path) -> None:
-    file, at_once = staged(tmp_path, [b"x"]), partial(open_queue, wait_s=0)
+    file, at_once = staged(tmp_path, [b"x"]), partial(open_queue, DirectoryReader(str(tmp_path)), wait_s=0)
     with quivermq.open(tmp_path), pytest.raises(quivermq.Unavailable, match=r"process \d+.*`server`"):
-        commit_batch(tmp_path, "query", 5, [file], disk=SystemDisk(), open_queue=at_once)
-    commit_batch(tmp_path, "query", 5, [file], disk=SystemDisk())
+        commit(tmp_path, "query", 5, [file], open_queue=at_once)
+    commit(tmp_path, "query", 5, [file])
     with quivermq.open(tmp_path) as mq:
         assert [message.value for message in mq.queue("out").read()] == [b"x"]
 
@@ -107,24 +112,20 @@ def test_writes_to_one_directory_wait_for_each_other(tmp_path: Path) -> None:
     is_inside, may_go_on = threading.Event(), threading.Event()
 
     @contextmanager
-    def slowly(path: Path) -> Iterator[quivermq.Connection]:
-        with open_queue(path) as queue:
+    def slowly() -> Iterator[quivermq.Connection]:
+        with open_queue(options.reader) as queue:
             is_inside.set()
             assert may_go_on.wait(30)
             yield queue
 
-    def opened(path: Path) -> quivermq.Connection:
+    def opened() -> quivermq.Connection:
         # Not even for a moment while the other one has it.
-        return open_queue(path, wait_s=0)
+        return open_queue(options.reader, wait_s=0)
 
     with ThreadPoolExecutor() as threads:
-        first = threads.submit(
-            commit_batch, tmp_path, "query", 5, [file], disk=SystemDisk(), open_queue=slowly
-        )
+        first = threads.submit(commit, tmp_path, "query", 5, [file], open_queue=slowly)
         assert is_inside.wait(30)
-        second = threads.submit(
-            commit_batch, tmp_path, "other", 0, [file_of_other], disk=SystemDisk(), open_queue=opened
-        )
+        second = threads.submit(commit, tmp_path, "other", 0, [file_of_other], open_queue=opened)
         with pytest.raises(TimeoutError):
             second.result(0.1)
         may_go_on.set()
@@ -151,8 +152,7 @@ def test_what_killed_writes_have_staged_goes_after_some_days(tmp_path: Path) -> 
     clock = ManualClock(SystemClock().now_us())
     for _ in range(2):
         file = stage(tmp_path, iter([rows]), mine, options, SystemDisk())
-        where: Any = {"disk": SystemDisk(), "clock": clock, "is_repeatable": False}
-        commit_batch(tmp_path, "mine", 0, [file], **where)
+        commit(tmp_path, "mine", 0, [file], clock=clock, is_repeatable=False)
         left = [path.name for path in (tmp_path / "spark").iterdir()]
         assert left == (["query"] if clock.now_us() < SystemClock().now_us() + DAY_US else [])
         clock.advance(8 * DAY_US / 1e6)
@@ -162,7 +162,7 @@ def test_what_is_committed_stays_however_old_it_is(tmp_path: Path) -> None:
     file = staged(tmp_path, [b"x"])
     (tmp_path / "spark" / "query" / "5.json").write_bytes(packed_manifest([file]))
     remove_abandoned(SystemDisk(), tmp_path, SystemClock().now_us() + 100 * DAY_US)
-    commit_batch(tmp_path, "query", 5, [], disk=SystemDisk())
+    commit(tmp_path, "query", 5, [])
     with quivermq.open(tmp_path) as mq:
         assert [message.value for message in mq.queue("out").read()] == [b"x"]
 
@@ -171,5 +171,5 @@ def test_files_that_are_gone_are_told_before_the_batch_counts_as_committed(tmp_p
     file = staged(tmp_path, [b"x"])
     remove_abandoned(SystemDisk(), tmp_path, SystemClock().now_us() + 100 * DAY_US)
     with pytest.raises(quivermq.Conflict, match="write again"):
-        commit_batch(tmp_path, "query", 5, [file], disk=SystemDisk())
-    commit_batch(tmp_path, "query", 5, [staged(tmp_path, [b"x"])], disk=SystemDisk())
+        commit(tmp_path, "query", 5, [file])
+    commit(tmp_path, "query", 5, [staged(tmp_path, [b"x"])])

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from quivermq.frame import Codec, Frame, Producer
 from quivermq.frame.arrow import HEADERS, TIME
-from quivermq.spark.sink.broker import WrittenRows
 from quivermq.spark.sink.rows import encode_rows
+from quivermq.spark.sink.sending import WrittenRows
 
 NOW_US = 1_700_000_000_000_000
 TYPES = {

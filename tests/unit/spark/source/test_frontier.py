@@ -10,9 +10,9 @@ import pytest
 
 import quivermq
 from quivermq.errors import Conflict, InvalidRequest, OffsetOutOfRange, TopicNotFound
+from quivermq.model.lanes import Lane
 from quivermq.queue.connection import Connection
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.source.frontier import Frontier, StreamOffsets, begin_of, from_json, to_json
 

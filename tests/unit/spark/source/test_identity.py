@@ -8,9 +8,9 @@ from support.broker import serving
 import quivermq
 from quivermq.frame import Frame
 from quivermq.frame.compaction import compacted_run
+from quivermq.model.lanes import Lane
 from quivermq.reading.broker import BrokerReader
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 from quivermq.spark.source.frontier import appended_us
 
 LANE = Lane("orders", 0, "normal")

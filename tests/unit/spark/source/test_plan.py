@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import quivermq
 from quivermq.errors import Conflict, TopicNotFound
+from quivermq.model.lanes import Lane
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane
 from quivermq.reading.rows import Range, rows_of
 from quivermq.spark.source.plan import TASK_BYTES, tasks_by_rows, tasks_by_size
 

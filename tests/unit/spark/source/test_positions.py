@@ -3,12 +3,13 @@
 import pytest
 
 from quivermq.errors import InvalidRequest
+from quivermq.model.lanes import Lane
+from quivermq.model.operations import LaneBounds
 from quivermq.reading.directory import DirectoryReader
-from quivermq.reading.reader import Lane, LaneExtent
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.source.snapshot import Positions
 
-HELD = LaneExtent(10, 15, 20, 100)
+HELD = LaneBounds(10, 15, 20, 100)
 HIGH, NORMAL, LOW = (Lane("t", 0, priority) for priority in ("high", "normal", "low"))
 OTHER = Lane("t", 1, "normal")
 
@@ -97,7 +98,7 @@ def test_only_a_start_fails_behind_the_last_message() -> None:
     with pytest.raises(InvalidRequest, match="as young as the option `startingTimestamp`"):
         late.resolve(Growing("/nowhere"), NORMAL, HELD)
     # Where there is no message at all, none is too old.
-    assert late.resolve(Growing("/nowhere"), NORMAL, LaneExtent(10, 10, 10, 0)) == 10
+    assert late.resolve(Growing("/nowhere"), NORMAL, LaneBounds(10, 10, 10, 0)) == 10
 
 
 def test_an_offset_or_a_time() -> None:

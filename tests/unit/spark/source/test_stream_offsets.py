@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quivermq.errors import InvalidRequest
-from quivermq.reading.reader import Lane
+from quivermq.model.lanes import Lane
 from quivermq.spark.source.frontier import TopicOffsets, begin_of, from_json, shared, to_json
 
 NORMAL, HIGH, TENTH = Lane("t", 2, "normal"), Lane("t", 2, "high"), Lane("t", 10, "normal")

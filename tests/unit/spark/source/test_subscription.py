@@ -3,7 +3,7 @@
 import pytest
 
 from quivermq.errors import InvalidName, InvalidRequest, TopicNotFound
-from quivermq.reading.reader import Lane
+from quivermq.model.lanes import Lane
 from quivermq.spark.options import SourceOptions
 from quivermq.spark.subscription import TopicSelection
 

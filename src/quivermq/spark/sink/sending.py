@@ -1,7 +1,7 @@
-"""A task that writes to a broker: frames over HTTP, each of them once, whatever happens to the task.
+"""A task that sends its rows: frames for a queue that everybody may open, each once, whatever happens.
 
 The frames of a task carry an id that every attempt of it has. An attempt first takes the next epoch: from
-then on the broker refuses what an earlier attempt, which may still run, sends. Then it looks for what that
+then on the queue refuses what an earlier attempt, which may still run, sends. Then it looks for what that
 one has written, and leaves it out. So the outcome is the same as that of one attempt that succeeded.
 """
 
@@ -11,24 +11,23 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from quivermq.client.core.publishing import Publishing
-from quivermq.client.core.retry import Retry
-from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import Conflict, NotFound, OffsetOutOfRange
 from quivermq.frame import Frame, Producer
 from quivermq.frame.arrow import TIME, arrow_batch
 from quivermq.frame.rewriting import left_rows
-from quivermq.model.lanes import lane_number
+from quivermq.model.lanes import Lane, lane_number
 from quivermq.model.messages import FirstFrame, ProducerState
-from quivermq.reading.broker import BrokerReader
-from quivermq.reading.reader import Lane, MessageReader
+from quivermq.reading.reader import MessageReader
 from quivermq.spark.sink.frames import FrameTarget, TopicFrames, by_topic
 from quivermq.spark.sink.options import SinkOptions, TaskPart, Throttle
 from quivermq.spark.sink.rows import lanes_of, rows_of
+
+if TYPE_CHECKING:
+    from quivermq.queue.connection import Connection
 
 # One is under way, one is ready: more would only take memory.
 _PENDING_MAX = 2
@@ -238,17 +237,9 @@ def _gone(lane: Lane, first: int) -> NotFound:
 
 logger = logging.getLogger(__name__)
 
-# A broker that is started anew, or whose backlog is full, is waited for some minutes.
-_RETRY = Retry(retries=40, is_patient=True)
 
-
-def write_to_broker(
-    reader: BrokerReader,
-    batches: Iterator[pa.RecordBatch],
-    part: TaskPart,
-    options: SinkOptions,
-    *,
-    is_repeated: bool = False,
+def send(
+    batches: Iterator[pa.RecordBatch], part: TaskPart, options: SinkOptions, *, is_repeated: bool = False
 ) -> int:
     """Write the rows of a task, and return how many messages that were.
 
@@ -257,12 +248,14 @@ def write_to_broker(
     pace = Throttle(options.task_rate)
     writers: dict[str, TopicWriter] = {}
     count = 0
-    with closing(reader), Outbox() as outbox:
+    # A broker that is started anew, or whose backlog is full, is waited for some minutes.
+    opened = options.reader.open_queue(is_patient=True)
+    with closing(options.reader), opened as queue, Outbox() as outbox:
         for batch in batches:
             for topic, rows in by_topic(rows_of(batch), options.topic):
                 if topic not in writers:
                     writers[topic] = TopicWriter(
-                        reader, topic, part, options, outbox, pace, is_repeated=is_repeated
+                        queue, topic, part, options, outbox, pace, is_repeated=is_repeated
                     )
                 writers[topic].add(rows)
             count += len(batch)
@@ -277,7 +270,7 @@ class TopicWriter:
 
     def __init__(
         self,
-        reader: BrokerReader,
+        queue: "Connection",
         topic: str,
         part: TaskPart,
         options: SinkOptions,
@@ -291,11 +284,11 @@ class TopicWriter:
         self._durability = options.durability
         self._outbox = outbox
         self._pace = pace
-        self._shell = reader.connection.shell
-        self._publishing = Publishing(TopicCalls(_RETRY), topic)
-        state = self._shell.run(TopicCalls(_RETRY).begin_producer(topic, self._id))
+        state = queue.begin_producer(topic, self._id)
+        self._queue = queue.queue(topic)
         check_remembered(state, options.begun_us, is_repeated=is_repeated)
         self._epoch = state.epoch
+        reader = options.reader
         self._frames = TopicFrames(
             part, options, reader.settings(topic), pace.frame_messages(options.batch_messages)
         )
@@ -336,8 +329,9 @@ class TopicWriter:
 
     def _put(self, frame: bytes, target: FrameTarget) -> None:
         """Send a frame until it is stored, always the same: a repeated one is recognised."""
-        flow = self._publishing.put_frame(frame, target.partition, target.priority, self._durability)
         try:
-            self._shell.run(flow)
+            self._queue.put_frame(
+                frame, partition=target.partition, priority=target.priority, durability=self._durability
+            )
         except Conflict as error:
             raise Conflict(f"another attempt of this task has taken over {self._topic}: {error}") from error

@@ -1,4 +1,4 @@
-"""A task that writes to a broker: several attempts of it come to the same as one that succeeded."""
+"""A task that sends its rows to a broker: several attempts of it come to the same as one that succeeded."""
 
 import random
 import threading
@@ -19,11 +19,11 @@ from quivermq.engine import engine_of
 from quivermq.frame import Codec, stamp_of
 from quivermq.frame.arrow import HEADERS, TIME
 from quivermq.frame.rewriting import rewritten
+from quivermq.model.lanes import Lane
 from quivermq.reading.batches import SCHEMA, record_batches
 from quivermq.reading.broker import BrokerReader
-from quivermq.reading.reader import Lane
-from quivermq.spark.sink.broker import write_to_broker
 from quivermq.spark.sink.options import SinkOptions, TaskPart
+from quivermq.spark.sink.sending import send
 from quivermq.topic import producers
 
 PART = TaskPart("query", 3, 1)
@@ -44,7 +44,7 @@ def batch(values: list[bytes], **columns: list[Any]) -> pa.RecordBatch:
 
 
 def write(broker: Served, *batches: pa.RecordBatch, part: TaskPart = PART, **rest: Any) -> int:
-    return write_to_broker(BrokerReader(broker.url), iter(batches), part, options(broker, **rest))
+    return send(iter(batches), part, options(broker, **rest))
 
 
 def stored(broker: Served, topic: str = "out") -> list[quivermq.StoredMessage]:
@@ -103,7 +103,7 @@ def test_an_attempt_after_one_that_died_adds_what_is_missing(broker: Served) -> 
     broker.engine.create_topic("out", partitions=2)
     values = some(100)
     with pytest.raises(RuntimeError, match="died"):
-        write_to_broker(BrokerReader(broker.url), failing(batch(values[:40])), PART, options(broker))
+        send(failing(batch(values[:40])), PART, options(broker))
     before = contents(broker)
     assert 0 < before.total() < 40
     random.Random(2).shuffle(values)
@@ -128,8 +128,7 @@ def test_many_attempts_each_die_somewhere(broker: Served) -> None:
         rng.shuffle(values)
         cut = rng.randrange(300)
         with pytest.raises(RuntimeError, match="died"):
-            write_to_broker(
-                BrokerReader(broker.url),
+            send(
                 failing(batch(values[:cut])),
                 PART,
                 options(broker, batch_messages=rng.randrange(1, 40)),
@@ -148,7 +147,7 @@ def test_a_twin_takes_over_and_the_first_one_writes_no_more(broker: Served) -> N
         yield batch(values[30:])
 
     with pytest.raises(quivermq.Conflict, match="another attempt of this task"):
-        write_to_broker(BrokerReader(broker.url), slow(), PART, options(broker))
+        send(slow(), PART, options(broker))
     assert contents(broker) == Counter(values)
 
 
@@ -166,7 +165,7 @@ def test_a_broker_that_is_started_anew_in_the_middle_makes_no_difference(tmp_pat
             yield batch(values[20:])
 
         again: list[Served] = []
-        write_to_broker(BrokerReader(served.url), rows(), PART, write_options)
+        send(rows(), PART, write_options)
         assert contents(again[0]) == Counter(values)
 
 
@@ -179,9 +178,7 @@ def test_an_overloaded_topic_is_waited_for(broker: Served) -> None:
         yield batch([b"1"] * 10)
         yield batch([b"2"] * 5)
 
-    thread = threading.Thread(
-        target=write_to_broker, args=(BrokerReader(broker.url), rows(), PART, options(broker))
-    )
+    thread = threading.Thread(target=send, args=(rows(), PART, options(broker)))
     thread.start()
     while len(taken) < 15:
         message = queue.get(timeout=30)
@@ -201,7 +198,7 @@ def test_a_message_that_is_too_large_is_refused_by_the_broker(broker: Served) ->
 def test_retention_that_was_faster_is_told(broker: Served) -> None:
     broker.engine.create_topic("out", segment_messages=7, retention_messages=7)
     with pytest.raises(RuntimeError, match="died"):
-        write_to_broker(BrokerReader(broker.url), failing(batch([b"x"] * 40)), PART, options(broker))
+        send(failing(batch([b"x"] * 40)), PART, options(broker))
     broker.engine.compact()
     with pytest.raises(quivermq.NotFound, match="retention has removed"):
         write(broker, batch([b"x"] * 50))
@@ -270,20 +267,16 @@ def test_a_repeated_task_that_was_forgotten_is_told(
 ) -> None:
     monkeypatch.setattr(producers, "PLACES_MAX", 20)
     first = options(broker, batch_messages=1)
-    write_to_broker(BrokerReader(broker.url), iter([batch([b"1", b"2"])]), PART, first)
+    send(iter([batch([b"1", b"2"])]), PART, first)
     for task in range(100, 120):
         write(broker, batch([b"other"]), part=PART._replace(task=task))
     before = contents(broker)
     with pytest.raises(quivermq.NotFound, match=r"the topic has forgotten it, .* new checkpoint"):
-        write_to_broker(
-            BrokerReader(broker.url), iter([batch([b"1", b"2"])]), PART, first, is_repeated=True
-        )
+        send(iter([batch([b"1", b"2"])]), PART, first, is_repeated=True)
     assert contents(broker) == before
     # One that was begun long after that goes on.
     later = replace(first, begun_us=first.begun_us + 3600 * 1_000_000)
-    write_to_broker(
-        BrokerReader(broker.url), iter([batch([b"3"])]), PART._replace(task=2), later, is_repeated=True
-    )
+    send(iter([batch([b"3"])]), PART._replace(task=2), later, is_repeated=True)
     assert contents(broker)[b"3"] == 1
 
 
