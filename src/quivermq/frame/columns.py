@@ -13,12 +13,14 @@ from operator import is_not
 from struct import Struct, pack
 from struct import error as StructError  # noqa: N812 - It is a class, whatever its name.
 from sys import byteorder
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from quivermq.errors import InvalidRequest
 from quivermq.frame.header import padded
 
 Headers = Mapping[str, bytes]
+
+T = TypeVar("T")
 
 _INT32_MAX = 2**31 - 1
 _LONG_BYTES = 8
@@ -29,7 +31,7 @@ _NAMES_REMEMBERED, _NAMES_REMEMBERED_BYTES = 16, 256
 _LENGTHS_REMEMBERED, _COLUMNS_REMEMBERED, _KINDS_REMEMBERED = 1024, 256, 4096
 # For `_lengths`: how wide an item is packed, where most are short or some are not, and how many at once.
 _NARROW_BYTES, _WIDE_BYTES = 64, 256
-_PACKED_MAX = 1024
+_PACKED_MAX = 128
 # A native long is packed much faster than a "q", where it is what is stored.
 _LONGS = "{}l" if Struct("l").size == _LONG_BYTES and byteorder == "little" else "<{}q"
 _is_present = partial(is_not, None)
@@ -88,12 +90,13 @@ def _lengths(items: Sequence[bytes], data_bytes: int) -> bytes | tuple[int, ...]
     """
     count = len(items)
     width = _NARROW_BYTES if 2 * data_bytes < _NARROW_BYTES * count else _WIDE_BYTES
-    if data_bytes < width * count and count <= _PACKED_MAX:
+    if data_bytes < width * count:
         try:
-            lengths = _packer(width, count)(*items)[::width]
+            packed = [_packer(width, len(part))(*part)[::width] for part in _parts(items)]
         except StructError:
             # It knows bytes, and no memoryview.
             return tuple(map(len, items))
+        lengths = b"".join(packed)
         if width - 1 not in lengths:
             return lengths
     return tuple(map(len, items))
@@ -102,12 +105,18 @@ def _lengths(items: Sequence[bytes], data_bytes: int) -> bytes | tuple[int, ...]
 def _are_bytes(items: Sequence[object]) -> bool:
     """Whether each is bytes or a bytearray: many in one call likewise, though none of them is packed."""
     try:
-        for start in range(0, len(items), _PACKED_MAX):
-            part = items[start : start + _PACKED_MAX]
+        for part in _parts(items):
             _packer(0, len(part))(*part)
     except StructError:
         return False
     return True
+
+
+def _parts(items: Sequence[T]) -> list[Sequence[T]]:
+    """As many at once as a format is remembered for."""
+    if len(items) <= _PACKED_MAX:
+        return [items]
+    return [items[start : start + _PACKED_MAX] for start in range(0, len(items), _PACKED_MAX)]
 
 
 @lru_cache(256)
@@ -186,21 +195,15 @@ def _joined_dicts(
     count, first = len(headers), headers[0]
     if first is headers[-1] and _are_equal(headers):
         return _same_names(tuple(first), count), tuple(first.values()), count
-    if _names_by_place(headers) == [(name,) * count for name in first]:
-        named = _same_names(tuple(first), count)
+    names = tuple(chain.from_iterable(headers))
+    # A dict has no name twice: so none of these has more than the first has, and none has less.
+    if names != (*first,) * count:
+        named = _names_column(tuple(map(len, headers)), names)
+    else:
+        named = _same_names(names[: len(first)], count)
         if first == headers[-1] and _are_equal(headers):
             return named, tuple(first.values()), count
-    else:
-        named = _names_column(tuple(map(len, headers)), tuple(chain.from_iterable(headers)))
     return named, tuple(chain.from_iterable(map(dict.values, headers))), 1
-
-
-def _names_by_place(headers: Sequence[dict[str, bytes]]) -> list[tuple[str, ...]] | None:
-    """The first names, the second ones and so on; None where some messages have more than others."""
-    try:
-        return list(zip(*headers, strict=True))
-    except ValueError:
-        return None
 
 
 def _are_equal(headers: Sequence[dict[str, bytes]]) -> bool:
@@ -256,7 +259,7 @@ def _same_names(names: tuple[str, ...], count: int) -> tuple[list[bytes], int]:
     """As `_names_column`, for so many messages, each of which has these names."""
     found = _remembered_names.get((names, count))
     if found is None:
-        found = _names_column((len(names),) * count, names * count)
+        found = _names_column((len(names),) * count, names, count)
         if len(names) * count <= _LENGTHS_REMEMBERED and _are_short(names):
             if len(_remembered_names) >= _COLUMNS_REMEMBERED:
                 _remembered_names.clear()
@@ -271,11 +274,15 @@ def _are_short(names: tuple[str, ...]) -> bool:
     return len(names) <= _NAMES_REMEMBERED and sum(map(len, names)) <= _NAMES_REMEMBERED_BYTES
 
 
-def _names_column(counts: tuple[int, ...], names: Sequence[str]) -> tuple[list[bytes], int]:
-    """Which headers belong to which message, the names of all, and how many bytes those have."""
+def _names_column(counts: tuple[int, ...], names: Sequence[str], times: int = 1) -> tuple[list[bytes], int]:
+    """Which headers belong to which message, the names of all, and how many bytes those have.
+
+    The names are there so many times, one behind the other.
+    """
     encoded = list(map(str.encode, names))
-    data = b"".join(encoded)
-    belonging, ends = _plain_offsets(counts, len(counts)), _plain_offsets(map(len, encoded), len(encoded))
+    data = b"".join(encoded) * times
+    lengths = tuple(map(len, encoded)) * times
+    belonging, ends = _plain_offsets(counts, len(counts)), _plain_offsets(lengths, len(lengths))
     return [belonging, ends, _pad(data)], len(data)
 
 
