@@ -147,7 +147,7 @@ class OpenTopic:
         owner = topic.partitions[partition]
         log = owner.logs[lane] or owner.log(lane)
         offset = log.append_entry(value, rest, durability)
-        self._published.add(1)
+        next(self._published.ones)
         if self._waited:
             wake_waited(self._waited, 1)
         if self.readers.waiting:

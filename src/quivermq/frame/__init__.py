@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 from quivermq.frame.codec import AnyCodec, Compression, codec_named, compression_of
-from quivermq.frame.columns import CheckedHeaders, Headers, JoinedBytes, JoinedHeaders, Times
+from quivermq.frame.columns import CheckedHeaders, Headers, JoinedBytes, JoinedHeaders, Times, joined_bytes
 from quivermq.frame.compaction import (
     REMOVED,
     each_left,
@@ -79,6 +79,7 @@ __all__ = [
     "first_messages",
     "has_removed",
     "is_bound",
+    "joined_bytes",
     "left_of",
     "lone_frame",
     "parse_header",

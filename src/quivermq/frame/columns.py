@@ -12,20 +12,28 @@ from itertools import accumulate, chain
 from operator import is_not
 from struct import Struct, pack
 from struct import error as StructError  # noqa: N812 - It is a class, whatever its name.
-from typing import Any, NamedTuple, cast
+from sys import byteorder
+from typing import Any, NamedTuple, TypeVar, cast
 
 from quivermq.errors import InvalidRequest
 from quivermq.frame.header import padded
 
 Headers = Mapping[str, bytes]
 
+T = TypeVar("T")
+
 _INT32_MAX = 2**31 - 1
+_LONG_BYTES = 8
 _ZEROS = bytes(8)
 _NO_HEADERS: Headers = {}
-_BYTES = {bytes}
 # So many names, so long, and no more, are worth remembering; and so many lengths.
 _NAMES_REMEMBERED, _NAMES_REMEMBERED_BYTES = 16, 256
-_LENGTHS_REMEMBERED, _KINDS_REMEMBERED = 1024, 4096
+_LENGTHS_REMEMBERED, _COLUMNS_REMEMBERED, _KINDS_REMEMBERED = 1024, 256, 4096
+# For `_lengths`: how wide an item is packed, where most are short or some are not, and how many at once.
+_NARROW_BYTES, _WIDE_BYTES = 64, 256
+_PACKED_MAX = 128
+# A native long is packed much faster than a "q", where it is what is stored.
+_LONGS = "{}l" if Struct("l").size == _LONG_BYTES and byteorder == "little" else "<{}q"
 _is_present = partial(is_not, None)
 
 
@@ -44,6 +52,10 @@ class JoinedBytes(NamedTuple):
             raise _explain(name, items, error) from error
 
 
+# As in `Put`: the class's own constructor would cost more than the rest.
+joined_bytes = partial(tuple.__new__, JoinedBytes)
+
+
 def binary_column(values: Sequence[bytes] | JoinedBytes, name: str = "value") -> list[bytes]:
     """int32 offsets, then the bytes of all values; `name` is what to call one that is wrong."""
     items, data = values if isinstance(values, JoinedBytes) else JoinedBytes.of(values, name)
@@ -59,18 +71,57 @@ def _offsets(items: Sequence[bytes], period: int, data_bytes: int, times: int = 
     Where their lengths are the same again and again (ids, records of one size, headers of one kind of
     message), they are so in the next batch, too: what that comes to is remembered.
     """
+    lengths = _lengths(items, data_bytes // times)
     count = len(items) * times
-    lengths: Iterable[int] = map(len, items)
-    offsets = None
-    if 0 < period <= count <= _LENGTHS_REMEMBERED and len(items[0]) == len(items[-period]):
-        lengths = tuple(lengths)
-        if lengths == (pattern := lengths[:period]) * (len(lengths) // period):
-            offsets = _repeated_offsets(pattern, count)
-    if offsets is None:
-        offsets = _plain_offsets(tuple(lengths) * times if times > 1 else lengths, count)
+    if 0 < period <= count <= _LENGTHS_REMEMBERED and lengths == lengths[:period] * (len(items) // period):
+        offsets = _repeated_offsets(lengths[:period], count)
+    else:
+        offsets = _plain_offsets(lengths * times, count)
     if int.from_bytes(offsets[4 * count : 4 * count + 4], "little") != data_bytes:
         raise InvalidRequest("a memoryview must have items of one byte: use .cast('B')")
     return offsets
+
+
+def _lengths(items: Sequence[bytes], data_bytes: int) -> bytes | tuple[int, ...]:
+    """How long each of the items is, which have so many bytes together.
+
+    To ask each of them would be a call each. `struct` takes many in one: by the format "64p" each becomes
+    64 bytes, the first of which says how long it is, or 63 where that is longer.
+    """
+    count = len(items)
+    width = _NARROW_BYTES if 2 * data_bytes < _NARROW_BYTES * count else _WIDE_BYTES
+    if data_bytes < width * count:
+        try:
+            packed = [_packer(width, len(part))(*part)[::width] for part in _parts(items)]
+        except StructError:
+            # It knows bytes, and no memoryview.
+            return tuple(map(len, items))
+        lengths = b"".join(packed)
+        if width - 1 not in lengths:
+            return lengths
+    return tuple(map(len, items))
+
+
+def _are_bytes(items: Sequence[object]) -> bool:
+    """Whether each is bytes or a bytearray: many in one call likewise, though none of them is packed."""
+    try:
+        for part in _parts(items):
+            _packer(0, len(part))(*part)
+    except StructError:
+        return False
+    return True
+
+
+def _parts(items: Sequence[T]) -> list[Sequence[T]]:
+    """As many at once as a format is remembered for."""
+    if len(items) <= _PACKED_MAX:
+        return [items]
+    return [items[start : start + _PACKED_MAX] for start in range(0, len(items), _PACKED_MAX)]
+
+
+@lru_cache(256)
+def _packer(width: int, count: int) -> Callable[..., bytes]:
+    return Struct(f"{width}p" * count if width else "0s" * count).pack
 
 
 def _plain_offsets(lengths: Iterable[int], count: int) -> bytes:
@@ -78,7 +129,7 @@ def _plain_offsets(lengths: Iterable[int], count: int) -> bytes:
 
 
 @lru_cache(256)
-def _repeated_offsets(pattern: tuple[int, ...], count: int) -> bytes:
+def _repeated_offsets(pattern: bytes | tuple[int, ...], count: int) -> bytes:
     return _plain_offsets(pattern * (count // len(pattern)), count)
 
 
@@ -107,7 +158,7 @@ class JoinedHeaders(NamedTuple):
     size: int
     """How many bytes names and contents have."""
     is_plain: bool
-    """Whether they are dicts of bytes, not other mappings or a `bytearray`, which may change."""
+    """Whether they are dicts of bytes or bytearrays: no other mappings, and nothing else that has bytes."""
 
     @classmethod
     def of(cls, headers: Sequence[Headers | None]) -> "JoinedHeaders":
@@ -115,7 +166,7 @@ class JoinedHeaders(NamedTuple):
         kinds = set(map(type, headers))
         try:
             if kinds <= _DICTS:
-                named, contents, times = _joined_dicts(cast("Sequence[dict[str, bytes]]", headers))
+                named, contents, times = _joined_dicts(headers)
             else:
                 given = [_NO_HEADERS if each is None else each for each in headers]
                 named = _names_column(tuple(map(len, given)), tuple(chain.from_iterable(given)))
@@ -129,12 +180,16 @@ class JoinedHeaders(NamedTuple):
             ) from error
         except StructError as error:
             raise _too_large(error) from error
-        is_plain = kinds <= _DICTS_OR_NONE and set(map(type, contents)) <= _BYTES
-        return cls([*named[0], offsets, _pad(data)], count, named[1] + len(data), is_plain)
+        is_plain = kinds <= _DICTS_OR_NONE and _are_bytes(contents)
+        return _joined_headers(([*named[0], offsets, _pad(data)], count, named[1] + len(data), is_plain))
+
+
+# As in `Put`: the class's own constructor would cost more than the rest.
+_joined_headers = partial(tuple.__new__, JoinedHeaders)
 
 
 def _joined_dicts(
-    headers: Sequence[dict[str, bytes]],
+    headers: Sequence[Any],
 ) -> tuple[tuple[list[bytes], int], tuple[bytes, ...], int]:
     """The names of the headers as they are stored; their contents, and how many times these are there."""
     count, first = len(headers), headers[0]
@@ -202,27 +257,32 @@ _remembered_kinds: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[bytes, by
 
 def _same_names(names: tuple[str, ...], count: int) -> tuple[list[bytes], int]:
     """As `_names_column`, for so many messages, each of which has these names."""
-    if len(names) * count <= _LENGTHS_REMEMBERED and _are_short(names):
-        return _remembered_names(names, count)
-    return _repeated_names(names, count)
+    found = _remembered_names.get((names, count))
+    if found is None:
+        found = _names_column((len(names),) * count, names, count)
+        if len(names) * count <= _LENGTHS_REMEMBERED and _are_short(names):
+            if len(_remembered_names) >= _COLUMNS_REMEMBERED:
+                _remembered_names.clear()
+            _remembered_names[names, count] = found
+    return found
 
 
-def _repeated_names(names: tuple[str, ...], count: int) -> tuple[list[bytes], int]:
-    return _names_column((len(names),) * count, names * count)
-
-
-_remembered_names = lru_cache(256)(_repeated_names)
+_remembered_names: dict[tuple[tuple[str, ...], int], tuple[list[bytes], int]] = {}
 
 
 def _are_short(names: tuple[str, ...]) -> bool:
     return len(names) <= _NAMES_REMEMBERED and sum(map(len, names)) <= _NAMES_REMEMBERED_BYTES
 
 
-def _names_column(counts: tuple[int, ...], names: Sequence[str]) -> tuple[list[bytes], int]:
-    """Which headers belong to which message, the names of all, and how many bytes those have."""
+def _names_column(counts: tuple[int, ...], names: Sequence[str], times: int = 1) -> tuple[list[bytes], int]:
+    """Which headers belong to which message, the names of all, and how many bytes those have.
+
+    The names are there so many times, one behind the other.
+    """
     encoded = list(map(str.encode, names))
-    data = b"".join(encoded)
-    belonging, ends = _plain_offsets(counts, len(counts)), _plain_offsets(map(len, encoded), len(encoded))
+    data = b"".join(encoded) * times
+    lengths = tuple(map(len, encoded)) * times
+    belonging, ends = _plain_offsets(counts, len(counts)), _plain_offsets(lengths, len(lengths))
     return [belonging, ends, _pad(data)], len(data)
 
 
@@ -250,7 +310,7 @@ class Times(NamedTuple):
 
 @lru_cache(256)
 def _longs(count: int) -> Callable[..., bytes]:
-    return Struct(f"<{count}q").pack
+    return Struct(_LONGS.format(count)).pack
 
 
 def int64_column(values: Sequence[int]) -> list[bytes]:

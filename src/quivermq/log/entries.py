@@ -28,13 +28,13 @@ _BYTES = {bytes}
 
 # What a message takes in a frame besides its own bytes, at most: its place in every column, its share
 # of the bitmaps; and a header its place in two more.
-_VALUE_OVERHEAD_BYTES = 4
+VALUE_OVERHEAD_BYTES = 4
 _REST_OVERHEAD_BYTES = 32
 HEADER_OVERHEAD_BYTES = 8
 # What a frame takes besides: the ends of its columns, padding, and the id that a delayed message gets when
 # it comes to its lane.
 _FRAME_OVERHEAD_BYTES = 192
-ENTRY_OVERHEAD_BYTES = _FRAME_OVERHEAD_BYTES + _VALUE_OVERHEAD_BYTES + _REST_OVERHEAD_BYTES
+ENTRY_OVERHEAD_BYTES = _FRAME_OVERHEAD_BYTES + VALUE_OVERHEAD_BYTES + _REST_OVERHEAD_BYTES
 
 
 def checked_entry(
@@ -80,7 +80,7 @@ def check_size(size: int, limit: int, setting: str) -> None:
 
 def _entry_bytes(value: bytes, rest: EntryFields | None) -> int:
     """How much a frame grows by a message, at most."""
-    size = len(value) + _VALUE_OVERHEAD_BYTES
+    size = len(value) + VALUE_OVERHEAD_BYTES
     if rest is None:
         return size
     size += _REST_OVERHEAD_BYTES + len(rest.key or b"") + len((rest.dedup_id or "").encode())
@@ -116,7 +116,7 @@ class EntryBatch:
 
     def add(self, value: bytes, rest: EntryFields | None) -> None:
         if rest is None:
-            self.bytes += len(value) + _VALUE_OVERHEAD_BYTES
+            self.bytes += len(value) + VALUE_OVERHEAD_BYTES
         else:
             self.rests[len(self.values)] = rest
             self.bytes += _entry_bytes(value, rest)
@@ -208,9 +208,7 @@ def check_text(what: str, given: Any) -> bytes:
 
 
 def check_time(what: str, given: Any) -> None:
-    """Raise InvalidRequest unless it is a moment, or None."""
-    if given is None:
-        return
+    """Raise InvalidRequest unless it is a moment."""
     if not isinstance(given, int) or isinstance(given, bool) or not -_INT64_MAX <= given <= _INT64_MAX:
         raise InvalidRequest(f"{what} must be unix microseconds as a 64-bit int, not {given!r}")
 

@@ -76,8 +76,11 @@ class Log:
         Raises InvalidRequest or DiskRefused: the message is then not in the log. Raises StorageFailed: the
         disk failed, the log is fenced, and only opening it again shows whether the message is there.
         """
-        check_time("timestamp", timestamp)
-        check_time("expires_at", expires_at)
+        # Most have neither, and a call each would cost those who note one thing after another.
+        if timestamp is not None:
+            check_time("timestamp", timestamp)
+        if expires_at is not None:
+            check_time("expires_at", expires_at)
         entry = checked_entry(value, key, headers, timestamp, expires_at, dedup_id, self._writer.settings)
         return self._writer.append_entry(*entry, durability)
 

@@ -29,9 +29,8 @@ from quivermq.frame import Column, Flag, Frame, Header, first_messages, is_bound
 from quivermq.frame.compaction import is_compacted_run
 from quivermq.log.opening import remove_segment
 from quivermq.segment import Damage, Segment, SparseIndex, copy_range, index_path, write_index
-from quivermq.segment.index import load_index
+from quivermq.segment.index import Noter, load_index
 from quivermq.segment.scan import FrameScan
-from quivermq.segment.segment import Noter
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from quivermq.disk import Disk
 from quivermq.errors import Closing, Corruption, DiskRefused, QuiverError, StorageFailed
 from quivermq.frame import HEADER_BYTES, AnyCodec, EntryFields, Frame, compression_of, lone_frame
 from quivermq.log.commit import GroupCommit
-from quivermq.log.entries import Entry, EntryBatch, check_durability
+from quivermq.log.entries import VALUE_OVERHEAD_BYTES, Entry, EntryBatch, check_durability
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.opening import gap_frames, recover_directory
 from quivermq.log.reader import earlier
@@ -118,14 +118,36 @@ class LogWriter:
 
     def append_entry(self, value: bytes, rest: EntryFields | None, durability: Durability | None) -> int:
         """Append a message that `checked_entry` has seen, and return its offset: see `Log.append`."""
-        durability = durability or self.settings.durability
+        settings = self.settings
+        durability = durability or settings.durability
         if durability == "os":
             return self._append_one(value, rest)
-        if durability == "buffered":
-            return self._append_to_buffer(value, rest)
-        check_durability(durability)
-        self.check_usable()
-        return self._commit.join((value, rest))
+        if durability != "buffered":
+            check_durability(durability)
+            self.check_usable()
+            return self._commit.join((value, rest))
+        with self.lock:
+            if self.failure is not None:
+                self.check_usable()
+            buffer = self._buffer
+            gathered = len(buffer.values)
+            if gathered >= settings.batch_messages or buffer.bytes >= settings.batch_bytes:
+                # Before the message is taken: if there is no room, it must not have been.
+                self.flush_buffer()
+                buffer = self._buffer
+                gathered = len(buffer.values)
+            if not self._flush_is_scheduled:
+                self._flush_is_scheduled = True
+                self.scheduler.schedule(settings.linger_ms / 1000, self._flush_due)
+            offset = self._active.segment.end_offset + gathered
+            if rest is not None:
+                buffer.add(value, rest)
+            else:
+                # As `add` does it, without the call: most messages that are buffered are just values.
+                buffer.bytes += len(value) + VALUE_OVERHEAD_BYTES
+                buffer.values.append(value)
+            self.end = offset + 1
+            return offset
 
     def append_frames(self, frames: Sequence[Frame], durability: Durability | None) -> int:
         """Append frames, all or nothing, and return the first offset once they are as durable as asked."""
@@ -193,26 +215,6 @@ class LogWriter:
                 self.check_usable()
                 self.flush_buffer()
             return self._write(SegmentWriter.append_lone, frame, HEADER_BYTES + len(frame.stored))
-
-    def _append_to_buffer(self, value: bytes, rest: EntryFields | None) -> int:
-        settings = self.settings
-        with self.lock:
-            if self.failure is not None:
-                self.check_usable()
-            buffer = self._buffer
-            gathered = len(buffer.values)
-            if gathered >= settings.batch_messages or buffer.bytes >= settings.batch_bytes:
-                # Before the message is taken: if there is no room, it must not have been.
-                self.flush_buffer()
-                buffer = self._buffer
-                gathered = len(buffer.values)
-            if not self._flush_is_scheduled:
-                self._flush_is_scheduled = True
-                self.scheduler.schedule(settings.linger_ms / 1000, self._flush_due)
-            offset = self._active.segment.end_offset + gathered
-            buffer.add(value, rest)
-            self.end = offset + 1
-            return offset
 
     def _commit_group(self, entries: list[Entry]) -> int:
         if len(entries) == 1:

@@ -1,7 +1,8 @@
 """Counters, gauges and histograms of what happens inside, for people and for Prometheus.
 
 To count is cheap and never loses anything between threads: whoever counts appends to a list, which is
-one step of the interpreter, and once there is enough, one thread adds it all up in C. Nobody ever waits
+one step of the interpreter, and once there is enough, one thread adds it all up in C; or, for what is
+counted with every message, takes the next number, which is a single step as well. Nobody ever waits
 for a lock to count, so it may be done while holding others. How samples reach the world is for others.
 
 Every group of every topic has a dozen of these, most of which never count anything: so they are small.
@@ -10,7 +11,7 @@ Every group of every topic has a dozen of these, most of which never count anyth
 from bisect import bisect_left
 from collections import Counter as Tally
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, count
 from math import inf
 from operator import add
 from threading import Lock
@@ -74,7 +75,7 @@ class Metric:
 class Counter(Metric):
     """A number that only grows."""
 
-    __slots__ = ("_lock", "_pending", "_total")
+    __slots__ = ("_lock", "_looks", "_pending", "_total", "ones")
 
     kind = "counter"
 
@@ -83,6 +84,9 @@ class Counter(Metric):
         self._pending: list[Number] = []
         self._lock = Lock()
         self._total: Number = 0
+        self.ones = count()
+        """Whoever takes the next of these has counted one: for what happens with every message."""
+        self._looks = 0
 
     def add(self, n: Number = 1) -> None:
         pending = self._pending
@@ -98,7 +102,10 @@ class Counter(Metric):
         """Everything that was added before this was asked."""
         with self._lock:
             self._total += sum(_taken(self._pending))
-            return self._total
+            # To look takes one of the ones as well.
+            ones = next(self.ones) - self._looks
+            self._looks += 1
+            return self._total + ones
 
     def absorb(self, other: "Counter") -> None:
         self.add(other.value)

@@ -28,6 +28,7 @@ from crc32c import crc32c
 
 from quivermq.disk import Disk, file_size
 from quivermq.errors import DiskRefused
+from quivermq.frame import Found
 
 MAGIC = b"QVI1"
 VERSION = 1
@@ -168,6 +169,33 @@ class SparseIndex:
         sealed = content + _masked(crc32c(content, self._crc))
         self._crc = crc32c(sealed, self._crc)
         return sealed
+
+
+class Noter:
+    """Adds an entry to an index whenever enough bytes have gone by."""
+
+    def __init__(self, index: SparseIndex, interval_bytes: int, timestamp_max: int) -> None:
+        self._index = index
+        self._interval_bytes = interval_bytes
+        self._noted = index.mark[2]
+        self.timestamp_max = timestamp_max
+
+    def __call__(self, base_offset: int, timestamp_max: int, position: int) -> None:
+        if position - self._noted >= self._interval_bytes:
+            self._index.add(base_offset, self.timestamp_max, position)
+            self._noted = position
+        if timestamp_max > self.timestamp_max:
+            self.timestamp_max = timestamp_max
+
+    def cut(self, position: int) -> None:
+        """Forget what was noted of frames behind `position`, which are not there after all."""
+        self._index.cut(position)
+        self._noted = self._index.mark[2]
+
+    def frame(self, found: Found) -> None:
+        """Note a frame that a scan has found."""
+        header = found.frame.header
+        self(header.base_offset, header.timestamp_max, found.position)
 
 
 def _masked(crc: int) -> bytes:

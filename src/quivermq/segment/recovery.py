@@ -19,9 +19,9 @@ from pathlib import Path
 
 from quivermq.disk import Disk, File, file_size
 from quivermq.errors import DiskRefused
-from quivermq.segment.index import SparseIndex, index_path, load_index, log_path, write_index
+from quivermq.segment.index import Noter, SparseIndex, index_path, load_index, log_path, write_index
 from quivermq.segment.scan import Damage, FrameScan
-from quivermq.segment.segment import Noter, Segment
+from quivermq.segment.segment import Segment
 from quivermq.settings import StorageSettings
 
 logger = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from quivermq.errors import Corruption, InvalidFrame, UnsupportedFrame
 from quivermq.frame import Frame
 from quivermq.segment.index import (
     TIMESTAMP_NONE,
+    Noter,
     SparseIndex,
     load_index,
     log_path,
@@ -221,30 +222,3 @@ class Segment:
 def _mapped(file: File, end: int) -> MappedFile:
     """The file's memory up to `end`, or up to where it ends now: what is missing is found by the scan."""
     return MappedFile(file.path, file.map(min(end, file.size())))
-
-
-class Noter:
-    """Adds an entry to an index whenever enough bytes have gone by."""
-
-    def __init__(self, index: SparseIndex, interval_bytes: int, timestamp_max: int) -> None:
-        self._index = index
-        self._interval_bytes = interval_bytes
-        self._noted = index.mark[2]
-        self.timestamp_max = timestamp_max
-
-    def __call__(self, base_offset: int, timestamp_max: int, position: int) -> None:
-        if position - self._noted >= self._interval_bytes:
-            self._index.add(base_offset, self.timestamp_max, position)
-            self._noted = position
-        if timestamp_max > self.timestamp_max:
-            self.timestamp_max = timestamp_max
-
-    def cut(self, position: int) -> None:
-        """Forget what was noted of frames behind `position`, which are not there after all."""
-        self._index.cut(position)
-        self._noted = self._index.mark[2]
-
-    def frame(self, found: Found) -> None:
-        """Note a frame that a scan has found."""
-        header = found.frame.header
-        self(header.base_offset, header.timestamp_max, found.position)

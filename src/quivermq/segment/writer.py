@@ -13,9 +13,9 @@ from pathlib import Path
 from quivermq.disk import Buffer, Disk, File
 from quivermq.errors import DiskRefused, OffsetOutOfRange, StorageFailed
 from quivermq.frame import OFFSET_MAX, Frame, LoneFrame
-from quivermq.segment.index import SparseIndex, index_path
+from quivermq.segment.index import Noter, SparseIndex, index_path
 from quivermq.segment.recovery import Tail
-from quivermq.segment.segment import Noter, Segment
+from quivermq.segment.segment import Segment
 from quivermq.settings import StorageSettings
 
 logger = logging.getLogger(__name__)

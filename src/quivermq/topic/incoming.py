@@ -9,7 +9,15 @@ from typing import Any, TypeVar, cast
 
 from quivermq.clock import SteadyClock
 from quivermq.errors import InvalidRequest
-from quivermq.frame import CheckedHeaders, EntryFields, Headers, JoinedBytes, JoinedHeaders, Times
+from quivermq.frame import (
+    CheckedHeaders,
+    EntryFields,
+    Headers,
+    JoinedBytes,
+    JoinedHeaders,
+    Times,
+    joined_bytes,
+)
 from quivermq.log.entries import (
     ENTRY_OVERHEAD_BYTES,
     HEADER_OVERHEAD_BYTES,
@@ -66,6 +74,7 @@ class Batch:
     values: Sequence[bytes]
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers | None] | None = None
+    """The caller's own, who may change them later: they are looked at while the call lasts."""
     timestamps: Sequence[int | None] | None = None
     expires_at: Sequence[int | None] | None = None
     dedup_ids: Sequence[str | None] | None = None
@@ -77,7 +86,7 @@ class Batch:
     windows_us: Sequence[int | None] | None = None
     """How long deduplication ids are remembered; None for as long as the topic says."""
     joined_headers: JoinedHeaders | None = None
-    """The headers, as they are stored."""
+    """The headers, as they are stored, and as they were when they were checked."""
     times: Times | None = None
     """The timestamps likewise, where all have one."""
     settings: TopicSettings | None = field(default=None, compare=False)
@@ -90,16 +99,17 @@ class Batch:
 
     def __post_init__(self) -> None:
         data = b"".join(self.values)
-        self.joined_values = JoinedBytes(self.values, data)
+        self.joined_values = joined_bytes((self.values, data))
         size = len(data)
-        if self.keys is not None:
+        keys: Sequence[Any] | None = self.keys
+        if keys is not None:
             try:
-                keys = cast("Sequence[bytes]", self.keys)
-                self.joined_keys = JoinedBytes(keys, b"".join(keys))
-                size += len(self.joined_keys.data)
+                data = b"".join(keys)
+                self.joined_keys = joined_bytes((keys, data))
+                size += len(data)
             except TypeError:
                 # Not every message has one.
-                size += sum(map(len, filter(None, self.keys)))
+                size += sum(map(len, filter(None, keys)))
         if self.headers is not None:
             if self.joined_headers is None:
                 self.joined_headers = JoinedHeaders.of(self.headers)
@@ -323,10 +333,12 @@ def _checked_headers(
     headers: Sequence[Any],
 ) -> tuple[Sequence[Headers | None] | None, JoinedHeaders | None]:
     """The headers, and the same as they are stored."""
-    with suppress(InvalidRequest):
+    try:
         joined = JoinedHeaders.of(headers)
-        if joined.is_plain:
-            return (headers, joined) if joined.pairs else (None, None)
+    except InvalidRequest:
+        joined = None
+    if joined is not None and joined.is_plain:
+        return (headers, joined) if joined.pairs else (None, None)
     # Which of them is wrong, or what has to be copied first, is seen one by one.
     checked = [frozen_headers(given) if given else _NO_HEADERS for given in headers]
     return (checked, JoinedHeaders.of(checked)) if any(checked) else (None, None)

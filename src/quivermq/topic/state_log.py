@@ -13,6 +13,7 @@ from typing import NamedTuple
 from quivermq.errors import InvalidFrame, QuiverError, StorageFailed
 from quivermq.frame import Frame
 from quivermq.log import DataDirectory, Log
+from quivermq.log.entries import check_size
 from quivermq.settings import Durability, StorageSettings
 
 logger = logging.getLogger(__name__)
@@ -63,9 +64,12 @@ class StateLog:
 
         With "fsync" it is only written here: the caller syncs when it holds no lock any more.
         """
-        self._grown_bytes += len(record) + _FRAME_BYTES
+        size = len(record) + len(_CHANGE)
+        check_size(size, self._settings.message_bytes_max, "message_bytes_max")
+        self._grown_bytes += size + _FRAME_BYTES
+        # What `Log.append` would look for besides, a record of ours cannot have.
         written: Durability = "buffered" if durability == "buffered" else "os"
-        return self.log.append(_CHANGE + record, durability=written) + 1
+        return self.log.append_entry(_CHANGE + record, None, written) + 1
 
     def sync(self, end: int | None = None) -> None:
         """Return once every change before `end` survives power loss."""

@@ -37,6 +37,16 @@ def test_binary(count: int) -> None:
     assert binary_column(values) == used_bytes(pa.array(values, pa.binary()))
 
 
+# Lengths are taken many at once, in one byte each where they fit: these are around all the limits of that.
+@pytest.mark.parametrize("count", [2, 100, 255, 256, 257, 513])
+@pytest.mark.parametrize("length", [0, 30, 31, 32, 33, 62, 63, 64, 254, 255, 256, 257, 1000])
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_lengths(count: int, length: int, kind: Any) -> None:
+    for first in (0, length, 63, 255, 5000):
+        values = [bytes(first), *[b"x" * length] * (count - 2), b"xy"]
+        assert binary_column([kind(value) for value in values]) == used_bytes(pa.array(values, pa.binary()))
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_nullable_binary(count: int) -> None:
     values = [None if i % 3 == 0 else b"x" * (i % 5) for i in range(count)]
@@ -64,6 +74,25 @@ def test_headers(count: int) -> None:
     theirs = pa.array([list(h.items()) for h in headers], kind)
     lists, *pairs = headers_column(headers)
     assert memoryview(lists).cast("i").tolist()[: count + 1] == theirs.offsets.to_pylist()
+    assert pairs == used_bytes(theirs.keys) + used_bytes(theirs.items)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [{"trace": b"1", "type": b"a"}, {"trace": b"22", "type": b"b"}, {"trace": b"", "type": b"c"}],
+        [{"trace": b"1", "type": b"a"}, {"type": b"a", "trace": b"1"}, {"trace": b"22", "type": b"b"}],
+        [{"trace": b"1", "type": b"a"}, {"trace": b"1"}, {"trace": b"22", "type": b"b"}],
+        [{"trace": b"1"}, {"trace": b"1", "type": b"a"}, {"trace": b"1"}],
+        [{"é": b"1"}, {"": b"1"}, {"é": b"1"}],
+        [{}, {"é": b"1"}, {}],
+        [{"a": bytes(300), "b": b""}, {"a": bytes(100), "b": b"x"}],
+    ],
+)
+def test_names_that_are_mostly_the_same(headers: list[dict[str, bytes]]) -> None:
+    theirs = pa.array([list(h.items()) for h in headers], pa.map_(pa.string(), pa.binary()))
+    lists, *pairs = headers_column(headers)
+    assert memoryview(lists).cast("i").tolist()[: len(headers) + 1] == theirs.offsets.to_pylist()
     assert pairs == used_bytes(theirs.keys) + used_bytes(theirs.items)
 
 

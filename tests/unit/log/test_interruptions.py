@@ -16,7 +16,7 @@ from quivermq.frame import encode
 from quivermq.log import Log, repair, verify
 from quivermq.log.flusher import Flusher
 from quivermq.segment import log_path
-from quivermq.segment.segment import Noter
+from quivermq.segment.index import Noter
 from quivermq.settings import Durability, StorageSettings
 
 OS = StorageSettings(durability="os")
