@@ -35,7 +35,7 @@ from quivermq.model.checks import Moment, Period
 from quivermq.model.deliveries import Delivery, Held
 from quivermq.model.lanes import Priority
 from quivermq.model.messages import Message, Put, StoredMessage
-from quivermq.model.operations import Operation, QueueOperation, Settle, Settled, Tokens, TopicExtent
+from quivermq.model.operations import Operation, QueueOperation, Settle, Settled, Tokens
 from quivermq.settings import Durability
 
 T = TypeVar("T")
@@ -189,10 +189,6 @@ class Backend(Protocol):
 
     def perform(self, operation: Operation[T], /) -> T:
         """Carry out one of the operations on the whole queue, and return what it answers."""
-        ...
-
-    def look(self, topic: str, /) -> TopicExtent:
-        """How a topic is set, when it was made, and the bounds of its lanes."""
         ...
 
     def frames(

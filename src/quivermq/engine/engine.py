@@ -234,8 +234,7 @@ class Engine:
         """A directory is always there."""
         return self
 
-    def look(self, topic: str) -> TopicExtent:
-        """How a topic is set, and what its lanes hold. Raises TopicNotFound."""
+    def extent(self, topic: str) -> TopicExtent:
         found = self.catalog.get(topic)
         return TopicExtent(self.catalog.created_us(topic), found.settings, lanes_of(found), found.origin)
 
@@ -368,6 +367,7 @@ _METHODS: dict[type[Operation[Any]], Callable[..., Any]] = {
     operations.DeleteTopic: Engine.delete_topic,
     operations.ListTopics: Engine.topics,
     operations.DescribeTopic: Engine.topic,
+    operations.GetExtent: Engine.extent,
     operations.ListGroups: Engine.groups,
     operations.DeleteGroup: Engine.delete_group,
     operations.BeginProducer: Engine.begin_producer,

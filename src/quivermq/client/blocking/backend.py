@@ -25,7 +25,7 @@ from quivermq.log.flusher import Flusher
 from quivermq.model.checks import Period
 from quivermq.model.deliveries import Delivery
 from quivermq.model.lanes import Priority
-from quivermq.model.operations import ListTopics, Operation, QueueOperation, Tokens, TopicExtent
+from quivermq.model.operations import ListTopics, Operation, QueueOperation, Tokens
 from quivermq.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -85,9 +85,6 @@ class HttpBackend:
 
     def perform(self, operation: Operation[T]) -> T:
         return self.shell.run(self.calls.perform(operation))
-
-    def look(self, topic: str) -> TopicExtent:
-        return self.shell.run(self.calls.look(topic))
 
     def producer(self, topic: str, options: ProducerOptions) -> RemoteProducer:
         return RemoteProducer(topic, self.shell, options)

@@ -89,8 +89,7 @@ class TopicCalls:
         topics = decoded(answer.body)["topics"]
         return {topic["name"]: topic["dead_letters_of"] for topic in topics}
 
-    def look(self, name: str) -> Flow[TopicExtent]:
-        """How a topic is set, and what its lanes hold. Raises TopicNotFound."""
+    def extent(self, name: str) -> Flow[TopicExtent]:
         document = yield from self._document(name)
         lanes = {
             Lane(name, each["partition"], each["priority"]): LaneBounds(
@@ -234,6 +233,7 @@ _FLOWS: dict[type[Operation[Any]], Callable[..., Flow[Any]]] = {
     operations.DeleteTopic: TopicCalls.delete_topic,
     operations.ListTopics: TopicCalls.topics,
     operations.DescribeTopic: TopicCalls.topic,
+    operations.GetExtent: TopicCalls.extent,
     operations.ListGroups: TopicCalls.groups,
     operations.DeleteGroup: TopicCalls.delete_group,
     operations.BeginProducer: TopicCalls.begin_producer,
