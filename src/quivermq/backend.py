@@ -99,7 +99,7 @@ class QueueBackend(Protocol):
         Each lease has a token, a random number of 63 bits. `take` appends it to `tokens` before it leases
         anything with it: when the call is ended by whatever exception, the caller has the token and calls
         `release_taken`. A call that waits in parts may use several. Each delivery has a `Settler`: a
-        `RemoteSettler` serves any backend, because it calls `settle` and believes `Lease.is_last`.
+        `QueueSettler` serves any backend, because it calls `settle` and believes `Lease.is_last`.
         """
         ...
 

@@ -13,11 +13,11 @@ from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.retry import Retry
-from quivermq.client.core.settler import RemoteSettler
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.model.checks import Period
 from quivermq.model.operations import Operation, QueueOperation, Tokens
+from quivermq.model.settler import QueueSettler
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,8 +110,8 @@ class AsyncHttpQueue:
         self._run = backend.run
         self._calls = QueueCalls(backend.calls, topic, group, self._make_settler)
 
-    def _make_settler(self, topic: str, partition: int) -> RemoteSettler:
-        return RemoteSettler(_settle_elsewhere, topic, partition, self._calls.group)
+    def _make_settler(self, topic: str, partition: int) -> QueueSettler:
+        return QueueSettler(_settle_elsewhere, topic, partition, self._calls.group)
 
     put = _run(QueueCalls.put)
     put_many = _run(QueueCalls.put_many)

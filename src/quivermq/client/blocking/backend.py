@@ -15,7 +15,6 @@ from quivermq.client.core.logs import LogCalls
 from quivermq.client.core.patience import PATIENT, patience_of
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.retry import Retry
-from quivermq.client.core.settler import RemoteSettler
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.client.producing.producer import RemoteProducer
@@ -26,6 +25,7 @@ from quivermq.model.checks import Period
 from quivermq.model.deliveries import Delivery
 from quivermq.model.lanes import Priority
 from quivermq.model.operations import ListTopics, Operation, QueueOperation, Tokens
+from quivermq.model.settler import QueueSettler
 from quivermq.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ class HttpQueue:
         self._run = backend.shell.run
         self.calls = QueueCalls(backend.calls, topic, group, self._make_settler)
 
-    def _make_settler(self, topic: str, partition: int) -> RemoteSettler:
-        return RemoteSettler(self.settle, topic, partition, self.calls.group)
+    def _make_settler(self, topic: str, partition: int) -> QueueSettler:
+        return QueueSettler(self.settle, topic, partition, self.calls.group)
 
     put = _run(QueueCalls.put)
     put_many = _run(QueueCalls.put_many)
