@@ -77,7 +77,8 @@ def _check_arguments(path: object, settings: object, disk: Disk) -> None:
 class Engine:
     """An open queue: a `Backend`. Thread-safe; close it, or use it in a `with` statement.
 
-    What the operations of a backend promise stands in `Connection`.
+    What its methods promise stands in `quivermq.backend` and, of what `perform` carries out, in
+    `quivermq.model.operations`.
     """
 
     def __init__(

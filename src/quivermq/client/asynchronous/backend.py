@@ -1,4 +1,4 @@
-"""A broker as an asynchronous backend: every operation is a flow, which a task of the caller runs."""
+"""A broker as an asynchronous backend: every call is a flow, which a task of the caller runs."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -35,7 +35,7 @@ def _run(
 
 
 class AsyncHttpBackend:
-    """What all objects of one connection share. It belongs to one event loop."""
+    """A broker, and what all objects of one connection to it share. It belongs to one event loop."""
 
     def __init__(self, name: str, pool: AsyncPool, retry: Retry) -> None:
         self.name = name

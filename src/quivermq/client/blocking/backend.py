@@ -1,4 +1,4 @@
-"""A broker as a backend: every operation is a flow, which a thread of the caller runs."""
+"""A broker as a backend: every call is a flow, which a thread of the caller runs."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ def connect_http(
 
 
 class HttpBackend:
-    """What all objects of one connection share. Thread-safe."""
+    """A broker, and what all objects of one connection to it share: a `Backend`. Thread-safe."""
 
     directory: Path | None = None
 
@@ -162,7 +162,7 @@ class HttpBackend:
 
 
 class HttpQueue:
-    """A queue of a broker."""
+    """A queue of a broker: a `QueueBackend`. Thread-safe."""
 
     def __init__(self, backend: HttpBackend, topic: str, group: str) -> None:
         self._backend = backend
