@@ -49,7 +49,7 @@ WORDS = {
 }
 # Of a backend these are answered at once; threads alone need the other ones.
 AT_ONCE = {"check_open", "clock", "consumer", "name", "queue"}
-FOR_THREADS = {"directory", "frames", "interrupt", "look", "patient", "resume", "scheduler"}
+FOR_THREADS = {"directory", "frames", "interrupt", "patient", "resume", "scheduler"}
 SETTLING = {"ack", "nack", "release", "reject", "extend"}
 AWAITED_FUNCTIONS = {"finish", "close_all"}
 

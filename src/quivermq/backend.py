@@ -1,4 +1,4 @@
-"""What a queue is made of, whoever keeps it: the operations behind `Connection` and `Queue`.
+"""What a queue is made of, whoever keeps it: what `Connection` and `Queue` ask for.
 
 The engine of a data directory is one backend, the HTTP client of a broker another. Everything users call is
 written once, in `quivermq.queue`, over these. `tools/asynchronous.py` makes the asynchronous protocols, in
@@ -7,14 +7,14 @@ written once, in `quivermq.queue`, over these. `tools/asynchronous.py` makes the
 Messages go in and out by methods. All else that can be asked of a queue is an `Operation`, a value of
 `quivermq.model.operations`, which says what it promises and answers; `perform` carries it out.
 
-What holds for every operation:
+What holds for every call, and for every operation that is performed:
 
 - The caller, `Queue` or `Connection`, checks names, numbers, priorities and texts, and refuses a
   pattern where one topic is meant. The backend checks the rest: all of a put but its durability, frames,
   settings, `timeout`, `lease`, what is adopted, and whether the topic has that partition. It raises
   InvalidRequest.
-- It raises errors of `quivermq.errors` only: TopicNotFound for a topic that is not there, unless the
-  operation says otherwise, and Closing once it is closed.
+- It raises errors of `quivermq.errors` only: TopicNotFound for a topic that is not there, unless its
+  promise says otherwise, and Closing once it is closed.
 - Any thread may call at any time; for asyncio, the tasks of one event loop. A signal handler or the garbage
   collector may call in the middle of another call of the same thread: what takes a lock is marked with
   `quivermq.reentry.entered`, which refuses the second call with Reentered and lets `close` wait its turn.
@@ -35,7 +35,7 @@ from quivermq.model.checks import Moment, Period
 from quivermq.model.deliveries import Delivery, Held
 from quivermq.model.lanes import Priority
 from quivermq.model.messages import Message, Put, StoredMessage
-from quivermq.model.operations import Operation, QueueOperation, Settle, Settled, Tokens, TopicExtent
+from quivermq.model.operations import Operation, QueueOperation, Settle, Settled, Tokens
 from quivermq.settings import Durability
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ T = TypeVar("T")
 class QueueBackend(Protocol):
     """A topic, or all topics of a pattern, as one group sees it.
 
-    Neither the topic nor the group has to be there: puts make the topic, `take` and `seek` the group.
+    Neither the topic nor the group has to be there: puts make the topic, `take` and `Seek` the group.
     """
 
     def put(
@@ -99,7 +99,7 @@ class QueueBackend(Protocol):
         Each lease has a token, a random number of 63 bits. `take` appends it to `tokens` before it leases
         anything with it: when the call is ended by whatever exception, the caller has the token and calls
         `release_taken`. A call that waits in parts may use several. Each delivery has a `Settler`: a
-        `RemoteSettler` serves any backend, because it calls `settle` and believes `Lease.is_last`.
+        `QueueSettler` serves any backend, because it calls `settle` and believes `Lease.is_last`.
         """
         ...
 
@@ -143,7 +143,7 @@ class QueueBackend(Protocol):
 
 
 class Backend(Protocol):
-    """A whole queue. What holds for all operations is said at the top of `quivermq.backend`."""
+    """A whole queue. What holds for all calls is said at the top of `quivermq.backend`."""
 
     @property
     def name(self) -> str:
@@ -189,10 +189,6 @@ class Backend(Protocol):
 
     def perform(self, operation: Operation[T], /) -> T:
         """Carry out one of the operations on the whole queue, and return what it answers."""
-        ...
-
-    def look(self, topic: str, /) -> TopicExtent:
-        """How a topic is set, when it was made, and the bounds of its lanes."""
         ...
 
     def frames(

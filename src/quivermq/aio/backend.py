@@ -1,6 +1,6 @@
 # Made by tools/asynchronous.py from backend.py: change that, and run `make asynchronous`.
 
-"""What a queue is made of, whoever keeps it: the operations behind `AsyncConnection` and `AsyncQueue`.
+"""What a queue is made of, whoever keeps it: what `AsyncConnection` and `AsyncQueue` ask for.
 
 The engine of a data directory is one backend, the HTTP client of a broker another. Everything users call is
 written once, in `quivermq.queue`, over these. `tools/asynchronous.py` makes the asynchronous protocols, in
@@ -9,14 +9,14 @@ written once, in `quivermq.queue`, over these. `tools/asynchronous.py` makes the
 Messages go in and out by methods. All else that can be asked of a queue is an `Operation`, a value of
 `quivermq.model.operations`, which says what it promises and answers; `perform` carries it out.
 
-What holds for every operation:
+What holds for every call, and for every operation that is performed:
 
 - The caller, `AsyncQueue` or `AsyncConnection`, checks names, numbers, priorities and texts, and refuses a
   pattern where one topic is meant. The backend checks the rest: all of a put but its durability, frames,
   settings, `timeout`, `lease`, what is adopted, and whether the topic has that partition. It raises
   InvalidRequest.
-- It raises errors of `quivermq.errors` only: TopicNotFound for a topic that is not there, unless the
-  operation says otherwise, and Closing once it is closed.
+- It raises errors of `quivermq.errors` only: TopicNotFound for a topic that is not there, unless its
+  promise says otherwise, and Closing once it is closed.
 - Any thread may call at any time; for asyncio, the tasks of one event loop. A signal handler or the garbage
   collector may call in the middle of another call of the same thread: what takes a lock is marked with
   `quivermq.reentry.entered`, which refuses the second call with Reentered and lets `close` wait its turn.
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class AsyncQueueBackend(Protocol):
     """A topic, or all topics of a pattern, as one group sees it.
 
-    Neither the topic nor the group has to be there: puts make the topic, `take` and `seek` the group.
+    Neither the topic nor the group has to be there: puts make the topic, `take` and `Seek` the group.
     """
 
     async def put(
@@ -102,7 +102,7 @@ class AsyncQueueBackend(Protocol):
         Each lease has a token, a random number of 63 bits. `take` appends it to `tokens` before it leases
         anything with it: when the call is ended by whatever exception, the caller has the token and calls
         `release_taken`. A call that waits in parts may use several. Each delivery has a `Settler`: a
-        `RemoteSettler` serves any backend, because it calls `settle` and believes `Lease.is_last`.
+        `QueueSettler` serves any backend, because it calls `settle` and believes `Lease.is_last`.
         """
         ...
 
@@ -146,7 +146,7 @@ class AsyncQueueBackend(Protocol):
 
 
 class AsyncBackend(Protocol):
-    """A whole queue. What holds for all operations is said at the top of `quivermq.backend`."""
+    """A whole queue. What holds for all calls is said at the top of `quivermq.backend`."""
 
     @property
     def name(self) -> str:

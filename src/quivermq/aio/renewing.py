@@ -46,7 +46,7 @@ class AsyncRenewer:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def release(self, name: Hashable) -> None:
-        """Let the lease run out when it does."""
+        """Renew it, or call it, no more: a lease then runs out when it does."""
         self._periodic.remove(name)
 
     async def give_back(self) -> None:

@@ -1,4 +1,4 @@
-"""Any backend, such as the engine, as an asynchronous one: every operation runs in a thread."""
+"""Any backend, such as the engine, as an asynchronous one: every call runs in a thread."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

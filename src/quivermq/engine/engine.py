@@ -77,7 +77,8 @@ def _check_arguments(path: object, settings: object, disk: Disk) -> None:
 class Engine:
     """An open queue: a `Backend`. Thread-safe; close it, or use it in a `with` statement.
 
-    What the operations of a backend promise stands in `Connection`.
+    What its methods promise stands in `quivermq.backend` and, of what `perform` carries out, in
+    `quivermq.model.operations`.
     """
 
     def __init__(
@@ -234,8 +235,7 @@ class Engine:
         """A directory is always there."""
         return self
 
-    def look(self, topic: str) -> TopicExtent:
-        """How a topic is set, and what its lanes hold. Raises TopicNotFound."""
+    def extent(self, topic: str) -> TopicExtent:
         found = self.catalog.get(topic)
         return TopicExtent(self.catalog.created_us(topic), found.settings, lanes_of(found), found.origin)
 
@@ -368,6 +368,7 @@ _METHODS: dict[type[Operation[Any]], Callable[..., Any]] = {
     operations.DeleteTopic: Engine.delete_topic,
     operations.ListTopics: Engine.topics,
     operations.DescribeTopic: Engine.topic,
+    operations.GetExtent: Engine.extent,
     operations.ListGroups: Engine.groups,
     operations.DeleteGroup: Engine.delete_group,
     operations.BeginProducer: Engine.begin_producer,

@@ -17,6 +17,7 @@ from quivermq.model.operations import (
     AlterTopic,
     BeginProducer,
     CreateTopic,
+    GetExtent,
     ListScheduled,
     TopicExtent,
 )
@@ -45,7 +46,7 @@ class ImportTarget:
         if self._backend is None:
             return None
         try:
-            return self._backend.look(topic)
+            return self._backend.perform(GetExtent(topic))
         except TopicNotFound:
             return None
 

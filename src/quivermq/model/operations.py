@@ -130,7 +130,7 @@ def arguments_of(operation: Operation[Any] | QueueOperation[Any]) -> tuple[Any, 
 class CreateTopic(Operation[None]):
     """Create a topic with these settings. Raises TopicExists, InvalidSettings, LimitReached."""
 
-    name: str
+    topic: str
     exist_ok: bool
     settings: Mapping[str, Any]
 
@@ -139,7 +139,7 @@ class CreateTopic(Operation[None]):
 class AlterTopic(Operation[None]):
     """Change these settings, for whoever uses the topic now as well. Raises InvalidSettings."""
 
-    name: str
+    topic: str
     settings: Mapping[str, Any]
 
 
@@ -147,7 +147,7 @@ class AlterTopic(Operation[None]):
 class DeleteTopic(Operation[None]):
     """Delete a topic with its groups. No receipt of it holds any more; its dead letters stay."""
 
-    name: str
+    topic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,14 @@ class ListTopics(Operation[list[str]]):
 class DescribeTopic(Operation[TopicInfo]):
     """The settings of a topic."""
 
-    name: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetExtent(Operation[TopicExtent]):
+    """How a topic is set, when it was made, and the bounds of its lanes."""
+
+    topic: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Renewer:
 
     @entered
     def release(self, name: Hashable) -> None:
-        """Let the lease run out when it does."""
+        """Renew it, or call it, no more: a lease then runs out when it does."""
         with self._lock:
             self._periodic.remove(name)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quivermq.client.blocking.backend import HttpBackend, connect_http
-from quivermq.client.core.logs import FramePage, LogCalls
+from quivermq.client.core.logs import FramePage
 from quivermq.client.core.patience import PATIENT
 from quivermq.client.core.wire import decoded, path_of, place_of
 from quivermq.disk import SystemDisk
@@ -17,7 +17,7 @@ from quivermq.log import Report
 from quivermq.model.lanes import Lane
 from quivermq.model.messages import StoredMessage
 from quivermq.model.names import check_topic_name, usual_origin
-from quivermq.model.operations import LaneBounds, TopicExtent, UseArchive
+from quivermq.model.operations import GetExtent, LaneBounds, TopicExtent, UseArchive
 from quivermq.model.topic_settings import TopicSettings
 from quivermq.opening import connect
 from quivermq.queue.connection import Connection
@@ -124,7 +124,7 @@ class BrokerReader(QueueReader):
     def _look(self, topic: str) -> TopicExtent:
         # Here, because without a name the address is that of all topics.
         check_topic_name(topic)
-        return self._backend.look(topic)
+        return self._backend.perform(GetExtent(topic))
 
     def _whole(self, lane: Lane, live: LaneBounds) -> LaneBounds:
         if live.start == 0:
@@ -151,7 +151,7 @@ class BrokerReader(QueueReader):
         return {lane: bounds.synced for lane, bounds in self._look(topic).lanes.items()}
 
     def find_time(self, lane: Lane, timestamp_us: int) -> int:
-        return self._backend.shell.run(self._calls.find_time(*lane, timestamp_us))
+        return self._backend.shell.run(self._backend.logs.find_time(*lane, timestamp_us))
 
     def first_since(self, lane: Lane, append_us: int) -> int:  # noqa: ARG002  (A broker does not tell.)
         return 0
@@ -184,7 +184,7 @@ class BrokerReader(QueueReader):
 
     def commit(self, group: str, offsets: Mapping[Lane, int]) -> bool:
         given = [{**lane._asdict(), "offset": offset} for lane, offset in offsets.items()]
-        self._backend.shell.run(self._calls.commit(group, given))
+        self._backend.shell.run(self._backend.logs.commit(group, given))
         return True
 
     def _with_own_archive(self) -> MessageReader:
@@ -259,12 +259,8 @@ class BrokerReader(QueueReader):
     def journal_changes(self, *_: object) -> Iterator[tuple[int, bytes]]:
         return iter(())
 
-    @property
-    def _calls(self) -> LogCalls:
-        return LogCalls(self._backend.calls)
-
     def _page(self, lane: Lane, offset: int, limit: int) -> FramePage:
-        return self._backend.shell.run(self._calls.frames(*lane, offset, limit))
+        return self._backend.shell.run(self._backend.logs.frames(*lane, offset, limit))
 
     def _pages(self, name: str, offset: str, *parts: str) -> Iterator[Mapping[str, Any]]:
         """Everything of a list, page by page. Raises NotFound."""

@@ -1,7 +1,7 @@
 """One log file and its index.
 
-`SegmentWriter` appends, `Segment` reads, `recover` makes a segment whole after a crash, `Scan` decides
-what whole means.
+`SegmentWriter` appends, `Segment` reads, `recover` makes a segment whole after a crash, `FrameScan`
+decides what whole means.
 """
 
 from quivermq.segment.index import (

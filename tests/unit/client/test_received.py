@@ -6,14 +6,14 @@ import pytest
 from unit.client.answers import body, frame, lease
 
 from quivermq.client.core.received import Received
-from quivermq.client.core.settler import RemoteSettler
 from quivermq.errors import InvalidFrame, QuiverError
 from quivermq.frame import encode_control
 from quivermq.model.operations import Settled
+from quivermq.model.settler import QueueSettler
 
 
-def settler_of(topic: str, partition: int) -> RemoteSettler:
-    return RemoteSettler(lambda *_: Settled([]), topic, partition, "billing")
+def settler_of(topic: str, partition: int) -> QueueSettler:
+    return QueueSettler(lambda *_: Settled([]), topic, partition, "billing")
 
 
 def test_a_delivery_has_everything() -> None:

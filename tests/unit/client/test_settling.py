@@ -11,11 +11,10 @@ from quivermq.client.core import settling
 from quivermq.client.core.call import Broken
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.retry import Retry
-from quivermq.client.core.settler import RemoteSettler
 from quivermq.client.core.settling import leases_json, parts_of
 from quivermq.client.core.topics import TopicCalls
 from quivermq.errors import InvalidRequest, LeaseExpired, Unreachable
-from quivermq.model.deliveries import Held, Lease
+from quivermq.model.deliveries import Held
 from quivermq.model.operations import Settle, Settled
 from quivermq.topic.offsets import offsets_of
 
@@ -104,36 +103,3 @@ def test_a_broker_that_is_gone_is_not_asked_for_every_part(monkeypatch: pytest.M
     with pytest.raises(Unreachable):
         script.run(calls().settle(Settle("ack"), HELD))
     assert len(script.calls) == 1
-
-
-def test_a_delivery_settles_itself_alone() -> None:
-    asked: list[tuple[Settle, list[Held]]] = []
-
-    def settle(act: Settle, held: Any) -> Settled:
-        asked.append((act, list(held)))
-        return Settled([])
-
-    settler = RemoteSettler(settle, "orders", 2, "billing")
-    settler.ack_one(1, 5, 7)
-    settler.nack(1, [(5, 7)], 1.5, "why", "what")
-    settler.release(1, [(5, 7)])
-    settler.reject(1, [(5, 7)], "why", "what")
-    settler.extend(1, [(5, 7)], 30)
-    held = [Held("orders", 2, 1, 7, [5])]
-    assert asked == [
-        (Settle("ack"), held),
-        (Settle("nack", 1.5, "why", "what"), held),
-        (Settle("release"), held),
-        (Settle("reject", None, "why", "what"), held),
-        (Settle("extend", seconds=30), held),
-    ]
-    lease = Lease(1, 0)
-    lease.is_last = True
-    assert settler.is_last_attempt(lease)
-
-
-@pytest.mark.parametrize("outcome", [Settled(["orders:2:1:5:7"]), Settled([], InvalidRequest("no"))])
-def test_a_delivery_that_cannot_be_settled_says_so(outcome: Settled) -> None:
-    settler = RemoteSettler(lambda *_: outcome, "orders", 2, "billing")
-    with pytest.raises(LeaseExpired if outcome.late else InvalidRequest):
-        settler.ack_one(1, 5, 7)

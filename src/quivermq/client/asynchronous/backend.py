@@ -1,4 +1,4 @@
-"""A broker as an asynchronous backend: every operation is a flow, which a task of the caller runs."""
+"""A broker as an asynchronous backend: every call is a flow, which a task of the caller runs."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -13,11 +13,11 @@ from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.retry import Retry
-from quivermq.client.core.settler import RemoteSettler
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.model.checks import Period
 from quivermq.model.operations import Operation, QueueOperation, Tokens
+from quivermq.model.settler import QueueSettler
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,7 +35,7 @@ def _run(
 
 
 class AsyncHttpBackend:
-    """What all objects of one connection share. It belongs to one event loop."""
+    """A broker, and what all objects of one connection to it share. It belongs to one event loop."""
 
     def __init__(self, name: str, pool: AsyncPool, retry: Retry) -> None:
         self.name = name
@@ -110,8 +110,8 @@ class AsyncHttpQueue:
         self._run = backend.run
         self._calls = QueueCalls(backend.calls, topic, group, self._make_settler)
 
-    def _make_settler(self, topic: str, partition: int) -> RemoteSettler:
-        return RemoteSettler(_settle_elsewhere, topic, partition, self._calls.group)
+    def _make_settler(self, topic: str, partition: int) -> QueueSettler:
+        return QueueSettler(_settle_elsewhere, topic, partition, self._calls.group)
 
     put = _run(QueueCalls.put)
     put_many = _run(QueueCalls.put_many)

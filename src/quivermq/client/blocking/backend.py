@@ -1,4 +1,4 @@
-"""A broker as a backend: every operation is a flow, which a thread of the caller runs."""
+"""A broker as a backend: every call is a flow, which a thread of the caller runs."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -15,7 +15,6 @@ from quivermq.client.core.logs import LogCalls
 from quivermq.client.core.patience import PATIENT, patience_of
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.retry import Retry
-from quivermq.client.core.settler import RemoteSettler
 from quivermq.client.core.topics import TopicCalls
 from quivermq.client.producing.options import ProducerOptions
 from quivermq.client.producing.producer import RemoteProducer
@@ -25,7 +24,8 @@ from quivermq.log.flusher import Flusher
 from quivermq.model.checks import Period
 from quivermq.model.deliveries import Delivery
 from quivermq.model.lanes import Priority
-from quivermq.model.operations import ListTopics, Operation, QueueOperation, Tokens, TopicExtent
+from quivermq.model.operations import ListTopics, Operation, QueueOperation, Tokens
+from quivermq.model.settler import QueueSettler
 from quivermq.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def connect_http(
 
 
 class HttpBackend:
-    """What all objects of one connection share. Thread-safe."""
+    """A broker, and what all objects of one connection to it share: a `Backend`. Thread-safe."""
 
     directory: Path | None = None
 
@@ -85,9 +85,6 @@ class HttpBackend:
 
     def perform(self, operation: Operation[T]) -> T:
         return self.shell.run(self.calls.perform(operation))
-
-    def look(self, topic: str) -> TopicExtent:
-        return self.shell.run(self.calls.look(topic))
 
     def producer(self, topic: str, options: ProducerOptions) -> RemoteProducer:
         return RemoteProducer(topic, self.shell, options)
@@ -165,15 +162,15 @@ class HttpBackend:
 
 
 class HttpQueue:
-    """A queue of a broker."""
+    """A queue of a broker: a `QueueBackend`. Thread-safe."""
 
     def __init__(self, backend: HttpBackend, topic: str, group: str) -> None:
         self._backend = backend
         self._run = backend.shell.run
         self.calls = QueueCalls(backend.calls, topic, group, self._make_settler)
 
-    def _make_settler(self, topic: str, partition: int) -> RemoteSettler:
-        return RemoteSettler(self.settle, topic, partition, self.calls.group)
+    def _make_settler(self, topic: str, partition: int) -> QueueSettler:
+        return QueueSettler(self.settle, topic, partition, self.calls.group)
 
     put = _run(QueueCalls.put)
     put_many = _run(QueueCalls.put_many)

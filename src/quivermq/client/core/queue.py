@@ -1,4 +1,4 @@
-"""The operations of one queue as flows: a topic, or all topics of a pattern, as one group sees it."""
+"""A queue of a broker as flows: a topic, or all topics of a pattern, as one group sees it."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ MakeSettler = Callable[[str, int], Settler]
 
 
 class QueueCalls:
-    """Flows for the messages of one queue, by the names of a `QueueBackend`. Any thread may run them."""
+    """Flows for what can be asked of a `QueueBackend`. Any thread may run them."""
 
     def __init__(self, topics: TopicCalls, topic: str, group: str, make_settler: MakeSettler) -> None:
         self._scope = Scope(topic)

@@ -1,4 +1,4 @@
-"""The calls of a connection as a whole: its topics, their groups, and what there is."""
+"""A broker as flows: its topics, their groups, and what there is."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ _REMEMBERED_S = 10.0
 
 
 class TopicCalls:
-    """Flows for everything that is not about the messages of one topic. Any thread may run them."""
+    """Flows for what can be asked of a `Backend`, but for frames. Any thread may run them."""
 
     def __init__(self, retry: Retry, clock: Clock | None = None) -> None:
         self.retry = retry
@@ -89,8 +89,7 @@ class TopicCalls:
         topics = decoded(answer.body)["topics"]
         return {topic["name"]: topic["dead_letters_of"] for topic in topics}
 
-    def look(self, name: str) -> Flow[TopicExtent]:
-        """How a topic is set, and what its lanes hold. Raises TopicNotFound."""
+    def extent(self, name: str) -> Flow[TopicExtent]:
         document = yield from self._document(name)
         lanes = {
             Lane(name, each["partition"], each["priority"]): LaneBounds(
@@ -147,9 +146,9 @@ class TopicCalls:
         topic: str,
         group: str,
         progress: Progress,
-        partition: int = 0,
-        priority: Priority = "normal",
-        expected: Progress | None = None,
+        partition: int,
+        priority: Priority,
+        expected: Progress | None,
     ) -> Flow[bool]:
         body = {"progress": progress_json(progress), "partition": partition, "priority": priority}
         if expected is not None:
@@ -168,7 +167,7 @@ class TopicCalls:
         return count
 
     def adopt_dead_letters(
-        self, topic: str, frame: Buffer, partition: int = 0, priority: Priority = "normal"
+        self, topic: str, frame: Buffer, partition: int, priority: Priority
     ) -> Flow[Put]:
         call = Call(
             "POST",
@@ -188,7 +187,7 @@ class TopicCalls:
         base_offset: int,
         frames: Buffer,
         expected: str,
-        priority: Priority = "normal",
+        priority: Priority,
     ) -> Flow[Replaced]:
         call = Call(
             "PUT",
@@ -209,7 +208,7 @@ class TopicCalls:
         answer = yield from self.ask("GET", "/v1/stats")
         return engine_stats_of(decoded(answer.body))
 
-    def compact(self, archived: bool = False) -> Flow[Compacted]:
+    def compact(self, archived: bool) -> Flow[Compacted]:
         query = {"archived": "true"} if archived else None
         answer = yield from self.ask("POST", "/v1/compact", query=query, is_repeatable=True)
         return compacted_of(decoded(answer.body))
@@ -234,6 +233,7 @@ _FLOWS: dict[type[Operation[Any]], Callable[..., Flow[Any]]] = {
     operations.DeleteTopic: TopicCalls.delete_topic,
     operations.ListTopics: TopicCalls.topics,
     operations.DescribeTopic: TopicCalls.topic,
+    operations.GetExtent: TopicCalls.extent,
     operations.ListGroups: TopicCalls.groups,
     operations.DeleteGroup: TopicCalls.delete_group,
     operations.BeginProducer: TopicCalls.begin_producer,

@@ -193,7 +193,7 @@ def _check_suffix(request: Request, name: str, settings: dict[str, Any]) -> None
 
 
 def _with_settings(engine: Engine, name: str) -> dict[str, Any]:
-    stats, extent = engine.inspection.topic(name), engine.look(name)
+    stats, extent = engine.inspection.topic(name), engine.extent(name)
     return {
         **topic_stats_json(stats),
         "created_at": extent.created_us,

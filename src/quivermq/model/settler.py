@@ -1,4 +1,4 @@
-"""Who settles a delivery that came over the network: the queue it came through."""
+"""Who settles a delivery where that takes a call of its backend: the queue it came through."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,8 +9,8 @@ from quivermq.model.operations import Settle, Settled
 SettleCall = Callable[[Settle, Sequence[Held]], Settled]
 
 
-class RemoteSettler:
-    """The settler of one partition of a topic, for one group."""
+class QueueSettler:
+    """The settler of one partition of a topic, for one group: it serves any backend by its `settle`."""
 
     __slots__ = ("_settle_call", "group", "partition", "topic")
 
@@ -21,7 +21,7 @@ class RemoteSettler:
         self.group = group
 
     def is_last_attempt(self, lease: Lease) -> bool:
-        """Whether a delivery that fails becomes a dead letter: the broker said so."""
+        """Whether a delivery that fails becomes a dead letter: whoever leased it said so."""
         return bool(lease.is_last)
 
     def ack_one(self, lane: int, offset: int, token: int) -> None:
