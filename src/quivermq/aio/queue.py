@@ -151,9 +151,8 @@ class AsyncQueue:
         """
         if durability is not None:
             check_durability(durability)
-        return await self._backend.put_many(
-            messages if type(messages) is list else _listed(messages), durability
-        )
+        # A copy, because somebody may add to the list while its messages are stored.
+        return await self._backend.put_many(_listed(messages), durability)
 
     async def put_frame(
         self,

@@ -152,6 +152,8 @@ def nullable_binary_column(values: Sequence[bytes | None] | JoinedBytes, name: s
 class JoinedHeaders(NamedTuple):
     """The headers of messages, checked, as the column that they become."""
 
+    headers: Sequence[Headers]
+    """As they were when they came in: whoever gave them may change a dict meanwhile."""
     buffers: list[bytes]
     pairs: int
     """How many headers all messages have together."""
@@ -165,27 +167,38 @@ class JoinedHeaders(NamedTuple):
         """Raises InvalidRequest unless each is a mapping of str to bytes, or None."""
         kinds = set(map(type, headers))
         try:
+            copies = _copied(headers, kinds)
             if kinds <= _DICTS:
-                named, contents, times = _joined_dicts(headers)
+                named, contents, times = _joined_dicts(copies)
             else:
-                given = [_NO_HEADERS if each is None else each for each in headers]
-                named = _names_column(tuple(map(len, given)), tuple(chain.from_iterable(given)))
-                contents, times = tuple(chain.from_iterable([each.values() for each in given])), 1
+                named = _names_column(tuple(map(len, copies)), tuple(chain.from_iterable(copies)))
+                contents, times = tuple(chain.from_iterable([each.values() for each in copies])), 1
             data = JoinedBytes.of(contents, "header value").data * times
             count = len(contents) * times
             offsets = _offsets(contents, count // len(headers), len(data), times)
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise InvalidRequest(
                 f"headers must be a mapping of str to bytes without lone surrogates: {error}"
             ) from error
         except StructError as error:
             raise _too_large(error) from error
         is_plain = kinds <= _DICTS_OR_NONE and _are_bytes(contents)
-        return _joined_headers(([*named[0], offsets, _pad(data)], count, named[1] + len(data), is_plain))
+        buffers = [*named[0], offsets, _pad(data)]
+        return _joined_headers((copies, buffers, count, named[1] + len(data), is_plain))
 
 
 # As in `Put`: the class's own constructor would cost more than the rest.
 _joined_headers = partial(tuple.__new__, JoinedHeaders)
+
+
+def _copied(headers: Sequence[Any], kinds: set[type[Any]]) -> Sequence[Any]:
+    """Each as it is at one moment. What has other mappings is copied one by one, and so may be slow."""
+    if kinds <= _DICTS:
+        first = headers[0]
+        if first is headers[-1] and _are_equal(headers):
+            return (first.copy(),) * len(headers)
+        return tuple(map(dict.copy, headers))
+    return [_NO_HEADERS if each is None else dict(each.items()) for each in headers]
 
 
 def _joined_dicts(

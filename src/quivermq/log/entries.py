@@ -188,7 +188,8 @@ def frozen_headers(headers: Any) -> CheckedHeaders:
 def _frozen_one_by_one(headers: Any) -> CheckedHeaders:
     """Slower, but tells what is wrong, and copies what may change."""
     try:
-        items = headers.items()
+        # Once, because it may be an iterator.
+        items = list(headers.items())
     except AttributeError:
         kind = type(headers).__name__
         raise InvalidRequest(f"headers is a {kind} where a mapping of str to bytes belongs") from None

@@ -37,7 +37,7 @@ def lane_number(priority: object) -> int:
     """The number of a priority's lane. Raises InvalidRequest."""
     try:
         return _NUMBERS[priority]  # type: ignore[index]  # Any other type is refused right here.
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         raise InvalidRequest(f"priority is one of {', '.join(PRIORITIES)}, not {priority!r}") from None
 
 

@@ -148,7 +148,9 @@ class Queue:
         """
         if durability is not None:
             check_durability(durability)
-        return self._backend.put_many(messages if type(messages) is list else _listed(messages), durability)
+        # A copy, because somebody may add to the list while its messages are stored.
+        copied = messages[:] if type(messages) is list else _listed(messages)
+        return self._backend.put_many(copied, durability)
 
     def put_frame(
         self,

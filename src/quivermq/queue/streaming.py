@@ -88,7 +88,12 @@ class Stream:
         finally:
             # The garbage collector may be who ends it, in the middle of another call.
             if not self._is_of_parent and not (self._is_closed and is_finalizing()):
-                finish(self._end, is_whole=is_whole)
+                try:
+                    finish(self._end, is_whole=is_whole)
+                except BaseException:
+                    # A signal struck in the middle of it. To begin again does no harm.
+                    finish(self._end, is_whole=is_whole)
+                    raise
         self._check()
 
     # The loop.

@@ -338,7 +338,7 @@ def _checked_headers(
     except InvalidRequest:
         joined = None
     if joined is not None and joined.is_plain:
-        return (headers, joined) if joined.pairs else (None, None)
+        return (joined.headers, joined) if joined.pairs else (None, None)
     # Which of them is wrong, or what has to be copied first, is seen one by one.
     checked = [frozen_headers(given) if given else _NO_HEADERS for given in headers]
     return (checked, JoinedHeaders.of(checked)) if any(checked) else (None, None)

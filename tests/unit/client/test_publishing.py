@@ -1,7 +1,7 @@
 """How messages go over the wire: raw, as JSON, or as a frame, and which of them may be sent again."""
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from unit.client.flows import Script, answer, error
@@ -14,6 +14,7 @@ from quivermq.errors import InvalidRequest, Unreachable
 from quivermq.frame import Codec, Frame
 from quivermq.model.json import FRAME, JSON, OCTETS
 from quivermq.model.messages import Message
+from quivermq.topic.routing import Router
 
 PUT = {"topic": "orders", "partition": 1, "priority": "normal", "offset": 5, "duplicate": False,
        "scheduled_id": None}  # fmt: skip
@@ -210,3 +211,16 @@ def test_many_are_sent_again_only_when_all_are_recognised(ids: list[str | None],
     with pytest.raises(Unreachable):
         script.run(retrying.put_many([Message(b"a", dedup_id=each) for each in ids], None))
     assert len(script.calls) == calls
+
+
+def test_each_thread_routes_by_the_partitions_that_it_has_seen() -> None:
+    class Shared(Publishing):
+        """Used by another thread, too, which has not heard of new partitions: it routes by two."""
+
+        routers: ClassVar = [Router(7), Router(2)]
+        _router: Any = property(lambda self: self.routers.pop(0), lambda *_: None)
+
+    key = next(key for key in map(b"%d".__mod__, range(99)) if Router(7).partition_of(key) > 1)
+    script = Script(topic(partitions=7), answer({**PUT, "count": 2}))
+    script.run(Shared(TopicCalls(Retry(0)), "orders").put_many([Message(b"v", key=key)] * 2, None))
+    assert script.calls[1].query == {"partition": str(Router(7).partition_of(key)), "partitions": "7"}

@@ -1,6 +1,7 @@
 """Giving back: what is not settled, once nobody renews it, and never in the middle of another call."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
@@ -11,6 +12,7 @@ from support.manual_clock import ManualClock
 from unit.queue.deliveries import delivery
 
 import quivermq
+from quivermq.helping import Helper
 from quivermq.model.deliveries import Held
 from quivermq.model.operations import Settle, Settled
 from quivermq.queue.queue import Queue
@@ -112,3 +114,35 @@ def test_giving_back_fails_nobody(error: Exception) -> None:
     queue_of(told).finish_with(messages(False))
     queue_of(told)._give_back([7], KeyboardInterrupt())
     assert told.told == [("let go", 0), [("release", 0)], ([7], 1)]
+
+
+def test_a_list_that_grows_meanwhile_is_put_as_it_was() -> None:
+    class Storing(Told):
+        def put_many(self, messages: list[bytes], _: object) -> list[bytes]:
+            given.append(b"too late")
+            return list(messages)
+
+    given: list[bytes | quivermq.Message] = [b"a", b"b"]
+    stored: Any = queue_of(Storing()).put_many(given)
+    assert stored == [b"a", b"b"]
+
+
+def test_a_stream_that_is_struck_while_it_ends_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(_: Helper) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with quivermq.open(tmp_path) as mq:
+        orders = mq.queue("orders")
+        orders.put_many([b"%d" % number for number in range(10)])
+        stream = orders.stream(prefetch=4)
+        assert [next(stream).offset, next(stream).offset] == [0, 1]
+        monkeypatch.setattr(Helper, "join", strike)
+        with pytest.raises(KeyboardInterrupt):
+            stream.close()
+        # The first was passed, and the second was not.
+        stats = orders.stats()
+        assert (stats.in_flight, stats.pending) == (0, 9)
+        assert {each.attempt for each in orders.get_many(10)} == {1}

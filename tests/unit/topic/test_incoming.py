@@ -11,7 +11,7 @@ from support.manual_clock import ManualClock
 
 from quivermq.clock import SteadyClock
 from quivermq.errors import InvalidRequest, MessageTooLarge
-from quivermq.frame import encode
+from quivermq.frame import columns, encode
 from quivermq.model.checks import check_limit, check_number, check_partition, moment_us, seconds_us
 from quivermq.model.messages import Message
 from quivermq.model.topic_settings import TopicSettings
@@ -297,3 +297,43 @@ def test_some_of_a_batch_are_a_batch(indexes: Sequence[int]) -> None:
     assert list(part.headers or ()) == [message.headers for message in expected]
     assert list(part.timestamps or ()) == [message.timestamp for message in expected]
     assert part.bytes == 5 * len(expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_headers_that_somebody_changes_meanwhile_are_stored_as_they_were(
+    monkeypatch: pytest.MonkeyPatch, count: int, is_same: bool
+) -> None:
+    own = [{"a": b"1", "b": b"%d" % (0 if is_same else i)} for i in range(count)]
+    given = [own[0] if is_same else each for each in own]
+    joined = columns._joined_dicts
+
+    def changed(headers: Sequence[Any]) -> Any:
+        # What another thread may do between any two lines.
+        for each in given:
+            each.pop("b", None)
+        return joined(headers)
+
+    monkeypatch.setattr(columns, "_joined_dicts", changed)
+    batch = check_all([Message(b"v", headers=each) for each in given])
+    expected = [{"a": b"1", "b": b"%d" % (0 if is_same else i)} for i in range(count)]
+    assert list(encode(**batch.columns(NOW)).headers()) == expected
+    assert list(encode(**batch.chosen(range(count)).columns(NOW)).headers()) == expected
+
+
+class Once:
+    """A mapping, as far as that has items, of which there are some only once."""
+
+    def __init__(self, **items: Any) -> None:
+        self._items = items
+
+    def items(self) -> Any:
+        return iter(self._items.items())
+
+
+def test_headers_are_walked_over_once() -> None:
+    headers: Any = Once(a=b"1")
+    assert check_all([Message(b"v", headers=headers)]).headers == [{"a": b"1"}]
+    wrong: Any = Once(a="1")
+    with pytest.raises(InvalidRequest, match="header 'a' is a str where bytes belong"):
+        check_all([Message(b"v", headers=wrong)])

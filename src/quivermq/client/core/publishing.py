@@ -98,9 +98,11 @@ class Publishing:
             return None
         if info.partitions == 1 and batch.partitions is None:
             return 0, lane
-        if self._router.partitions != info.partitions:
-            self._router = Router(info.partitions)
-        partitions = set(batch.route(self._router))
+        # Another thread may have seen another number of partitions: each goes by its own.
+        router = self._router
+        if router.partitions != info.partitions:
+            router = self._router = Router(info.partitions)
+        partitions = set(batch.route(router))
         return (partitions.pop(), lane) if len(partitions) == 1 else None
 
     def _put_batch(

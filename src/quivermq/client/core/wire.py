@@ -26,8 +26,8 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def path_of(*parts: str | int) -> str:
-    """A path whose parts may hold anything."""
-    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+    """A path whose parts may hold anything. What is no text, as a lone surrogate, is there for nobody."""
+    return "/v1/" + "/".join(quote(str(part), safe="", errors="replace") for part in parts)
 
 
 def place_of(document: Mapping[str, Any], offset: str = "offset") -> str:
