@@ -29,9 +29,10 @@ _NO_HEADERS: Headers = {}
 # So many names, so long, and no more, are worth remembering; and so many lengths.
 _NAMES_REMEMBERED, _NAMES_REMEMBERED_BYTES = 16, 256
 _LENGTHS_REMEMBERED, _COLUMNS_REMEMBERED, _KINDS_REMEMBERED = 1024, 256, 4096
-# For `_lengths`: how wide an item is packed, where most are short or some are not, and how many at once.
+# For `_lengths`: how wide an item is packed, where most are short or some are not, and how much at once.
+# With more, the allocator gave memory back and took it again with every batch.
 _NARROW_BYTES, _WIDE_BYTES = 64, 256
-_PACKED_MAX = 128
+_PACKED_BYTES = 32 * 1024
 # A native long is packed much faster than a "q", where it is what is stored.
 _LONGS = "{}l" if Struct("l").size == _LONG_BYTES and byteorder == "little" else "<{}q"
 _is_present = partial(is_not, None)
@@ -92,7 +93,9 @@ def _lengths(items: Sequence[bytes], data_bytes: int) -> bytes | tuple[int, ...]
     width = _NARROW_BYTES if 2 * data_bytes < _NARROW_BYTES * count else _WIDE_BYTES
     if data_bytes < width * count:
         try:
-            packed = [_packer(width, len(part))(*part)[::width] for part in _parts(items)]
+            packed = [
+                _packer(width, len(part))(*part)[::width] for part in _parts(items, _PACKED_BYTES // width)
+            ]
         except StructError:
             # It knows bytes, and no memoryview.
             return tuple(map(len, items))
@@ -105,18 +108,17 @@ def _lengths(items: Sequence[bytes], data_bytes: int) -> bytes | tuple[int, ...]
 def _are_bytes(items: Sequence[object]) -> bool:
     """Whether each is bytes or a bytearray: many in one call likewise, though none of them is packed."""
     try:
-        for part in _parts(items):
+        for part in _parts(items, _PACKED_BYTES // _NARROW_BYTES):
             _packer(0, len(part))(*part)
     except StructError:
         return False
     return True
 
 
-def _parts(items: Sequence[T]) -> list[Sequence[T]]:
-    """As many at once as a format is remembered for."""
-    if len(items) <= _PACKED_MAX:
+def _parts(items: Sequence[T], count_max: int) -> list[Sequence[T]]:
+    if len(items) <= count_max:
         return [items]
-    return [items[start : start + _PACKED_MAX] for start in range(0, len(items), _PACKED_MAX)]
+    return [items[start : start + count_max] for start in range(0, len(items), count_max)]
 
 
 @lru_cache(256)

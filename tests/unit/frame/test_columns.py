@@ -38,7 +38,7 @@ def test_binary(count: int) -> None:
 
 
 # Lengths are taken many at once, in one byte each where they fit: these are around all the limits of that.
-@pytest.mark.parametrize("count", [2, 100, 255, 256, 257, 513])
+@pytest.mark.parametrize("count", [2, 100, 127, 128, 129, 511, 512, 513])
 @pytest.mark.parametrize("length", [0, 30, 31, 32, 33, 62, 63, 64, 254, 255, 256, 257, 1000])
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_lengths(count: int, length: int, kind: Any) -> None:
