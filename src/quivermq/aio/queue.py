@@ -152,7 +152,8 @@ class AsyncQueue:
         if durability is not None:
             check_durability(durability)
         # A copy, because somebody may add to the list while its messages are stored.
-        return await self._backend.put_many(_listed(messages), durability)
+        copied = messages[:] if type(messages) is list else _listed(messages)
+        return await self._backend.put_many(copied, durability)
 
     async def put_frame(
         self,
