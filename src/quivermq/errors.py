@@ -167,7 +167,7 @@ class UnsupportedChunk(InvalidRequest):
 
 
 class StoreDenied(InvalidRequest):
-    """The object store, or etcd, does not accept the credentials, or they do not allow what a queue needs."""
+    """The object store, or etcd, does not accept the credentials, or they do not allow enough."""
 
     code = "store_denied"
 
@@ -284,7 +284,7 @@ class Fenced(Conflict):
 
 
 class NotOwner(Conflict):
-    """Another process has taken over what is in the object store; nothing of this one is stored any more."""
+    """Another process has taken over the queue in the object store; this one can store nothing any more."""
 
     code = "not_owner"
 

@@ -103,7 +103,7 @@ def decode_checkpoint(name: str, data: bytes) -> Checkpoint:
     end = _HEADER.size + document_bytes
     try:
         return _decode_document(name, json.loads(data[_HEADER.size : end]), memoryview(data)[end:])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         # The checksum fits: whoever wrote it did not mean what this release reads.
         raise damaged(name, f"its document is not as it should be ({error})") from error
 

@@ -85,7 +85,7 @@ class Rebuilding:
             raise damaged(name, f"{mutation.path} is a directory")
         self._shut(mutation.path)
         is_private = bool(mutation.argument)
-        self._open[mutation.path] = self._disk.create(self._root / mutation.path, is_private=is_private)
+        self._keep_open(mutation.path, self._disk.create(self._root / mutation.path, is_private=is_private))
         self.tree.create(mutation.path, is_private=is_private)
 
     def _append(self, name: str, mutation: Mutation) -> None:
@@ -120,7 +120,7 @@ class Rebuilding:
         self._shut(source)
         self._shut(target)
         self._disk.rename(self._root / source, self._root / target)
-        self.tree.rename(source, target)
+        self.tree.move(source, target)
 
     def _remove(self, name: str, mutation: Mutation) -> None:
         self._node(name, mutation.path)
@@ -157,11 +157,14 @@ class Rebuilding:
         file = self._open.pop(path, None)
         if file is None:
             file = self._disk.open(self._root / path, writable=True)
+        self._keep_open(path, file)
+        return file
+
+    def _keep_open(self, path: str, file: File) -> None:
         # The one that was used last comes last.
         self._open[path] = file
         if len(self._open) > _FILES_MAX:
             self._shut(next(iter(self._open)))
-        return file
 
     def _shut(self, path: str) -> None:
         file = self._open.pop(path, None)

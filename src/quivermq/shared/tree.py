@@ -52,7 +52,7 @@ class Tree:
     def remove(self, path: str) -> None:
         self._unlink(path)
 
-    def rename(self, source: str, target: str) -> None:
+    def move(self, source: str, target: str) -> None:
         """Give a file, or a directory with all that is in it, another name."""
         for old in list(self._at_and_below(source)):
             new = target + old[len(source) :]
