@@ -35,6 +35,7 @@ class ConditionalChunks:
         self._store = store
         self._readers = readers
         self._epoch = 0
+        self._claim: tuple[int, bytes] | None = None
 
     @property
     def epoch(self) -> int:
@@ -42,15 +43,24 @@ class ConditionalChunks:
 
     def claim(self) -> int:
         for _ in range(_LOOKS_MAX):
-            end = self._end()
-            if end is None:
+            # One that was begun is finished first: it may be what counts, and would be kept for ever.
+            self._claim = self._claim or self._next_claim()
+            if self._claim is None:
                 continue
-            number, chain = end
-            claim = encode_chunk(ChunkHead(number, number + 1, chain, is_claim=True), ())
-            if self._is_decided_for(number, claim) and self._checkpoint_number() <= number:
+            number, claim = self._claim
+            is_ours = self._is_decided_for(number, claim) and self._checkpoint_number() <= number
+            self._claim = None
+            if is_ours:
                 self._epoch = number + 1
                 return self._epoch
         raise StoreUnreachable("others claim the same disk all the time: let only one process open it")
+
+    def _next_claim(self) -> tuple[int, bytes] | None:
+        end = self._end()
+        if end is None:
+            return None
+        number, chain = end
+        return number, encode_chunk(ChunkHead(number, number + 1, chain, is_claim=True), ())
 
     def append(self, number: int, chunk: bytes) -> None:
         if not self._is_decided_for(number, chunk):

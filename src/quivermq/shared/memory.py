@@ -66,13 +66,16 @@ class MemoryStore:
 
     def beside(self, fault: Callable[[StoreStep], StoreFault | None] = _no_fault) -> "MemoryStore":
         """The same store as another process sees it."""
-        return MemoryStore(self.objects, fault=fault, is_safe=self.is_safe)
+        store = MemoryStore(self.objects, fault=fault, is_safe=self.is_safe)
+        store._guard = self._guard
+        return store
 
     def deliver_late(self) -> None:
         """Let everything arrive that was kept back, in reverse: nothing keeps requests in order."""
-        late, self._late = self._late, []
-        for act in reversed(late):
-            act()
+        with self._guard:
+            late, self._late = self._late, []
+            for act in reversed(late):
+                act()
 
     def put(self, name: str, data: bytes) -> None:
         self._step("put", name, lambda: self.objects.__setitem__(name, bytes(data)))
@@ -81,9 +84,8 @@ class MemoryStore:
         return self._step("put_if_absent", name, lambda: self._create(name, bytes(data)))
 
     def _create(self, name: str, data: bytes) -> bool:
-        # In one step, because a dict does it in C.
-        if self.is_safe:
-            return self.objects.setdefault(name, data) is data
+        if self.is_safe and name in self.objects:
+            return False
         self.objects[name] = data
         return True
 
@@ -95,7 +97,7 @@ class MemoryStore:
 
     def names(self, prefix: str) -> list[str]:
         return self._step(
-            "names", prefix, lambda: sorted(name for name in list(self.objects) if name.startswith(prefix))
+            "names", prefix, lambda: sorted(name for name in self.objects if name.startswith(prefix))
         )
 
     def remove(self, names: Iterable[str]) -> None:
