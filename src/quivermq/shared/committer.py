@@ -84,6 +84,7 @@ class Committer:
         self._cuts: deque[Ticket] = deque()
         self._reached = start
         self._trouble: QuiverError | None = None
+        self._attempts = 0
         self._is_closing = False
         self._thread = Helper(self._run, "quiver-commit")
         self._thread.start()
@@ -153,9 +154,11 @@ class Committer:
         deadline = self._clock.monotonic() + self._limits.commit_timeout_s
         with self.changed.lock:
             self._want(ticket)
+            attempts = self._attempts
             while self.committed.ticket < ticket:
                 self.check_usable()
-                if isinstance(self._trouble, InvalidRequest):
+                # Not for what went wrong before: somebody may have seen to it.
+                if isinstance(self._trouble, InvalidRequest) and self._attempts > attempts:
                     raise copy(self._trouble)
                 if not self._wait(deadline):
                     raise StoreUnreachable(
@@ -230,6 +233,7 @@ class Committer:
         backoff_s = self._limits.backoff_s
         while not self._is_stored(number, chunk):
             with self.changed.lock:
+                self._attempts += 1
                 self.changed.notify_all()
                 deadline = self._clock.monotonic() + backoff_s
                 while not self._is_closing and self._wait(deadline):

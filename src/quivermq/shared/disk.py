@@ -93,7 +93,7 @@ class SharedDisk:
     ) -> None:
         self.root = root
         self._chunks = chunks
-        self._cache = cache
+        self._cache_disk = cache
         self._cache_lock = lock
         self._tree = rebuilt.tree
         self._limits = limits or SharedLimits()
@@ -149,19 +149,19 @@ class SharedDisk:
     def create(self, path: Path, *, is_private: bool = False) -> File:
         name = path_below(self.root, path)
         if name is None:
-            return self._cache.create(path, is_private=is_private)
+            return self._cache_disk.create(path, is_private=is_private)
         with self._lock, self._whole(path):
             self._before_unlink(name)
-            file = self._cache.create(path, is_private=is_private)
+            file = self._cache_disk.create(path, is_private=is_private)
             node = self._tree.create(name, is_private=is_private)
             self._note(Mutation(Kind.CREATE, name, int(is_private)))
         return SharedFile(self, file, node)
 
     def open(self, path: Path, *, writable: bool = False) -> File:
         if not writable:
-            return self._cache.open(path)
+            return self._cache_disk.open(path)
         with self._lock:
-            file = self._cache.open(path, writable=True)
+            file = self._cache_disk.open(path, writable=True)
             node = self._tree.files.get(path_below(self.root, path) or "")
         return file if node is None else SharedFile(self, file, node)
 
@@ -220,13 +220,13 @@ class SharedDisk:
     # Names.
 
     def names(self, directory: Path) -> list[str]:
-        return self._cache.names(directory)
+        return self._cache_disk.names(directory)
 
     def is_directory(self, path: Path) -> bool:
-        return self._cache.is_directory(path)
+        return self._cache_disk.is_directory(path)
 
     def exists(self, path: Path) -> bool:
-        return self._cache.exists(path)
+        return self._cache_disk.exists(path)
 
     def make_directory(self, path: Path) -> None:
         with self._lock:
@@ -237,11 +237,11 @@ class SharedDisk:
     def _make_directory(self, path: Path) -> None:
         name = path_below(self.root, path)
         if name is None or name in self._tree.directories:
-            self._cache.make_directory(path)
+            self._cache_disk.make_directory(path)
             return
         self._make_directory(path.parent)
         with self._whole(path):
-            self._cache.make_directory(path)
+            self._cache_disk.make_directory(path)
             self._tree.directories.add(name)
             self._note(Mutation(Kind.MAKE_DIRECTORY, name))
 
@@ -250,26 +250,26 @@ class SharedDisk:
         if old is None or new is None:
             if old is not new:
                 raise StorageFailed(f"{source} cannot leave or enter {self.root}", path=source)
-            self._cache.rename(source, target)
+            self._cache_disk.rename(source, target)
             return
         with self._lock, self._whole(target):
             if old not in self._tree.files and old not in self._tree.directories:
                 raise StorageFailed(f"cannot write {target}: {source} is not there", path=target)
             if old != new:
                 self._before_unlink(new)
-            self._cache.rename(source, target)
-            self._tree.rename(old, new)
+            self._cache_disk.rename(source, target)
+            self._tree.move(old, new)
             self._note(Mutation(Kind.RENAME, old, 0, new))
 
     def remove(self, path: Path) -> None:
         with self._lock:
             name = path_below(self.root, path)
             if name is None or name not in self._tree.files:
-                self._cache.remove(path)
+                self._cache_disk.remove(path)
                 return
             with self._whole(path):
                 self._before_unlink(name)
-                self._cache.remove(path)
+                self._cache_disk.remove(path)
                 self._tree.remove(name)
                 self._note(Mutation(Kind.REMOVE, name))
 
@@ -277,18 +277,18 @@ class SharedDisk:
         with self._lock:
             name = path_below(self.root, path)
             if name is None or name not in self._tree.directories:
-                self._cache.remove_directory(path)
+                self._cache_disk.remove_directory(path)
                 return
             with self._whole(path):
-                self._cache.remove_directory(path)
+                self._cache_disk.remove_directory(path)
                 self._tree.directories.remove(name)
                 self._note(Mutation(Kind.REMOVE_DIRECTORY, name))
 
     def free_bytes(self, path: Path) -> int:
-        return self._cache.free_bytes(path)
+        return self._cache_disk.free_bytes(path)
 
     def lock(self, path: Path, *, with_directory: bool = False) -> Lock:
-        return self._cache.lock(path, with_directory=with_directory)
+        return self._cache_disk.lock(path, with_directory=with_directory)
 
     # The end.
 
