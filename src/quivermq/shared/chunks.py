@@ -35,7 +35,7 @@ class Chunks(Protocol):
         """Return once the chunk is the one of that number, for good.
 
         The same call is repeated after StoreUnreachable until it says one or the other. Raises NotOwner:
-        the chunk is not stored, and never will be.
+        nothing more can be stored, and whether this chunk is, only the next owner knows.
         """
         ...
 
