@@ -178,6 +178,8 @@ class EtcdClient:
             return self._ask_once(path, body, may_login=False)
         if code in (_PERMISSION_DENIED, _UNAUTHENTICATED) or any(each in words for each in _REFUSED):
             raise StoreDenied(f"etcd does not allow it: {words}")
+        if status == http.client.BAD_REQUEST:
+            raise InvalidRequest(f"etcd does not understand {path}: {words}; it has to be 3.4 or later")
         self._turn += 1
         raise StoreUnreachable(f"etcd answers {status}: {words}")
 

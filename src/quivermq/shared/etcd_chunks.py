@@ -1,7 +1,7 @@
 """Chunks in a bucket, and in etcd which of them count.
 
     <prefix>/owner         who it is, under its lease; the revision that made it is the epoch
-    <prefix>/chunks/<n>    the object that is chunk n, its size, and its checksum
+    <prefix>/chunks/<n>    the object that is chunk n, its size, its checksum, and the chain behind it
     <prefix>/checkpoint    the object that is the latest checkpoint, and the number that it covers
 
 Objects have names that are never used twice, so no put that is late or repeated can change anything. One
@@ -17,7 +17,7 @@ from crc32c import crc32c
 from quivermq.clock import Clock, SystemClock
 from quivermq.errors import NotOwner, StoreUnreachable
 from quivermq.shared.checkpoint import CHECKPOINT_BYTES_MAX
-from quivermq.shared.chunk import CHUNK_BYTES_MAX, damaged
+from quivermq.shared.chunk import CHUNK_BYTES_MAX, chain_of, damaged
 from quivermq.shared.chunks import StoredCheckpoint
 from quivermq.shared.etcd import EtcdClient, EtcdKey, changed_at, created_at, delete_keys, put_key
 from quivermq.shared.fetching import fetched
@@ -95,7 +95,12 @@ class EtcdChunks:
         self._chunk_objects[number] = names
         self._store.put(names[-1], chunk)
         key = self._chunk_key(number)
-        value = {"object": names[-1], "bytes": len(chunk), "crc32c": crc32c(chunk)}
+        value = {
+            "object": names[-1],
+            "bytes": len(chunk),
+            "crc32c": crc32c(chunk),
+            "chain": chain_of(chunk).hex(),
+        }
         if self._decide([created_at(key, 0)], [put_key(key, json.dumps(value).encode())]):
             return
         # Not now, or by an attempt whose answer was lost.
@@ -128,7 +133,8 @@ class EtcdChunks:
     def _chunk(self, number: int, key: EtcdKey) -> bytes:
         value = json.loads(key.value)
         data = self._needed(value["object"], CHUNK_BYTES_MAX)
-        if len(data) != value["bytes"] or crc32c(data) != value["crc32c"]:
+        # The chain says all that the checksum says; that one is for those who only look.
+        if len(data) != value["bytes"] or chain_of(data).hex() != value["chain"]:
             raise damaged(value["object"], "it is not what was committed")
         self._chunk_objects[number] = [value["object"]]
         return data

@@ -5,7 +5,7 @@ with was never committed.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -13,11 +13,15 @@ from typing import TypeVar
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, remove_tree
 from quivermq.errors import NotOwner, QuiverError, StoreUnreachable
+from quivermq.shared.bucket import BucketStore
 from quivermq.shared.checkpoint import Checkpoint, Part, decode_checkpoint
 from quivermq.shared.chunks import Chunks
+from quivermq.shared.conditional import ConditionalChunks
 from quivermq.shared.disk import CacheDisk, SharedDisk
 from quivermq.shared.fetching import fetched
 from quivermq.shared.limits import SharedLimits
+from quivermq.shared.naming import CHUNK
+from quivermq.shared.race import check_conditional_puts
 from quivermq.shared.rebuilding import Rebuilding
 
 # In the cache: the files, and the lock that keeps others from making them anew meanwhile.
@@ -64,6 +68,25 @@ def open_shared(
         )
         on_failure.pop_all()
     return shared
+
+
+def open_bucket(
+    url: str,
+    cache: Path,
+    options: Mapping[str, str] | None = None,
+    *,
+    limits: SharedLimits | None = None,
+) -> SharedDisk:
+    """The same for a bucket alone, where conditional puts decide who is the owner.
+
+    Whoever opens it is, and the one before has to stop. Raises UnsafeStore for a store whose conditional
+    puts are not real: a new one is tried first.
+    """
+    store = BucketStore(url, options)
+    chunks = ConditionalChunks(store, readers=(limits or SharedLimits()).readers)
+    if not store.names(CHUNK):
+        check_conditional_puts(store)
+    return open_shared(chunks, cache, limits=limits)
 
 
 def _close(chunks: Chunks) -> None:
