@@ -4,6 +4,7 @@ The rules are etcd's: one revision for all keys, transactions, leases that end w
 """
 
 import json
+import ssl
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
@@ -37,6 +38,8 @@ class EtcdGateway:
     tokens: set[str] = field(default_factory=set)
     password: str | None = None
     """Where there is one, everybody has to log in."""
+    news: list[dict[str, Any]] = field(default_factory=list)
+    """What a watch is told before it ends."""
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, path: str, body: dict[str, Any], token: str | None) -> tuple[int, dict[str, Any]]:
@@ -125,7 +128,7 @@ class EtcdGateway:
 
 
 @contextmanager
-def served(gateway: EtcdGateway) -> Iterator[str]:
+def served(gateway: EtcdGateway, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The URL of an endpoint of that cluster."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -143,6 +146,9 @@ def served(gateway: EtcdGateway) -> Iterator[str]:
             if fault == "unavailable":
                 self._send(503, {"error": "etcdserver: no leader", "code": 14})
                 return
+            if self.path == "/v3/watch":
+                self._send_news()
+                return
             answer = gateway.answer(self.path, body, self.headers["Authorization"])
             if fault == "lose_answer":
                 self.close_connection = True
@@ -156,15 +162,24 @@ def served(gateway: EtcdGateway) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(data)
 
+        def _send_news(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            for each in gateway.news:
+                self.wfile.write(json.dumps(each).encode() + b"\n")
+            self.close_connection = True
+
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         thread.join()

@@ -1,9 +1,11 @@
 """The client of etcd: what it asks, and what it makes of answers, of none, and of refusals."""
 
 import socket
+import ssl
 from collections.abc import Iterator
 
 import pytest
+import trustme
 from support.etcd_gateway import EtcdGateway, GatewayFault, served
 
 from quivermq.errors import InvalidRequest, StoreDenied, StoreUnreachable
@@ -110,3 +112,40 @@ def test_a_call_without_an_answer_says_so(
 def test_endpoints_are_urls(endpoints: list[str]) -> None:
     with pytest.raises(InvalidRequest, match="URLs of http or https"):
         EtcdClient(endpoints)
+
+
+def test_over_tls_only_a_certificate_that_is_trusted_will_do(gateway: EtcdGateway) -> None:
+    authority = trustme.CA()
+    of_server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(of_server)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with served(gateway, of_server) as url:
+        client = EtcdClient([url], tls=trusting)
+        assert client.transact([], [put_key("a", b"1")])
+        client.close()
+        with pytest.raises(StoreUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            EtcdClient([url]).range("a")
+
+
+def test_a_watch_tells_what_happens(gateway: EtcdGateway, client: EtcdClient) -> None:
+    gateway.news = [
+        {"result": {"header": {"revision": "7"}, "created": True}},
+        {"result": {"header": {"revision": "8"}, "events": [{"kv": {"key": "YQ==", "value": "MQ=="}}]}},
+        {"result": {"header": {"revision": "9"}, "events": [{"type": "DELETE", "kv": {"key": "YQ=="}}]}},
+    ]
+    watch = client.watch("a", "b", revision=7)
+    assert next(watch) == (7, [])
+    assert [
+        (revision, event.is_put, event.key[:2]) for revision, [event] in (next(watch), next(watch))
+    ] == [
+        (8, True, ("a", b"1")),
+        (9, False, ("a", b"")),
+    ]
+    with pytest.raises(StoreUnreachable, match="look at the keys again"):
+        next(watch)
+    gateway.news = [
+        {"result": {"header": {"revision": "9"}, "canceled": True, "cancel_reason": "compacted"}}
+    ]
+    with pytest.raises(StoreUnreachable, match="compacted"):
+        next(client.watch("a"))
