@@ -80,6 +80,7 @@ class Checkpointer:
         self._making = threading.Lock()
         self._seen: dict[FileNode, tuple[int, int]] = {}
         self._uploaded: list[str] = []
+        self._inline_bytes = 0
         self._needless: set[str] = set()
         self._trims: int | None = None
         self._garbage: list[tuple[float, list[str]]] = []
@@ -177,6 +178,7 @@ class Checkpointer:
             self._is_spoiled = False
             ticket = committer.cut()
         self._uploaded = []
+        self._inline_bytes = 0
         try:
             files = [self._stored(node, picture) for node, picture in pictured.items()]
             at = committer.commit_cut(ticket)
@@ -207,7 +209,7 @@ class Checkpointer:
         tail = b""
         if start < size:
             for data in self._pieces(node, start, size):
-                if len(data) < limits.part_bytes_min:
+                if len(data) < limits.part_bytes_min and self._has_room_for(data):
                     tail = data
                 else:
                     parts = (*parts, Part(self._put_file(data), len(data), crc32c(data)))
@@ -219,6 +221,11 @@ class Checkpointer:
         if held is not None:
             held.close()
         return StoredFile(path, node.is_private, parts, tail)
+
+    def _has_room_for(self, data: bytes) -> bool:
+        """Whether a tail can be in the checkpoint itself, which is made in memory."""
+        self._inline_bytes += len(data)
+        return self._inline_bytes <= self._limits.inline_bytes_max
 
     def _put_file(self, data: bytes) -> str:
         name = self._chunks.put_file(data)

@@ -179,10 +179,19 @@ class SharedDisk:
                 # Also when interrupted: either it is in the cache and will be in the store, or in neither.
                 if self._committer.last == before:
                     end = start
-                    file.truncate(start)
+                    self._cut_back(file, start)
                 raise
             finally:
                 node.size = end
+
+    def _cut_back(self, file: File, size: int) -> None:
+        try:
+            file.truncate(size)
+        except QuiverError:
+            self._committer.fail(
+                StorageFailed(f"{file.path} is longer than the store will know: open anew", path=file.path)
+            )
+            raise
 
     def _note_append(self, node: FileNode, data: bytes) -> None:
         if node.path is None:
@@ -316,8 +325,9 @@ class SharedDisk:
 
     def abandon(self) -> None:
         """Let go of everything as it is. What is not committed is lost."""
-        self._checkpointer.close()
+        # In this order, because a checkpoint waits for commits.
         self._committer.close()
+        self._checkpointer.close()
         # Nobody is helped by a store that does not let go in order: its next owner takes it.
         with suppress(QuiverError):
             self._chunks.close()

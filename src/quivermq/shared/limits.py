@@ -25,6 +25,9 @@ class SharedLimits:
     part_bytes_min: int = MIB
     """From so many bytes on, what a file has got since the last checkpoint becomes an object of its own."""
 
+    inline_bytes_max: int = 32 * MIB
+    """How many bytes of files a checkpoint holds itself; from there on, all else become objects."""
+
     part_bytes_max: int = 64 * MIB
     """The largest object that is made of a file; one that is longer has several."""
 

@@ -112,6 +112,17 @@ def test_a_file_that_is_too_large_for_one_object_has_several(store: MemoryStore,
     assert as_others_see_it(store) == files_of(disk)
 
 
+def test_a_checkpoint_holds_only_so_much_itself(store: MemoryStore) -> None:
+    with opened(store, replace(SMALL, inline_bytes_max=150)) as disk:
+        for name in "abc":
+            write(disk, name, name.encode() * 60)
+        disk.checkpoint()
+        assert [len(file.tail) for file in latest(store).files] == [60, 60, 0]
+        assert len(named(store, "file/")) == 1
+        seen = files_of(disk)
+    assert as_others_see_it(store) == seen
+
+
 def test_a_file_that_is_cut_forgets_the_parts_behind(store: MemoryStore, disk: SharedDisk) -> None:
     file = disk.create(disk.root / "log")
     for _ in range(3):

@@ -236,6 +236,42 @@ def test_an_append_that_is_interrupted_is_in_neither(
     assert files_of(disk) == as_others_see_it(store) == {"a": b"kept"}
 
 
+def test_what_cannot_be_cut_off_again_ends_the_disk(
+    disk: SharedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.create(disk.root / "a")
+    assert isinstance(file, SharedFile)
+
+    def refuse(*_: object) -> None:
+        raise StorageFailed("no", path=file.path)
+
+    monkeypatch.setattr(disk, "_note", refuse)
+    monkeypatch.setattr(file._file, "truncate", refuse)
+    with pytest.raises(StorageFailed):
+        file.append([b"half"])
+    with pytest.raises(StorageFailed, match="longer than the store will know"):
+        file.append([b"more"])
+
+
+def test_closing_does_not_wait_for_a_checkpoint_that_waits(store: MemoryStore) -> None:
+    disk = open_disk(store, replace(LIMITS, commit_timeout_s=600))
+    store.fault = lambda _: StoreFault.FAIL
+    write(disk, "a", b"x")
+    failures: list[Exception] = []
+
+    def make() -> None:
+        try:
+            disk.checkpoint()
+        except Closing as error:
+            failures.append(error)
+
+    making = threading.Thread(target=make)
+    making.start()
+    disk.abandon()
+    making.join(10)
+    assert len(failures) == 1
+
+
 def test_another_change_that_is_interrupted_ends_the_disk(
     disk: SharedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
