@@ -8,7 +8,11 @@
     │   │   └── UnsupportedFrame
     │   ├── InvalidSettings
     │   ├── LimitReached
-    │   └── UnsupportedSystem
+    │   ├── UnsupportedSystem
+    │   ├── UnsupportedChunk
+    │   ├── StoreDenied
+    │   ├── StoreNotFound
+    │   └── UnsafeStore
     ├── NotFound             what was asked for is not there (any more)
     │   ├── TopicNotFound
     │   ├── GroupNotFound
@@ -18,6 +22,7 @@
     │   ├── LeaseExpired
     │   ├── DirectoryLocked
     │   ├── Fenced
+    │   ├── NotOwner
     │   └── Reentered
     ├── Denied               ask for a key that may do this
     │   └── Unauthenticated
@@ -25,11 +30,14 @@
     │   ├── Overloaded
     │   ├── RateLimited
     │   ├── Unreachable
+    │   ├── StoreUnreachable
     │   ├── Closing
     │   └── DiskRefused
-    │       └── DiskFull
+    │       ├── DiskFull
+    │       └── StoreBehind
     └── StorageFailed        stop the partition, look at the disk, then `quiver verify`
         ├── Corruption
+        ├── DamagedChunk
         └── FsyncFailed
 
 Each class carries the code and HTTP status that the broker answers with and the exit code of the
@@ -152,6 +160,30 @@ class UnsupportedSystem(InvalidRequest):
     code = "unsupported_system"
 
 
+class UnsupportedChunk(InvalidRequest):
+    """What the object store holds is whole, but a later release wrote it: use that one."""
+
+    code = "unsupported_chunk"
+
+
+class StoreDenied(InvalidRequest):
+    """The object store, or etcd, does not accept the credentials, or they do not allow enough."""
+
+    code = "store_denied"
+
+
+class StoreNotFound(InvalidRequest):
+    """There is no such bucket, or no such kind of store."""
+
+    code = "store_not_found"
+
+
+class UnsafeStore(InvalidRequest):
+    """The object store lets two writers create the same object: a queue there could lose messages."""
+
+    code = "unsafe_store"
+
+
 class NotFound(QuiverError):
     """What was asked for does not exist, or no longer."""
 
@@ -251,6 +283,12 @@ class Fenced(Conflict):
     code = "fenced"
 
 
+class NotOwner(Conflict):
+    """Another process has taken over the queue in the object store; this one can store nothing any more."""
+
+    code = "not_owner"
+
+
 class Reentered(Conflict):
     """A call interrupts another one of the same thread, out of a signal handler or a finalizer."""
 
@@ -314,6 +352,15 @@ class Unreachable(Unavailable):
     code = "unreachable"
 
 
+class StoreUnreachable(Unavailable):
+    """The object store, or etcd, did not answer in time.
+
+    What was to be made durable may still become so: it is tried again until the store answers.
+    """
+
+    code = "store_unreachable"
+
+
 class Closing(Unavailable):
     """The object was closed, or belongs to the parent of this forked process."""
 
@@ -352,6 +399,12 @@ class DiskFull(DiskRefused):
         self.free_bytes_min = free_bytes_min
 
 
+class StoreBehind(DiskRefused):
+    """The object store is too far behind to take more; nothing of the refused write stayed behind."""
+
+    code = "store_behind"
+
+
 class StorageFailed(QuiverError):
     """The disk did not do what it promised. `path` is the file concerned."""
 
@@ -382,6 +435,12 @@ class Corruption(StorageFailed):
         self.reason = reason
         self.position = position
         self.offsets = offsets
+
+
+class DamagedChunk(StorageFailed):
+    """A chunk or a checkpoint in the object store is missing, or is not what was written."""
+
+    code = "damaged_chunk"
 
 
 class FsyncFailed(StorageFailed):

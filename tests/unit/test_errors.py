@@ -23,6 +23,8 @@ EXAMPLES: dict[str, QuiverError] = {
     "DirectoryLocked": errors.DirectoryLocked(Path("data"), pid=42),
     "DiskRefused": errors.DiskRefused("it is read-only", path=Path("data/0.log")),
     "DiskFull": errors.DiskFull(Path("data/0.log"), needed_bytes=100),
+    "StoreBehind": errors.StoreBehind("64 MiB wait for it", path=Path("data/0.log")),
+    "DamagedChunk": errors.DamagedChunk("bad checksum", path=Path("chunk/7")),
     "StorageFailed": errors.StorageFailed("cannot read", path=Path("data/0.log")),
     "Corruption": errors.Corruption(
         "bad checksum", path=Path("data/0.log"), position=80, offsets=(3, None)

@@ -1,0 +1,166 @@
+"""A bucket of Amazon, Google, Azure or anybody who speaks S3, a directory, or memory: through `obstore`.
+
+`obstore` is imported when a bucket is opened: whoever has none needs nothing of it.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from quivermq.errors import (
+    InvalidRequest,
+    QuiverError,
+    StoreDenied,
+    StoreNotFound,
+    StoreUnreachable,
+    UnsafeStore,
+)
+from quivermq.shared.chunk import damaged
+
+Answered = TypeVar("Answered")
+
+_SCHEMES = ("s3", "gs", "az", "file", "memory")
+# How stores call what time does not heal. What none of these is in may be gone at the next attempt.
+_DENIED = re.compile(
+    r"\b40[13] (Forbidden|Unauthorized)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch"
+)
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+_NOT_IMPLEMENTED = re.compile(r"\b501 Not Implemented|NotImplemented")
+_WORDS_MAX = 300
+
+
+class BucketStore:
+    """An `ObjectStore` at a URL, such as `s3://bucket/prefix` or `file:///directory`.
+
+    `options` are those of `obstore`, for example `endpoint` and `region`; credentials are found as the
+    tools of each store find them. Raises StoreNotFound for a URL of another kind.
+
+    A directory is only as durable as its file system is without being synced.
+    """
+
+    def __init__(
+        self, url: str, options: Mapping[str, str] | None = None, *, timeout_s: float = 10.0
+    ) -> None:
+        self.url = url
+        self._obstore = _imported()
+        self._store = self._opened(url, dict(options or {}), timeout_s)
+
+    def _opened(self, url: str, options: dict[str, str], timeout_s: float) -> Any:
+        scheme = url.partition("://")[0]
+        if scheme not in _SCHEMES or "://" not in url:
+            kinds = ", ".join(f"{each}://" for each in _SCHEMES)
+            raise StoreNotFound(f"{url!r} is no address of an object store: use one of {kinds}")
+        from_url = self._obstore.store.from_url
+        if scheme == "memory":
+            return from_url(url)
+        if scheme == "file":
+            return self._asked(url, lambda: from_url(url, mkdir=True))
+        return self._asked(
+            url,
+            lambda: from_url(
+                url,
+                config=options,
+                client_options={
+                    "timeout": f"{timeout_s}s",
+                    "connect_timeout": f"{min(timeout_s, 3)}s",
+                    # Whoever names an endpoint without TLS means it: a test, or a network of its own.
+                    "allow_http": _endpoint(options).startswith("http://"),
+                },
+                # More than these are the caller's, who knows how long somebody waits.
+                retry_config={"max_retries": 2},
+            ),
+        )
+
+    def put(self, name: str, data: bytes) -> None:
+        self._asked(name, lambda: self._obstore.put(self._store, name, data))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        try:
+            # In one request, because only that is decided as one.
+            self._asked(
+                name,
+                lambda: self._obstore.put(self._store, name, data, mode="create", use_multipart=False),
+            )
+        except FileExistsError:
+            return False
+        return True
+
+    def get(self, name: str, bytes_max: int) -> bytes | None:
+        try:
+            result = self._asked(name, lambda: self._obstore.get(self._store, name))
+        except FileNotFoundError:
+            return None
+        size = result.meta["size"]
+        if size > bytes_max:
+            raise damaged(name, f"it has {size} bytes, at most {bytes_max} belong there")
+        return self._asked(name, lambda: bytes(result.bytes()))
+
+    def names(self, prefix: str) -> list[str]:
+        def listed() -> list[str]:
+            pages = self._obstore.list(self._store, prefix=prefix)
+            return sorted(each["path"] for page in pages for each in page)
+
+        return self._asked(prefix, listed)
+
+    def remove(self, names: Iterable[str]) -> None:
+        # One by one where one is missing: some stores stop there.
+        names = list(names)
+        if not names:
+            return
+        try:
+            self._asked(names[0], lambda: self._obstore.delete(self._store, names))
+        except FileNotFoundError:
+            for name in names if len(names) > 1 else []:
+                self.remove([name])
+
+    def close(self) -> None:
+        """Connections end with the object."""
+
+    def _asked(self, name: str, ask: Callable[[], Answered]) -> Answered:
+        """What the store answers. Raises FileNotFoundError and FileExistsError besides our own."""
+        exceptions = self._obstore.exceptions
+        try:
+            return ask()
+        except exceptions.AlreadyExistsError as error:
+            raise FileExistsError(name) from error
+        except (FileNotFoundError, exceptions.BaseError, OSError, ValueError) as error:
+            failure = _failure(self.url, error, exceptions)
+            if failure is None:
+                raise FileNotFoundError(name) from error
+            raise failure from error
+
+
+def _imported() -> Any:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise InvalidRequest(
+            "a queue in an object store needs obstore: pip install 'quivermq[bucket]'"
+        ) from error
+    return obstore
+
+
+def _endpoint(options: Mapping[str, str]) -> str:
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    given = (os.environ.get(name, "") for name in names)
+    return options.get("endpoint", "") or options.get("aws_endpoint", "") or next(filter(None, given), "")
+
+
+def _failure(url: str, error: Exception, exceptions: Any) -> QuiverError | None:
+    """The error for what a store said; None when it is only that an object is not there."""
+    words = str(error)
+    # The rest is how the library came to it.
+    told = words.partition("\n\nDebug source")[0].replace("\n", " ")[:_WORDS_MAX]
+    if _NO_BUCKET.search(words):
+        return StoreNotFound(f"there is no bucket {url}: make it first ({told})")
+    if isinstance(error, FileNotFoundError):
+        return None
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    if isinstance(error, denied) or _DENIED.search(words):
+        return StoreDenied(f"{url} does not accept the credentials: {told}")
+    if isinstance(error, exceptions.NotSupportedError) or _NOT_IMPLEMENTED.search(words):
+        return UnsafeStore(f"{url} cannot do what a queue needs: {told}")
+    return StoreUnreachable(f"{url} does not answer: {told}")

@@ -1,0 +1,306 @@
+"""Makes checkpoints while others go on writing, and takes away what the latest one has made needless.
+
+A checkpoint is a picture of one moment, and is read file by file afterwards. What is appended meanwhile
+lies behind the sizes of the picture; a file that loses its name is opened before; and where bytes of the
+picture are cut off or written over, the picture is given up, and another one is made later.
+
+The order of things keeps every reader safe, however late requests arrive:
+
+- a checkpoint is put only when every chunk that it covers is known to be committed;
+- chunks that it covers, and what earlier owners left, go only when one more chunk was committed behind it:
+  then any later owner's claim lies behind the checkpoint, and its look at the checkpoints sees this one;
+- objects go only after a delay, for those who read without having claimed anything.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from quivermq.clock import Clock
+from quivermq.disk import Disk, File
+from quivermq.errors import QuiverError, StoreUnreachable
+from quivermq.helping import Condition, Helper
+from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, encode_checkpoint
+from quivermq.shared.chunks import Chunks
+from quivermq.shared.committer import Committer
+from quivermq.shared.limits import SharedLimits
+from quivermq.shared.tree import FileNode, Tree
+
+logger = logging.getLogger(__name__)
+
+
+class _Pictured(NamedTuple):
+    """A file as it was at the moment of the picture."""
+
+    path: str
+    size: int
+    parts: tuple[Part, ...]
+    cuts: int
+
+
+class _Spoiled(Exception):
+    """Bytes of the picture are gone: it has to be made anew."""
+
+
+class Checkpointer:
+    """Makes a checkpoint after so many chunks or bytes, in a thread of its own. Thread-safe."""
+
+    def __init__(
+        self,
+        chunks: Chunks,
+        committer: Committer,
+        tree: Tree,
+        *,
+        disk: Disk,
+        root: Path,
+        limits: SharedLimits,
+        clock: Clock,
+        claims: Iterable[int],
+        part_names: Iterable[str],
+    ) -> None:
+        self._chunks = chunks
+        self._committer = committer
+        self._tree = tree
+        self._disk = disk
+        self._root = root
+        self._limits = limits
+        self._clock = clock
+        self._claims = frozenset(claims)
+        # What the latest checkpoint names; nothing else may be named by the nodes of the tree.
+        self._part_names = set(part_names)
+        # Of the picture that is being read: guarded by the committer's lock, as the tree is.
+        self._unread: dict[FileNode, _Pictured] = {}
+        self._held: dict[FileNode, File] = {}
+        self._is_spoiled = False
+        # One at a time makes a checkpoint or cleans up; it guards what follows.
+        self._making = threading.Lock()
+        self._seen: dict[FileNode, tuple[int, int]] = {}
+        self._uploaded: list[str] = []
+        self._inline_bytes = 0
+        self._needless: set[str] = set()
+        self._trims: int | None = None
+        self._garbage: list[tuple[float, list[str]]] = []
+        self._has_swept = False
+        self._changed = Condition()
+        self._chunk_count = self._byte_count = 0
+        self._has_news = False
+        self._is_closing = False
+        self._thread = Helper(self._run, "quiver-checkpoint")
+        self._thread.start()
+
+    # With the committer's lock held.
+
+    def before_unlink(self, node: FileNode) -> None:
+        """A file is about to lose its name."""
+        if node in self._unread and node not in self._held and node.path is not None:
+            self._held[node] = self._disk.open(self._root / node.path)
+
+    def before_cut(self, node: FileNode) -> None:
+        """Bytes of a file are about to be cut off or written over."""
+        if node in self._unread:
+            self._is_spoiled = True
+
+    # Without it.
+
+    def count(self, chunk_bytes: int) -> None:
+        """A chunk was committed."""
+        with self._changed.lock:
+            self._chunk_count += 1
+            self._byte_count += chunk_bytes
+            self._has_news = True
+            self._changed.notify_all()
+
+    def make(self) -> bool:
+        """Make a checkpoint now; whether there is one. Raises what the store raises."""
+        with self._making:
+            return self._make()
+
+    def clean(self) -> None:
+        """Take away what the latest checkpoint has made needless, as far as that is safe by now."""
+        with self._making:
+            self._clean()
+
+    def close(self) -> None:
+        """End the thread, and whatever it is making."""
+        with self._changed.lock:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    # The thread.
+
+    def _run(self) -> None:
+        while self._wait_until_due():
+            try:
+                with self._making:
+                    self._clean()
+                    if self._is_due():
+                        self._make()
+            except QuiverError as error:
+                # The chunks are all there: without a checkpoint they are only many.
+                logger.warning("no checkpoint was made: %s", error)
+            except Exception:
+                logger.exception("no checkpoint was made")
+
+    def _is_due(self) -> bool:
+        limits = self._limits
+        return self._chunk_count >= limits.checkpoint_chunks or self._byte_count >= limits.checkpoint_bytes
+
+    def _wait_until_due(self) -> bool:
+        """Return once there may be something to do; False at the end."""
+        with self._changed.lock:
+            while not self._is_closing:
+                # Only a commit makes something due, so after a failure nothing is tried before the next.
+                if self._has_news and (self._is_due() or self._trims is not None or self._garbage):
+                    break
+                self._changed.wait()
+            self._has_news = False
+            return not self._is_closing
+
+    # Making one: these are called with `_making` held.
+
+    def _make(self) -> bool:
+        with self._changed.lock:
+            self._chunk_count = self._byte_count = 0
+        committer = self._committer
+        with committer.changed.lock:
+            committer.check_usable()
+            pictured = {
+                node: _Pictured(path, node.size, node.parts, node.cuts)
+                for path, node in self._tree.files.items()
+            }
+            directories = tuple(sorted(self._tree.directories))
+            self._unread = dict(pictured)
+            self._is_spoiled = False
+            ticket = committer.cut()
+        self._uploaded = []
+        self._inline_bytes = 0
+        try:
+            files = [self._stored(node, picture) for node, picture in pictured.items()]
+            at = committer.commit_cut(ticket)
+        except BaseException as error:
+            # No checkpoint names them, and none will.
+            self._garbage.insert(0, (0, self._uploaded))
+            if not isinstance(error, _Spoiled):
+                raise
+            logger.info("files were cut while a checkpoint was made: the next one comes later")
+            return False
+        finally:
+            self._let_go()
+        checkpoint = Checkpoint(at.number, at.chain, tuple(sorted(self._claims)), directories, files)
+        self._put(at.number, encode_checkpoint(checkpoint))
+        self._adopt(at.number, checkpoint.part_names(), pictured, files)
+        return True
+
+    def _stored(self, node: FileNode, picture: _Pictured) -> StoredFile:
+        """A file of the picture, with what is new in it stored or at hand."""
+        path, size, parts, cuts = picture
+        limits = self._limits
+        start = sum(part.size for part in parts)
+        is_quiet = self._seen.get(node) == (size, cuts)
+        is_in_pieces = len(parts) > 1 or (parts and start < size)
+        if is_quiet and is_in_pieces and size <= limits.part_bytes_max:
+            # It has not grown for a while: from now on it is one object, as it is.
+            parts, start = (), 0
+        tail = b""
+        if start < size:
+            for data in self._pieces(node, start, size):
+                if len(data) < limits.part_bytes_min and self._has_room_for(data):
+                    tail = data
+                else:
+                    parts = (*parts, Part(self._put_file(data), len(data), crc32c(data)))
+        with self._committer.changed.lock:
+            if self._is_spoiled:
+                raise _Spoiled
+            self._unread.pop(node)
+            held = self._held.pop(node, None)
+        if held is not None:
+            held.close()
+        return StoredFile(path, node.is_private, parts, tail)
+
+    def _has_room_for(self, data: bytes) -> bool:
+        """Whether a tail can be in the checkpoint itself, which is made in memory."""
+        self._inline_bytes += len(data)
+        return self._inline_bytes <= self._limits.inline_bytes_max
+
+    def _put_file(self, data: bytes) -> str:
+        name = self._chunks.put_file(data)
+        self._uploaded.append(name)
+        return name
+
+    def _pieces(self, node: FileNode, start: int, end: int) -> Iterator[bytes]:
+        with self._committer.changed.lock:
+            file = self._held.pop(node, None)
+            if file is None:
+                assert node.path is not None, "a file that lost its name is held"
+                file = self._disk.open(self._root / node.path)
+        try:
+            while start < end:
+                if self._is_closing:
+                    raise StoreUnreachable("the disk is closed while a checkpoint is made")
+                data = file.read(start, min(end - start, self._limits.part_bytes_max))
+                if not data:
+                    # Only a cut can have taken it.
+                    raise _Spoiled
+                start += len(data)
+                yield data
+        finally:
+            file.close()
+
+    def _let_go(self) -> None:
+        with self._committer.changed.lock:
+            self._unread = {}
+            held, self._held = self._held, {}
+        for file in held.values():
+            file.close()
+
+    def _put(self, number: int, data: bytes) -> None:
+        """Put it until the store says that it has it: what it names must not be taken for garbage."""
+        backoff_s = self._limits.backoff_s
+        while True:
+            try:
+                self._chunks.put_checkpoint(number, data)
+            except StoreUnreachable as error:
+                logger.warning("checkpoint %d is not stored yet: %s", number, error)
+                with self._changed.lock:
+                    if not self._is_closing:
+                        self._changed.wait(backoff_s)
+                    if self._is_closing:
+                        raise
+                backoff_s = min(2 * backoff_s, self._limits.backoff_s_max)
+            else:
+                return
+
+    def _adopt(
+        self, number: int, names: set[str], pictured: dict[FileNode, _Pictured], files: list[StoredFile]
+    ) -> None:
+        """Go on from a checkpoint that is stored."""
+        with self._committer.changed.lock:
+            for (node, picture), file in zip(pictured.items(), files, strict=True):
+                # One that was cut since has other bytes there, and begins anew.
+                node.parts = file.parts if node.cuts == picture.cuts else ()
+        self._seen = {node: (picture.size, picture.cuts) for node, picture in pictured.items()}
+        self._needless |= self._part_names - names
+        self._part_names = names
+        self._trims = number
+
+    # Cleaning up.
+
+    def _clean(self) -> None:
+        if self._trims is not None and self._committer.committed.number > self._trims:
+            self._chunks.trim(self._trims, self._claims)
+            needless = self._needless
+            if not self._has_swept:
+                needless = needless | (set(self._chunks.old_files()) - self._part_names)
+            self._has_swept = True
+            self._garbage.append((self._clock.monotonic() + self._limits.garbage_delay_s, sorted(needless)))
+            self._needless = set()
+            self._trims = None
+        now = self._clock.monotonic()
+        while self._garbage and self._garbage[0][0] <= now:
+            self._chunks.remove_files(self._garbage[0][1])
+            del self._garbage[0]

@@ -1,0 +1,60 @@
+"""A lease of etcd that is kept alive until it is ended, and whether it is certainly still held."""
+
+import logging
+
+from quivermq.clock import Clock
+from quivermq.errors import QuiverError
+from quivermq.helping import Helper, Latch
+from quivermq.shared.etcd import EtcdClient
+
+logger = logging.getLogger(__name__)
+
+# A third of it may be missed twice, and the lease is still held.
+_KEEPS_PER_LEASE = 3
+
+
+class KeptLease:
+    """Granted when it is made. A thread keeps it alive, also while the disk waits for its store."""
+
+    def __init__(self, etcd: EtcdClient, seconds: int, clock: Clock) -> None:
+        self._etcd = etcd
+        self._seconds = seconds
+        self._clock = clock
+        self._is_lost = False
+        self._ends = Latch()
+        # Counted from before it was asked for: etcd began to count later.
+        asked = clock.monotonic()
+        self.id = etcd.grant_lease(seconds)
+        self._kept_until = asked + seconds
+        self._thread = Helper(self._keep, "quiver-lease")
+        self._thread.start()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether etcd cannot have ended it yet."""
+        return not self._is_lost and self._clock.monotonic() < self._kept_until
+
+    def end(self) -> None:
+        """Give it back, so that its keys go at once."""
+        self.let_go()
+        if not self._is_lost:
+            self._etcd.revoke_lease(self.id)
+            self._is_lost = True
+
+    def let_go(self) -> None:
+        """Keep it no longer: it ends by itself."""
+        self._ends.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._ends.wait(self._seconds / _KEEPS_PER_LEASE):
+            asked = self._clock.monotonic()
+            try:
+                if not self._etcd.keep_lease(self.id):
+                    self._is_lost = True
+                    logger.warning("a lease of etcd has ended: somebody else may be the owner")
+                    break
+                self._kept_until = asked + self._seconds
+            except QuiverError as error:
+                logger.warning("a lease of etcd was not kept: %s", error)
+        self._etcd.close()

@@ -1,0 +1,39 @@
+"""`ObjectStore`: the few things that are asked of a bucket. An object is written once and never changed."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class ObjectStore(Protocol):
+    """Named objects. Thread-safe.
+
+    Every operation may raise StoreUnreachable, after which it may or may not have been done, or be done
+    only later; and StoreDenied or StoreNotFound, which time does not heal.
+    """
+
+    def put(self, name: str, data: bytes) -> None:
+        """Store an object under a name that nobody else uses."""
+        ...
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Store an object unless there is one of that name; whether it was stored.
+
+        False may also mean that an earlier attempt of the same call was: the caller looks what is there.
+        """
+        ...
+
+    def get(self, name: str, bytes_max: int) -> bytes | None:
+        """An object, None when there is none. Raises DamagedChunk for one that is larger than that."""
+        ...
+
+    def names(self, prefix: str) -> list[str]:
+        """The sorted names of all objects that begin so."""
+        ...
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Take objects away. One that is not there is no error."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -1,0 +1,136 @@
+"""Opening a shared disk: claim it, read what there is, make the files anew, go on.
+
+The directory that was there before is never trusted: it may be ahead of the store, and what it is ahead
+with was never committed.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from quivermq.clock import Clock, SystemClock
+from quivermq.disk import Disk, remove_tree
+from quivermq.errors import NotOwner, QuiverError, StoreUnreachable
+from quivermq.shared.bucket import BucketStore
+from quivermq.shared.checkpoint import Checkpoint, Part, decode_checkpoint
+from quivermq.shared.chunks import Chunks
+from quivermq.shared.conditional import ConditionalChunks
+from quivermq.shared.disk import CacheDisk, SharedDisk
+from quivermq.shared.fetching import fetched
+from quivermq.shared.limits import SharedLimits
+from quivermq.shared.naming import CHUNK
+from quivermq.shared.race import check_conditional_puts
+from quivermq.shared.rebuilding import Rebuilding
+
+# In the cache: the files, and the lock that keeps others from making them anew meanwhile.
+ROOT_NAME = "data"
+LOCK_NAME = "CACHE"
+
+Answered = TypeVar("Answered")
+
+
+def open_shared(
+    chunks: Chunks,
+    cache: Path,
+    *,
+    disk: Disk | None = None,
+    limits: SharedLimits | None = None,
+    clock: Clock | None = None,
+) -> SharedDisk:
+    """Become the owner of what is in a store, and return a disk with it; `root` says where its files are.
+
+    Whoever was the owner can commit nothing from then on. Raises DirectoryLocked while another process has
+    the cache, StoreUnreachable, StoreDenied, StoreNotFound, DamagedChunk, UnsupportedChunk, and NotOwner
+    when somebody else claims it at the same time.
+    """
+    disk = disk or CacheDisk()
+    limits = limits or SharedLimits()
+    clock = clock or SystemClock()
+    disk.make_directory(cache)
+    root = cache / ROOT_NAME
+    with ExitStack() as on_failure:
+        lock = disk.lock(cache / LOCK_NAME)
+        on_failure.callback(lock.release)
+        on_failure.callback(_close, chunks)
+        _patiently(chunks.claim, limits, clock)
+        rebuilt, part_names = _patiently(lambda: _rebuilt(chunks, disk, root, limits), limits, clock)
+        shared = SharedDisk(
+            chunks,
+            rebuilt,
+            cache=disk,
+            root=root,
+            lock=lock,
+            limits=limits,
+            clock=clock,
+            part_names=sorted(part_names),
+        )
+        on_failure.pop_all()
+    return shared
+
+
+def open_bucket(
+    url: str,
+    cache: Path,
+    options: Mapping[str, str] | None = None,
+    *,
+    limits: SharedLimits | None = None,
+) -> SharedDisk:
+    """The same for a bucket alone, where conditional puts decide who is the owner.
+
+    Whoever opens it is, and the one before has to stop. Raises UnsafeStore for a store whose conditional
+    puts are not real: a new one is tried first.
+    """
+    store = BucketStore(url, options)
+    chunks = ConditionalChunks(store, readers=(limits or SharedLimits()).readers)
+    if not store.names(CHUNK):
+        check_conditional_puts(store)
+    return open_shared(chunks, cache, limits=limits)
+
+
+def _close(chunks: Chunks) -> None:
+    # What went wrong before is what the caller has to know.
+    with suppress(QuiverError):
+        chunks.close()
+
+
+def _rebuilt(chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits) -> tuple[Rebuilding, set[str]]:
+    """The files as the store has them, in a directory that was empty."""
+    remove_tree(disk, root)
+    disk.make_directory(root)
+    rebuilding = Rebuilding(disk, root)
+    part_names: set[str] = set()
+    # Only now, behind the claim: a checkpoint that came before it is seen.
+    stored = chunks.checkpoint()
+    try:
+        if stored is not None:
+            checkpoint = decode_checkpoint(f"checkpoint {stored.number}", stored.data)
+            part_names = checkpoint.part_names()
+            rebuilding.load(checkpoint, _parts(chunks, checkpoint, limits))
+        for number, data in chunks.read(rebuilding.number):
+            rebuilding.apply(f"chunk {number}", data)
+    finally:
+        rebuilding.close()
+    if rebuilding.epoch > chunks.epoch:
+        raise NotOwner("another process has claimed the same disk meanwhile: let only one open it")
+    return rebuilding, part_names
+
+
+def _parts(chunks: Chunks, checkpoint: Checkpoint, limits: SharedLimits) -> Iterator[tuple[Part, bytes]]:
+    parts = (part for file in checkpoint.files for part in file.parts)
+    return fetched(parts, lambda part: chunks.get_file(part.name, part.size), limits.readers)
+
+
+def _patiently(act: Callable[[], Answered], limits: SharedLimits, clock: Clock) -> Answered:
+    """Do it again while the store does not answer, for as long as a sync would wait."""
+    deadline = clock.monotonic() + limits.commit_timeout_s
+    backoff_s = limits.backoff_s
+    while True:
+        try:
+            return act()
+        except StoreUnreachable:
+            if clock.monotonic() + backoff_s >= deadline:
+                raise
+        time.sleep(backoff_s)
+        backoff_s = min(2 * backoff_s, limits.backoff_s_max)

@@ -1,0 +1,87 @@
+"""Shared disks over a store in memory, whose caches are in memory as well."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import quivermq
+from quivermq.disk import Disk
+from quivermq.engine import open_engine
+from quivermq.shared import SharedDisk, SharedLimits, open_shared
+from quivermq.shared.conditional import ConditionalChunks
+from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
+from support.faulty_disk import FaultyDisk
+
+CACHE = Path("/cache")
+# A store in memory answers at once, or never.
+LIMITS = SharedLimits(commit_timeout_s=5, backoff_s=0.001, backoff_s_max=0.002, garbage_delay_s=0)
+IMPATIENT = replace(LIMITS, commit_timeout_s=0.05)
+
+
+def open_disk(store: MemoryStore, limits: SharedLimits = LIMITS, *, disk: Disk | None = None) -> SharedDisk:
+    """A shared disk with a cache that was never used before."""
+    return open_shared(ConditionalChunks(store), CACHE, disk=disk or FaultyDisk(), limits=limits)
+
+
+@contextmanager
+def opened(store: MemoryStore, limits: SharedLimits = LIMITS) -> Iterator[SharedDisk]:
+    """The same until the end of the block, however that is reached."""
+    disk = open_disk(store, limits)
+    try:
+        yield disk
+    finally:
+        disk.abandon()
+
+
+@contextmanager
+def queue_on(disk: SharedDisk) -> Iterator[quivermq.Connection]:
+    """The unmodified engine over a shared disk, closed in order."""
+    with quivermq.Connection(open_engine(disk.root, disk=disk)) as mq:
+        yield mq
+
+
+def files_of(disk: SharedDisk) -> dict[str, bytes]:
+    """Every file of a disk as its owner sees it, but for locks, which are the machine's."""
+    found = {}
+
+    def look(directory: Path) -> None:
+        for name in disk.names(directory):
+            path = directory / name
+            if disk.is_directory(path):
+                found[f"{path.relative_to(disk.root)}/"] = b""
+                look(path)
+            elif name != "LOCK":
+                file = disk.open(path)
+                found[str(path.relative_to(disk.root))] = file.read(0, file.size())
+                file.close()
+
+    look(disk.root)
+    return found
+
+
+def write(disk: SharedDisk, name: str, data: bytes) -> None:
+    """A new file, not synced."""
+    file = disk.create(disk.root / name)
+    file.append([data])
+    file.close()
+
+
+def at_step(number: int, fault: StoreFault) -> Callable[[StoreStep], StoreFault | None]:
+    """Let one step go wrong."""
+    return lambda step: fault if step.number == number else None
+
+
+def at_each(
+    operation: str, fault: StoreFault, *, times: int = 1
+) -> Callable[[StoreStep], StoreFault | None]:
+    """Let each object's first attempts at an operation go wrong."""
+    seen: dict[str, int] = {}
+
+    def decide(step: StoreStep) -> StoreFault | None:
+        if step.operation != operation or seen.get(step.name, 0) >= times:
+            return None
+        seen[step.name] = seen.get(step.name, 0) + 1
+        return fault
+
+    return decide

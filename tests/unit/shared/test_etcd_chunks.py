@@ -1,0 +1,212 @@
+"""Who owns the chunks of a bucket, when transactions of etcd decide it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from support.etcd_gateway import EtcdGateway, GatewayFault, served
+from support.faulty_disk import FaultyDisk
+from support.shared import CACHE, LIMITS, files_of, write
+
+from quivermq.errors import DamagedChunk, NotOwner, QuiverError, StoreUnreachable
+from quivermq.shared import SharedDisk, open_shared
+from quivermq.shared.etcd import EtcdClient
+from quivermq.shared.etcd_chunks import EtcdChunks
+from quivermq.shared.memory import MemoryStore, StoreFault
+
+PREFIX = "/quiver/test/shards/0"
+
+
+class Cluster:
+    """A bucket and etcd, and whoever wants to own what is there."""
+
+    def __init__(self, url: str, gateway: EtcdGateway) -> None:
+        self.store = MemoryStore()
+        self.gateway = gateway
+        self.url = url
+        self.opened: list[EtcdChunks] = []
+
+    def chunks(self, owner: str = "a") -> EtcdChunks:
+        chunks = EtcdChunks(self.store.beside(), EtcdClient([self.url]), PREFIX, owner=owner)
+        self.opened.append(chunks)
+        return chunks
+
+    def disk(self, owner: str = "a") -> SharedDisk:
+        return open_shared(self.chunks(owner), CACHE, disk=FaultyDisk(), limits=LIMITS)
+
+    def end_leases(self) -> None:
+        """As if every owner had been stopped for long."""
+        for lease in list(self.gateway.leases):
+            self.gateway.end_lease(lease)
+
+    def names(self, kind: str) -> list[str]:
+        return self.store.names(kind)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    gateway = EtcdGateway()
+    with served(gateway) as url:
+        cluster = Cluster(url, gateway)
+        yield cluster
+        gateway.fault = lambda _path, _number: None
+        for chunks in cluster.opened:
+            with suppress(QuiverError):
+                chunks.close()
+
+
+def test_the_epoch_is_the_revision_that_made_the_owner(cluster: Cluster) -> None:
+    first = cluster.chunks()
+    assert first.claim() == first.epoch == cluster.gateway.revision
+    assert first.is_fresh
+    with pytest.raises(NotOwner, match="belongs to a"):
+        cluster.chunks("b").claim()
+    first.close()
+    assert not first.is_fresh
+    assert cluster.chunks("b").claim() > first.epoch
+
+
+def test_chunks_are_read_as_they_were_appended(cluster: Cluster) -> None:
+    first = cluster.chunks()
+    first.claim()
+    for number in range(20):
+        first.append(number, b"chunk %d" % number)
+    assert list(first.read(5)) == [(number, b"chunk %d" % number) for number in range(5, 20)]
+    assert len(cluster.names("chunk/")) == 20
+
+
+def test_who_lost_its_lease_appends_nothing(cluster: Cluster) -> None:
+    first = cluster.chunks("a")
+    first.claim()
+    first.append(0, b"0")
+    cluster.end_leases()
+    with pytest.raises(NotOwner, match="belongs to nobody now"):
+        first.append(1, b"late")
+    second = cluster.chunks("b")
+    second.claim()
+    with pytest.raises(NotOwner, match="belongs to b now"):
+        first.append(1, b"late")
+    with pytest.raises(NotOwner):
+        first.put_checkpoint(1, b"late")
+    second.append(1, b"1")
+    with pytest.raises(NotOwner):
+        first.append(1, b"late")
+    assert list(second.read(0)) == [(0, b"0"), (1, b"1")]
+
+
+def without_answer(
+    path: str, fault: GatewayFault, times: int = 1
+) -> Callable[[str, int], GatewayFault | None]:
+    left = [fault] * times
+    return lambda asked, _number: left.pop() if asked == path and left else None
+
+
+@pytest.mark.parametrize("fault", ["fail", "lose_answer", "unavailable"])
+def test_a_transaction_without_an_answer_is_asked_for(cluster: Cluster, fault: GatewayFault) -> None:
+    chunks = cluster.chunks()
+    cluster.gateway.fault = without_answer("/v3/kv/txn", fault)
+    with pytest.raises(StoreUnreachable):
+        chunks.claim()
+    epoch = chunks.claim()
+    acts: list[Callable[[], None]] = [
+        lambda: chunks.append(0, b"0"),
+        lambda: chunks.put_checkpoint(1, b"c"),
+    ]
+    for act in acts:
+        cluster.gateway.fault = without_answer("/v3/kv/txn", fault)
+        with pytest.raises(StoreUnreachable):
+            act()
+        act()
+    chunks.append(1, b"1")
+    assert list(chunks.read(1)) == [(1, b"1")]
+    assert chunks.checkpoint() == (1, b"c")
+    assert chunks.epoch == epoch
+    chunks.trim(1, ())
+    # Whatever was put and did not count is gone as well.
+    assert len(cluster.names("")) == 2 + (fault != "lose_answer")
+
+
+def test_a_lost_answer_counts_also_for_who_lost_the_lease_since(cluster: Cluster) -> None:
+    first = cluster.chunks()
+    first.claim()
+    cluster.gateway.fault = without_answer("/v3/kv/txn", "lose_answer")
+    with pytest.raises(StoreUnreachable):
+        first.append(0, b"0")
+    cluster.end_leases()
+    second = cluster.chunks("b")
+    second.claim()
+    first.append(0, b"0")
+    assert list(second.read(0)) == [(0, b"0")]
+
+
+def test_an_object_that_was_not_put_is_put_again_under_another_name(cluster: Cluster) -> None:
+    chunks = cluster.chunks()
+    chunks.claim()
+    store = chunks._store
+    assert isinstance(store, MemoryStore)
+    store.fault = lambda step: StoreFault.LATE if step.number == 1 else None
+    with pytest.raises(StoreUnreachable):
+        chunks.append(0, b"0")
+    chunks.append(0, b"0")
+    store.deliver_late()
+    assert len(cluster.names("chunk/")) == 2
+    assert list(chunks.read(0)) == [(0, b"0")]
+
+
+def test_what_is_not_what_was_committed_is_damage(cluster: Cluster) -> None:
+    chunks = cluster.chunks()
+    chunks.claim()
+    for number in range(3):
+        chunks.append(number, b"%d" % number)
+    [name] = [name for name in cluster.names("chunk/") if cluster.store.objects[name] == b"1"]
+    cluster.store.objects[name] = b"x"
+    with pytest.raises(DamagedChunk, match="not what was committed"):
+        list(chunks.read(0))
+    cluster.store.remove([name])
+    with pytest.raises(DamagedChunk, match="is not there"):
+        list(chunks.read(0))
+    del cluster.gateway.keys[f"{PREFIX}/chunks/{1:020d}".encode()]
+    with pytest.raises(DamagedChunk, match="later ones are"):
+        list(chunks.read(0))
+
+
+def test_a_disk_over_etcd_goes_from_owner_to_owner(cluster: Cluster) -> None:
+    first = cluster.disk("a")
+    write(first, "a", b"x" * 2_000_000)
+    first.checkpoint()
+    write(first, "b", b"y")
+    first.sync_directory(first.root)
+    seen = files_of(first)
+    cluster.end_leases()
+    second = cluster.disk("b")
+    assert files_of(second) == seen
+    write(first, "c", b"late")
+    with pytest.raises(NotOwner):
+        first.sync_directory(first.root)
+    second.checkpoint()
+    write(second, "d", b"z")
+    second.sync_directory(second.root)
+    second.clean()
+    # Of the first one only the large file is left.
+    assert len(cluster.names("file/")) == len(cluster.names("checkpoint/")) == 1
+    assert len(cluster.names("chunk/")) == 1
+    seen = files_of(second)
+    first.abandon()
+    second.close()
+    third = cluster.disk("c")
+    assert files_of(third) == seen
+    third.close()
+
+
+@pytest.mark.parametrize("fault", ["fail", "lose_answer", "unavailable"])
+def test_a_disk_waits_for_etcd_that_stumbles(cluster: Cluster, fault: GatewayFault) -> None:
+    cluster.gateway.fault = lambda _path, number: fault if number % 3 == 0 else None
+    disk = cluster.disk()
+    for n in range(10):
+        write(disk, f"{n}", b"%d" % n)
+        disk.sync_directory(disk.root)
+    cluster.gateway.fault = lambda _path, _number: None
+    disk.close()
+    again = cluster.disk("b")
+    assert files_of(again) == {f"{n}": b"%d" % n for n in range(10)}
+    again.close()
