@@ -7,6 +7,7 @@ not seen.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,8 +163,15 @@ class DirectoryReader(QueueReader):
         raise OffsetOutOfRange(reached, start=follower.start, end=follower.end)
 
     def read(self, lane: Lane, start: int, limit: int) -> list[StoredMessage]:
-        records = self.follower(lane).records(start, limit=limit)
-        return [StoredMessage(lane.topic, lane.partition, lane.priority, *record) for record in records]
+        follower, removed = self.follower(lane), self.removed(lane)
+        if follower.start <= start:
+            # After a purge, there may be very many before the first that is left.
+            start = max(start, min(removed.floor, follower.end))
+        left = (record for record in follower.records(start) if record.offset not in removed)
+        return [
+            StoredMessage(lane.topic, lane.partition, lane.priority, *record)
+            for record in islice(left, limit)
+        ]
 
     def removed(self, lane: Lane) -> OffsetSet:
         path = self._partition_path(lane.topic, lane.partition) / "removed"

@@ -292,7 +292,10 @@ class QueueReader(MessageReader):
 
     @abstractmethod
     def read(self, lane: Lane, start: int, limit: int) -> list[StoredMessage]:
-        """Some messages from an offset on, for looking. Raises OffsetOutOfRange, TopicNotFound."""
+        """Some messages from an offset on, for looking, without what was removed for everybody.
+
+        Raises OffsetOutOfRange, TopicNotFound.
+        """
 
     @abstractmethod
     def verify(self, progress: BytesCallback | None = None) -> Report:

@@ -166,6 +166,11 @@ def test_some_messages_can_be_looked_at(place: QueueReader, served: Served) -> N
     assert place.read(NORMAL, 5, 2) == []
     with pytest.raises(OffsetOutOfRange):
         place.read(NORMAL, 6, 2)
+    served.engine.queue("orders").purge()
+    put(served, 1)
+    with pytest.raises(OffsetOutOfRange):
+        place.read(NORMAL, 4, 9)
+    assert [message.offset for message in place.read(NORMAL, 5, 9)] == [5]
 
 
 @pytest.mark.damages
@@ -207,7 +212,9 @@ def test_what_was_removed_is_not_shown(place: QueueReader, served: Served) -> No
     removed = place.removed(lane)
     shown = [r.value for f in place.frames(lane, 0, 4) for r in f.records() if r.offset not in removed]
     assert shown == [b"2", b"3"]
+    assert [message.value for message in place.read(lane, 0, 4)] == [b"2", b"3"]
     queue.redrive()
+    assert place.read(lane, 0, 4) == []
     removed = place.removed(lane)
     assert [r for f in place.frames(lane, 0, 4) for r in f.records() if r.offset not in removed] == []
 
