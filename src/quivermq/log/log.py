@@ -76,13 +76,25 @@ class Log:
         Raises InvalidRequest or DiskRefused: the message is then not in the log. Raises StorageFailed: the
         disk failed, the log is fenced, and only opening it again shows whether the message is there.
         """
-        # Most have neither, and a call each would cost those who note one thing after another.
-        if timestamp is not None:
-            check_time("timestamp", timestamp)
-        if expires_at is not None:
-            check_time("expires_at", expires_at)
-        entry = checked_entry(value, key, headers, timestamp, expires_at, dedup_id, self._writer.settings)
-        return self._writer.append_entry(*entry, durability)
+        writer, rest = self._writer, None
+        # A message that is just a value is spared the checks of what it does not have.
+        if (
+            key is not None
+            or headers
+            or timestamp is not None
+            or expires_at is not None
+            or dedup_id is not None
+            or type(value) is not bytes
+            or len(value) > writer.settings.message_bytes_max
+        ):
+            if timestamp is not None:
+                check_time("timestamp", timestamp)
+            if expires_at is not None:
+                check_time("expires_at", expires_at)
+            value, rest = checked_entry(
+                value, key, headers, timestamp, expires_at, dedup_id, writer.settings
+            )
+        return writer.append_entry(value, rest, durability)
 
     def append_many(
         self,
