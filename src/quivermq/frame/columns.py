@@ -173,8 +173,11 @@ class JoinedHeaders(NamedTuple):
             if kinds <= _DICTS:
                 named, contents, times = _joined_dicts(copies)
             else:
-                named = _names_column(tuple(map(len, copies)), tuple(chain.from_iterable(copies)))
+                counts, names = tuple(map(len, copies)), tuple(chain.from_iterable(copies))
                 contents, times = tuple(chain.from_iterable([each.values() for each in copies])), 1
+                if not sum(counts) == len(names) == len(contents):
+                    raise ValueError("they changed meanwhile")
+                named = _names_column(counts, names)
             data = JoinedBytes.of(contents, "header value").data * times
             count = len(contents) * times
             offsets = _offsets(contents, count // len(headers), len(data), times)
@@ -194,13 +197,15 @@ _joined_headers = partial(tuple.__new__, JoinedHeaders)
 
 
 def _copied(headers: Sequence[Any], kinds: set[type[Any]]) -> Sequence[Any]:
-    """Each as it is at one moment. What has other mappings is copied one by one, and so may be slow."""
+    """Each as it is at one moment; but for other mappings than dicts, which may have a name twice."""
     if kinds <= _DICTS:
         first = headers[0]
         if first is headers[-1] and _are_equal(headers):
             return (first.copy(),) * len(headers)
         return tuple(map(dict.copy, headers))
-    return [_NO_HEADERS if each is None else dict(each.items()) for each in headers]
+    return [
+        _NO_HEADERS if each is None else each.copy() if type(each) is dict else each for each in headers
+    ]
 
 
 def _joined_dicts(
