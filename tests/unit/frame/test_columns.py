@@ -1,10 +1,14 @@
 """The buffers we write are those that Arrow itself would make."""
 
+from collections import UserDict
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from quivermq.errors import InvalidRequest
+from quivermq.frame import encode
 from quivermq.frame.columns import (
     binary_column,
     headers_column,
@@ -103,3 +107,13 @@ def test_every_buffer_is_padded() -> None:
         *nullable_int64_column([1, None, 3]),
     ]
     assert all(len(buffer) % 8 == 0 for buffer in buffers)
+
+
+def test_a_mapping_that_changes_while_it_is_read_is_refused() -> None:
+    class Growing(UserDict[str, bytes]):
+        def __iter__(self) -> Iterator[str]:
+            self.data["b"] = b"2"
+            return iter(list(self.data))
+
+    with pytest.raises(InvalidRequest, match="they changed meanwhile"):
+        encode([b"v"], timestamp=0, headers=[Growing(a=b"1")])
