@@ -50,6 +50,7 @@ WRONG: list[tuple[Any, type[quivermq.QuiverError]]] = [
     (lambda q: q.read(start=-1), quivermq.InvalidRequest),
     (lambda q: q.read(limit=-1), quivermq.InvalidRequest),
     (lambda q: q.read(priority="urgent"), quivermq.InvalidRequest),
+    (lambda q: q.read(priority=memoryview(b"abcd").cast("H")), quivermq.InvalidRequest),
     (lambda q: q.peek(-1), quivermq.InvalidRequest),
     (lambda q: q.dead_letters(-1), quivermq.InvalidRequest),
     (lambda q: q.redrive(5), quivermq.InvalidRequest),

@@ -94,6 +94,8 @@ def test_a_delayed_message_can_come_now(mq: Any) -> None:
     assert not orders.deliver_now(ids[2])
     assert not orders.cancel(ids[2])
     assert not orders.deliver_now("made up")
+    # No text that anybody could have been told, and so no id.
+    assert not orders.deliver_now("\ud800")
     assert values(orders.get_many(5)) == [b"2"]
     assert [waiting.id for waiting in orders.scheduled()] == [ids[0], ids[1], ids[3]]
     assert orders.stats().delayed == 3
