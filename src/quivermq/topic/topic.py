@@ -76,7 +76,9 @@ class Topic:
         name = f"topics/{self.name}/delayed"
         self.delays: DelayStore | FailedDelayStore
         try:
-            self.delays = DelayStore(self._directory, name, self._storage, self._lane_log)
+            own = self.settings.own_partitions
+            serials = own.start + 1, own.step
+            self.delays = DelayStore(self._directory, name, self._storage, self._lane_log, serials)
             if self.settings.dedup_window_ms or self.dedup.has_scheduled:
                 self.dedup.restore_scheduled(
                     (dedup_id, DedupEntry(put_at, partition, lane, None, scheduled_id))

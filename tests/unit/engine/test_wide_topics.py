@@ -184,3 +184,21 @@ def test_a_reader_of_the_directory_finds_its_lanes(tmp_path: Path) -> None:
         mq.queue("orders").put_many([b"x"] * 2)
     reader = reader_of(tmp_path)
     assert [lane.partition for lane in reader.lanes("orders")] == [1, 3]
+
+
+def test_no_two_shares_give_a_delayed_message_the_same_id() -> None:
+    ids: list[str] = []
+    for index in range(3):
+        store = Store(FaultyDisk())
+        make_wide(store, spread_index=index)
+        due_us = store.clock.now_us() + 3_600_000_000
+        for hours in range(3):
+            ids += [
+                put.scheduled_id or ""
+                for put in store.engine.queue("orders").put_many(
+                    [quivermq.Message(b"x", deliver_at=due_us + hours * 3_600_000_000)] * 2
+                )
+            ]
+            store.reopen()
+        store.close()
+    assert len(set(ids)) == 3 * 3 * 2
