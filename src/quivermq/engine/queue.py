@@ -231,6 +231,17 @@ class EngineQueue:
         self._engine.check_open()
         return self._taking.watch(wake)
 
+    def wait_until_ready(self, seconds: Period) -> bool:
+        return self._taking.wait_until_ready(seconds)
+
+    def is_ready(self) -> bool:
+        """Whether there seems to be something to take."""
+        return self._taking.is_ready()
+
+    def pass_on(self) -> None:
+        """Wake somebody who waits for what is there, as whoever asked `is_ready` may not take it."""
+        self._taking.pass_on()
+
     def lease_s(self, topic: str) -> float:
         return self._engine.catalog.get(topic).settings.lease_ms / 1000
 
@@ -428,6 +439,7 @@ class EngineQueue:
 _METHODS: dict[type[QueueOperation[Any]], Callable[..., Any]] = {
     operations.SyncTopic: EngineQueue.sync,
     operations.GetLeaseSeconds: EngineQueue.lease_s,
+    operations.WaitForMessages: EngineQueue.wait_until_ready,
     operations.CountPartitions: EngineQueue.partitions,
     operations.Seek: EngineQueue.seek,
     operations.Peek: EngineQueue.peek,

@@ -288,6 +288,16 @@ class GetLeaseSeconds(QueueOperation[float]):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitForMessages(QueueOperation[bool]):
+    """Return once there seems to be something to take: False after so many seconds. Leases nothing.
+
+    For whoever waits for several backends at once. Somebody else may be faster.
+    """
+
+    seconds: Period
+
+
+@dataclass(frozen=True, slots=True)
 class CountPartitions(QueueOperation[int]):
     """How many partitions the topic has."""
 
