@@ -15,7 +15,7 @@ from typing import Protocol
 
 from quivermq.clock import Clock
 from quivermq.cluster.deciding import decide
-from quivermq.cluster.membership import Membership
+from quivermq.cluster.membership import BrokerMembership
 from quivermq.cluster.view import ClusterView
 from quivermq.errors import NotOwner, QuiverError, StoreUnreachable
 from quivermq.helping import Condition, Helper
@@ -92,7 +92,7 @@ class Hosting:
 
     def __init__(
         self,
-        membership: Membership,
+        membership: BrokerMembership,
         view: Callable[[], ClusterView],
         open_shard: Callable[[int, KeptLease], OpenShard],
         *,
@@ -203,7 +203,7 @@ class Hosting:
     def step(self) -> None:
         """Do what is to be done now. The thread calls this all the time."""
         self._leave_lost()
-        if self._membership.lease.is_lost:
+        if not self._membership.is_joined:
             self._join_again()
             return
         if not self._membership.is_fresh:

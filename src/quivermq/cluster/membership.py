@@ -18,7 +18,7 @@ _PATIENCE_LEASES = 2
 _LOOK_S = 0.25
 
 
-class Membership:
+class BrokerMembership:
     """One broker in a cluster. For one thread; `lease` may be asked by any."""
 
     def __init__(
@@ -39,6 +39,8 @@ class Membership:
         self._clock = clock
         self._pause = pause
         self._lease: KeptLease | None = None
+        # The lease under which its key is, as far as it knows.
+        self._joined: KeptLease | None = None
 
     @property
     def id(self) -> str:
@@ -54,6 +56,11 @@ class Membership:
     def is_fresh(self) -> bool:
         """Whether nobody else can own what this broker owns, by this machine's own clock."""
         return self._lease is not None and self._lease.is_fresh
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether its key is there, unless somebody has just taken it away."""
+        return self._joined is not None and self._joined is self._lease and not self._joined.is_lost
 
     def join(self) -> None:
         """Be there. Raises BrokerExists when another one of this id is, and stays."""
@@ -77,7 +84,9 @@ class Membership:
         self._etcd.transact([created_at(self._key, 0)], [put])
         # Looked at in any case: an attempt before this one may have been carried out.
         found = self._etcd.range(self._key)
-        return bool(found) and found[0].lease == lease.id
+        if found and found[0].lease == lease.id:
+            self._joined = lease
+        return self.is_joined
 
     def leave_soon(self) -> None:
         """Tell the others that this one is to own nothing any more."""

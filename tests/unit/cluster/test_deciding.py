@@ -29,9 +29,8 @@ def test_everybody_claims_what_is_placed_on_it_and_nothing_else() -> None:
 
 def test_the_next_in_order_claims_what_the_first_does_not() -> None:
     first, second, third = view_of().order(0)
-    seconds = {"patience_s": 1.0, "ownerless_s": {0: 1.5}}
-    assert decided(view_of(), second, **seconds).claims == [0]
-    assert decided(view_of(), third, **seconds).claims == []
+    assert decided(view_of(), second, ownerless_s={0: 1.5}).claims == [0]
+    assert decided(view_of(), third, ownerless_s={0: 1.5}).claims == []
     assert decided(view_of(), third, ownerless_s={0: 2.0}).claims == [0]
     assert decided(view_of(), first, {0}, ownerless_s={0: 2.0}).claims == []
 

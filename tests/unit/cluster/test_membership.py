@@ -7,7 +7,7 @@ from support.etcd_gateway import EtcdGateway
 from support.manual_clock import ManualClock
 
 from quivermq.clock import SystemClock
-from quivermq.cluster.membership import Membership
+from quivermq.cluster.membership import BrokerMembership
 from quivermq.cluster.naming import ClusterKeys
 from quivermq.cluster.view import BrokerInfo
 from quivermq.cluster.watching import look_at
@@ -19,14 +19,14 @@ INFO = BrokerInfo("a:1", "http://a:1", "0.1", 2)
 
 
 @pytest.fixture
-def member(etcd: EtcdClient) -> Iterator[Membership]:
-    member = Membership(etcd, KEYS, INFO, lease_s=60, clock=SystemClock())
+def member(etcd: EtcdClient) -> Iterator[BrokerMembership]:
+    member = BrokerMembership(etcd, KEYS, INFO, lease_s=60, clock=SystemClock())
     member.join()
     yield member
     member.end()
 
 
-def test_a_broker_is_seen_until_it_ends(etcd: EtcdClient, member: Membership) -> None:
+def test_a_broker_is_seen_until_it_ends(etcd: EtcdClient, member: BrokerMembership) -> None:
     assert look_at(etcd, KEYS, 1).brokers == {"a:1": INFO}
     assert member.is_fresh
     member.end()
@@ -34,9 +34,11 @@ def test_a_broker_is_seen_until_it_ends(etcd: EtcdClient, member: Membership) ->
     assert not member.is_fresh
 
 
-def test_a_second_one_of_its_id_is_refused_after_a_while(etcd: EtcdClient, member: Membership) -> None:
+def test_a_second_one_of_its_id_is_refused_after_a_while(
+    etcd: EtcdClient, member: BrokerMembership
+) -> None:
     clock = ManualClock()
-    second = Membership(etcd, KEYS, INFO, lease_s=60, clock=clock, pause=clock.advance)
+    second = BrokerMembership(etcd, KEYS, INFO, lease_s=60, clock=clock, pause=clock.advance)
     with pytest.raises(BrokerExists, match="say --advertise"):
         second.join()
     assert clock.monotonic() >= 60
@@ -45,7 +47,7 @@ def test_a_second_one_of_its_id_is_refused_after_a_while(etcd: EtcdClient, membe
 
 
 def test_one_that_was_killed_is_waited_for(
-    etcd: EtcdClient, gateway: EtcdGateway, member: Membership
+    etcd: EtcdClient, gateway: EtcdGateway, member: BrokerMembership
 ) -> None:
     clock = ManualClock()
 
@@ -53,13 +55,13 @@ def test_one_that_was_killed_is_waited_for(
         clock.advance(seconds)
         gateway.end_lease(member.lease.id)
 
-    second = Membership(etcd, KEYS, INFO, lease_s=60, clock=clock, pause=end)
+    second = BrokerMembership(etcd, KEYS, INFO, lease_s=60, clock=clock, pause=end)
     second.join()
     assert look_at(etcd, KEYS, 1).brokers == {"a:1": INFO}
     second.end()
 
 
-def test_it_tells_that_it_leaves(etcd: EtcdClient, gateway: EtcdGateway, member: Membership) -> None:
+def test_it_tells_that_it_leaves(etcd: EtcdClient, gateway: EtcdGateway, member: BrokerMembership) -> None:
     member.leave_soon()
     assert look_at(etcd, KEYS, 1).brokers["a:1"].is_leaving
     assert look_at(etcd, KEYS, 1).candidates == []
@@ -70,4 +72,4 @@ def test_it_tells_that_it_leaves(etcd: EtcdClient, gateway: EtcdGateway, member:
 
 def test_an_id_is_a_part_of_a_key(etcd: EtcdClient) -> None:
     with pytest.raises(InvalidName, match="no id of a broker"):
-        Membership(etcd, KEYS, INFO._replace(id="a/b"), lease_s=60, clock=SystemClock())
+        BrokerMembership(etcd, KEYS, INFO._replace(id="a/b"), lease_s=60, clock=SystemClock())
