@@ -70,7 +70,7 @@ class Cache:
         """An evicted file, for reading. Its objects stay until it is closed."""
         return RemoteFile(path, node.parts, self._blocks, on_close=self._hold(node.parts))
 
-    def rename(self, source: Path, old: str, target: Path, new: str) -> None:
+    def move(self, source: Path, old: str, target: Path, new: str) -> None:
         """Do in the cache what the tree does next. Raises StorageFailed where a directory is in the way."""
         node, replaced = self._tree.files.get(old), self._tree.files.get(new)
         is_directory = old in self._tree.directories

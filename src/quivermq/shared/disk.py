@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, File, Lock, SystemDisk
-from quivermq.errors import Closing, DiskFull, QuiverError, StorageFailed
+from quivermq.errors import Closing, DiskFull, NotOwner, QuiverError, StorageFailed
 from quivermq.shared.blocks import Blocks
 from quivermq.shared.cache import Cache
 from quivermq.shared.checkpointer import Checkpointer
@@ -332,7 +332,7 @@ class SharedDisk:
                 raise StorageFailed(f"cannot write {target}: {source} is not there", path=target)
             if old != new:
                 self._before_unlink(new)
-            self._cache.rename(source, old, target, new)
+            self._cache.move(source, old, target, new)
             self._tree.move(old, new)
             self._note(Mutation(Kind.RENAME, old, 0, new))
 
@@ -377,6 +377,10 @@ class SharedDisk:
     def clean(self) -> None:
         """Take away what the latest checkpoint has made needless, as far as that is safe by now."""
         self._checkpointer.clean()
+
+    def fence(self, reason: str) -> None:
+        """Let nothing be changed or committed any more: somebody else may be the owner."""
+        self._committer.fail(NotOwner(reason))
 
     def close(self) -> None:
         """Commit what was done, and let go of the store and the cache. Closing twice is allowed.
