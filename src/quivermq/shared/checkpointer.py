@@ -7,8 +7,9 @@ picture are cut off or written over, the picture is given up, and another one is
 The order of things keeps every reader safe, however late requests arrive:
 
 - a checkpoint is put only when every chunk that it covers is known to be committed;
-- chunks that it covers, and what earlier owners left, go only when one more chunk was committed behind it:
-  then any later owner's claim lies behind the checkpoint, and its look at the checkpoints sees this one;
+- chunks that it covers, and what earlier owners left, go only when one more chunk was committed that was
+  begun after it was put: then any later owner's claim came after it, and its look at the checkpoints sees it;
+- of one number there is one checkpoint: nobody could tell which of two is the one that has what it names;
 - objects go only after a delay, for those who read without having claimed anything.
 """
 
@@ -82,7 +83,9 @@ class Checkpointer:
         self._uploaded: list[str] = []
         self._inline_bytes = 0
         self._needless: set[str] = set()
-        self._trims: int | None = None
+        self._number = -1
+        # A checkpoint to clean up behind, and the first chunk that was begun when it was stored.
+        self._trims: tuple[int, int] | None = None
         self._garbage: list[tuple[float, list[str]]] = []
         self._has_swept = False
         self._changed = Condition()
@@ -169,6 +172,9 @@ class Checkpointer:
         committer = self._committer
         with committer.changed.lock:
             committer.check_usable()
+            if committer.last == committer.committed.ticket and committer.committed.number == self._number:
+                # Nothing was done since the last one.
+                return True
             pictured = {
                 node: _Pictured(path, node.size, node.parts, node.cuts)
                 for path, node in self._tree.files.items()
@@ -184,7 +190,7 @@ class Checkpointer:
             at = committer.commit_cut(ticket)
         except BaseException as error:
             # No checkpoint names them, and none will.
-            self._garbage.insert(0, (0, self._uploaded))
+            self._garbage.append((0, self._uploaded))
             if not isinstance(error, _Spoiled):
                 raise
             logger.info("files were cut while a checkpoint was made: the next one comes later")
@@ -286,13 +292,14 @@ class Checkpointer:
         self._seen = {node: (picture.size, picture.cuts) for node, picture in pictured.items()}
         self._needless |= self._part_names - names
         self._part_names = names
-        self._trims = number
+        self._number = number
+        self._trims = number, self._committer.next_begun()
 
     # Cleaning up.
 
     def _clean(self) -> None:
-        if self._trims is not None and self._committer.committed.number > self._trims:
-            self._chunks.trim(self._trims, self._claims)
+        if self._trims is not None and self._committer.committed.number > self._trims[1]:
+            self._chunks.trim(self._trims[0], self._claims)
             needless = self._needless
             if not self._has_swept:
                 needless = needless | (set(self._chunks.old_files()) - self._part_names)
@@ -301,6 +308,6 @@ class Checkpointer:
             self._needless = set()
             self._trims = None
         now = self._clock.monotonic()
-        while self._garbage and self._garbage[0][0] <= now:
-            self._chunks.remove_files(self._garbage[0][1])
-            del self._garbage[0]
+        for each in [each for each in self._garbage if each[0] <= now]:
+            self._chunks.remove_files(each[1])
+            self._garbage.remove(each)

@@ -69,6 +69,10 @@ class Chunks(Protocol):
         """What `put_file` has stored. Raises DamagedChunk when it is not there, or larger than that."""
         ...
 
+    def get_file_range(self, name: str, start: int, length: int) -> bytes:
+        """So many bytes of it from a position on. Raises DamagedChunk when they are not all there."""
+        ...
+
     def old_files(self) -> list[str]:
         """The files of earlier owners: of those, what no checkpoint names will never be named."""
         ...

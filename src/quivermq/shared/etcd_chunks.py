@@ -23,7 +23,7 @@ from quivermq.shared.etcd import EtcdClient, EtcdKey, changed_at, created_at, de
 from quivermq.shared.fetching import fetched
 from quivermq.shared.lease import KeptLease
 from quivermq.shared.naming import CHECKPOINT, CHUNK, FILE, first_number, unique
-from quivermq.shared.objects import ObjectStore
+from quivermq.shared.objects import ObjectStore, needed, needed_range
 
 LEASE_S = 5
 
@@ -51,12 +51,14 @@ class EtcdChunks:
         self._clock = clock or SystemClock()
         self._epoch = 0
         self._lease: KeptLease | None = None
-        # The chunk, or the checkpoint, that is on its way: its number, and every object it was put as.
+        # The chunk that is on its way, or the hash of the checkpoint, and every object it was put as.
         self._sent: tuple[int, list[str]] = (-1, [])
-        self._sent_checkpoint: tuple[int, list[str]] = (-1, [])
+        self._sent_checkpoint: tuple[bytes, list[str]] = (b"", [])
         # Objects of chunks and checkpoints, to be taken away when they are covered.
         self._chunk_objects: dict[int, list[str]] = {}
         self._old_checkpoints: list[str] = []
+        # Every one that may be the latest.
+        self._checkpoints: list[str] = []
 
     @property
     def epoch(self) -> int:
@@ -132,17 +134,11 @@ class EtcdChunks:
 
     def _chunk(self, number: int, key: EtcdKey) -> bytes:
         value = json.loads(key.value)
-        data = self._needed(value["object"], CHUNK_BYTES_MAX)
+        data = needed(self._store, value["object"], CHUNK_BYTES_MAX)
         # The chain says all that the checksum says; that one is for those who only look.
         if len(data) != value["bytes"] or chain_of(data).hex() != value["chain"]:
             raise damaged(value["object"], "it is not what was committed")
         self._chunk_objects[number] = [value["object"]]
-        return data
-
-    def _needed(self, name: str, bytes_max: int) -> bytes:
-        data = self._store.get(name, bytes_max)
-        if data is None:
-            raise damaged(name, "it is not there")
         return data
 
     def checkpoint(self) -> StoredCheckpoint | None:
@@ -150,18 +146,21 @@ class EtcdChunks:
         if not found:
             return None
         value = json.loads(found[0].value)
-        return StoredCheckpoint(value["number"], self._needed(value["object"], CHECKPOINT_BYTES_MAX))
+        return StoredCheckpoint(value["number"], needed(self._store, value["object"], CHECKPOINT_BYTES_MAX))
 
     def put_checkpoint(self, number: int, data: bytes) -> None:
-        if self._sent_checkpoint[0] != number:
-            self._sent_checkpoint = (number, [])
+        digest = chain_of(data)
+        if self._sent_checkpoint[0] != digest:
+            self._sent_checkpoint = (digest, [])
         names = self._sent_checkpoint[1]
         before = self._etcd.range(self._checkpoint_key)
         old = json.loads(before[0].value)["object"] if before else None
         if old in names:
             # An earlier attempt was carried out, and its answer lost.
+            self._settle_checkpoint(old)
             return
         names.append(unique(CHECKPOINT, self._epoch))
+        self._checkpoints += [names[-1]] if old is None or old in self._checkpoints else [old, names[-1]]
         self._store.put(names[-1], data)
         value = json.dumps({"object": names[-1], "number": number}).encode()
         is_done = self._decide(
@@ -174,8 +173,12 @@ class EtcdChunks:
         )
         if not is_done:
             raise self._not_owner(f"checkpoint {number} is not this one's")
-        if old is not None:
-            self._old_checkpoints.append(old)
+        self._settle_checkpoint(names[-1])
+
+    def _settle_checkpoint(self, latest: str) -> None:
+        # None of the others, nor of the attempts that came to nothing, can become the latest any more.
+        self._old_checkpoints += [name for name in self._checkpoints if name != latest]
+        self._checkpoints = [latest]
 
     def trim(self, number: int, keep: Collection[int]) -> None:  # noqa: ARG002 - The epoch decides, no chunk.
         # Their keys went with the checkpoint.
@@ -192,7 +195,10 @@ class EtcdChunks:
         return name
 
     def get_file(self, name: str, bytes_max: int) -> bytes:
-        return self._needed(name, bytes_max)
+        return needed(self._store, name, bytes_max)
+
+    def get_file_range(self, name: str, start: int, length: int) -> bytes:
+        return needed_range(self._store, name, start, length)
 
     def old_files(self) -> list[str]:
         # Once a checkpoint of this epoch covers all that came before, chunks and checkpoints are as old.
