@@ -128,6 +128,9 @@ class EtcdChunks:
         for expected, key in enumerate(keys, start):
             if key.key != self._chunk_key(expected):
                 raise damaged(self._chunk_key(expected), "it is not there, but later ones are")
+        # Looked at behind the keys: a checkpoint takes away those that it covers. An owner's is its own.
+        if not self._epoch and self.checkpoint_number() > start + len(keys):
+            raise damaged(self._chunk_key(start + len(keys)), "it is not there, but a checkpoint covers it")
         numbered = fetched(enumerate(keys, start), lambda item: self._chunk(*item), self._readers)
         for (number, _), data in numbered:
             yield number, data
@@ -138,7 +141,9 @@ class EtcdChunks:
         # The chain says all that the checksum says; that one is for those who only look.
         if len(data) != value["bytes"] or chain_of(data).hex() != value["chain"]:
             raise damaged(value["object"], "it is not what was committed")
-        self._chunk_objects[number] = [value["object"]]
+        if self._epoch:
+            # Whoever only reads takes nothing away.
+            self._chunk_objects[number] = [value["object"]]
         return data
 
     def checkpoint(self) -> StoredCheckpoint | None:
@@ -147,6 +152,10 @@ class EtcdChunks:
             return None
         value = json.loads(found[0].value)
         return StoredCheckpoint(value["number"], needed(self._store, value["object"], CHECKPOINT_BYTES_MAX))
+
+    def checkpoint_number(self) -> int:
+        found = self._etcd.range(self._checkpoint_key)
+        return int(json.loads(found[0].value)["number"]) if found else 0
 
     def put_checkpoint(self, number: int, data: bytes) -> None:
         digest = chain_of(data)
