@@ -29,7 +29,10 @@ LEASE_S = 5
 
 
 class EtcdChunks:
-    """The chunks of one disk. `owner` says to people who has it, an address for instance."""
+    """The chunks of one disk. `owner` says to people who has it, an address for instance.
+
+    Disks of one process may share a `lease`, which is then the caller's to keep and to end.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class EtcdChunks:
         *,
         owner: str,
         lease_s: int = LEASE_S,
+        lease: KeptLease | None = None,
         readers: int = 8,
         clock: Clock | None = None,
     ) -> None:
@@ -50,7 +54,8 @@ class EtcdChunks:
         self._readers = readers
         self._clock = clock or SystemClock()
         self._epoch = 0
-        self._lease: KeptLease | None = None
+        self._lease = lease
+        self._is_shared = lease is not None
         # The chunk that is on its way, or the hash of the checkpoint, and every object it was put as.
         self._sent: tuple[int, list[str]] = (-1, [])
         self._sent_checkpoint: tuple[bytes, list[str]] = (b"", [])
@@ -70,23 +75,42 @@ class EtcdChunks:
         return self._lease is not None and self._lease.is_fresh
 
     def claim(self) -> int:
-        if self._lease is not None and not self._lease.is_fresh:
-            self._lease.let_go()
-            self._lease = None
-        if self._lease is None:
-            self._lease = KeptLease(self._etcd, self._lease_s, self._clock)
+        lease = self._own_lease()
         self._etcd.transact(
             [created_at(self._owner_key, 0)],
-            [put_key(self._owner_key, self._owner.encode(), lease=self._lease.id)],
+            [put_key(self._owner_key, self._owner.encode(), lease=lease.id)],
         )
         # Looked at in any case: an attempt before this one may have been carried out.
         owner = self._owner_now()
         if owner is None:
             raise StoreUnreachable("the owner is gone just now: claim it again")
-        if owner.lease != self._lease.id:
+        if owner.lease != lease.id:
             raise NotOwner(f"{self._prefix} belongs to {owner.value.decode(errors='replace')}")
         self._epoch = owner.create_revision
         return self._epoch
+
+    def _own_lease(self) -> KeptLease:
+        """A lease to claim under. Nothing of an earlier disk of this process is left under it."""
+        lease = self._lease
+        if lease is not None and self._is_shared:
+            if lease.is_lost:
+                raise NotOwner("the lease of this process has ended: claim under another one")
+            if not lease.is_fresh:
+                raise StoreUnreachable("the lease of this process is not fresh: claim it again")
+            owner = self._owner_now()
+            if owner is not None and owner.lease == lease.id:
+                # What that one had on its way may arrive yet: it needs an epoch that is over.
+                self._release(owner.create_revision)
+            return lease
+        if lease is not None and not lease.is_fresh:
+            lease.let_go()
+            lease = None
+        if lease is None:
+            lease = self._lease = KeptLease(self._etcd, self._lease_s, self._clock)
+        return lease
+
+    def _release(self, epoch: int) -> None:
+        self._etcd.transact([created_at(self._owner_key, epoch)], [delete_keys(self._owner_key)])
 
     def append(self, number: int, chunk: bytes) -> None:
         if self._sent[0] != number:
@@ -219,7 +243,10 @@ class EtcdChunks:
 
     def close(self) -> None:
         try:
-            if self._lease is not None:
+            if self._lease is not None and self._is_shared:
+                if self._epoch:
+                    self._release(self._epoch)
+            elif self._lease is not None:
                 self._lease.end()
         finally:
             self._etcd.close()
