@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from contract.awaited import Loop
 from support.broker import serving
+from support.cluster import SHARDS, open_local
 
 import quivermq
 from quivermq import Settings, StorageSettings, aio
+from quivermq.cluster.placement import shard_of
 
-WAYS = ("open", "connect", "aio.open", "aio.connect")
+WAYS = ("open", "connect", "aio.open", "aio.connect", "cluster", "wide")
 
 
 class Ways:
@@ -25,6 +27,7 @@ class Ways:
         self._settings = Settings(storage=StorageSettings(durability="os"))
         self._broker = stack.enter_context(ExitStack())
         self._url = ""
+        self._wide: dict[str, tuple[int, ...]] = {}
 
     def open(self) -> Any:
         """The queue, also again after it was closed.
@@ -33,6 +36,9 @@ class Ways:
         """
         if self.way == "open":
             return self._stack.enter_context(quivermq.open(self._path, self._settings))
+        if self.way in ("cluster", "wide"):
+            mq = open_local(self._path, self._settings, self._wide, is_wide=self.way == "wide")
+            return self._stack.enter_context(mq)
         if self.way == "aio.open":
             loop = self._stack.enter_context(Loop())
             return self._stack.enter_context(loop.wrap(loop.run(aio.open(self._path, self._settings))))
@@ -42,6 +48,10 @@ class Ways:
             return self._stack.enter_context(quivermq.connect(self._url))
         loop = self._stack.enter_context(Loop())
         return self._stack.enter_context(loop.wrap(loop.run(aio.connect(self._url))))
+
+    def directory(self, topic: str) -> Path:
+        """The data directory in which a topic is."""
+        return self._path / str(shard_of(topic, SHARDS)) if self.way in ("cluster", "wide") else self._path
 
     def restarted(self, mq: Any) -> Any:
         """The same queue once more, after it was closed, and its broker if it has one."""
