@@ -68,7 +68,7 @@ class ClusterBackend:
             return self.shards.backend(place[0]).producer(topic, options)
         raise needs_broker("a producer")
 
-    def consumer(self, options: ConsumerOptions) -> RemoteConsumer:
+    def consumer(self, options: ConsumerOptions) -> RemoteConsumer:  # noqa: ARG002 - Whatever these are.
         raise needs_broker("a consumer")
 
     def patient(self) -> "ClusterBackend":
