@@ -132,7 +132,7 @@ def run(store: MemoryStore, known: Known, name: str) -> None:
 
 def crashes() -> Iterator[tuple[int, StoreFault]]:
     steps = count_steps(lambda store: run(store, Known(), "first"))
-    assert steps > 40
+    assert steps > 20
     for step in range(1, steps + 1):
         yield step, StoreFault.STOP_BEFORE
         yield step, StoreFault.STOP_AFTER
