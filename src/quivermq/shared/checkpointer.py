@@ -262,6 +262,8 @@ class Checkpointer:
         """Put it until the store says that it has it: what it names must not be taken for garbage."""
         backoff_s = self._limits.backoff_s
         while True:
+            # Who was fenced is told so now; the store may never answer.
+            self._committer.check_usable()
             try:
                 self._chunks.put_checkpoint(number, data)
             except StoreUnreachable as error:

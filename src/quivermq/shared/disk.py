@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, File, Lock, SystemDisk, Ticket
-from quivermq.errors import QuiverError, StorageFailed
+from quivermq.errors import NotOwner, QuiverError, StorageFailed
 from quivermq.shared.checkpointer import Checkpointer
 from quivermq.shared.chunk import Kind, Mutation, path_below
 from quivermq.shared.chunks import Chunks
@@ -302,6 +302,10 @@ class SharedDisk:
     def clean(self) -> None:
         """Take away what the latest checkpoint has made needless, as far as that is safe by now."""
         self._checkpointer.clean()
+
+    def fence(self, reason: str) -> None:
+        """Let nothing be changed or committed any more: somebody else may be the owner."""
+        self._committer.fail(NotOwner(reason))
 
     def close(self) -> None:
         """Commit what was done, and let go of the store and the cache. Closing twice is allowed.

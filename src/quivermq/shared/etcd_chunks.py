@@ -23,13 +23,16 @@ from quivermq.shared.etcd import EtcdClient, EtcdKey, changed_at, created_at, de
 from quivermq.shared.fetching import fetched
 from quivermq.shared.lease import KeptLease
 from quivermq.shared.naming import CHECKPOINT, CHUNK, FILE, first_number, unique
-from quivermq.shared.objects import ObjectStore
+from quivermq.shared.objects import ObjectStore, needed, needed_range
 
 LEASE_S = 5
 
 
 class EtcdChunks:
-    """The chunks of one disk. `owner` says to people who has it, an address for instance."""
+    """The chunks of one disk. `owner` says to people who has it, an address for instance.
+
+    Disks of one process may share a `lease`, which is then the caller's to keep and to end.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class EtcdChunks:
         *,
         owner: str,
         lease_s: int = LEASE_S,
+        lease: KeptLease | None = None,
         readers: int = 8,
         clock: Clock | None = None,
     ) -> None:
@@ -50,7 +54,8 @@ class EtcdChunks:
         self._readers = readers
         self._clock = clock or SystemClock()
         self._epoch = 0
-        self._lease: KeptLease | None = None
+        self._lease = lease
+        self._is_shared = lease is not None
         # The chunk, or the checkpoint, that is on its way: its number, and every object it was put as.
         self._sent: tuple[int, list[str]] = (-1, [])
         self._sent_checkpoint: tuple[int, list[str]] = (-1, [])
@@ -68,23 +73,42 @@ class EtcdChunks:
         return self._lease is not None and self._lease.is_fresh
 
     def claim(self) -> int:
-        if self._lease is not None and not self._lease.is_fresh:
-            self._lease.let_go()
-            self._lease = None
-        if self._lease is None:
-            self._lease = KeptLease(self._etcd, self._lease_s, self._clock)
+        lease = self._own_lease()
         self._etcd.transact(
             [created_at(self._owner_key, 0)],
-            [put_key(self._owner_key, self._owner.encode(), lease=self._lease.id)],
+            [put_key(self._owner_key, self._owner.encode(), lease=lease.id)],
         )
         # Looked at in any case: an attempt before this one may have been carried out.
         owner = self._owner_now()
         if owner is None:
             raise StoreUnreachable("the owner is gone just now: claim it again")
-        if owner.lease != self._lease.id:
+        if owner.lease != lease.id:
             raise NotOwner(f"{self._prefix} belongs to {owner.value.decode(errors='replace')}")
         self._epoch = owner.create_revision
         return self._epoch
+
+    def _own_lease(self) -> KeptLease:
+        """A lease to claim under. Nothing of an earlier disk of this process is left under it."""
+        lease = self._lease
+        if lease is not None and self._is_shared:
+            if lease.is_lost:
+                raise NotOwner("the lease of this process has ended: claim under another one")
+            if not lease.is_fresh:
+                raise StoreUnreachable("the lease of this process is not fresh: claim it again")
+            owner = self._owner_now()
+            if owner is not None and owner.lease == lease.id:
+                # What that one had on its way may arrive yet: it needs an epoch that is over.
+                self._release(owner.create_revision)
+            return lease
+        if lease is not None and not lease.is_fresh:
+            lease.let_go()
+            lease = None
+        if lease is None:
+            lease = self._lease = KeptLease(self._etcd, self._lease_s, self._clock)
+        return lease
+
+    def _release(self, epoch: int) -> None:
+        self._etcd.transact([created_at(self._owner_key, epoch)], [delete_keys(self._owner_key)])
 
     def append(self, number: int, chunk: bytes) -> None:
         if self._sent[0] != number:
@@ -126,23 +150,22 @@ class EtcdChunks:
         for expected, key in enumerate(keys, start):
             if key.key != self._chunk_key(expected):
                 raise damaged(self._chunk_key(expected), "it is not there, but later ones are")
+        # Looked at behind the keys: a checkpoint takes away those that it covers. An owner's is its own.
+        if not self._epoch and self.checkpoint_number() > start + len(keys):
+            raise damaged(self._chunk_key(start + len(keys)), "it is not there, but a checkpoint covers it")
         numbered = fetched(enumerate(keys, start), lambda item: self._chunk(*item), self._readers)
         for (number, _), data in numbered:
             yield number, data
 
     def _chunk(self, number: int, key: EtcdKey) -> bytes:
         value = json.loads(key.value)
-        data = self._needed(value["object"], CHUNK_BYTES_MAX)
+        data = needed(self._store, value["object"], CHUNK_BYTES_MAX)
         # The chain says all that the checksum says; that one is for those who only look.
         if len(data) != value["bytes"] or chain_of(data).hex() != value["chain"]:
             raise damaged(value["object"], "it is not what was committed")
-        self._chunk_objects[number] = [value["object"]]
-        return data
-
-    def _needed(self, name: str, bytes_max: int) -> bytes:
-        data = self._store.get(name, bytes_max)
-        if data is None:
-            raise damaged(name, "it is not there")
+        if self._epoch:
+            # Whoever only reads takes nothing away.
+            self._chunk_objects[number] = [value["object"]]
         return data
 
     def checkpoint(self) -> StoredCheckpoint | None:
@@ -150,7 +173,11 @@ class EtcdChunks:
         if not found:
             return None
         value = json.loads(found[0].value)
-        return StoredCheckpoint(value["number"], self._needed(value["object"], CHECKPOINT_BYTES_MAX))
+        return StoredCheckpoint(value["number"], needed(self._store, value["object"], CHECKPOINT_BYTES_MAX))
+
+    def checkpoint_number(self) -> int:
+        found = self._etcd.range(self._checkpoint_key)
+        return int(json.loads(found[0].value)["number"]) if found else 0
 
     def put_checkpoint(self, number: int, data: bytes) -> None:
         if self._sent_checkpoint[0] != number:
@@ -192,7 +219,10 @@ class EtcdChunks:
         return name
 
     def get_file(self, name: str, bytes_max: int) -> bytes:
-        return self._needed(name, bytes_max)
+        return needed(self._store, name, bytes_max)
+
+    def get_file_range(self, name: str, start: int, length: int) -> bytes:
+        return needed_range(self._store, name, start, length)
 
     def old_files(self) -> list[str]:
         # Once a checkpoint of this epoch covers all that came before, chunks and checkpoints are as old.
@@ -204,7 +234,10 @@ class EtcdChunks:
 
     def close(self) -> None:
         try:
-            if self._lease is not None:
+            if self._lease is not None and self._is_shared:
+                if self._epoch:
+                    self._release(self._epoch)
+            elif self._lease is not None:
                 self._lease.end()
         finally:
             self._etcd.close()

@@ -4,15 +4,13 @@ The directory that was there before is never trusted: it may be ahead of the sto
 with was never committed.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TypeVar
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, remove_tree
-from quivermq.errors import NotOwner, QuiverError, StoreUnreachable
+from quivermq.errors import NotOwner, QuiverError
 from quivermq.shared.bucket import BucketStore
 from quivermq.shared.checkpoint import Checkpoint, Part, decode_checkpoint
 from quivermq.shared.chunks import Chunks
@@ -21,14 +19,13 @@ from quivermq.shared.disk import CacheDisk, SharedDisk
 from quivermq.shared.fetching import fetched
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.naming import CHUNK
+from quivermq.shared.patience import patiently
 from quivermq.shared.race import check_conditional_puts
 from quivermq.shared.rebuilding import Rebuilding
 
 # In the cache: the files, and the lock that keeps others from making them anew meanwhile.
 ROOT_NAME = "data"
 LOCK_NAME = "CACHE"
-
-Answered = TypeVar("Answered")
 
 
 def open_shared(
@@ -54,8 +51,8 @@ def open_shared(
         lock = disk.lock(cache / LOCK_NAME)
         on_failure.callback(lock.release)
         on_failure.callback(_close, chunks)
-        _patiently(chunks.claim, limits, clock)
-        rebuilt, part_names = _patiently(lambda: _rebuilt(chunks, disk, root, limits), limits, clock)
+        patiently(chunks.claim, limits, clock)
+        rebuilt, part_names = patiently(lambda: _rebuilt(chunks, disk, root, limits), limits, clock)
         shared = SharedDisk(
             chunks,
             rebuilt,
@@ -120,17 +117,3 @@ def _rebuilt(chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits) -> tu
 def _parts(chunks: Chunks, checkpoint: Checkpoint, limits: SharedLimits) -> Iterator[tuple[Part, bytes]]:
     parts = (part for file in checkpoint.files for part in file.parts)
     return fetched(parts, lambda part: chunks.get_file(part.name, part.size), limits.readers)
-
-
-def _patiently(act: Callable[[], Answered], limits: SharedLimits, clock: Clock) -> Answered:
-    """Do it again while the store does not answer, for as long as a sync would wait."""
-    deadline = clock.monotonic() + limits.commit_timeout_s
-    backoff_s = limits.backoff_s
-    while True:
-        try:
-            return act()
-        except StoreUnreachable:
-            if clock.monotonic() + backoff_s >= deadline:
-                raise
-        time.sleep(backoff_s)
-        backoff_s = min(2 * backoff_s, limits.backoff_s_max)
