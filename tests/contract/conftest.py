@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from contract.awaited import Loop
 from support.broker import serving
-from support.cluster import SHARDS, open_local
+from support.local_shards import SHARDS, open_local
 
 import quivermq
 from quivermq import Settings, StorageSettings, aio

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cluster import SHARDS, LocalShards
+from support.local_shards import SHARDS, LocalShards
 from support.threads import PATIENCE_S
 
 import quivermq
