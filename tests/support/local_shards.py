@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NoReturn, Unpack
 
 from quivermq.backend import Backend
 from quivermq.cluster.backend import ClusterBackend
@@ -10,6 +10,7 @@ from quivermq.cluster.map import ClusterMap
 from quivermq.cluster.placement import spread_over
 from quivermq.engine import open_engine
 from quivermq.errors import TopicExists
+from quivermq.model.checks import needs_broker
 from quivermq.model.topic_settings import TopicOptions
 from quivermq.queue.connection import Connection
 from quivermq.settings import Settings
@@ -50,6 +51,12 @@ class LocalShards:
 
     def narrow(self, topic: str) -> None:
         del self.topics[topic]
+
+    def producer(self, *_: object) -> NoReturn:
+        raise needs_broker("a producer")
+
+    def consumer(self, *_: object) -> NoReturn:
+        raise needs_broker("a consumer")
 
     def check_open(self) -> None:
         for each in self.backends:

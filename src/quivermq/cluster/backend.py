@@ -21,9 +21,9 @@ from quivermq.cluster.together import Together
 from quivermq.frame import Frame
 from quivermq.log.flusher import Scheduler
 from quivermq.model import operations
-from quivermq.model.checks import needs_broker
 from quivermq.model.lanes import Priority
 from quivermq.model.messages import ProducerState, Put
+from quivermq.model.names import is_pattern
 from quivermq.model.operations import Operation, TopicExtent
 from quivermq.model.stats import Compacted, EngineStats, Replaced, Report, TopicInfo
 
@@ -63,13 +63,12 @@ class ClusterBackend:
         self._awaiting.add(awaiting)
 
     def producer(self, topic: str, options: ProducerOptions) -> RemoteProducer:
-        place = self.topics.ensure(topic)
-        if len(place) == 1:
-            return self.shards.backend(place[0]).producer(topic, options)
-        raise needs_broker("a producer")
+        return self.shards.producer(topic, self.topics.ensure(topic), options)
 
-    def consumer(self, options: ConsumerOptions) -> RemoteConsumer:  # noqa: ARG002 - Whatever these are.
-        raise needs_broker("a consumer")
+    def consumer(self, options: ConsumerOptions) -> RemoteConsumer:
+        places = self.places
+        each = [places.all() if is_pattern(topic) else places.of(topic) for topic in options.topics]
+        return self.shards.consumer(sorted({shard for place in each for shard in place}), options)
 
     def patient(self) -> "ClusterBackend":
         return ClusterBackend(self.shards.patient())

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from quivermq.backend import Backend
+from quivermq.client.consuming.consumer import RemoteConsumer
+from quivermq.client.consuming.options import ConsumerOptions
+from quivermq.client.producing.options import ProducerOptions
+from quivermq.client.producing.producer import RemoteProducer
 from quivermq.clock import Clock
 from quivermq.errors import QuiverError
 from quivermq.log.flusher import Scheduler
@@ -86,6 +90,14 @@ class Shards(Protocol):
 
     def narrow(self, topic: str, /) -> None:
         """Forget that a topic is wide."""
+        ...
+
+    def producer(self, topic: str, place: Sequence[int], options: ProducerOptions, /) -> RemoteProducer:
+        """A producer to the shards of a topic. Raises InvalidRequest where there are no brokers."""
+        ...
+
+    def consumer(self, place: Sequence[int], options: ConsumerOptions, /) -> RemoteConsumer:
+        """A member of a group in these shards. Raises InvalidRequest where there are no brokers."""
         ...
 
     def check_open(self) -> None: ...
