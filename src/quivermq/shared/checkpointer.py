@@ -30,6 +30,7 @@ from quivermq.shared.cache import Cache
 from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, encode_checkpoint
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.committer import Committer
+from quivermq.shared.figures import CheckpointFigures
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.tree import FileNode, Tree
 
@@ -64,6 +65,7 @@ class Checkpointer:
         clock: Clock,
         claims: Iterable[int],
         part_names: Iterable[str],
+        number: int | None,
         cache: Cache,
     ) -> None:
         self._cache = cache
@@ -77,6 +79,8 @@ class Checkpointer:
         self._claims = frozenset(claims)
         # What the latest checkpoint names; nothing else may be named by the nodes of the tree.
         self._part_names = set(part_names)
+        # The latest checkpoint, and when it was stored or, by an earlier owner, read.
+        self._stored_at = None if number is None else (number, clock.monotonic())
         # Of the picture that is being read: guarded by the committer's lock, as the tree is.
         self._unread: dict[FileNode, _Pictured] = {}
         self._held: dict[FileNode, File] = {}
@@ -136,6 +140,15 @@ class Checkpointer:
         """Take away what the latest checkpoint has made needless, as far as that is safe by now."""
         with self._making:
             self._clean()
+
+    def figures(self) -> CheckpointFigures:
+        """What the latest checkpoint is, and what it has made needless."""
+        stored_at, garbage = self._stored_at, list(self._garbage)
+        return CheckpointFigures(
+            number=None if stored_at is None else stored_at[0],
+            age_s=None if stored_at is None else self._clock.monotonic() - stored_at[1],
+            garbage_objects=len(self._needless) + sum(len(names) for _, names in garbage),
+        )
 
     def close(self) -> None:
         """End the thread, and whatever it is making."""
@@ -309,6 +322,7 @@ class Checkpointer:
         self._needless |= self._part_names - names
         self._part_names = names
         self._number = number
+        self._stored_at = number, self._clock.monotonic()
         self._trims = number, self._committer.next_begun()
 
     # Cleaning up.

@@ -4,8 +4,10 @@ Whatever the form, one order of chunks is decided for all, and an owner whose cl
 one can add nothing any more, however late its requests arrive.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
+
+from quivermq.shared.counting import RequestKind, Requests
 
 
 class StoredCheckpoint(NamedTuple):
@@ -59,6 +61,11 @@ class Chunks(ChunkSource, Protocol):
     @property
     def epoch(self) -> int:
         """The number of this owner's claim, larger than those of all before."""
+        ...
+
+    @property
+    def requests(self) -> Mapping[RequestKind, Requests]:
+        """What was asked of the object store so far."""
         ...
 
     def claim(self) -> int:

@@ -17,6 +17,7 @@ from quivermq.shared.chunk import (
     encode_chunk,
 )
 from quivermq.shared.conditional import ConditionalChunks
+from quivermq.shared.counting import CountingStore
 from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
 from quivermq.shared.naming import numbered
 
@@ -86,7 +87,7 @@ def test_whoever_claims_later_is_the_owner() -> None:
 def test_an_append_without_an_answer_is_repeated_until_it_counts(fault: StoreFault) -> None:
     store = MemoryStore(fault=at_each("put_if_absent", fault))
     owner = claim(store.beside())
-    owner.chunks._store = store
+    owner.chunks._store = CountingStore(store)
     chunk = owner.next_chunk()
     with pytest.raises(StoreUnreachable):
         owner.chunks.append(owner.number, chunk)
@@ -118,7 +119,7 @@ def test_a_late_put_of_the_old_owner_changes_nothing() -> None:
     store = MemoryStore()
     first = claim(store)
     slow = store.beside(fault=at_each("put_if_absent", StoreFault.LATE))
-    first.chunks._store = slow
+    first.chunks._store = CountingStore(slow)
     chunk = first.next_chunk()
     with pytest.raises(StoreUnreachable):
         first.chunks.append(first.number, chunk)
@@ -135,14 +136,14 @@ def test_a_late_put_that_comes_first_is_part_of_the_history() -> None:
     first = claim(store)
     chunk = first.next_chunk()
     slow = store.beside(fault=at_each("put_if_absent", StoreFault.LATE))
-    first.chunks._store = slow
+    first.chunks._store = CountingStore(slow)
     with pytest.raises(StoreUnreachable):
         first.chunks.append(first.number, chunk)
     slow.deliver_late()
     second = claim(store)
     assert dict(second.chunks.read(0))[1] == chunk
     first.chunks.append(first.number, chunk)
-    first.chunks._store = store
+    first.chunks._store = CountingStore(store)
     first.number, first.chain = 2, chain_of(chunk)
     with pytest.raises(NotOwner):
         first.append()
