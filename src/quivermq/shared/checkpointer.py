@@ -95,7 +95,10 @@ class Checkpointer:
         # A checkpoint to clean up behind, and the first chunk that was begun when it was stored.
         self._trims: tuple[int, int] | None = None
         self._garbage: list[tuple[float, list[str]]] = []
-        self._has_swept = False
+        # Whether there may be objects that nobody remembers: of earlier owners, or without an answer.
+        self._wants_sweep = True
+        # What a checkpoint names of which nobody knows whether it is stored.
+        self._doubtful: set[str] = set()
         self._changed = Condition()
         self._chunk_count = self._byte_count = 0
         self._has_news = False
@@ -221,6 +224,8 @@ class Checkpointer:
         finally:
             self._let_go()
         checkpoint = Checkpoint(at.number, at.chain, tuple(sorted(self._claims)), directories, files)
+        # If that fails, it may be stored all the same, and be the latest.
+        self._doubtful |= checkpoint.part_names()
         self._put(at.number, encode_checkpoint(checkpoint))
         self._adopt(at.number, checkpoint.part_names(), pictured, files)
         self._cache.make_room()
@@ -261,7 +266,11 @@ class Checkpointer:
         return self._inline_bytes <= self._limits.inline_bytes_max
 
     def _put_file(self, data: bytes) -> str:
-        name = self._chunks.put_file(data)
+        try:
+            name = self._chunks.put_file(data)
+        except StoreUnreachable:
+            self._wants_sweep = True
+            raise
         self._uploaded.append(name)
         return name
 
@@ -319,6 +328,8 @@ class Checkpointer:
                 # One that was cut since has other bytes there, and begins anew.
                 node.parts = file.parts if node.cuts == picture.cuts else ()
         self._seen = {node: (picture.size, picture.cuts) for node, picture in pictured.items()}
+        self._wants_sweep |= not self._doubtful <= names
+        self._doubtful = set()
         self._needless |= self._part_names - names
         self._part_names = names
         self._number = number
@@ -327,13 +338,17 @@ class Checkpointer:
 
     # Cleaning up.
 
+    def _left_over(self) -> set[str]:
+        waiting = {name for _, names in self._garbage for name in names}
+        return set(self._chunks.left_files()) - self._part_names - self._doubtful - waiting
+
     def _clean(self) -> None:
         if self._trims is not None and self._committer.committed.number > self._trims[1]:
             self._chunks.trim(self._trims[0], self._claims)
             needless = self._needless
-            if not self._has_swept:
-                needless = needless | (set(self._chunks.old_files()) - self._part_names)
-            self._has_swept = True
+            if self._wants_sweep:
+                needless = needless | self._left_over()
+            self._wants_sweep = False
             self._garbage.append((self._clock.monotonic() + self._limits.garbage_delay_s, sorted(needless)))
             self._needless = set()
             self._trims = None

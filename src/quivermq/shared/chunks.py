@@ -98,8 +98,11 @@ class Chunks(ChunkSource, Protocol):
         """Store bytes as an object of their own, under a name that was never used; returns the name."""
         ...
 
-    def old_files(self) -> list[str]:
-        """The files of earlier owners: of those, what no checkpoint names will never be named."""
+    def left_files(self) -> list[str]:
+        """The files of this owner and of earlier ones, and what else those have left.
+
+        Once a checkpoint of this owner counts, what that does not name will never be named.
+        """
         ...
 
     def remove_files(self, names: Iterable[str]) -> None:

@@ -150,8 +150,8 @@ class ConditionalChunks:
     def get_file_range(self, name: str, start: int, length: int) -> bytes:
         return needed_range(self._store, name, start, length)
 
-    def old_files(self) -> list[str]:
-        return [name for name in self._store.names(FILE) if first_number(name) < self._epoch]
+    def left_files(self) -> list[str]:
+        return [name for name in self._store.names(FILE) if first_number(name) <= self._epoch]
 
     def remove_files(self, names: Iterable[str]) -> None:
         self._store.remove(names)

@@ -238,10 +238,13 @@ class EtcdChunks:
     def get_file_range(self, name: str, start: int, length: int) -> bytes:
         return needed_range(self._store, name, start, length)
 
-    def old_files(self) -> list[str]:
+    def left_files(self) -> list[str]:
         # Once a checkpoint of this epoch covers all that came before, chunks and checkpoints are as old.
-        kinds = (FILE, CHUNK, CHECKPOINT)
-        return [n for kind in kinds for n in self._store.names(kind) if first_number(n) < self._epoch]
+        left = [name for kind in (CHUNK, CHECKPOINT) for name in self._store.names(kind)]
+        return [
+            *(name for name in left if first_number(name) < self._epoch),
+            *(name for name in self._store.names(FILE) if first_number(name) <= self._epoch),
+        ]
 
     def remove_files(self, names: Iterable[str]) -> None:
         self._store.remove(names)
