@@ -304,6 +304,15 @@ class GetLeaseSeconds(QueueOperation[float]):
     topic: str
 
 
+class WaitForMessages(QueueOperation[bool]):
+    """Return once there seems to be something to take: False after so many seconds. Leases nothing.
+
+    For whoever waits for several backends at once. Somebody else may be faster.
+    """
+
+    seconds: Period
+
+
 class CountPartitions(QueueOperation[int]):
     """How many partitions the topic has."""
 
