@@ -33,7 +33,7 @@ from quivermq.model.names import check_group_name, check_topic_name
 from quivermq.model.operations import Operation, TopicExtent, arguments_of
 from quivermq.model.stats import Compacted, EngineStats, TopicInfo
 from quivermq.reentry import entered
-from quivermq.settings import Settings, settings_from
+from quivermq.settings import Settings, as_settings
 from quivermq.topic.defaults import TopicDefaults
 from quivermq.topic.partition import Partition
 from quivermq.topic.rules import TopicRules
@@ -57,21 +57,16 @@ def open_engine(
     process has it open, InvalidRequest inside of another queue's directory, and InvalidSettings. `disk`,
     `clock` and `scheduler` are for tests.
     """
-    if isinstance(settings, Mapping):
-        settings = settings_from(settings)
-    _check_arguments(path, settings, disk or SystemDisk())
-    return Engine(path, settings or Settings(), disk=disk, clock=clock, scheduler=scheduler)
+    settings = as_settings(settings)
+    _check_path(path, disk or SystemDisk())
+    return Engine(path, settings, disk=disk, clock=clock, scheduler=scheduler)
 
 
-def _check_arguments(path: object, settings: object, disk: Disk) -> None:
+def _check_path(path: object, disk: Disk) -> None:
     if not isinstance(path, str | os.PathLike) or "\0" in str(os.fspath(path)):
         raise InvalidRequest(f"a queue is opened by the path of its directory, not by {path!r}")
     if disk.exists(Path(path)) and not disk.is_directory(Path(path)):
         raise InvalidRequest(f"{path} is not a directory: a queue needs one of its own")
-    if settings is not None and not isinstance(settings, Settings):
-        raise InvalidRequest(
-            f"settings are quivermq.Settings or a mapping of sections, not a {type(settings).__name__}"
-        )
 
 
 class Engine:

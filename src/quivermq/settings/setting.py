@@ -1,7 +1,7 @@
 """What a single setting may be: its type, its range, how it is written as text, its line of doc.
 
 A section of the tree is a dataclass whose fields are declared with `choice`, `number`, `decimal`, `flag`,
-`text`, `path` and `weights`. Nothing here knows a particular setting or where a value came from.
+`text`, `path`, `place` and `weights`. Nothing here knows a particular setting or where a value came from.
 """
 
 import re
@@ -12,6 +12,9 @@ from pathlib import Path
 from reprlib import Repr
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from quivermq.errors import QuiverError
+from quivermq.settings.place import check_bucket, is_bucket
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -59,6 +62,11 @@ def text(default: str, doc: str, *, pattern: str, expected: str) -> Any:
 def path(doc: str) -> Any:
     """A field whose type is `Path | None`."""
     return field(default=None, metadata={"doc": doc, "kind": PathSetting})
+
+
+def place(doc: str) -> Any:
+    """A field whose type is `Path | str | None`: a directory, or the URL of a bucket."""
+    return field(default=None, metadata={"doc": doc, "kind": PlaceSetting})
 
 
 def decimal(default: float, doc: str, *, lowest: int, highest: int) -> Any:
@@ -217,6 +225,29 @@ class PathSetting(Setting):
     @property
     def expected(self) -> str:
         return "a path, or none"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceSetting(PathSetting):
+    """A setting that is where a queue is, or none."""
+
+    def parse(self, raw: object) -> object:
+        if not (isinstance(raw, str) and is_bucket(raw)):
+            return PathSetting.parse(self, raw)
+        try:
+            return check_bucket(raw)
+        except QuiverError as error:
+            raise ValueError(str(error)) from None
+
+    def check(self, value: object) -> None:
+        if not (isinstance(value, str) and is_bucket(value)):
+            PathSetting.check(self, value)
+        else:
+            self.parse(value)
+
+    @property
+    def expected(self) -> str:
+        return "a path, a URL such as s3://bucket/prefix, or none"
 
 
 @dataclass(frozen=True, slots=True)

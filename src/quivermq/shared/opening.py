@@ -4,6 +4,7 @@ The directory that was there before is never trusted: it may be ahead of the sto
 with was never committed.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -12,8 +13,8 @@ from typing import TypeVar
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, remove_tree
-from quivermq.errors import NotOwner, QuiverError, StoreUnreachable
-from quivermq.shared.bucket import BucketStore
+from quivermq.errors import InvalidRequest, NotOwner, QuiverError, StoreUnreachable
+from quivermq.shared.bucket import REQUEST_TIMEOUT_S, BucketStore
 from quivermq.shared.checkpoint import Checkpoint, Part, decode_checkpoint
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.conditional import ConditionalChunks
@@ -23,6 +24,8 @@ from quivermq.shared.limits import SharedLimits
 from quivermq.shared.naming import CHUNK
 from quivermq.shared.race import check_conditional_puts
 from quivermq.shared.rebuilding import Rebuilding
+
+logger = logging.getLogger(__name__)
 
 # In the cache: the files, and the lock that keeps others from making them anew meanwhile.
 ROOT_NAME = "data"
@@ -38,22 +41,26 @@ def open_shared(
     disk: Disk | None = None,
     limits: SharedLimits | None = None,
     clock: Clock | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> SharedDisk:
     """Become the owner of what is in a store, and return a disk with it; `root` says where its files are.
 
-    Whoever was the owner can commit nothing from then on. Raises DirectoryLocked while another process has
-    the cache, StoreUnreachable, StoreDenied, StoreNotFound, DamagedChunk, UnsupportedChunk, and NotOwner
-    when somebody else claims it at the same time.
+    Whoever was the owner can commit nothing from then on. `check` is called first, once the cache is this
+    process's. Raises DirectoryLocked while another process has the cache, InvalidRequest for a directory
+    with something else in it, StoreUnreachable, StoreDenied, StoreNotFound, DamagedChunk, UnsupportedChunk,
+    and NotOwner when somebody else claims it at the same time.
     """
     disk = disk or CacheDisk()
     limits = limits or SharedLimits()
     clock = clock or SystemClock()
+    _check_cache(disk, cache)
     disk.make_directory(cache)
     root = cache / ROOT_NAME
     with ExitStack() as on_failure:
         lock = disk.lock(cache / LOCK_NAME)
         on_failure.callback(lock.release)
         on_failure.callback(_close, chunks)
+        _patiently(check, limits, clock)
         _patiently(chunks.claim, limits, clock)
         rebuilt, part_names = _patiently(lambda: _rebuilt(chunks, disk, root, limits), limits, clock)
         shared = SharedDisk(
@@ -76,17 +83,37 @@ def open_bucket(
     options: Mapping[str, str] | None = None,
     *,
     limits: SharedLimits | None = None,
+    timeout_s: float = REQUEST_TIMEOUT_S,
+    clock: Clock | None = None,
 ) -> SharedDisk:
     """The same for a bucket alone, where conditional puts decide who is the owner.
 
-    Whoever opens it is, and the one before has to stop. Raises UnsafeStore for a store whose conditional
-    puts are not real: a new one is tried first.
+    Whoever opens it is, and the one before has to stop. A request may take `timeout_s`. Raises UnsafeStore
+    for a store whose conditional puts are not real: a new one is tried first.
     """
-    store = BucketStore(url, options)
+    store = BucketStore(url, options, timeout_s=timeout_s)
     chunks = ConditionalChunks(store, readers=(limits or SharedLimits()).readers)
-    if not store.names(CHUNK):
-        check_conditional_puts(store)
-    return open_shared(chunks, cache, limits=limits)
+
+    def check() -> None:
+        if not store.names(CHUNK):
+            check_conditional_puts(store)
+
+    return open_shared(chunks, cache, limits=limits, clock=clock, check=check)
+
+
+def is_in_bucket(
+    url: str, options: Mapping[str, str] | None = None, *, timeout_s: float = REQUEST_TIMEOUT_S
+) -> bool:
+    """Whether somebody has opened a queue there before. Asks once, and raises what the store raises."""
+    return bool(BucketStore(url, options, timeout_s=timeout_s).names(CHUNK))
+
+
+def _check_cache(disk: Disk, cache: Path) -> None:
+    """Refuse a directory that is not a cache: what is in one is taken away."""
+    if disk.exists(cache) and not disk.is_directory(cache):
+        raise InvalidRequest(f"{cache} is not a directory: a cache needs one of its own")
+    if disk.names(cache) and not disk.exists(cache / LOCK_NAME):
+        raise InvalidRequest(f"{cache} is not empty and not a cache: a cache needs a directory of its own")
 
 
 def _close(chunks: Chunks) -> None:
@@ -129,8 +156,11 @@ def _patiently(act: Callable[[], Answered], limits: SharedLimits, clock: Clock) 
     while True:
         try:
             return act()
-        except StoreUnreachable:
+        except StoreUnreachable as error:
             if clock.monotonic() + backoff_s >= deadline:
                 raise
+            if backoff_s == limits.backoff_s:
+                # Somebody may be waiting at a terminal.
+                logger.warning("%s; trying again for %g s", error, limits.commit_timeout_s)
         time.sleep(backoff_s)
         backoff_s = min(2 * backoff_s, limits.backoff_s_max)
