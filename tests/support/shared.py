@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import quivermq
 from quivermq.disk import Disk
@@ -41,8 +42,15 @@ def queue_on(disk: SharedDisk) -> Iterator[quivermq.Connection]:
         yield mq
 
 
-def files_of(disk: SharedDisk) -> dict[str, bytes]:
-    """Every file of a disk as its owner sees it, but for locks, which are the machine's."""
+class RootedDisk(Disk, Protocol):
+    """A disk that says where its files are."""
+
+    @property
+    def root(self) -> Path: ...
+
+
+def files_of(disk: RootedDisk) -> dict[str, bytes]:
+    """Every file of a disk as its owner, or a reader, sees it, but for locks, which are the machine's."""
     found = {}
 
     def look(directory: Path) -> None:

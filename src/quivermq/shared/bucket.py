@@ -32,6 +32,7 @@ _NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google\.internal|No 
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"PermanentRedirect|AuthorizationHeaderMalformed|incorrectly configured region")
 _NOT_IMPLEMENTED = re.compile(r"\b501 Not Implemented|NotImplemented")
+_NO_RANGE = re.compile(r"\b416 |InvalidRange|StartTooLarge")
 _WORDS_MAX = 300
 
 
@@ -115,6 +116,15 @@ class BucketStore:
             raise damaged(name, f"it has {size} bytes, at most {bytes_max} belong there")
         return self._asked(name, lambda: bytes(result.bytes()))
 
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        try:
+            return self._asked(
+                name,
+                lambda: bytes(self._obstore.get_range(self._store, name, start=start, length=length)),
+            )
+        except FileNotFoundError:
+            return None
+
     def names(self, prefix: str) -> list[str]:
         def listed() -> list[str]:
             pages = self._obstore.list(self._store, prefix=prefix)
@@ -192,6 +202,8 @@ def _failure(url: str, error: Exception, exceptions: Any) -> QuiverError | None:
         return None
     if _NO_CREDENTIALS.search(words):
         return StoreDenied(f"there are no credentials for {url}: put them into the environment ({told})")
+    if _NO_RANGE.search(words):
+        return damaged(url, f"an object there is shorter than it was written ({told})")
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     if isinstance(error, denied) or _DENIED.search(words):
         return StoreDenied(f"{url} does not accept the credentials: {told}")

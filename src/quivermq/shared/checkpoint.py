@@ -37,6 +37,13 @@ class Part(NamedTuple):
     crc: int
 
 
+def checked_part(part: Part, data: bytes) -> bytes:
+    """What was fetched of a part, all of it. Raises DamagedChunk when it is not what was stored."""
+    if len(data) != part.size or crc32c(data) != part.crc:
+        raise damaged(part.name, "it is not what its checkpoint says of it")
+    return data
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file in a checkpoint."""

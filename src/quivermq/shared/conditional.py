@@ -22,7 +22,7 @@ from quivermq.shared.chunk import (
 from quivermq.shared.chunks import StoredCheckpoint
 from quivermq.shared.fetching import fetched
 from quivermq.shared.naming import CHECKPOINT, CHUNK, FILE, first_number, numbered, unique
-from quivermq.shared.objects import ObjectStore
+from quivermq.shared.objects import ObjectStore, needed, needed_range
 
 # So often may others claim, trim or checkpoint while somebody looks for the end.
 _LOOKS_MAX = 100
@@ -48,7 +48,7 @@ class ConditionalChunks:
             if self._claim is None:
                 continue
             number, claim = self._claim
-            is_ours = self._is_decided_for(number, claim) and self._checkpoint_number() <= number
+            is_ours = self._is_decided_for(number, claim) and self.checkpoint_number() <= number
             self._claim = None
             if is_ours:
                 self._epoch = number + 1
@@ -86,7 +86,7 @@ class ConditionalChunks:
         try:
             end = start + len(self._numbers(start))
         except DamagedChunk:
-            if self._checkpoint_number() > start:
+            if self.checkpoint_number() > start:
                 return None
             raise
         if end > start:
@@ -108,15 +108,9 @@ class ConditionalChunks:
         yield from fetched(self._numbers(start), self._chunk, self._readers)
 
     def _chunk(self, number: int) -> bytes:
-        return self._needed(numbered(number), CHUNK_BYTES_MAX)
+        return needed(self._store, numbered(number), CHUNK_BYTES_MAX)
 
-    def _needed(self, name: str, bytes_max: int) -> bytes:
-        data = self._store.get(name, bytes_max)
-        if data is None:
-            raise damaged(name, "it is not there")
-        return data
-
-    def _checkpoint_number(self) -> int:
+    def checkpoint_number(self) -> int:
         names = self._store.names(CHECKPOINT)
         return first_number(names[-1]) if names else 0
 
@@ -146,7 +140,10 @@ class ConditionalChunks:
         return name
 
     def get_file(self, name: str, bytes_max: int) -> bytes:
-        return self._needed(name, bytes_max)
+        return needed(self._store, name, bytes_max)
+
+    def get_file_range(self, name: str, start: int, length: int) -> bytes:
+        return needed_range(self._store, name, start, length)
 
     def old_files(self) -> list[str]:
         return [name for name in self._store.names(FILE) if first_number(name) < self._epoch]

@@ -23,7 +23,7 @@ from quivermq.shared.etcd import EtcdClient, EtcdKey, changed_at, created_at, de
 from quivermq.shared.fetching import fetched
 from quivermq.shared.lease import KeptLease
 from quivermq.shared.naming import CHECKPOINT, CHUNK, FILE, first_number, unique
-from quivermq.shared.objects import ObjectStore
+from quivermq.shared.objects import ObjectStore, needed, needed_range
 
 LEASE_S = 5
 
@@ -126,23 +126,22 @@ class EtcdChunks:
         for expected, key in enumerate(keys, start):
             if key.key != self._chunk_key(expected):
                 raise damaged(self._chunk_key(expected), "it is not there, but later ones are")
+        # Looked at behind the keys: a checkpoint takes away those that it covers. An owner's is its own.
+        if not self._epoch and self.checkpoint_number() > start + len(keys):
+            raise damaged(self._chunk_key(start + len(keys)), "it is not there, but a checkpoint covers it")
         numbered = fetched(enumerate(keys, start), lambda item: self._chunk(*item), self._readers)
         for (number, _), data in numbered:
             yield number, data
 
     def _chunk(self, number: int, key: EtcdKey) -> bytes:
         value = json.loads(key.value)
-        data = self._needed(value["object"], CHUNK_BYTES_MAX)
+        data = needed(self._store, value["object"], CHUNK_BYTES_MAX)
         # The chain says all that the checksum says; that one is for those who only look.
         if len(data) != value["bytes"] or chain_of(data).hex() != value["chain"]:
             raise damaged(value["object"], "it is not what was committed")
-        self._chunk_objects[number] = [value["object"]]
-        return data
-
-    def _needed(self, name: str, bytes_max: int) -> bytes:
-        data = self._store.get(name, bytes_max)
-        if data is None:
-            raise damaged(name, "it is not there")
+        if self._epoch:
+            # Whoever only reads takes nothing away.
+            self._chunk_objects[number] = [value["object"]]
         return data
 
     def checkpoint(self) -> StoredCheckpoint | None:
@@ -150,7 +149,11 @@ class EtcdChunks:
         if not found:
             return None
         value = json.loads(found[0].value)
-        return StoredCheckpoint(value["number"], self._needed(value["object"], CHECKPOINT_BYTES_MAX))
+        return StoredCheckpoint(value["number"], needed(self._store, value["object"], CHECKPOINT_BYTES_MAX))
+
+    def checkpoint_number(self) -> int:
+        found = self._etcd.range(self._checkpoint_key)
+        return int(json.loads(found[0].value)["number"]) if found else 0
 
     def put_checkpoint(self, number: int, data: bytes) -> None:
         if self._sent_checkpoint[0] != number:
@@ -192,7 +195,10 @@ class EtcdChunks:
         return name
 
     def get_file(self, name: str, bytes_max: int) -> bytes:
-        return self._needed(name, bytes_max)
+        return needed(self._store, name, bytes_max)
+
+    def get_file_range(self, name: str, start: int, length: int) -> bytes:
+        return needed_range(self._store, name, start, length)
 
     def old_files(self) -> list[str]:
         # Once a checkpoint of this epoch covers all that came before, chunks and checkpoints are as old.

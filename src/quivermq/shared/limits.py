@@ -31,6 +31,15 @@ class SharedLimits:
     part_bytes_max: int = 64 * MIB
     """The largest object that is made of a file; one that is longer has several."""
 
+    block_bytes: int = MIB
+    """How much is fetched at least of an object that is read by range."""
+
+    read_ahead_bytes: int = 8 * MIB
+    """How much is fetched at most at a time for somebody who reads such an object from front to back."""
+
+    read_cache_bytes: int = 64 * MIB
+    """How much of what was fetched by range is kept in memory for the next reader."""
+
     garbage_delay_s: float = 300.0
     """How long an object that nothing names any more is kept, for those who are still reading it."""
 

@@ -95,6 +95,10 @@ class MemoryStore:
             raise damaged(name, f"it has {len(data)} bytes, at most {bytes_max} belong there")
         return data
 
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        data = self._step("get_range", name, lambda: self.objects.get(name))
+        return None if data is None else data[start : start + length]
+
     def names(self, prefix: str) -> list[str]:
         return self._step(
             "names", prefix, lambda: sorted(name for name in self.objects if name.startswith(prefix))

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+from quivermq.shared.chunk import damaged
+
 
 class ObjectStore(Protocol):
     """Named objects. Thread-safe.
@@ -26,6 +28,13 @@ class ObjectStore(Protocol):
         """An object, None when there is none. Raises DamagedChunk for one that is larger than that."""
         ...
 
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        """So many bytes of an object from a position on, None when there is none of that name.
+
+        Fewer, or DamagedChunk, where the object ends before.
+        """
+        ...
+
     def names(self, prefix: str) -> list[str]:
         """The sorted names of all objects that begin so."""
         ...
@@ -37,3 +46,21 @@ class ObjectStore(Protocol):
     def close(self) -> None:
         """Let go of connections."""
         ...
+
+
+def needed(store: ObjectStore, name: str, bytes_max: int) -> bytes:
+    """An object that has to be there. Raises DamagedChunk when it is not, or is larger than that."""
+    data = store.get(name, bytes_max)
+    if data is None:
+        raise damaged(name, "it is not there")
+    return data
+
+
+def needed_range(store: ObjectStore, name: str, start: int, length: int) -> bytes:
+    """Bytes of an object that have to be there. Raises DamagedChunk when they are not."""
+    data = store.get_range(name, start, length)
+    if data is None:
+        raise damaged(name, "it is not there")
+    if len(data) != length:
+        raise damaged(name, f"it has {len(data)} of the {length} bytes from {start} on")
+    return data

@@ -4,16 +4,13 @@ The directory that was there before is never trusted: it may be ahead of the sto
 with was never committed.
 """
 
-import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TypeVar
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, remove_tree
-from quivermq.errors import InvalidRequest, NotOwner, QuiverError, StoreUnreachable
+from quivermq.errors import InvalidRequest, NotOwner, QuiverError
 from quivermq.shared.bucket import REQUEST_TIMEOUT_S, BucketStore
 from quivermq.shared.checkpoint import Checkpoint, Part, decode_checkpoint
 from quivermq.shared.chunks import Chunks
@@ -22,16 +19,13 @@ from quivermq.shared.disk import CacheDisk, SharedDisk
 from quivermq.shared.fetching import fetched
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.naming import CHUNK
+from quivermq.shared.patience import patiently
 from quivermq.shared.race import check_conditional_puts
 from quivermq.shared.rebuilding import Rebuilding
-
-logger = logging.getLogger(__name__)
 
 # In the cache: the files, and the lock that keeps others from making them anew meanwhile.
 ROOT_NAME = "data"
 LOCK_NAME = "CACHE"
-
-Answered = TypeVar("Answered")
 
 
 def open_shared(
@@ -60,9 +54,9 @@ def open_shared(
         lock = disk.lock(cache / LOCK_NAME)
         on_failure.callback(lock.release)
         on_failure.callback(_close, chunks)
-        _patiently(check, limits, clock)
-        _patiently(chunks.claim, limits, clock)
-        rebuilt, part_names = _patiently(lambda: _rebuilt(chunks, disk, root, limits), limits, clock)
+        patiently(check, limits, clock)
+        patiently(chunks.claim, limits, clock)
+        rebuilt, part_names = patiently(lambda: _rebuilt(chunks, disk, root, limits), limits, clock)
         shared = SharedDisk(
             chunks,
             rebuilt,
@@ -147,20 +141,3 @@ def _rebuilt(chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits) -> tu
 def _parts(chunks: Chunks, checkpoint: Checkpoint, limits: SharedLimits) -> Iterator[tuple[Part, bytes]]:
     parts = (part for file in checkpoint.files for part in file.parts)
     return fetched(parts, lambda part: chunks.get_file(part.name, part.size), limits.readers)
-
-
-def _patiently(act: Callable[[], Answered], limits: SharedLimits, clock: Clock) -> Answered:
-    """Do it again while the store does not answer, for as long as a sync would wait."""
-    deadline = clock.monotonic() + limits.commit_timeout_s
-    backoff_s = limits.backoff_s
-    while True:
-        try:
-            return act()
-        except StoreUnreachable as error:
-            if clock.monotonic() + backoff_s >= deadline:
-                raise
-            if backoff_s == limits.backoff_s:
-                # Somebody may be waiting at a terminal.
-                logger.warning("%s; trying again for %g s", error, limits.commit_timeout_s)
-        time.sleep(backoff_s)
-        backoff_s = min(2 * backoff_s, limits.backoff_s_max)

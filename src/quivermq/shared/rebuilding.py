@@ -4,12 +4,13 @@ Each byte has to be where its chunk says: a checkpoint that covers one chunk too
 that was lost or repeated, and a store that mixes two histories all show here, and nothing is opened.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from crc32c import crc32c
 
-from quivermq.disk import Disk, File
+from quivermq.disk import Buffer
 from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile
 from quivermq.shared.chunk import CHAIN_START, Kind, Mutation, chain_of, damaged, decode_chunk
 from quivermq.shared.tree import FileNode, Tree
@@ -18,18 +19,40 @@ from quivermq.shared.tree import FileNode, Tree
 _FILES_MAX = 64
 
 
+class RebuiltFile(Protocol):
+    """What is done to a file while it is made anew."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int: ...
+    def rewrite(self, position: int, data: Buffer) -> None: ...
+    def truncate(self, size: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class RebuildingDisk(Protocol):
+    """What is done to names meanwhile. Every `Disk` can do it."""
+
+    def create(self, path: Path, *, is_private: bool = False) -> RebuiltFile: ...
+    def open(self, path: Path, *, writable: bool = False) -> RebuiltFile: ...
+    def rename(self, source: Path, target: Path) -> None: ...
+    def remove(self, path: Path) -> None: ...
+    def make_directory(self, path: Path) -> None: ...
+    def remove_directory(self, path: Path) -> None: ...
+
+
 class Rebuilding:
     """A disk on its way from the store into a directory. `number` is the chunk that comes next."""
 
-    def __init__(self, disk: Disk, root: Path) -> None:
+    def __init__(self, disk: RebuildingDisk, root: Path) -> None:
         self.tree = Tree()
         self.number = 0
         self.chain = CHAIN_START
         self.epoch = 0
         self.claims: list[int] = []
+        self.is_whole = True
+        """False once a chunk was done in part only, because the rest of it does not fit."""
         self._disk = disk
         self._root = root
-        self._open: dict[str, File] = {}
+        self._open: dict[str, RebuiltFile] = {}
 
     def load(self, checkpoint: Checkpoint, parts: Iterable[tuple[Part, bytes]]) -> None:
         """Make the files of a checkpoint. `parts` are theirs, in the order of the checkpoint."""
@@ -66,8 +89,10 @@ class Rebuilding:
             raise damaged(name, "it stands behind another history")
         if head.epoch < self.epoch:
             raise damaged(name, f"an owner of epoch {self.epoch} was there before its epoch {head.epoch}")
+        self.is_whole = False
         for mutation in chunk.mutations:
             _ACTS[mutation.kind](self, name, mutation)
+        self.is_whole = True
         if head.is_claim:
             self.claims.append(head.number)
         self.number += 1
@@ -153,14 +178,14 @@ class Rebuilding:
             raise damaged(name, f"{path} is a directory")
         return self.tree.files[path]
 
-    def _file(self, path: str) -> File:
+    def _file(self, path: str) -> RebuiltFile:
         file = self._open.pop(path, None)
         if file is None:
             file = self._disk.open(self._root / path, writable=True)
         self._keep_open(path, file)
         return file
 
-    def _keep_open(self, path: str, file: File) -> None:
+    def _keep_open(self, path: str, file: RebuiltFile) -> None:
         # The one that was used last comes last.
         self._open[path] = file
         if len(self._open) > _FILES_MAX:

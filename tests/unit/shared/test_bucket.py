@@ -71,6 +71,14 @@ class FakeObstore:
         data = store[name]
         return SimpleNamespace(meta={"size": len(data)}, bytes=lambda: memoryview(data))
 
+    def get_range(self, store: dict[str, bytes], name: str, *, start: int, length: int) -> memoryview:
+        self._fail()
+        if name not in store:
+            raise FileNotFoundError(name)
+        if start >= len(store[name]):
+            raise GenericError(f"Invalid range: StartTooLarge {{ requested: {start} }}")
+        return memoryview(store[name])[start : start + length]
+
     def list(self, store: dict[str, bytes], prefix: str) -> Iterator[list[dict[str, str]]]:
         self._fail()
         for name in sorted(store, reverse=True):
@@ -104,11 +112,27 @@ def obstore(monkeypatch: pytest.MonkeyPatch) -> FakeObstore:
     vars(exceptions).update({each.__name__: each for each in errors})
     vars(store).update(from_url=fake.from_url)
     vars(module).update(
-        exceptions=exceptions, store=store, put=fake.put, get=fake.get, list=fake.list, delete=fake.delete
+        exceptions=exceptions,
+        store=store,
+        put=fake.put,
+        get=fake.get,
+        get_range=fake.get_range,
+        list=fake.list,
+        delete=fake.delete,
     )
     for each in (module, exceptions, store):
         monkeypatch.setitem(sys.modules, each.__name__, each)
     return fake
+
+
+def test_a_range_of_an_object(obstore: FakeObstore) -> None:
+    store = BucketStore("memory:///")
+    store.put("a", b"0123456789")
+    assert store.get_range("a", 2, 3) == b"234"
+    assert store.get_range("a", 8, 3) == b"89"
+    assert store.get_range("b", 0, 3) is None
+    with pytest.raises(DamagedChunk, match="shorter than it was written"):
+        store.get_range("a", 10, 1)
 
 
 def test_objects_are_put_found_and_removed(obstore: FakeObstore) -> None:
@@ -151,6 +175,7 @@ def test_errors_say_what_to_do(obstore: FakeObstore, error: Exception, expected:
         lambda: store.put("a", b""),
         lambda: store.put_if_absent("a", b""),
         lambda: store.get("a", 1),
+        lambda: store.get_range("a", 0, 1),
         lambda: store.names("a"),
         lambda: store.remove(["a"]),
     ):

@@ -14,6 +14,14 @@ def test_a_conditional_put_wins_once() -> None:
     assert (store.get("b", 1), store.names("")) == (None, ["a"])
 
 
+def test_a_range_of_an_object() -> None:
+    store = MemoryStore({"a": b"0123456789"})
+    assert store.get_range("a", 2, 3) == b"234"
+    assert store.get_range("a", 8, 3) == b"89"
+    assert store.get_range("a", 10, 3) == b""
+    assert store.get_range("b", 0, 3) is None
+
+
 def test_an_unsafe_one_lets_everybody_win() -> None:
     store = MemoryStore(is_safe=False)
     assert store.put_if_absent("a", b"1")
