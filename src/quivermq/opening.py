@@ -40,9 +40,7 @@ def open_directory(
 
     `disk`, `clock` and `scheduler` are for tests.
     """
-    return Connection(
-        open_at(path, settings, cache=cache, disk=disk, clock=clock, scheduler=scheduler)
-    )
+    return Connection(open_at(path, settings, cache=cache, disk=disk, clock=clock, scheduler=scheduler))
 
 
 def connect(

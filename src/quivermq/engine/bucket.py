@@ -49,8 +49,8 @@ def _open_bucket(
     disk = open_bucket(
         url,
         _cache(url, settings.bucket, cache),
-        _options(settings.bucket),
-        limits=_limits(settings.bucket),
+        store_options(settings.bucket),
+        limits=store_limits(settings.bucket),
         timeout_s=settings.bucket.request_timeout_ms / 1000,
         clock=clock,
     )
@@ -130,17 +130,18 @@ class BucketEngine(Engine):
 def is_queue(url: str, settings: BucketSettings) -> bool:
     """Whether there is a queue in a bucket. Raises what the store raises, StoreDenied for instance."""
     return is_in_bucket(
-        check_bucket(url), _options(settings), timeout_s=settings.request_timeout_ms / 1000
+        check_bucket(url), store_options(settings), timeout_s=settings.request_timeout_ms / 1000
     )
 
 
-def _options(settings: BucketSettings) -> dict[str, str]:
+def store_options(settings: BucketSettings) -> dict[str, str]:
     """What `obstore` is told besides what it finds in the environment."""
     given = {"endpoint": settings.endpoint, "region": settings.region}
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _limits(settings: BucketSettings) -> SharedLimits:
+def store_limits(settings: BucketSettings) -> SharedLimits:
+    """How a disk uses the bucket that it is in."""
     return SharedLimits(
         commit_timeout_s=settings.commit_timeout_ms / 1000,
         uncommitted_bytes_max=settings.uncommitted_bytes_max,
@@ -164,7 +165,7 @@ def default_cache(url: str, settings: BucketSettings) -> Path:
     # As the rules of XDG have it, a relative path does not count.
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     above = named if named.is_absolute() else _home() / ".cache"
-    of_all = f"{settings.endpoint} {url}".encode()
+    of_all = f"{settings.endpoint or ''} {url}".encode()
     return above / "quiver" / hashlib.sha256(of_all).hexdigest()[:_NAME_CHARACTERS]
 
 
@@ -172,4 +173,6 @@ def _home() -> Path:
     try:
         return Path.home()
     except RuntimeError as error:
-        raise InvalidRequest(f"there is no home directory for a cache: say where, as cache=… ({error})") from error
+        raise InvalidRequest(
+            f"there is no home directory for a cache: say where, as cache=… ({error})"
+        ) from error

@@ -327,7 +327,7 @@ class Engine:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Engine {self.path}, {len(self.catalog.table)} topics>"
+        return f"<Engine {self.name}, {len(self.catalog.table)} topics>"
 
     def announce(self, url: str) -> None:
         """Tell whoever finds the directory in use where it is served."""

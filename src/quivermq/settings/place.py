@@ -45,7 +45,9 @@ def check_bucket(url: str) -> str:
         form = "file:///directory" if scheme == "file" else f"{scheme}://bucket/prefix"
         raise InvalidRequest(f"{url!r:.300} names no bucket: write {form}")
     if not rest.isprintable() or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
-        raise InvalidRequest(f"{url!r:.300} has a prefix that no object can have: use plain names between /")
+        raise InvalidRequest(
+            f"{url!r:.300} has a prefix that no object can have: use plain names between /"
+        )
     return f"{scheme}://{rest}"
 
 

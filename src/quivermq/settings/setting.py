@@ -1,7 +1,8 @@
 """What a single setting may be: its type, its range, how it is written as text, its line of doc.
 
 A section of the tree is a dataclass whose fields are declared with `choice`, `number`, `decimal`, `flag`,
-`text`, `path`, `place` and `weights`. Nothing here knows a particular setting or where a value came from.
+`text`, `endpoint`, `path`, `place` and `weights`. Nothing here knows a particular setting or where a value
+came from.
 """
 
 import re
@@ -53,10 +54,15 @@ def flag(default: bool, doc: str) -> Any:
     return field(default=default, metadata={"doc": doc, "kind": FlagSetting})
 
 
-def text(default: str, doc: str, *, pattern: str, expected: str) -> Any:
-    """A field whose type is `str`, which looks like the pattern; `expected` puts that in words."""
+def text(default: str | None, doc: str, *, pattern: str, expected: str) -> Any:
+    """A field whose type is `str`, or `str | None`, that looks like the pattern; `expected` says how."""
     metadata = {"doc": doc, "kind": TextSetting, "pattern": pattern, "looks": expected}
     return field(default=default, metadata=metadata)
+
+
+def endpoint(doc: str) -> Any:
+    """A field whose type is `str | None`: the address of a server."""
+    return field(default=None, metadata={"doc": doc, "kind": EndpointSetting})
 
 
 def path(doc: str) -> Any:
@@ -197,16 +203,34 @@ class TextSetting(Setting):
     looks: str = ""
 
     def parse(self, raw: object) -> object:
-        self.check(raw)
-        return raw
+        value = None if self.optional and raw == "none" else raw
+        self.check(value)
+        return value
 
     def check(self, value: object) -> None:
+        if value is None and self.optional:
+            return
         if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
-            raise ValueError(f"{_shown(value)} is not {self.expected}")
+            raise ValueError(self._refusal(value))
+
+    def _refusal(self, value: object) -> str:
+        return f"{_shown(value)} is not {self.expected}"
 
     @property
     def expected(self) -> str:
-        return self.looks
+        return f"{self.looks}, or none" if self.optional else self.looks
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSetting(TextSetting):
+    """A setting that is the address of a server, without credentials."""
+
+    pattern: str = r"https?://[^\s/@?#]+(/[^\s@?#]*)?"
+    looks: str = "a URL such as https://s3.example.com or http://127.0.0.1:8333, without credentials"
+
+    def _refusal(self, _: object) -> str:
+        # It may have some, and is not repeated.
+        return f"it is not {self.expected}"
 
 
 @dataclass(frozen=True, slots=True)

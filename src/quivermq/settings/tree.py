@@ -17,6 +17,7 @@ from quivermq.settings.setting import (
     MIB,
     MS_MAX,
     choice,
+    endpoint,
     number,
     path,
     place,
@@ -235,14 +236,11 @@ class ServerSettings:
 class BucketSettings:
     """How a queue uses the bucket that it is in. What is secret is not here. Raises InvalidSettings."""
 
-    endpoint: str = text(
-        "",
-        "Where the store answers, if not where its maker does. `http://` is without TLS.",
-        pattern=r"(https?://[^\s/@?#]+(/[^\s@?#]*)?)?",
-        expected="a URL such as https://s3.example.com or http://127.0.0.1:8333, without credentials",
+    endpoint: str | None = endpoint(
+        "Where the store answers, unless where its maker's does. `http://` is without TLS."
     )
-    region: str = text(
-        "", "The region of the bucket.", pattern=r"[A-Za-z0-9-]*", expected="a name such as eu-central-1"
+    region: str | None = text(
+        None, "The region of the bucket.", pattern=r"[A-Za-z0-9-]+", expected="a name such as eu-central-1"
     )
     cache: Path | None = path(
         "The directory on this machine for what is open of the queue; by default one in the user's cache."

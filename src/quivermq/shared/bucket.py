@@ -44,8 +44,8 @@ class BucketStore:
     """An `ObjectStore` at a URL, such as `s3://bucket/prefix` or `file:///directory`.
 
     `options` are those of `obstore`, for example `endpoint` and `region`; credentials are found as the
-    tools of each store find them. Raises StoreNotFound for a URL of another kind, InvalidRequest for options
-    that do not fit the store, and in a process that was forked from one that had a store open.
+    tools of each store find them. Raises StoreNotFound for a URL of another kind, and InvalidRequest for
+    options that do not fit the store, and in a process that was forked from one that had a store open.
 
     A directory is only as durable as its file system is without being synced.
     """
