@@ -75,6 +75,7 @@ class BucketEngine(Engine):
     ) -> None:
         super().__init__(disk.root, settings, disk=disk, clock=clock, scheduler=scheduler)
         self.name = url
+        self.archive.forbidden = disk.root
         self._disk = disk
 
     @property

@@ -196,7 +196,7 @@ class Engine:
         is_dead_letter_topic = self.catalog.table.origin_of(topic) is not None
         name = topic if is_dead_letter_topic else self.catalog.table.dead_letter_name_of(topic)
         dead_letters = self.catalog.get_or_create(name)
-        check_number("partition", partition, 0, dead_letters.settings.partitions - 1)
+        check_partition(partition, dead_letters.settings)
         return dead_letters.adopt_dead_letters(frame, partition, priority)
 
     @entered
@@ -210,7 +210,7 @@ class Engine:
         priority: str = "normal",
     ) -> Replaced:
         found = self.catalog.get(topic)
-        check_number("partition", partition, 0, found.settings.partitions - 1)
+        check_partition(partition, found.settings)
         lane = lane_number(priority)
         replaced = found.replace_segment(partition, lane, base_offset, frames, expected)
         logger.info(
@@ -236,7 +236,9 @@ class Engine:
 
     def frames(self, topic: str, partition: int, priority: str, start: int, end: int) -> Iterator[Frame]:
         """Whole frames that hold these offsets, as they are stored. Raises OffsetOutOfRange."""
-        log = self.catalog.get(topic).topic.partitions[partition].logs[lane_number(priority)]
+        found = self.catalog.get(topic)
+        check_partition(partition, found.settings)
+        log = found.topic.partitions[partition].logs[lane_number(priority)]
         for frame in log.frames(start) if log is not None and start < end else ():
             if frame.header.base_offset >= end:
                 return

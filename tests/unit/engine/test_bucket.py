@@ -18,6 +18,7 @@ from quivermq.errors import (
     DiskFull,
     InvalidRequest,
     InvalidSettings,
+    NotFound,
     NotOwner,
     StoreNotFound,
     StoreUnreachable,
@@ -154,6 +155,15 @@ def test_a_directory_has_no_cache(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="is a directory, and needs no cache"):
         quivermq.open(tmp_path / "data", cache=tmp_path / "cache")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_is_not_in_the_cache(url: str, tmp_path: Path) -> None:
+    with quivermq.open(url, cache=tmp_path / "cache") as mq:
+        for inside in ("archive", tmp_path / "cache/data/archive"):
+            with pytest.raises(InvalidRequest, match="is in the cache of a bucket, and would be lost"):
+                mq.use_archive(inside)
+        with pytest.raises(NotFound):
+            mq.use_archive(tmp_path / "archive")
 
 
 # Opening that fails.
