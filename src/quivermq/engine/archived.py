@@ -81,8 +81,8 @@ class QueueArchive:
             chosen = self._data / _path(directory)
             if self.forbidden is not None and real_path(chosen).is_relative_to(real_path(self.forbidden)):
                 raise InvalidRequest(
-                    f"{chosen} is in the cache of a bucket, and would be lost: name an archive elsewhere, that"
-                    " every machine reaches by the same path"
+                    f"{chosen} is in the cache of a bucket, and would be lost: name an archive elsewhere,"
+                    " where every machine reaches it by the same path"
                 )
             Archive(chosen, self._disk).check()
         store_pointer(self._disk, self._data, chosen)

@@ -4,12 +4,15 @@ import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
 from quivermq.clock import Clock
 from quivermq.disk import Disk
-from quivermq.engine.engine import Engine, open_engine
+from quivermq.engine.engine import Engine
+from quivermq.engine.entry import open_engine
+from quivermq.engine.shared import SharedEngine
 from quivermq.errors import DiskRefused, InvalidRequest, NotOwner, StoreUnreachable
 from quivermq.log.flusher import Scheduler
 from quivermq.settings import BucketSettings, Settings, as_settings, check_bucket, check_path, is_bucket
@@ -55,13 +58,16 @@ def _open_bucket(
         clock=clock,
     )
     try:
-        return BucketEngine(url, disk, settings, clock=clock, scheduler=scheduler)
+        # Nobody is told of what opening changes.
+        return disk.commits.ordered(
+            partial(BucketEngine, url, disk, settings, clock=clock, scheduler=scheduler)
+        )
     except BaseException:
         disk.abandon()
         raise
 
 
-class BucketEngine(Engine):
+class BucketEngine(SharedEngine):
     """An engine that owns a queue in a bucket until it is closed. Made by `open_at`."""
 
     def __init__(
@@ -77,6 +83,7 @@ class BucketEngine(Engine):
         self.name = url
         self.archive.forbidden = disk.root
         self._disk = disk
+        self._pid = os.getpid()
 
     @property
     def lost(self) -> NotOwner | None:
@@ -96,8 +103,11 @@ class BucketEngine(Engine):
         """Commit everything and let go of the bucket and the cache. Closing twice is allowed.
 
         Raises what a directory does, and StoreUnreachable when the store does not answer: all is let go of
-        then, and what was not on stable storage before is lost. Quiet where somebody else is the owner.
+        then, and what was not on stable storage before is lost. Quiet where somebody else is the owner, and
+        in a forked child, which has nothing to let go of.
         """
+        if self._pid != os.getpid():
+            return
         try:
             super().close()
         except DiskRefused:
@@ -109,8 +119,7 @@ class BucketEngine(Engine):
             raise self._unreachable() from error
         except BaseException:
             self._disk.abandon()
-            if self.lost is None:
-                raise
+            raise
         else:
             self._commit()
 
