@@ -15,7 +15,10 @@ import quivermq
 from quivermq import Settings, StorageSettings, aio
 from quivermq.cluster.placement import shard_of
 
-WAYS = ("open", "connect", "aio.open", "aio.connect", "cluster", "wide", "cluster.connect", "wide.connect")
+WAYS = (
+    *("open", "bucket", "connect", "aio.open", "aio.connect"),
+    *("cluster", "wide", "cluster.connect", "wide.connect"),
+)
 
 # What holds of one shard, and not across several.
 NOT_WIDE = {
@@ -38,9 +41,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Ways:
     """Opens a queue in one way; everything is closed when the test ends."""
 
-    def __init__(self, way: str, path: Path, stack: ExitStack) -> None:
+    def __init__(self, way: str, path: Path, bucket: Path, stack: ExitStack) -> None:
         self.way = way
         self._path = path
+        self._bucket = bucket.as_uri()
         self._stack = stack
         self._settings = Settings(storage=StorageSettings(durability="os"))
         self._broker = stack.enter_context(ExitStack())
@@ -64,6 +68,10 @@ class Ways:
                 shards = serving_shards(self._path, self._settings, self._wide)
                 self._routed = self._broker.enter_context(shards)
             return self._stack.enter_context(self._routed.connect(is_wide=self.is_wide))
+        if self.way == "bucket":
+            # So that the files are where tests look for them.
+            cache = self._path.parent
+            return self._stack.enter_context(quivermq.open(self._bucket, self._settings, cache=cache))
         if self.way == "aio.open":
             loop = self._stack.enter_context(Loop())
             return self._stack.enter_context(loop.wrap(loop.run(aio.open(self._path, self._settings))))
@@ -97,12 +105,14 @@ class Ways:
 
 
 @pytest.fixture(params=WAYS)
-def ways(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ways]:
+def ways(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ways]:
     name = getattr(request.node, "originalname", "")
     if request.param.startswith("wide") and name in NOT_WIDE:
         pytest.skip(NOT_WIDE[name])
     with ExitStack() as stack:
-        yield Ways(request.param, tmp_path / "data", stack)
+        yield Ways(request.param, tmp_path / "data", tmp_path_factory.mktemp("bucket"), stack)
 
 
 @pytest.fixture
