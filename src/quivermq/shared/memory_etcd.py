@@ -16,7 +16,7 @@ from quivermq.shared.memory import MemoryStore
 
 
 @dataclass
-class Stored:
+class StoredKey:
     """A key, as etcd has it."""
 
     value: str
@@ -29,7 +29,7 @@ class Stored:
 class MemoryEtcd:
     """The state of a cluster, and what it answers."""
 
-    keys: dict[bytes, Stored] = field(default_factory=dict)
+    keys: dict[bytes, StoredKey] = field(default_factory=dict)
     leases: set[int] = field(default_factory=set)
     revision: int = 1
     granted: int = 1000
@@ -132,7 +132,7 @@ class MemoryEtcd:
 
     def _holds(self, compare: dict[str, Any]) -> bool:
         assert compare["result"] == "EQUAL"
-        stored = self.keys.get(b64decode(compare["key"]), Stored("", 0, 0, 0))
+        stored = self.keys.get(b64decode(compare["key"]), StoredKey("", 0, 0, 0))
         if compare["target"] == "CREATE":
             return stored.created == int(compare["create_revision"])
         return stored.changed == int(compare["mod_revision"])
@@ -142,7 +142,7 @@ class MemoryEtcd:
         assert not lease or lease in self.leases, "etcd refuses a lease that has ended"
         before = self.keys.get(key)
         created = self.revision if before is None else before.created
-        self.keys[key] = Stored(put["value"], created, self.revision, lease)
+        self.keys[key] = StoredKey(put["value"], created, self.revision, lease)
         self.history.append({"kv": self._shown(key)})
 
     def _delete(self, is_meant: Callable[[bytes], bool]) -> None:
