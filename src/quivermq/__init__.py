@@ -4,7 +4,9 @@ from importlib.metadata import version
 
 from quivermq.backend import Backend
 from quivermq.errors import (
+    BrokerExists,
     Closing,
+    ClusterNotFound,
     Conflict,
     Corruption,
     DamagedChunk,
@@ -65,7 +67,14 @@ from quivermq.opening import connect
 from quivermq.opening import open_directory as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.queue.connection import Connection
 from quivermq.queue.queue import Queue
-from quivermq.settings import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
+from quivermq.settings import (
+    ClientSettings,
+    ClusterSettings,
+    EngineSettings,
+    ServerSettings,
+    Settings,
+    StorageSettings,
+)
 from quivermq.topic.defaults import load_settings
 
 __version__ = version("quivermq")
@@ -74,8 +83,11 @@ __all__ = [
     "AdoptedId",
     "Alert",
     "Backend",
+    "BrokerExists",
     "ClientSettings",
     "Closing",
+    "ClusterNotFound",
+    "ClusterSettings",
     "Compacted",
     "Conflict",
     "Connection",

@@ -3,6 +3,7 @@
 from quivermq.settings.load import TOPICS, LoadedSettings, SettingValue, load_settings, settings_from
 from quivermq.settings.tree import (
     ClientSettings,
+    ClusterSettings,
     CodecName,
     Durability,
     EngineSettings,
@@ -14,6 +15,7 @@ from quivermq.settings.tree import (
 __all__ = [
     "TOPICS",
     "ClientSettings",
+    "ClusterSettings",
     "CodecName",
     "Durability",
     "EngineSettings",

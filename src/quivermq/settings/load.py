@@ -15,7 +15,14 @@ from typing import Any
 
 from quivermq.errors import InvalidSettings
 from quivermq.settings.setting import Setting, settings_of
-from quivermq.settings.tree import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
+from quivermq.settings.tree import (
+    ClientSettings,
+    ClusterSettings,
+    EngineSettings,
+    ServerSettings,
+    Settings,
+    StorageSettings,
+)
 
 # Topics come as they are: what may be set of them, and which pattern stands for which, is known above.
 TOPICS = "topics"
@@ -25,6 +32,7 @@ _SECTIONS: Mapping[str, type] = MappingProxyType(
         "engine": EngineSettings,
         "server": ServerSettings,
         "client": ClientSettings,
+        "cluster": ClusterSettings,
     }
 )
 _PREFIX = "QUIVER_"

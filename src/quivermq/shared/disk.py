@@ -99,6 +99,7 @@ class SharedDisk:
         self._limits = limits or SharedLimits()
         self._pid = os.getpid()
         clock = clock or SystemClock()
+        self._first_number = rebuilt.number
         start = Committed(0, rebuilt.number, rebuilt.chain)
         self._committer = Committer(chunks, start, self._limits, clock=clock, on_commit=self._count)
         self._checkpointer = Checkpointer(
@@ -128,6 +129,11 @@ class SharedDisk:
     def uncommitted_bytes(self) -> int:
         """How far the store is behind."""
         return self._committer.uncommitted_bytes
+
+    @property
+    def commits(self) -> int:
+        """How many chunks were committed since it was opened."""
+        return self._committer.committed.number - self._first_number
 
     # Order and durability.
 
