@@ -17,6 +17,8 @@ from support.faulty_disk import FaultyDisk
 CACHE = Path("/cache")
 # A store in memory answers at once, or never.
 LIMITS = SharedLimits(commit_timeout_s=5, backoff_s=0.001, backoff_s_max=0.002, garbage_delay_s=0)
+# Whatever is stored as it stays leaves the cache at the next checkpoint.
+TINY = replace(LIMITS, part_bytes_min=100, quiet_bytes_min=1, cache_bytes_max=0)
 IMPATIENT = replace(LIMITS, commit_timeout_s=0.05)
 
 
@@ -33,6 +35,12 @@ def opened(store: MemoryStore, limits: SharedLimits = LIMITS) -> Iterator[Shared
         yield disk
     finally:
         disk.abandon()
+
+
+def as_others_see_it(store: MemoryStore, limits: SharedLimits = LIMITS) -> dict[str, bytes]:
+    """What the next owner finds. The one before is fenced by looking."""
+    with opened(store.beside(), limits) as disk:
+        return files_of(disk)
 
 
 @contextmanager
@@ -73,6 +81,13 @@ def write(disk: SharedDisk, name: str, data: bytes) -> None:
     file = disk.create(disk.root / name)
     file.append([data])
     file.close()
+
+
+def settle(disk: SharedDisk) -> None:
+    """Let what does not change be stored as it stays: it looks the same to two checkpoints."""
+    for turn in range(2):
+        write(disk, f"turn {turn}", b"")
+        disk.checkpoint()
 
 
 def at_step(number: int, fault: StoreFault) -> Callable[[StoreStep], StoreFault | None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
-from quivermq.disk import Buffer, Disk, SystemDisk
+from quivermq.disk import Buffer, Commits, Disk
 from quivermq.engine.activity import Problem, TopicActivity
 from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.catalog import Catalog
@@ -33,7 +33,7 @@ from quivermq.model.names import check_group_name, check_topic_name
 from quivermq.model.operations import Operation, TopicExtent, arguments_of
 from quivermq.model.stats import Compacted, EngineStats, TopicInfo
 from quivermq.reentry import entered
-from quivermq.settings import Settings, settings_from
+from quivermq.settings import Settings
 from quivermq.topic.defaults import TopicDefaults
 from quivermq.topic.partition import Partition
 from quivermq.topic.rules import TopicRules
@@ -41,37 +41,6 @@ from quivermq.topic.rules import TopicRules
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def open_engine(
-    path: str | os.PathLike[str],
-    settings: Settings | Mapping[str, Any] | None = None,
-    *,
-    disk: Disk | None = None,
-    clock: Clock | None = None,
-    scheduler: Scheduler | None = None,
-) -> "Engine":
-    """Open a directory as a queue; it is created when it is new.
-
-    `settings` may also be a mapping that is like `quiver.toml`. Raises DirectoryLocked while another
-    process has it open, InvalidRequest inside of another queue's directory, and InvalidSettings. `disk`,
-    `clock` and `scheduler` are for tests.
-    """
-    if isinstance(settings, Mapping):
-        settings = settings_from(settings)
-    _check_arguments(path, settings, disk or SystemDisk())
-    return Engine(path, settings or Settings(), disk=disk, clock=clock, scheduler=scheduler)
-
-
-def _check_arguments(path: object, settings: object, disk: Disk) -> None:
-    if not isinstance(path, str | os.PathLike) or "\0" in str(os.fspath(path)):
-        raise InvalidRequest(f"a queue is opened by the path of its directory, not by {path!r}")
-    if disk.exists(Path(path)) and not disk.is_directory(Path(path)):
-        raise InvalidRequest(f"{path} is not a directory: a queue needs one of its own")
-    if settings is not None and not isinstance(settings, Settings):
-        raise InvalidRequest(
-            f"settings are quivermq.Settings or a mapping of sections, not a {type(settings).__name__}"
-        )
 
 
 class Engine:
@@ -122,13 +91,20 @@ class Engine:
                 self.catalog, self.metrics, sync_time, disk=self._directory.disk, clock=self.clock
             )
             self.inspection = Inspection(self)
-            self._opening = Opening(self.catalog, clock=self.clock, scheduler=self.scheduler)
+            self._opening = Opening(
+                self.catalog, clock=self.clock, scheduler=self.scheduler, disk=self._directory.disk
+            )
             self._opening.start()
         except BaseException:
             self._directory.close()
             raise
         self._maintenance = Maintenance(
-            settings.engine, self.catalog, self._opening, clock=self.clock, scheduler=self.scheduler
+            settings.engine,
+            self.catalog,
+            self._opening,
+            clock=self.clock,
+            scheduler=self.scheduler,
+            disk=self._directory.disk,
         )
         self._maintenance.start()
 
@@ -201,7 +177,7 @@ class Engine:
         is_dead_letter_topic = self.catalog.table.origin_of(topic) is not None
         name = topic if is_dead_letter_topic else self.catalog.table.dead_letter_name_of(topic)
         dead_letters = self.catalog.get_or_create(name)
-        check_number("partition", partition, 0, dead_letters.settings.partitions - 1)
+        check_partition(partition, dead_letters.settings)
         return dead_letters.adopt_dead_letters(frame, partition, priority)
 
     @entered
@@ -215,7 +191,7 @@ class Engine:
         priority: str = "normal",
     ) -> Replaced:
         found = self.catalog.get(topic)
-        check_number("partition", partition, 0, found.settings.partitions - 1)
+        check_partition(partition, found.settings)
         lane = lane_number(priority)
         replaced = found.replace_segment(partition, lane, base_offset, frames, expected)
         logger.info(
@@ -241,11 +217,16 @@ class Engine:
 
     def frames(self, topic: str, partition: int, priority: str, start: int, end: int) -> Iterator[Frame]:
         """Whole frames that hold these offsets, as they are stored. Raises OffsetOutOfRange."""
-        log = self.catalog.get(topic).topic.partitions[partition].logs[lane_number(priority)]
+        found = self.catalog.get(topic)
+        check_partition(partition, found.settings)
+        log = found.topic.partitions[partition].logs[lane_number(priority)]
         for frame in log.frames(start) if log is not None and start < end else ():
             if frame.header.base_offset >= end:
                 return
             yield frame
+            if frame.header.end_offset >= end:
+                # Without a look at the next one, which may be more than anybody may see yet.
+                return
 
     def sync(self) -> None:
         self.check_open()
@@ -333,6 +314,11 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<Engine {self.path}, {len(self.catalog.table)} topics>"
+
+    @property
+    def commits(self) -> Commits | None:
+        """How what is done becomes durable, where that is elsewhere than on a disk of this machine."""
+        return self._directory.disk.commits
 
     def announce(self, url: str) -> None:
         """Tell whoever finds the directory in use where it is served."""

@@ -173,7 +173,10 @@ class Statistics:
     def problems(self) -> list[Problem]:
         """What keeps parts of the queue from working, until it is opened again or repaired."""
         self._catalog.check_open()
-        broken = [
+        commits = self._disk.commits
+        lost = None if commits is None else commits.failure
+        broken = [] if lost is None else [Problem(str(lost))]
+        broken += [
             broken_topic(name, error) for name, error in sorted(self._table.set_aside_topics().items())
         ]
         return broken + [
@@ -233,7 +236,7 @@ class Statistics:
         group.expire(now_us)
         counts = group.counts()
         load = Load(*counts, self.ages.oldest_us(topic, group))
-        meter = group.cursors[0].meter
+        meter = group.meter
         done = Done(int(meter.delivered.value), int(meter.acked.value), now_us)
         pace = self._watch.pace(topic.name, group.name, done)
         state = state_of(load, pace, now_us, is_paused=group.is_paused)

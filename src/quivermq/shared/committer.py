@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quivermq.clock import Clock
+from quivermq.disk import Ticket
 from quivermq.errors import (
     Closing,
     InvalidRequest,
@@ -29,7 +30,6 @@ from quivermq.helping import Condition, Helper
 from quivermq.shared.chunk import ChunkHead, Mutation, chain_of, encode_chunk
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.limits import SharedLimits
-from quivermq.shared.ordering import Ticket
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +99,11 @@ class Committer:
         if self.failure is not None:
             raise copy(self.failure)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `admit` would return at once."""
+        return self.failure is None and self.uncommitted_bytes <= self._limits.uncommitted_bytes_max
+
     # With `changed.lock` held.
 
     def note(self, mutation: Mutation) -> None:
@@ -109,14 +114,17 @@ class Committer:
         if self._waiting_bytes >= self._limits.chunk_bytes_max:
             self.changed.notify_all()
 
-    def wait_for_room(self, size: int, path: Path) -> None:
+    def wait_for_room(self, size: int, path: Path, *, is_admitted: bool = False) -> None:
         """Return once the store is not too far behind for so many bytes more.
 
-        Raises StoreBehind when that takes too long, and what `check_usable` does.
+        Who was admitted before it took locks goes on until the store is twice as far behind, so that it
+        hardly ever waits with those locks. Raises StoreBehind when that takes too long, and what
+        `check_usable` does.
         """
         deadline = self._clock.monotonic() + self._limits.commit_timeout_s
+        bytes_max = self._limits.uncommitted_bytes_max * (2 if is_admitted else 1)
         # One that is larger than the bound goes when it is alone.
-        while self.uncommitted_bytes and self.uncommitted_bytes + size > self._limits.uncommitted_bytes_max:
+        while self.uncommitted_bytes and self.uncommitted_bytes + size > bytes_max:
             self._want(self.last)
             self.check_usable()
             if not self._wait(deadline):
@@ -136,6 +144,18 @@ class Committer:
         return self.last
 
     # Without it.
+
+    def admit(self, path: Path) -> None:
+        """Return once the store is not too far behind. Raises StoreBehind, and what `check_usable` does."""
+        with self.changed.lock:
+            self.check_usable()
+            self.wait_for_room(0, path)
+
+    def request(self, ticket: Ticket) -> None:
+        """Have everything up to a ticket committed soon."""
+        if ticket > self._wanted:
+            with self.changed.lock:
+                self._want(ticket)
 
     def commit_cut(self, ticket: Ticket) -> Committed:
         """Return once everything up to a cut is committed, and how far the store had come just then."""
@@ -165,6 +185,11 @@ class Committer:
                         f"the object store {self._reason()}: what was written is here, and is committed"
                         " once it answers; retry later"
                     ) from self._trouble
+
+    def next_begun(self) -> int:
+        """The number of the first chunk that nobody has begun to send by now."""
+        with self.changed.lock:
+            return self.committed.number + (self._sent_bytes > 0)
 
     def close(self) -> None:
         """End the thread. What is not committed by now will not be."""

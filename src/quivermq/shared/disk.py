@@ -1,8 +1,8 @@
 """The disk that a queue writes to when its truth is in an object store.
 
 Every change is made in a directory of this machine, the cache, and noted for the store, both under one
-lock, so that the store learns of all changes in the order in which they were made. Reading is the cache's
-alone. Nothing is synced there: what counts is committed.
+lock, so that the store learns of all changes in the order in which they were made. Reading is the cache's,
+but for files that it does not have any more. Nothing is synced there: what counts is committed.
 
 Whoever makes the disk anew from the store therefore sees everything up to some moment, nothing behind it,
 and all that was ever synced: for the queue that is a power cut, on a disk that keeps everything in order.
@@ -14,16 +14,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
-from quivermq.disk import Buffer, Disk, File, Lock, SystemDisk
-from quivermq.errors import Closing, NotOwner, QuiverError, StorageFailed
+from quivermq.disk import Buffer, Disk, File, Lock, SystemDisk, Ticket
+from quivermq.errors import DiskFull, NotOwner, QuiverError, StorageFailed
+from quivermq.shared.blocks import Blocks
+from quivermq.shared.cache import Cache
 from quivermq.shared.checkpointer import Checkpointer
 from quivermq.shared.chunk import Kind, Mutation, path_below
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.committer import Committed, Committer
 from quivermq.shared.limits import SharedLimits
-from quivermq.shared.ordering import Ticket
+from quivermq.shared.ordering import Ordering
 from quivermq.shared.rebuilding import Rebuilding
 from quivermq.shared.tree import FileNode
+
+# What changes no name.
+_CONTENTS = (Kind.APPEND, Kind.REWRITE, Kind.TRUNCATE)
 
 
 class CacheDisk(SystemDisk):
@@ -41,6 +46,7 @@ class SharedFile:
         self._disk = disk
         self._file = file
         self._node = node
+        self._is_open = True
 
     def size(self) -> int:
         return self._file.size()
@@ -63,14 +69,17 @@ class SharedFile:
         self._disk.truncate(self._file, self._node, size)
 
     def sync(self) -> None:
-        self._disk.commit(self._disk.ticket())
+        self._disk.commits.commit(self._node.ticket)
 
     def close(self) -> None:
+        is_open, self._is_open = self._is_open, False
+        if is_open:
+            self._disk.let_go(self._node)
         self._file.close()
 
 
 class SharedDisk:
-    """An `OrderingDisk` over a cache and a store. Thread-safe. `root` is where the files are.
+    """A disk over a cache and a store. Thread-safe. `root` is where the files are.
 
     Once somebody else is the owner every change raises NotOwner, and so does every sync that still has
     something to commit; reading goes on. A store that cannot be reached makes syncs wait, then raise
@@ -86,22 +95,29 @@ class SharedDisk:
         *,
         cache: Disk,
         root: Path,
+        blocks: Blocks,
         lock: Lock,
         limits: SharedLimits | None = None,
         clock: Clock | None = None,
         part_names: Sequence[str] = (),
     ) -> None:
         self.root = root
+        self._prefix = f"{root}/"
         self._chunks = chunks
         self._cache_disk = cache
         self._cache_lock = lock
         self._tree = rebuilt.tree
         self._limits = limits or SharedLimits()
         self._pid = os.getpid()
+        # The last change of a name, wherever that was.
+        self._names_ticket: Ticket = 0
         clock = clock or SystemClock()
         self._first_number = rebuilt.number
         start = Committed(0, rebuilt.number, rebuilt.chain)
         self._committer = Committer(chunks, start, self._limits, clock=clock, on_commit=self._count)
+        self._cache = Cache(
+            *(cache, root, self._tree, blocks), limits=self._limits, changed=self._committer.changed
+        )
         self._checkpointer = Checkpointer(
             chunks,
             self._committer,
@@ -112,8 +128,10 @@ class SharedDisk:
             clock=clock,
             claims=rebuilt.claims,
             part_names=part_names,
+            cache=self._cache,
         )
         self._lock = self._committer.changed.lock
+        self.commits = Ordering(self._committer, root)
 
     @property
     def failure(self) -> QuiverError | None:
@@ -131,24 +149,12 @@ class SharedDisk:
         return self._committer.uncommitted_bytes
 
     @property
-    def commits(self) -> int:
+    def commit_count(self) -> int:
         """How many chunks were committed since it was opened."""
         return self._committer.committed.number - self._first_number
 
-    # Order and durability.
-
-    def barrier(self, *what: File | Path) -> None:
-        """Nothing needs to be done: everything is committed in the order in which it was done."""
-
-    def ticket(self, *what: File | Path) -> Ticket:  # noqa: ARG002 - There is one order for all.
-        return self._committer.last
-
-    def commit(self, *tickets: Ticket) -> None:
-        self._check_process()
-        self._committer.commit(max(tickets, default=0))
-
     def sync_directory(self, directory: Path) -> None:  # noqa: ARG002 - There is one order for all.
-        self.commit(self.ticket())
+        self.commits.commit(self._names_ticket)
 
     # Files.
 
@@ -158,28 +164,68 @@ class SharedDisk:
             return self._cache_disk.create(path, is_private=is_private)
         with self._lock, self._whole(path):
             self._before_unlink(name)
-            file = self._cache_disk.create(path, is_private=is_private)
+            file = self._created(path, is_private)
             node = self._tree.create(name, is_private=is_private)
-            self._note(Mutation(Kind.CREATE, name, int(is_private)))
+            node.writers = 1
+            self._note(Mutation(Kind.CREATE, name, int(is_private)), node)
         return SharedFile(self, file, node)
 
+    def _created(self, path: Path, is_private: bool) -> File:
+        try:
+            return self._cache_disk.create(path, is_private=is_private)
+        except DiskFull:
+            if not self._cache.make_room(1):
+                raise
+        return self._cache_disk.create(path, is_private=is_private)
+
     def open(self, path: Path, *, writable: bool = False) -> File:
-        if not writable:
+        return self._opened_for_writing(path) if writable else self._opened(path)
+
+    def _opened(self, path: Path) -> File:
+        node = self._node(path)
+        if node is not None:
+            self._cache.use(node)
+        # Without the lock: whoever reads does not wait for writers.
+        with suppress(FileNotFoundError):
             return self._cache_disk.open(path)
         with self._lock:
-            file = self._cache_disk.open(path, writable=True)
-            node = self._tree.files.get(path_below(self.root, path) or "")
-        return file if node is None else SharedFile(self, file, node)
+            node = self._node(path)
+            if node is not None and node.is_evicted:
+                return self._cache.open_remote(path, node)
+            return self._cache_disk.open(path)
+
+    def _opened_for_writing(self, path: Path) -> File:
+        while True:
+            with self._lock:
+                node = self._node(path)
+                if node is None:
+                    return self._cache_disk.open(path, writable=True)
+                self._cache.use(node)
+                if not node.is_evicted:
+                    file = SharedFile(self, self._cache_disk.open(path, writable=True), node)
+                    node.writers += 1
+                    return file
+            self._cache.bring_back(node)
+
+    def _node(self, path: Path) -> FileNode | None:
+        # Not `path_below`, which takes longer than opening a file does.
+        name = str(path)
+        return self._tree.files.get(name[len(self._prefix) :]) if name.startswith(self._prefix) else None
+
+    def let_go(self, node: FileNode) -> None:
+        """A file is not open for writing any more."""
+        with self._lock:
+            node.writers -= 1
 
     def append(self, file: File, node: FileNode, data: bytes) -> None:
         """What `SharedFile.append` does: all of it, or on an error nothing."""
         with self._lock:
             self._check()
-            self._committer.wait_for_room(len(data), file.path)
+            self._committer.wait_for_room(len(data), file.path, is_admitted=self.commits.is_waiting_later)
             start, end = node.size, node.size + len(data)
             before = self._committer.last
             try:
-                file.append((data,))
+                self._append_to_cache(file, data, start)
                 self._note_append(node, data)
             except BaseException:
                 # Also when interrupted: either it is in the cache and will be in the store, or in neither.
@@ -189,6 +235,15 @@ class SharedDisk:
                 raise
             finally:
                 node.size = end
+
+    def _append_to_cache(self, file: File, data: bytes, size: int) -> None:
+        try:
+            file.append((data,))
+        except DiskFull:
+            if not self._cache.make_room(len(data)):
+                raise
+            file.truncate(size)
+            file.append((data,))
 
     def _cut_back(self, file: File, size: int) -> None:
         try:
@@ -205,19 +260,19 @@ class SharedDisk:
         step = self._limits.chunk_bytes_max
         for start in range(0, len(data), step):
             piece = data if len(data) <= step else data[start : start + step]
-            self._note(Mutation(Kind.APPEND, node.path, node.size + start, "", piece))
+            self._note(Mutation(Kind.APPEND, node.path, node.size + start, "", piece), node)
 
     def rewrite(self, file: File, node: FileNode, position: int, data: bytes) -> None:
         """What `SharedFile.rewrite` does."""
         with self._lock:
             self._check()
-            self._committer.wait_for_room(len(data), file.path)
+            self._committer.wait_for_room(len(data), file.path, is_admitted=self.commits.is_waiting_later)
         with self._lock, self._whole(file.path):
             self._checkpointer.before_cut(node)
             file.rewrite(position, data)
             node.cut(position)
             if node.path is not None:
-                self._note(Mutation(Kind.REWRITE, node.path, position, "", data))
+                self._note(Mutation(Kind.REWRITE, node.path, position, "", data), node)
 
     def truncate(self, file: File, node: FileNode, size: int) -> None:
         """What `SharedFile.truncate` does."""
@@ -230,24 +285,29 @@ class SharedDisk:
             node.size = size
             node.cut(size)
             if node.path is not None:
-                self._note(Mutation(Kind.TRUNCATE, node.path, size))
+                self._note(Mutation(Kind.TRUNCATE, node.path, size), node)
 
     # Names.
 
     def names(self, directory: Path) -> list[str]:
-        return self._cache_disk.names(directory)
+        with self._lock:
+            below = "" if directory == self.root else path_below(self.root, directory)
+            evicted = set() if below is None else self._tree.evicted_names(below)
+            names = self._cache_disk.names(directory)
+            return sorted(evicted.union(names)) if evicted else names
 
     def is_directory(self, path: Path) -> bool:
         return self._cache_disk.is_directory(path)
 
     def exists(self, path: Path) -> bool:
-        return self._cache_disk.exists(path)
+        # In the tree, but not in the cache: one that is only in the store.
+        return self._cache_disk.exists(path) or self._node(path) is not None
 
     def make_directory(self, path: Path) -> None:
         with self._lock:
             self._make_directory(path)
         # Also when it was there: an interrupted call may have made it, and not have committed it.
-        self.commit(self.ticket())
+        self.commits.commit(self._names_ticket)
 
     def _make_directory(self, path: Path) -> None:
         name = path_below(self.root, path)
@@ -256,7 +316,7 @@ class SharedDisk:
             return
         self._make_directory(path.parent)
         with self._whole(path):
-            self._cache_disk.make_directory(path)
+            self._cache.make_directory(path, name)
             self._tree.directories.add(name)
             self._note(Mutation(Kind.MAKE_DIRECTORY, name))
 
@@ -272,9 +332,9 @@ class SharedDisk:
                 raise StorageFailed(f"cannot write {target}: {source} is not there", path=target)
             if old != new:
                 self._before_unlink(new)
-            self._cache_disk.rename(source, target)
+            self._cache.move(source, old, target, new)
             self._tree.move(old, new)
-            self._note(Mutation(Kind.RENAME, old, 0, new))
+            self._note(Mutation(Kind.RENAME, old, 0, new), self._tree.files.get(new))
 
     def remove(self, path: Path) -> None:
         with self._lock:
@@ -284,7 +344,7 @@ class SharedDisk:
                 return
             with self._whole(path):
                 self._before_unlink(name)
-                self._cache_disk.remove(path)
+                self._cache.remove(path, self._tree.files[name])
                 self._tree.remove(name)
                 self._note(Mutation(Kind.REMOVE, name))
 
@@ -295,12 +355,15 @@ class SharedDisk:
                 self._cache_disk.remove_directory(path)
                 return
             with self._whole(path):
-                self._cache_disk.remove_directory(path)
+                self._cache.remove_directory(path, name)
                 self._tree.directories.remove(name)
                 self._note(Mutation(Kind.REMOVE_DIRECTORY, name))
 
     def free_bytes(self, path: Path) -> int:
-        return self._cache_disk.free_bytes(path)
+        free = self._cache_disk.free_bytes(path)
+        if free < self._limits.cache_free_bytes_min and self._cache.make_room():
+            free = self._cache_disk.free_bytes(path)
+        return free
 
     def lock(self, path: Path, *, with_directory: bool = False) -> Lock:
         return self._cache_disk.lock(path, with_directory=with_directory)
@@ -344,7 +407,7 @@ class SharedDisk:
         self._cache_lock.release()
 
     def _check(self) -> None:
-        self._check_process()
+        self.commits.check_process()
         self._committer.check_usable()
 
     @contextmanager
@@ -365,13 +428,13 @@ class SharedDisk:
             )
             raise
 
-    def _check_process(self) -> None:
-        # The threads that commit are the parent's.
-        if self._pid != os.getpid():
-            raise Closing(f"{self.root} was opened before the fork: open it in the child")
-
-    def _note(self, mutation: Mutation) -> None:
+    def _note(self, mutation: Mutation, node: FileNode | None = None) -> None:
         self._committer.note(mutation)
+        ticket = self._committer.last
+        if node is not None:
+            node.ticket = ticket
+        if mutation.kind not in _CONTENTS:
+            self._names_ticket = ticket
 
     def _before_unlink(self, name: str) -> None:
         node = self._tree.files.get(name)

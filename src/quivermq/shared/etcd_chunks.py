@@ -56,12 +56,14 @@ class EtcdChunks:
         self._epoch = 0
         self._lease = lease
         self._is_shared = lease is not None
-        # The chunk, or the checkpoint, that is on its way: its number, and every object it was put as.
+        # The chunk that is on its way, or the hash of the checkpoint, and every object it was put as.
         self._sent: tuple[int, list[str]] = (-1, [])
-        self._sent_checkpoint: tuple[int, list[str]] = (-1, [])
+        self._sent_checkpoint: tuple[bytes, list[str]] = (b"", [])
         # Objects of chunks and checkpoints, to be taken away when they are covered.
         self._chunk_objects: dict[int, list[str]] = {}
         self._old_checkpoints: list[str] = []
+        # Every one that may be the latest.
+        self._checkpoints: list[str] = []
 
     @property
     def epoch(self) -> int:
@@ -180,15 +182,18 @@ class EtcdChunks:
         return int(json.loads(found[0].value)["number"]) if found else 0
 
     def put_checkpoint(self, number: int, data: bytes) -> None:
-        if self._sent_checkpoint[0] != number:
-            self._sent_checkpoint = (number, [])
+        digest = chain_of(data)
+        if self._sent_checkpoint[0] != digest:
+            self._sent_checkpoint = (digest, [])
         names = self._sent_checkpoint[1]
         before = self._etcd.range(self._checkpoint_key)
         old = json.loads(before[0].value)["object"] if before else None
         if old in names:
             # An earlier attempt was carried out, and its answer lost.
+            self._settle_checkpoint(old)
             return
         names.append(unique(CHECKPOINT, self._epoch))
+        self._checkpoints += [names[-1]] if old is None or old in self._checkpoints else [old, names[-1]]
         self._store.put(names[-1], data)
         value = json.dumps({"object": names[-1], "number": number}).encode()
         is_done = self._decide(
@@ -201,8 +206,12 @@ class EtcdChunks:
         )
         if not is_done:
             raise self._not_owner(f"checkpoint {number} is not this one's")
-        if old is not None:
-            self._old_checkpoints.append(old)
+        self._settle_checkpoint(names[-1])
+
+    def _settle_checkpoint(self, latest: str) -> None:
+        # None of the others, nor of the attempts that came to nothing, can become the latest any more.
+        self._old_checkpoints += [name for name in self._checkpoints if name != latest]
+        self._checkpoints = [latest]
 
     def trim(self, number: int, keep: Collection[int]) -> None:  # noqa: ARG002 - The epoch decides, no chunk.
         # Their keys went with the checkpoint.

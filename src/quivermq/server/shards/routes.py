@@ -133,7 +133,7 @@ def _cluster_samples(app: "ClusterApp") -> list[Sample]:
         ).set(disk.uncommitted_bytes)
         counter(
             "quiver_cluster_commits_total", "Chunks that were committed since it was opened.", shard=shard
-        ).add(disk.commits)
+        ).add(disk.commit_count)
     return metrics.collect()
 
 
