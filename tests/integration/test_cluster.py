@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cluster import SHARDS, BrokerProcess, ClusterProcesses, running_etcd
-from support.threads import wait_until
+from support.cluster import SHARDS, BrokerProcess, ClusterProcesses, running_etcd, wait_until
 
 from quivermq.cluster.placement import shard_of
 
