@@ -149,27 +149,10 @@ def test_shards_are_moved_and_brokers_drained(cluster: ClusterProcesses) -> None
     cluster.settle(lambda view: len(owners(view)) == 2)
     assert cluster.run("move", "0", "nobody").returncode == 3
     assert cluster.run("move", "99", first.id).returncode == 3
-
-
-def test_one_that_is_removed_joins_again_when_it_lives(cluster: ClusterProcesses) -> None:
-    cluster.make()
-    first, second = cluster.start(), cluster.start()
-    cluster.settle(lambda view: len(owners(view)) == 2)
-    epochs = {owner["shard"]: owner["epoch"] for owner in first.view()["owners"]}
-    mine = [owner["shard"] for owner in first.view()["owners"] if owner["broker"] == first.id]
-    assert cluster.run("remove", first.id, "--yes").returncode == 0
-    view = cluster.settle(
-        lambda view: (
-            all(
-                owner["epoch"] != epochs[owner["shard"]]
-                for owner in view["owners"]
-                if owner["shard"] in mine
-            )
-            and len(owners(view)) == 2
-        )
-    )
-    assert {each["id"] for each in view["brokers"]} == {first.id, second.id}
-    assert cluster.run("remove", "nobody", "--yes").returncode == 3
+    assert cluster.run("remove", first.id, "--yes").returncode == 4
+    first.end(signal.SIGKILL)
+    cluster.settle(lambda view: owners(view) == {second.id})
+    assert cluster.run("remove", target.id, "--yes").returncode == (0 if target is first else 4)
 
 
 def test_a_wide_topic_is_decided_once(cluster: ClusterProcesses) -> None:

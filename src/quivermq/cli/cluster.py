@@ -144,8 +144,11 @@ def remove(
     *,
     as_json: bool,
 ) -> CommandResult:
-    """Forget a broker that will not come back: others take its shards now, and not when its lease ends."""
-    confirm(f"Take everything away from {broker}?", yes=yes, as_json=as_json)
+    """Forget what was wished of a broker that will not come back: moves to it, and its drain.
+
+    Its shards go to others by themselves, as soon as its lease ends.
+    """
+    confirm(f"Forget the broker {broker}?", yes=yes, as_json=as_json)
     with _admin(etcd, config) as admin:
         admin.remove(broker)
     return CommandResult({"removed": broker}, f"removed {broker}")

@@ -3,7 +3,7 @@
 from quivermq.cluster.naming import ClusterKeys, check_broker_id
 from quivermq.cluster.view import ClusterView
 from quivermq.cluster.watching import look_at
-from quivermq.errors import InvalidRequest, NotFound
+from quivermq.errors import Conflict, InvalidRequest, NotFound
 from quivermq.shared.etcd import EtcdClient, delete_keys, put_key
 from quivermq.shared.naming import unique
 from quivermq.shared.objects import ObjectStore
@@ -46,20 +46,23 @@ class ClusterAdmin:
         self._etcd.transact([], [delete_keys(self._keys.drain(check_broker_id(broker)))])
 
     def remove(self, broker: str) -> None:
-        """Forget a broker that will not come back: its lease ends now, and others take its shards.
+        """Forget what was wished of a broker that will not come back.
 
-        One that runs all the same finds that out, lets go of its shards and joins anew. Raises NotFound
-        where nothing is known of it.
+        Nothing is taken from one that is there: it would go on to answer until its lease is over. Raises
+        Conflict for it, and NotFound where nothing is known of a broker.
         """
         wishes = [shard for shard, wish in self.look().wishes.items() if wish == broker]
         found = self._etcd.range(self._keys.broker(check_broker_id(broker)))
         is_drained = bool(self._etcd.range(self._keys.drain(broker)))
         if not (found or wishes or is_drained):
             raise NotFound(f"there is no broker {broker}: `quiver cluster status` shows those there are")
+        if found:
+            raise Conflict(
+                f"the broker {broker} is there: stop it first; if it was killed just now, its lease has to"
+                " end, which takes a few seconds"
+            )
         keys = [self._keys.drain(broker), *map(self._keys.wish, wishes)]
         self._etcd.transact([], [delete_keys(key) for key in keys])
-        if found and found[0].lease:
-            self._etcd.revoke_lease(found[0].lease)
 
     def _check_there(self, broker: str) -> None:
         brokers = self.look().brokers
