@@ -68,6 +68,7 @@ from quivermq.opening import open_directory as open  # noqa: A004 - Called as qu
 from quivermq.queue.connection import Connection
 from quivermq.queue.queue import Queue
 from quivermq.settings import (
+    BucketSettings,
     ClientSettings,
     ClusterSettings,
     EngineSettings,
@@ -84,6 +85,7 @@ __all__ = [
     "Alert",
     "Backend",
     "BrokerExists",
+    "BucketSettings",
     "ClientSettings",
     "Closing",
     "ClusterNotFound",

@@ -50,9 +50,10 @@ def init(
 
     One that is there and is the same is left as it is.
     """
-    with cluster_access(_settings(etcd, config)) as access:
+    settings = _settings(etcd, config)
+    with cluster_access(settings) as access:
         wanted = ClusterConfig(bucket.rstrip("/"), shards)
-        try_store(bucket_store(wanted.bucket))
+        try_store(bucket_store(wanted.bucket, settings.bucket))
         made = create_config(access.etcd, access.keys, wanted)
         name = access.keys.cluster
     return CommandResult(

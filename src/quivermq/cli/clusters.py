@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from quivermq.cluster.address import ClusterAddress, connect_etcd
 from quivermq.cluster.config import ClusterConfig, load_config
 from quivermq.cluster.naming import ClusterKeys
+from quivermq.engine.bucket import store_options
 from quivermq.errors import InvalidRequest
-from quivermq.settings import Settings
+from quivermq.settings import BucketSettings, Settings
 from quivermq.shared.etcd import EtcdClient
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def cluster_access(settings: Settings) -> Iterator[ClusterAccess]:
         etcd.close()
 
 
-def bucket_store(bucket: str, below: str = "") -> "ObjectStore":
+def bucket_store(bucket: str, settings: BucketSettings, below: str = "") -> "ObjectStore":
     """What is below a prefix of the bucket."""
     from quivermq.shared.bucket import BucketStore
 
-    return BucketStore(f"{bucket.rstrip('/')}/{below}".rstrip("/"))
+    url = f"{bucket.rstrip('/')}/{below}".rstrip("/")
+    return BucketStore(url, store_options(settings), timeout_s=settings.request_timeout_ms / 1000)

@@ -11,7 +11,7 @@ from quivermq.cli.connecting import loaded_here, named_data, served_data, with_a
 from quivermq.cli.options import ConfigOption, DataOption, JsonOption
 from quivermq.cli.output import print_line_of_json
 from quivermq.cli.serve_cluster import serve_in_cluster
-from quivermq.engine import Engine, open_engine
+from quivermq.engine import BucketEngine, Engine, open_at
 from quivermq.errors import DirectoryLocked, InvalidRequest, QuiverError
 from quivermq.settings import ServerSettings
 from quivermq.settings.load import SETTINGS
@@ -38,7 +38,9 @@ def command(
         str | None, Option(help=f"Serve shards of a cluster instead. {_cluster_help('etcd')}")
     ] = None,
     bucket: Annotated[str | None, Option(help=_cluster_help("bucket"))] = None,
-    cache: Annotated[Path | None, Option(help=_cluster_help("cache"))] = None,
+    cache: Annotated[
+        Path | None, Option(help=f"{SETTINGS['bucket.cache'].doc} The setting `bucket.cache`.")
+    ] = None,
     advertise: Annotated[str | None, Option(help=_cluster_help("advertise"))] = None,
     host: Annotated[str | None, Option(help=_help("host"))] = None,
     port: Annotated[int | None, Option(help=_help("port"), min=0, max=65535)] = None,
@@ -71,10 +73,11 @@ def command(
         "log": log,
         "log_level": log_level,
     }
-    in_cluster = {"etcd": cluster, "bucket": bucket, "cache": cache, "advertise": advertise}
+    in_cluster = {"etcd": cluster, "bucket": bucket, "advertise": advertise}
     given = {
         **{f"server.{name}": value for name, value in flags.items() if value is not None},
         **{f"cluster.{name}": value for name, value in in_cluster.items() if value is not None},
+        **({} if cache is None else {"bucket.cache": cache}),
     }
     settings = loaded_here(config, given).settings
     server = settings.server
@@ -85,7 +88,7 @@ def command(
         serve_in_cluster(settings, as_json=as_json)
         return
     try:
-        engine = open_engine(served_data(settings), settings)
+        engine = open_at(served_data(settings), settings)
     except DirectoryLocked as error:
         raise with_advice(error) from None
     _log(server)
@@ -110,11 +113,12 @@ def check_parts() -> None:
 
 
 def _print_addresses(server: "Server", engine: Engine, *, as_json: bool) -> None:
+    served = engine.name if isinstance(engine, BucketEngine) else str(engine.path.resolve())
     addresses = {
         "url": server.url,
         "docs": f"{server.url}/docs",
         "metrics": f"{server.url}/metrics",
-        "data": str(engine.path.resolve()),
+        "data": served,
     }
     if as_json:
         print_line_of_json(addresses)

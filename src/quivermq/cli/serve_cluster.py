@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from quivermq.cli.clusters import bucket_store, cluster_access
 from quivermq.cli.output import print_line_of_json
 from quivermq.clock import SystemClock
+from quivermq.engine.bucket import default_cache, store_limits
 from quivermq.errors import InvalidRequest
 from quivermq.settings import Settings
 
@@ -22,18 +23,19 @@ def serve_in_cluster(settings: Settings, *, as_json: bool) -> None:
     from quivermq.server.keys import KeyStore
     from quivermq.server.shards.run import serve_cluster
 
-    cache = _cache(settings)
     with cluster_access(settings) as access:
         config = access.config()
         config.check_bucket(settings.cluster.bucket or None)
+        cache = _cache(settings, config.bucket)
         node = ClusterNode(
             access.etcd,
             access.keys,
             config,
-            store_of=lambda shard: bucket_store(config.bucket, str(shard)),
+            store_of=lambda shard: bucket_store(config.bucket, settings.bucket, str(shard)),
             cache=cache,
             settings=settings,
             clock=SystemClock(),
+            shared_limits=store_limits(settings.bucket),
         )
         serve_cluster(
             node,
@@ -43,16 +45,15 @@ def serve_in_cluster(settings: Settings, *, as_json: bool) -> None:
         )
 
 
-def _cache(settings: Settings) -> Path:
+def _cache(settings: Settings, bucket: str) -> Path:
     """Where the shards of this broker are kept: of each broker of a machine, elsewhere."""
-    given = settings.cluster.cache
-    if given is not None:
-        return given
-    if settings.server.port == 0 and not settings.cluster.advertise:
+    if settings.bucket.cache is not None:
+        return settings.bucket.cache
+    if settings.server.port == 0 and not settings.cluster.advertise and not settings.cluster.id:
         raise InvalidRequest("a broker on any port needs a cache of its own: say --cache DIRECTORY")
     named = settings.cluster.advertise or f"//{settings.server.host}:{settings.server.port}"
     own = settings.cluster.id or urlsplit(named).netloc
-    return Path.home() / ".cache" / "quiver" / own.replace(":", "-")
+    return default_cache(f"{bucket} {own}", settings.bucket)
 
 
 def _print_addresses(server: "Server", node: "ClusterNode", *, as_json: bool) -> None:
