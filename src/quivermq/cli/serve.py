@@ -1,4 +1,4 @@
-"""`quiver serve`: be the broker of a directory until told to stop."""
+"""`quiver serve`: be the broker of a directory or a bucket until told to stop."""
 
 import logging
 import sys
@@ -37,14 +37,21 @@ def command(
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None, Option(help=_help("log_level"))
     ] = None,
+    cache: Annotated[
+        Path | None,
+        Option(help="The cache of a bucket, a directory of this machine. The setting `bucket.cache`."),
+    ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a directory over HTTP. It is created when it is new.
+    """Serve a directory, or a bucket, over HTTP. It is created when it is new.
 
     An option stands for a setting of the file, and counts more. On SIGTERM or Ctrl-C it takes no more
-    calls, finishes those that have begun, and closes the directory; a second one cuts that short. With
+    calls, finishes those that have begun, and closes the queue; a second one cuts that short. With
     `--json`, where it listens is told as a line of JSON once it does.
+
+    A bucket is taken over from whoever has it open. When somebody else takes it over, the broker ends with
+    exit code 4: let nothing start it again by itself then, or the two take turns.
     """
     check_parts()
     from quivermq.server.process import configure_logging
@@ -61,6 +68,8 @@ def command(
         "log_level": log_level,
     }
     given = {f"server.{name}": value for name, value in flags.items() if value is not None}
+    if cache is not None:
+        given["bucket.cache"] = cache
     settings = loaded_here(config, given).settings
     server = settings.server
     try:

@@ -51,6 +51,8 @@ class Server:
         app.broker.count_connections = lambda: len(self.edge.clients)
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called, again and again, once another process has taken over the queue."""
 
     @property
     def url(self) -> str:
@@ -99,9 +101,11 @@ class Server:
         self._stop_looking()
 
     def _look_around(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One timer for the timeouts of all connections, and for keys that are revoked."""
+        """One timer for the timeouts of all connections, for keys that are revoked, and for the owner."""
         self.edge.sweep()
         broker = self._app.broker
+        if broker.engine.lost is not None:
+            self.on_lost()
         if broker.check_keys():
             self.edge.send_away(broker.is_welcome)
         self._sweep = loop.call_later(self.edge.sweep_interval_s, self._look_around, loop)
@@ -144,7 +148,8 @@ def serve(
 
     A second signal cuts the draining short. `keys` are those that the settings name unless given, and
     `ready` is called once clients may come. Raises InvalidRequest for an address that others reach while
-    there are no keys, and Conflict when the port is in use; the engine is closed then, too.
+    there are no keys, Conflict when the port is in use, and NotOwner, after draining as well, when another
+    process has taken over the queue; the engine is closed then, too.
     """
     try:
         if keys is None:
@@ -190,10 +195,19 @@ async def _serve(app: App, server: Server, ready: Callable[[Server], None] | Non
             app.broker.engine.announce(server.url)
         if ready is not None:
             await _call(ready, server)
+        server.on_lost = stopped.set
         await stopped.wait()
-        logger.info("told to stop: finishing what has begun")
+        lost = app.broker.engine.lost
+        if lost is None:
+            logger.info("told to stop: finishing what has begun")
+        else:
+            logger.error("%s; this broker ends", lost, extra={"code": lost.code})
+        # Only a signal hurries from now on.
+        server.on_lost = lambda: None
         stopped.clear()
         await _drain(server, stopped)
+        if lost is not None:
+            raise lost
     finally:
         # In here, while signals still have a handler: one that comes now must not keep the engine from
         # writing what it holds.
