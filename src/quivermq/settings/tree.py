@@ -245,6 +245,14 @@ class BucketSettings:
     cache: Path | None = path(
         "The directory on this machine for what is open of the queue; by default one in the user's cache."
     )
+    cache_bytes_max: int | None = number(
+        None,
+        "How large the cache may get before sealed segments leave it and are read from the store.",
+        lowest=0,
+    )
+    cache_free_bytes_min: int = number(
+        1024 * MIB, "How much room is left on the disk of the cache before they do.", lowest=0
+    )
     request_timeout_ms: int = number(
         10_000, "How long the store may take for one request, large ones included.", highest=3_600_000
     )
