@@ -4,7 +4,9 @@ from importlib.metadata import version
 
 from quivermq.backend import Backend
 from quivermq.errors import (
+    BrokerExists,
     Closing,
+    ClusterNotFound,
     Conflict,
     Corruption,
     DamagedChunk,
@@ -68,6 +70,7 @@ from quivermq.queue.queue import Queue
 from quivermq.settings import (
     BucketSettings,
     ClientSettings,
+    ClusterSettings,
     EngineSettings,
     ServerSettings,
     Settings,
@@ -81,9 +84,12 @@ __all__ = [
     "AdoptedId",
     "Alert",
     "Backend",
+    "BrokerExists",
     "BucketSettings",
     "ClientSettings",
     "Closing",
+    "ClusterNotFound",
+    "ClusterSettings",
     "Compacted",
     "Conflict",
     "Connection",

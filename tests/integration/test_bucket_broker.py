@@ -14,7 +14,6 @@ import requests
 from support.broker import serving_engine
 from support.command import INHERITED, QUIVER
 from support.command_inside import quiver
-from support.threads import wait_until
 
 import quivermq
 
@@ -90,9 +89,6 @@ def test_what_is_replaced_is_not_ready(url: str, tmp_path: Path) -> None:
         answer = requests.get(f"{broker.url}/readyz", timeout=60)
         assert answer.status_code == 503
         assert "another process has taken over the queue" in answer.text
-        told: list[bool] = []
-        broker.server.on_lost = lambda: told.append(True)
-        wait_until(lambda: told)
         # What is here can be read.
         assert [message.value for message in client.queue("orders").read(limit=1)] == [b"tea"]
 

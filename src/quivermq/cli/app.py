@@ -9,6 +9,7 @@ from typer import Option
 from quivermq.cli import (
     bench,
     chaos,
+    cluster,
     compact,
     dlq,
     export,
@@ -62,6 +63,7 @@ app.command("bench")(bench.command)
 app.command("chaos")(chaos.command)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(key.app, name="key")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(settings.app, name="settings")
 
 
