@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from quivermq.errors import (
     DirectoryLocked,
@@ -180,6 +180,24 @@ class Disk(Protocol):
 
         With the directory as well, nobody gets around the lock by taking the file away.
         """
+        ...
+
+
+class FileMark(NamedTuple):
+    """What a file system says of a file. Whoever changes the file or puts another in its place changes this."""
+
+    size: int
+    changed_us: int
+    """When that was last done, in unix microseconds."""
+    text: str
+
+
+@runtime_checkable
+class MarkingDisk(Protocol):
+    """A disk that tells whether a file has changed without reading it; not every `Disk` can."""
+
+    def mark(self, path: Path) -> FileMark:
+        """The mark of a file as it is now. Raises FileNotFoundError, and StorageFailed as `Disk.open`."""
         ...
 
 
@@ -394,6 +412,19 @@ class SystemDisk:
 
     def exists(self, path: Path) -> bool:
         return _mode(path) is not None
+
+    def mark(self, path: Path) -> FileMark:
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _failure("look at", path, error) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise _not_regular(path)
+        # The time of the last change is the file system's alone to set, unlike that of the last write.
+        text = f"{found.st_dev:x}-{found.st_ino:x}-{found.st_size:x}-{found.st_ctime_ns:x}"
+        return FileMark(found.st_size, found.st_ctime_ns // 1000, text)
 
     def make_directory(self, path: Path) -> None:
         if self.is_directory(path):

@@ -1,0 +1,259 @@
+"""Making a queue from a backup, in an empty directory or an empty bucket, every byte checked.
+
+Nobody sees a part of it: in a directory it is made beside and gets its name at the end; in a bucket the last
+object that is put says which others count.
+"""
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from crc32c import crc32c
+
+from quivermq.backup.checking import check_backups
+from quivermq.backup.copying import BytesProgress
+from quivermq.backup.making import ONE_SHARD
+from quivermq.backup.sets import BackupSet, Manifest
+from quivermq.backup.targets import directory_of, open_set
+from quivermq.disk import Disk, SystemDisk, remove_tree
+from quivermq.errors import Conflict, DamagedChunk, NotFound, QuiverError
+from quivermq.log.verify import verify
+from quivermq.model.backups import Restored
+from quivermq.model.checks import Moment, moment_us
+from quivermq.shared.bucket import BucketStore
+from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, encode_checkpoint
+from quivermq.shared.chunk import CHUNK_BYTES_MAX, chain_of
+from quivermq.shared.conditional import ConditionalChunks
+from quivermq.shared.disk import CacheDisk
+from quivermq.shared.fetching import fetched
+from quivermq.shared.naming import CHECKPOINT, CHUNK, numbered
+from quivermq.shared.race import check_conditional_puts
+from quivermq.shared.rebuilding import Rebuilding
+
+logger = logging.getLogger(__name__)
+
+_READERS = 4
+# In the place of a directory that is being made; its lock keeps others away.
+_UNFINISHED = ".{}.restoring"
+_LOCK = "LOCK"
+_PART_BYTES_MAX = 64 << 20
+# A smaller file is in the checkpoint of a bucket itself.
+_TAIL_BYTES_MAX = 64 << 10
+
+
+def restore(
+    source: str,
+    target: str,
+    *,
+    at: Moment | None = None,
+    progress: BytesProgress | None = None,
+    disk: Disk | None = None,
+) -> Restored:
+    """Make the queue that the backups in `source` are of, in an empty directory or an empty bucket.
+
+    As it was when the latest backup was taken, or the latest not after `at`: unix microseconds as an int,
+    unix seconds as a float, or a datetime. Every byte is checked before it counts, and all that is wrong
+    in the queue itself is in the report. After an error the target is as it was before. Raises NotFound
+    when there is no such backup, Conflict when the target is not empty, DamagedChunk when something of the
+    backup is missing or damaged; and what the disk or the store raises. `disk` is for tests.
+    """
+    directory = directory_of(target)
+    disk = disk or CacheDisk()
+    if directory is not None:
+        _check_empty(disk, directory)
+    with open_set(source) as backups:
+        manifest = _chosen(backups, None if at is None else moment_us("at", at))
+        try:
+            checkpoint = backups.files(manifest.shards[ONE_SHARD])
+            loading = _Loading(backups, checkpoint, progress)
+            if directory is not None:
+                return _into_directory(manifest, loading, disk, directory)
+            return _into_bucket(manifest, loading, disk, target)
+        except DamagedChunk as error:
+            raise _with_advice(backups, manifest, error) from error
+
+
+def _chosen(backups: BackupSet, at_us: int | None) -> Manifest:
+    """The backup to restore. Raises NotFound, and DamagedChunk when it cannot be read."""
+    backups.check()
+    first: Manifest | None = None
+    chosen: Manifest | QuiverError | None = None
+    for _, entry in backups.entries():
+        if isinstance(entry, QuiverError):
+            logger.warning("a backup cannot be read: %s", entry)
+            chosen = entry if at_us is None else chosen
+        elif at_us is None or entry.backup.taken_us <= at_us:
+            chosen = entry
+        first = first or (entry if isinstance(entry, Manifest) else None)
+    if isinstance(chosen, QuiverError):
+        raise chosen
+    if chosen is None:
+        begin = "" if first is None else f": the first is of {moment_text(first.backup.taken_us)}"
+        raise NotFound(f"{backups.url} has no backup{'' if at_us is None else ' of that time'}{begin}")
+    return chosen
+
+
+class _Loading:
+    """The files of a backup, as they come."""
+
+    def __init__(self, backups: BackupSet, checkpoint: Checkpoint, progress: BytesProgress | None) -> None:
+        self.checkpoint = checkpoint
+        self._backups = backups
+        self._progress = progress
+
+    def into(self, disk: Disk, root: Path) -> None:
+        """Make all files, durably. Raises DamagedChunk."""
+        rebuilding = Rebuilding(disk, root)
+        try:
+            rebuilding.load(self.checkpoint, self._parts())
+        finally:
+            rebuilding.close()
+        for file in self.checkpoint.files:
+            with closing(disk.open(root / file.path, writable=True)) as made:
+                made.sync()
+        durable = _durable(disk)
+        for directory in self.checkpoint.directories:
+            durable.sync_directory(root / directory)
+        durable.sync_directory(root)
+
+    def _parts(self) -> Iterator[tuple[Part, bytes]]:
+        parts = [part for file in self.checkpoint.files for part in file.parts]
+        total, done = sum(part.size for part in parts), 0
+        for part, data in fetched(parts, self._backups.part, _READERS):
+            yield part, data
+            done += part.size
+            if self._progress is not None:
+                self._progress(done, total)
+
+
+def _durable(disk: Disk) -> Disk:
+    """The disk as one that syncs its directories: while files are made, that would be once for each."""
+    return SystemDisk() if isinstance(disk, CacheDisk) else disk
+
+
+def _into_directory(manifest: Manifest, loading: _Loading, disk: Disk, directory: Path) -> Restored:
+    with _made_beside(disk, directory) as unfinished:
+        loading.into(disk, unfinished)
+    return _restored(manifest, loading.checkpoint, disk, directory, str(directory))
+
+
+@contextmanager
+def _made_beside(disk: Disk, directory: Path) -> Iterator[Path]:
+    """A directory that gets its name at the end of the block, or is taken away again."""
+    unfinished = directory.with_name(_UNFINISHED.format(directory.name))
+    disk.make_directory(unfinished)
+    lock = disk.lock(unfinished / _LOCK)
+    try:
+        # What one that was killed has left.
+        _clear(disk, unfinished)
+        try:
+            yield unfinished
+            disk.rename(unfinished, directory)
+        except BaseException:
+            remove_tree(disk, unfinished)
+            raise
+        _durable(disk).sync_directory(directory.parent)
+    finally:
+        lock.release()
+
+
+def _clear(disk: Disk, directory: Path) -> None:
+    for name in disk.names(directory):
+        path = directory / name
+        if disk.is_directory(path):
+            remove_tree(disk, path)
+        elif name != _LOCK:
+            disk.remove(path)
+
+
+def _check_empty(disk: Disk, directory: Path) -> None:
+    """Raise Conflict unless there is nothing, or an empty directory."""
+    if disk.exists(directory) and not disk.is_directory(directory):
+        raise Conflict(f"{directory} is a file: restore into a directory that is empty or not there")
+    names = disk.names(directory)
+    if names:
+        raise Conflict(
+            f"{directory} is not empty, there is {names[0]}: restore into a directory that is empty or not"
+            " there"
+        )
+
+
+def _restored(
+    manifest: Manifest, checkpoint: Checkpoint, disk: Disk, directory: Path, target: str
+) -> Restored:
+    topics = [file for file in checkpoint.files if _is_topic(file.path)]
+    return Restored(manifest.backup, target, len(topics), verify(directory, disk=disk))
+
+
+def _is_topic(path: str) -> bool:
+    parts = path.split("/")
+    return len(parts) == 3 and parts[0] == "topics" and parts[2] == "topic.json"
+
+
+def _into_bucket(manifest: Manifest, loading: _Loading, disk: Disk, target: str) -> Restored:
+    """Put the files, checked in a directory of this machine before, as the first checkpoint of a queue."""
+    store = BucketStore(target)
+    with closing(store), tempfile.TemporaryDirectory(prefix="quiver-restore-") as temporary:
+        if store.names(CHUNK) or store.names(CHECKPOINT):
+            raise Conflict(f"{target} has a queue already: restore under another prefix")
+        check_conditional_puts(store)
+        root = Path(temporary)
+        loading.into(disk, root)
+        restored = _restored(manifest, loading.checkpoint, disk, root, target)
+        chunks, names = ConditionalChunks(store), []
+        try:
+            number = chunks.claim() - 1
+            names.append(numbered(number))
+            files = [_uploaded(chunks, names, disk, root, file) for file in loading.checkpoint.files]
+            claim = store.get(numbered(number), CHUNK_BYTES_MAX) or b""
+            first = Checkpoint(
+                number + 1, chain_of(claim), (number,), loading.checkpoint.directories, files
+            )
+            chunks.put_checkpoint(number + 1, encode_checkpoint(first))
+        except BaseException:
+            store.remove(names)
+            raise
+    return restored
+
+
+def _uploaded(
+    chunks: ConditionalChunks, names: list[str], disk: Disk, root: Path, file: StoredFile
+) -> StoredFile:
+    """A file as objects, as it is: whoever reads the bucket reads it there."""
+    parts = []
+    with closing(disk.open(root / file.path)) as made:
+        size = made.size()
+        for start in range(0, size, _PART_BYTES_MAX):
+            data = made.read(start, min(_PART_BYTES_MAX, size - start))
+            if size < _TAIL_BYTES_MAX:
+                return StoredFile(file.path, file.is_private, (), data)
+            parts.append(Part(chunks.put_file(data), len(data), crc32c(data)))
+            names.append(parts[-1].name)
+    return StoredFile(file.path, file.is_private, tuple(parts), b"")
+
+
+def _with_advice(backups: BackupSet, manifest: Manifest, error: DamagedChunk) -> DamagedChunk:
+    """The error with the name of the latest backup before that is whole."""
+    failed = manifest.backup
+    what = f"backup {failed.number} of {backups.url} cannot be restored: {error}"
+    for number, entry in reversed(list(backups.entries())):
+        if (
+            number < failed.number
+            and isinstance(entry, Manifest)
+            and check_backups(backups, number).is_sound
+        ):
+            taken = moment_text(entry.backup.taken_us)
+            return DamagedChunk(
+                f"{what}; backup {number} is whole: restore that with --at {taken}", path=error.path
+            )
+    return DamagedChunk(f"{what}; no backup before it is whole", path=error.path)
+
+
+def moment_text(taken_us: int) -> str:
+    """A moment as `--at` takes it, in UTC."""
+    return (
+        f"{datetime.fromtimestamp(taken_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%S}.{taken_us % 1_000_000:06}Z"
+    )
