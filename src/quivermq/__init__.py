@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from quivermq.backend import Backend
+from quivermq.backup import restore
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -47,6 +48,7 @@ from quivermq.errors import (
 from quivermq.frame import Producer
 from quivermq.log import DataDirectory, Log, LogFollower, Repair, Replaced, Report, follow, repair, verify
 from quivermq.model.adoption import AdoptedId, Progress, Tried
+from quivermq.model.backups import Backup, Restored
 from quivermq.model.dead_letters import DeadLetter, DeadLetterReason
 from quivermq.model.deliveries import Delivery, InFlight
 from quivermq.model.messages import (
@@ -74,6 +76,7 @@ __all__ = [
     "AdoptedId",
     "Alert",
     "Backend",
+    "Backup",
     "ClientSettings",
     "Closing",
     "Compacted",
@@ -123,6 +126,7 @@ __all__ = [
     "Repair",
     "Replaced",
     "Report",
+    "Restored",
     "Scheduled",
     "ServerSettings",
     "Settings",
@@ -153,5 +157,6 @@ __all__ = [
     "load_settings",
     "open",
     "repair",
+    "restore",
     "verify",
 ]

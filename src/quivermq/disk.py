@@ -184,7 +184,7 @@ class Disk(Protocol):
 
 
 class FileMark(NamedTuple):
-    """What a file system says of a file. Whoever changes the file or puts another in its place changes this."""
+    """What a file system says of a file: another one once it was changed or replaced."""
 
     size: int
     changed_us: int

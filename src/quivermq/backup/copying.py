@@ -1,7 +1,7 @@
 """The files of a picture as parts in a store: only what the target does not have yet is put there.
 
-A file grows at its end, so its first bytes are mostly stored already. Where the file system tells that a file
-is as it was, it is not even read; otherwise its stored parts are compared with what it has now.
+A file grows at its end, so its first bytes are mostly stored already. Where the file system tells that a
+file is as it was, it is not even read; otherwise its stored parts are compared with what it has now.
 """
 
 from collections.abc import Callable, Mapping

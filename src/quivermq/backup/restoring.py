@@ -1,6 +1,6 @@
 """Making a queue from a backup, in an empty directory or an empty bucket, every byte checked.
 
-Nobody sees a part of it: in a directory it is made beside and gets its name at the end; in a bucket the last
+Nobody sees a part of it: a directory is made beside and gets its name at the end; in a bucket the last
 object that is put says which others count.
 """
 

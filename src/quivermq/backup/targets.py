@@ -33,7 +33,7 @@ def directory_of(target: str) -> Path | None:
 
 @contextmanager
 def open_set(target: str, *, disk: Disk | None = None, data: Path | None = None) -> Iterator[BackupSet]:
-    """The backups in a target, which need not be there. `data` is the directory of the queue, if it has one.
+    """The backups in a target, which need not be there. `data` is the directory of the queue, if any.
 
     Raises InvalidRequest, Conflict for a directory with something else in it, and as an `ObjectStore`.
     """

@@ -126,9 +126,9 @@ class OpenFiles:
     def picture(self, root: Path, now_us: int) -> Iterator[Picture]:
         """The files below a directory as they are at one moment, to be read until the end of the block.
 
-        It is what a process finds that comes after this one was killed at that moment. Who creates, renames
-        or removes a file waits while names are looked at; who writes, only while sizes are. One picture at a
-        time: raises Conflict.
+        It is what a process finds that comes after this one was killed at that moment. Who creates,
+        renames or removes a file waits while names are looked at; who writes, only while sizes are. One
+        picture at a time: raises Conflict.
         """
         with self._naming:
             if self._picture is not None:

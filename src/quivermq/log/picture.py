@@ -57,7 +57,7 @@ class Picture:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[File]:
-        """A file, to be read up to its size. Raises Spoiled, at the end as well: then nothing read counts."""
+        """A file, to be read up to its size. Raises Spoiled, also at the end: then nothing read counts."""
         with self._naming:
             self._check()
             file = self._held.pop(name, None)

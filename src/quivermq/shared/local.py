@@ -1,10 +1,11 @@
-"""Objects in a directory of this machine, durable once they are put: for backups, without any other package.
+"""Objects in a directory of this machine, durable once they are put: for backups, with no other package.
 
-An object is a file below the directory, made under another name and renamed when it is whole and synced. One
-process at a time may put; whoever only reads needs nothing.
+An object is a file below the directory, made under another name and renamed when it is whole and synced.
+One process at a time may put; whoever only reads needs nothing.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from quivermq.disk import Disk, Lock, SystemDisk, read_file, replace_file
@@ -50,6 +51,13 @@ class DirectoryStore:
             return None
         except StorageFailed as error:
             raise damaged(name, str(error)) from error
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        try:
+            with closing(self._disk.open(self._root / name)) as file:
+                return file.read(start, length)
+        except FileNotFoundError:
+            return None
 
     def names(self, prefix: str) -> list[str]:
         directory = prefix.rpartition("/")[0]
