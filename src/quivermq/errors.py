@@ -16,6 +16,7 @@
     ├── NotFound             what was asked for is not there (any more)
     │   ├── TopicNotFound
     │   ├── GroupNotFound
+    │   ├── ClusterNotFound
     │   └── OffsetOutOfRange
     ├── Conflict             somebody else was first
     │   ├── TopicExists
@@ -23,6 +24,7 @@
     │   ├── DirectoryLocked
     │   ├── Fenced
     │   ├── NotOwner
+    │   ├── BrokerExists
     │   └── Reentered
     ├── Denied               ask for a key that may do this
     │   └── Unauthenticated
@@ -211,6 +213,12 @@ class GroupNotFound(NotFound):
     code = "group_not_found"
 
 
+class ClusterNotFound(NotFound):
+    """Nobody has made a cluster of that name in this etcd, or the broker belongs to none."""
+
+    code = "cluster_not_found"
+
+
 class OffsetOutOfRange(NotFound):
     """The offset is not in the log, which now holds `start` up to but not including `end`."""
 
@@ -287,6 +295,12 @@ class NotOwner(Conflict):
     """Another process has taken over the queue in the object store; this one can store nothing any more."""
 
     code = "not_owner"
+
+
+class BrokerExists(Conflict):
+    """Another broker of the cluster has the same id."""
+
+    code = "broker_exists"
 
 
 class Reentered(Conflict):

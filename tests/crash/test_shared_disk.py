@@ -16,11 +16,13 @@ from support.shared import LIMITS, at_step, files_of, open_disk, queue_on
 import quivermq
 from quivermq.engine import open_engine
 from quivermq.errors import NotOwner, QuiverError, StorageFailed, StoreUnreachable
-from quivermq.shared import SharedDisk
+from quivermq.shared import SharedDisk, SharedLimits
 from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
 
 TOPIC, GROUP = "orders", "billing"
 SMALL = replace(LIMITS, part_bytes_min=400)
+# Every file that is not being written leaves the cache as soon as it may.
+NO_CACHE = replace(SMALL, part_bytes_min=1, quiet_bytes_min=1, cache_bytes_max=0)
 Place = tuple[int, int]
 
 
@@ -45,8 +47,8 @@ class Known:
 class Process:
     """One owner of the disk with the queue open, in which nothing happens by itself."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self.disk = open_disk(store, SMALL)
+    def __init__(self, store: MemoryStore, limits: SharedLimits = SMALL) -> None:
+        self.disk = open_disk(store, limits)
         try:
             self.clock = ManualClock()
             self.scheduler = ManualScheduler(self.clock)
@@ -120,8 +122,8 @@ def count_steps(act: Callable[[MemoryStore], object]) -> int:
     return len(store.steps)
 
 
-def run(store: MemoryStore, known: Known, name: str) -> None:
-    process = Process(store)
+def run(store: MemoryStore, known: Known, name: str, limits: SharedLimits) -> None:
+    process = Process(store, limits)
     try:
         use(process, known, name)
         process.mq.close()
@@ -130,8 +132,8 @@ def run(store: MemoryStore, known: Known, name: str) -> None:
         process.end()
 
 
-def crashes() -> Iterator[tuple[int, StoreFault]]:
-    steps = count_steps(lambda store: run(store, Known(), "first"))
+def crashes(limits: SharedLimits) -> Iterator[tuple[int, StoreFault]]:
+    steps = count_steps(lambda store: run(store, Known(), "first", limits))
     assert steps > 40
     for step in range(1, steps + 1):
         yield step, StoreFault.STOP_BEFORE
@@ -158,38 +160,42 @@ def test_another_owner_sees_the_same() -> None:
     second.close()
 
 
-def test_a_process_ends_at_every_step_and_another_goes_on() -> None:
-    for step, fault in crashes():
+@pytest.mark.parametrize("limits", [SMALL, NO_CACHE], ids=["cache", "no cache"])
+def test_a_process_ends_at_every_step_and_another_goes_on(limits: SharedLimits) -> None:
+    for step, fault in crashes(limits):
         store, known = MemoryStore(), Known()
         with suppress(QuiverError, RuntimeError):
-            run(store.beside(fault=at_step(step, fault)), known, "first")
-        second = Process(store)
+            run(store.beside(fault=at_step(step, fault)), known, "first", limits)
+        second = Process(store, limits)
         judge(second, known)
         use(second, known, "second")
         second.end()
-        third = Process(store)
+        third = Process(store, limits)
         judge(third, known)
         third.mq.close()
         third.disk.close()
+        is_read_away = any(step.operation == "get_range" for step in store.steps)
+        assert is_read_away == (limits is NO_CACHE)
 
 
-def test_the_next_one_ends_at_every_step_of_its_opening() -> None:
+@pytest.mark.parametrize("limits", [SMALL, NO_CACHE], ids=["cache", "no cache"])
+def test_the_next_one_ends_at_every_step_of_its_opening(limits: SharedLimits) -> None:
     known = Known()
     store = MemoryStore()
-    first = Process(store)
+    first = Process(store, limits)
     use(first, known, "first")
     first.end()
     objects = dict(store.objects)
 
     def opening(store: MemoryStore) -> None:
-        Process(store).end()
+        Process(store, limits).end()
 
     for step in range(1, count_steps(lambda _: opening(MemoryStore(dict(objects)))) + 40):
         for fault in (StoreFault.STOP_BEFORE, StoreFault.STOP_AFTER):
             store = MemoryStore(dict(objects))
             with suppress(QuiverError, RuntimeError):
                 opening(store.beside(fault=at_step(step, fault)))
-            third = Process(store)
+            third = Process(store, limits)
             judge(third, known)
             third.end()
 

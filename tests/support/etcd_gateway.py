@@ -5,10 +5,11 @@ The rules are etcd's: one revision for all keys, transactions, leases that end w
 
 import json
 import ssl
+import sys
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -41,6 +42,10 @@ class EtcdGateway:
     news: list[dict[str, Any]] = field(default_factory=list)
     """What a watch is told before it ends."""
     guard: threading.Lock = field(default_factory=threading.Lock)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Every event, with its revision: what watches are told as it happens, unless there are `news`."""
+    has_happened: threading.Condition = field(default_factory=threading.Condition)
+    is_closed: bool = False
 
     def answer(self, path: str, body: dict[str, Any], token: str | None) -> tuple[int, dict[str, Any]]:
         with self.guard:
@@ -49,12 +54,43 @@ class EtcdGateway:
             if self.password is not None and token not in self.tokens:
                 return 401, {"error": "etcdserver: invalid auth token", "code": 16}
             act = getattr(self, "_" + path.removeprefix("/v3/").replace("/", "_"))
-            return 200, {"header": {"revision": str(self.revision)}, **act(body)}
+            answer = 200, {"header": {"revision": str(self.revision)}, **act(body)}
+        with self.has_happened:
+            self.has_happened.notify_all()
+        return answer
 
     def end_lease(self, lease: int) -> None:
         """As if nobody had kept it alive."""
         with self.guard:
             self._lease_revoke({"ID": str(lease)})
+        with self.has_happened:
+            self.has_happened.notify_all()
+
+    def end_watches(self) -> None:
+        """Let every watch end, and every one that is begun from now on."""
+        self.is_closed = True
+        with self.has_happened:
+            self.has_happened.notify_all()
+
+    def watched(self, creates: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """What watches are told, until they are ended."""
+        seen = len(self.history)
+        for number, _ in enumerate(creates):
+            yield {
+                "result": {"header": {"revision": str(self.revision)}, "watch_id": number, "created": True}
+            }
+        while not self.is_closed:
+            self._wait_for_news(seen)
+            for event in self.history[seen:]:
+                seen += 1
+                if any(
+                    _covers(create["create_request"], b64decode(event["kv"]["key"])) for create in creates
+                ):
+                    yield {"result": {"header": {"revision": str(self.revision)}, "events": [event]}}
+
+    def _wait_for_news(self, seen: int) -> None:
+        with self.has_happened:
+            self.has_happened.wait_for(lambda: self.is_closed or len(self.history) > seen)
 
     def _login(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if body["password"] != self.password:
@@ -94,7 +130,7 @@ class EtcdGateway:
                 start = b64decode(each["request_delete_range"]["key"])
                 end = each["request_delete_range"].get("range_end")
                 stop = start + b"\0" if end is None else b64decode(end)
-                self.keys = {key: value for key, value in self.keys.items() if not start <= key < stop}
+                self._delete(lambda key: start <= key < stop)  # noqa: B023 - It is called at once.
         return {"succeeded": True, "header": {"revision": str(self.revision)}}
 
     def _holds(self, compare: dict[str, Any]) -> bool:
@@ -110,6 +146,13 @@ class EtcdGateway:
         before = self.keys.get(key)
         created = self.revision if before is None else before.created
         self.keys[key] = Stored(put["value"], created, self.revision, lease)
+        self.history.append({"kv": self._shown(key)})
+
+    def _delete(self, is_meant: Callable[[bytes], bool]) -> None:
+        for key in [key for key in self.keys if is_meant(key)]:
+            del self.keys[key]
+            gone = {"key": b64encode(key).decode(), "mod_revision": str(self.revision)}
+            self.history.append({"type": "DELETE", "kv": gone})
 
     def _lease_grant(self, body: dict[str, Any]) -> dict[str, Any]:
         lease = 1000 + len(self.asked)
@@ -123,8 +166,14 @@ class EtcdGateway:
         lease = int(body["ID"])
         self.leases.discard(lease)
         self.revision += 1
-        self.keys = {key: value for key, value in self.keys.items() if value.lease != lease}
+        self._delete(lambda key: self.keys[key].lease == lease)
         return {}
+
+
+def _covers(create: dict[str, Any], key: bytes) -> bool:
+    start = b64decode(create["key"])
+    end = b64decode(create["range_end"]) if "range_end" in create else start + b"\0"
+    return start <= key < end
 
 
 @contextmanager
@@ -137,7 +186,10 @@ def served(gateway: EtcdGateway, tls: ssl.SSLContext | None = None) -> Iterator[
         wbufsize = 1 << 16
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            bodies = [
+                json.loads(line)
+                for line in self.rfile.read(int(self.headers["Content-Length"])).splitlines()
+            ]
             gateway.asked.append(self.path)
             fault = gateway.fault(self.path, len(gateway.asked))
             if fault == "fail":
@@ -147,9 +199,9 @@ def served(gateway: EtcdGateway, tls: ssl.SSLContext | None = None) -> Iterator[
                 self._send(503, {"error": "etcdserver: no leader", "code": 14})
                 return
             if self.path == "/v3/watch":
-                self._send_news()
+                self._send_news(gateway.news or gateway.watched(bodies))
                 return
-            answer = gateway.answer(self.path, body, self.headers["Authorization"])
+            answer = gateway.answer(self.path, bodies[0], self.headers["Authorization"])
             if fault == "lose_answer":
                 self.close_connection = True
             else:
@@ -162,17 +214,25 @@ def served(gateway: EtcdGateway, tls: ssl.SSLContext | None = None) -> Iterator[
             self.end_headers()
             self.wfile.write(data)
 
-        def _send_news(self) -> None:
+        def _send_news(self, news: Iterable[dict[str, Any]]) -> None:
+            self.close_connection = True
             self.send_response(200)
             self.end_headers()
-            for each in gateway.news:
-                self.wfile.write(json.dumps(each).encode() + b"\n")
-            self.close_connection = True
+            with suppress(ConnectionError):
+                for each in news:
+                    self.wfile.write(json.dumps(each).encode() + b"\n")
+                    self.wfile.flush()
 
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            # A client that is gone is no error here.
+            if not isinstance(sys.exc_info()[1], ConnectionError):
+                super().handle_error(request, client_address)
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
@@ -181,6 +241,7 @@ def served(gateway: EtcdGateway, tls: ssl.SSLContext | None = None) -> Iterator[
     try:
         yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
     finally:
+        gateway.end_watches()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import quivermq
 from quivermq.disk import Disk
@@ -16,6 +17,8 @@ from support.faulty_disk import FaultyDisk
 CACHE = Path("/cache")
 # A store in memory answers at once, or never.
 LIMITS = SharedLimits(commit_timeout_s=5, backoff_s=0.001, backoff_s_max=0.002, garbage_delay_s=0)
+# Whatever is stored as it stays leaves the cache at the next checkpoint.
+TINY = replace(LIMITS, part_bytes_min=100, quiet_bytes_min=1, cache_bytes_max=0)
 IMPATIENT = replace(LIMITS, commit_timeout_s=0.05)
 
 
@@ -34,6 +37,12 @@ def opened(store: MemoryStore, limits: SharedLimits = LIMITS) -> Iterator[Shared
         disk.abandon()
 
 
+def as_others_see_it(store: MemoryStore, limits: SharedLimits = LIMITS) -> dict[str, bytes]:
+    """What the next owner finds. The one before is fenced by looking."""
+    with opened(store.beside(), limits) as disk:
+        return files_of(disk)
+
+
 @contextmanager
 def queue_on(disk: SharedDisk) -> Iterator[quivermq.Connection]:
     """The unmodified engine over a shared disk, closed in order."""
@@ -41,8 +50,15 @@ def queue_on(disk: SharedDisk) -> Iterator[quivermq.Connection]:
         yield mq
 
 
-def files_of(disk: SharedDisk) -> dict[str, bytes]:
-    """Every file of a disk as its owner sees it, but for locks, which are the machine's."""
+class RootedDisk(Disk, Protocol):
+    """A disk that says where its files are."""
+
+    @property
+    def root(self) -> Path: ...
+
+
+def files_of(disk: RootedDisk) -> dict[str, bytes]:
+    """Every file of a disk as its owner, or a reader, sees it, but for locks, which are the machine's."""
     found = {}
 
     def look(directory: Path) -> None:
@@ -65,6 +81,13 @@ def write(disk: SharedDisk, name: str, data: bytes) -> None:
     file = disk.create(disk.root / name)
     file.append([data])
     file.close()
+
+
+def settle(disk: SharedDisk) -> None:
+    """Let what does not change be stored as it stays: it looks the same to two checkpoints."""
+    for turn in range(2):
+        write(disk, f"turn {turn}", b"")
+        disk.checkpoint()
 
 
 def at_step(number: int, fault: StoreFault) -> Callable[[StoreStep], StoreFault | None]:

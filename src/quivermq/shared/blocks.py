@@ -7,7 +7,7 @@ many as lie before one are fetched with it in one request. So a walk takes few r
 from quivermq.clock import Clock
 from quivermq.helping import Condition
 from quivermq.shared.checkpoint import Part, checked_part
-from quivermq.shared.chunks import Chunks
+from quivermq.shared.chunks import ChunkSource
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.patience import patiently
 
@@ -22,7 +22,7 @@ class Blocks:
     them: only the frames in them say whether they are right.
     """
 
-    def __init__(self, chunks: Chunks, limits: SharedLimits, clock: Clock) -> None:
+    def __init__(self, chunks: ChunkSource, limits: SharedLimits, clock: Clock) -> None:
         self._chunks = chunks
         self._limits = limits
         self._clock = clock

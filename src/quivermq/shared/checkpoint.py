@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from quivermq.errors import UnsupportedChunk
 from quivermq.shared.chunk import checked_path, damaged
+from quivermq.shared.limits import SharedLimits
 
 MAGIC = b"QVK1"
 VERSION = 1
@@ -44,6 +45,18 @@ def checked_part(part: Part, data: bytes) -> bytes:
     return data
 
 
+def is_settled(size: int, parts: Sequence[Part], limits: SharedLimits) -> bool:
+    """Whether all of a file is stored, and as it stays: as one object, unless it is too large for that.
+
+    Only then this machine can do without it, and only where it is large enough to be worth while.
+    """
+    return (
+        size >= limits.quiet_bytes_min
+        and sum(part.size for part in parts) == size
+        and (len(parts) == 1 or size > limits.part_bytes_max)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file in a checkpoint."""
@@ -54,6 +67,10 @@ class StoredFile:
     tail: bytes
     mark: str = ""
     """By what a file of a backup is known to be the same as then, unread; empty where nobody knows."""
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts) + len(self.tail)
 
 
 @dataclass(frozen=True, slots=True)

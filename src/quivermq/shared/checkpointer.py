@@ -7,8 +7,10 @@ picture are cut off or written over, the picture is given up, and another one is
 The order of things keeps every reader safe, however late requests arrive:
 
 - a checkpoint is put only when every chunk that it covers is known to be committed;
-- chunks that it covers, and what earlier owners left, go only when one more chunk was committed behind it:
-  then any later owner's claim lies behind the checkpoint, and its look at the checkpoints sees this one;
+- chunks that it covers, and what earlier owners left, go only when one more chunk was committed that was
+  begun after it was put: then any later owner's claim came after it, and its look at the checkpoints sees
+  this one;
+- of one number there is one checkpoint: nobody could tell which of two is the one that has what it names;
 - objects go only after a delay, for those who read without having claimed anything.
 """
 
@@ -24,6 +26,7 @@ from quivermq.clock import Clock
 from quivermq.disk import Disk, File
 from quivermq.errors import QuiverError, StoreUnreachable
 from quivermq.helping import Condition, Helper
+from quivermq.shared.cache import Cache
 from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, encode_checkpoint
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.committer import Committer
@@ -61,7 +64,9 @@ class Checkpointer:
         clock: Clock,
         claims: Iterable[int],
         part_names: Iterable[str],
+        cache: Cache,
     ) -> None:
+        self._cache = cache
         self._chunks = chunks
         self._committer = committer
         self._tree = tree
@@ -82,7 +87,9 @@ class Checkpointer:
         self._uploaded: list[str] = []
         self._inline_bytes = 0
         self._needless: set[str] = set()
-        self._trims: int | None = None
+        self._number = -1
+        # A checkpoint to clean up behind, and the first chunk that was begun when it was stored.
+        self._trims: tuple[int, int] | None = None
         self._garbage: list[tuple[float, list[str]]] = []
         self._has_swept = False
         self._changed = Condition()
@@ -96,7 +103,13 @@ class Checkpointer:
 
     def before_unlink(self, node: FileNode) -> None:
         """A file is about to lose its name."""
-        if node in self._unread and node not in self._held and node.path is not None:
+        # What is only in the store is not read for a picture.
+        if (
+            node in self._unread
+            and node not in self._held
+            and not node.is_evicted
+            and node.path is not None
+        ):
             self._held[node] = self._disk.open(self._root / node.path)
 
     def before_cut(self, node: FileNode) -> None:
@@ -169,6 +182,9 @@ class Checkpointer:
         committer = self._committer
         with committer.changed.lock:
             committer.check_usable()
+            if committer.last == committer.committed.ticket and committer.committed.number == self._number:
+                # Nothing was done since the last one.
+                return True
             pictured = {
                 node: _Pictured(path, node.size, node.parts, node.cuts)
                 for path, node in self._tree.files.items()
@@ -184,7 +200,7 @@ class Checkpointer:
             at = committer.commit_cut(ticket)
         except BaseException as error:
             # No checkpoint names them, and none will.
-            self._garbage.insert(0, (0, self._uploaded))
+            self._garbage.append((0, self._uploaded))
             if not isinstance(error, _Spoiled):
                 raise
             logger.info("files were cut while a checkpoint was made: the next one comes later")
@@ -194,6 +210,7 @@ class Checkpointer:
         checkpoint = Checkpoint(at.number, at.chain, tuple(sorted(self._claims)), directories, files)
         self._put(at.number, encode_checkpoint(checkpoint))
         self._adopt(at.number, checkpoint.part_names(), pictured, files)
+        self._cache.make_room()
         return True
 
     def _stored(self, node: FileNode, picture: _Pictured) -> StoredFile:
@@ -202,14 +219,17 @@ class Checkpointer:
         limits = self._limits
         start = sum(part.size for part in parts)
         is_quiet = self._seen.get(node) == (size, cuts)
-        is_in_pieces = len(parts) > 1 or (parts and start < size)
-        if is_quiet and is_in_pieces and size <= limits.part_bytes_max:
+        bytes_min = limits.part_bytes_min
+        is_in_pieces = len(parts) > 1 or start < size
+        is_worth_it = parts or size >= limits.quiet_bytes_min
+        if is_quiet and is_in_pieces and is_worth_it and size <= limits.part_bytes_max:
             # It has not grown for a while: from now on it is one object, as it is.
             parts, start = (), 0
+            bytes_min = min(bytes_min, limits.quiet_bytes_min)
         tail = b""
         if start < size:
             for data in self._pieces(node, start, size):
-                if len(data) < limits.part_bytes_min and self._has_room_for(data):
+                if len(data) < bytes_min and self._has_room_for(data):
                     tail = data
                 else:
                     parts = (*parts, Part(self._put_file(data), len(data), crc32c(data)))
@@ -262,6 +282,8 @@ class Checkpointer:
         """Put it until the store says that it has it: what it names must not be taken for garbage."""
         backoff_s = self._limits.backoff_s
         while True:
+            # Who was fenced is told so now; the store may never answer.
+            self._committer.check_usable()
             try:
                 self._chunks.put_checkpoint(number, data)
             except StoreUnreachable as error:
@@ -286,13 +308,14 @@ class Checkpointer:
         self._seen = {node: (picture.size, picture.cuts) for node, picture in pictured.items()}
         self._needless |= self._part_names - names
         self._part_names = names
-        self._trims = number
+        self._number = number
+        self._trims = number, self._committer.next_begun()
 
     # Cleaning up.
 
     def _clean(self) -> None:
-        if self._trims is not None and self._committer.committed.number > self._trims:
-            self._chunks.trim(self._trims, self._claims)
+        if self._trims is not None and self._committer.committed.number > self._trims[1]:
+            self._chunks.trim(self._trims[0], self._claims)
             needless = self._needless
             if not self._has_swept:
                 needless = needless | (set(self._chunks.old_files()) - self._part_names)
@@ -301,6 +324,10 @@ class Checkpointer:
             self._needless = set()
             self._trims = None
         now = self._clock.monotonic()
-        while self._garbage and self._garbage[0][0] <= now:
-            self._chunks.remove_files(self._garbage[0][1])
-            del self._garbage[0]
+        for each in [each for each in self._garbage if each[0] <= now]:
+            # Whoever has a file open goes on reading what it was.
+            read = self._cache.names_read().intersection(each[1])
+            self._chunks.remove_files([name for name in each[1] if name not in read])
+            self._garbage.remove(each)
+            if read:
+                self._garbage.append((each[0], sorted(read)))

@@ -15,7 +15,41 @@ class StoredCheckpoint(NamedTuple):
     data: bytes
 
 
-class Chunks(Protocol):
+class ChunkSource(Protocol):
+    """What can be read of a disk in a store, by anybody: no claim is needed. Thread-safe.
+
+    Every operation may raise StoreUnreachable, StoreDenied and StoreNotFound.
+    """
+
+    def read(self, start: int) -> Iterator[tuple[int, bytes]]:
+        """All chunks from that number on, in order. Raises DamagedChunk where one is missing.
+
+        That may also be because somebody trims: then there is a newer checkpoint.
+        """
+        ...
+
+    def checkpoint(self) -> StoredCheckpoint | None:
+        """The latest checkpoint, None when there is none."""
+        ...
+
+    def checkpoint_number(self) -> int:
+        """The chunks before it are covered by the latest checkpoint; 0 when there is none."""
+        ...
+
+    def get_file(self, name: str, bytes_max: int) -> bytes:
+        """What `put_file` has stored. Raises DamagedChunk when it is not there, or larger than that."""
+        ...
+
+    def get_file_range(self, name: str, start: int, length: int) -> bytes:
+        """So many bytes of it from a position on. Raises DamagedChunk when they are not all there."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class Chunks(ChunkSource, Protocol):
     """The chunks, checkpoints and files of one disk in a store. One thread appends; any may do the rest.
 
     Every operation may raise StoreUnreachable, after which it may or may not have been done, and may be
@@ -39,14 +73,6 @@ class Chunks(Protocol):
         """
         ...
 
-    def read(self, start: int) -> Iterator[tuple[int, bytes]]:
-        """All chunks from that number on, in order. Raises DamagedChunk where one is missing."""
-        ...
-
-    def checkpoint(self) -> StoredCheckpoint | None:
-        """The latest checkpoint, None when there is none."""
-        ...
-
     def put_checkpoint(self, number: int, data: bytes) -> None:
         """Store what covers every chunk before `number`, all of which are known to be committed.
 
@@ -63,14 +89,6 @@ class Chunks(Protocol):
 
     def put_file(self, data: bytes) -> str:
         """Store bytes as an object of their own, under a name that was never used; returns the name."""
-        ...
-
-    def get_file(self, name: str, bytes_max: int) -> bytes:
-        """What `put_file` has stored. Raises DamagedChunk when it is not there, or larger than that."""
-        ...
-
-    def get_file_range(self, name: str, start: int, length: int) -> bytes:
-        """So many bytes of it from a position on. Raises DamagedChunk when they are not all there."""
         ...
 
     def old_files(self) -> list[str]:

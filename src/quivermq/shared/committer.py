@@ -166,6 +166,11 @@ class Committer:
                         " once it answers; retry later"
                     ) from self._trouble
 
+    def next_begun(self) -> int:
+        """The number of the first chunk that nobody has begun to send by now."""
+        with self.changed.lock:
+            return self.committed.number + (self._sent_bytes > 0)
+
     def close(self) -> None:
         """End the thread. What is not committed by now will not be."""
         with self.changed.lock:

@@ -48,7 +48,7 @@ class ConditionalChunks:
             if self._claim is None:
                 continue
             number, claim = self._claim
-            is_ours = self._is_decided_for(number, claim) and self._checkpoint_number() <= number
+            is_ours = self._is_decided_for(number, claim) and self.checkpoint_number() <= number
             self._claim = None
             if is_ours:
                 self._epoch = number + 1
@@ -86,7 +86,7 @@ class ConditionalChunks:
         try:
             end = start + len(self._numbers(start))
         except DamagedChunk:
-            if self._checkpoint_number() > start:
+            if self.checkpoint_number() > start:
                 return None
             raise
         if end > start:
@@ -110,7 +110,7 @@ class ConditionalChunks:
     def _chunk(self, number: int) -> bytes:
         return needed(self._store, numbered(number), CHUNK_BYTES_MAX)
 
-    def _checkpoint_number(self) -> int:
+    def checkpoint_number(self) -> int:
         names = self._store.names(CHECKPOINT)
         return first_number(names[-1]) if names else 0
 

@@ -1,8 +1,8 @@
 """The disk that a queue writes to when its truth is in an object store.
 
 Every change is made in a directory of this machine, the cache, and noted for the store, both under one
-lock, so that the store learns of all changes in the order in which they were made. Reading is the cache's
-alone. Nothing is synced there: what counts is committed.
+lock, so that the store learns of all changes in the order in which they were made. Reading is the cache's,
+but for files that it does not have any more. Nothing is synced there: what counts is committed.
 
 Whoever makes the disk anew from the store therefore sees everything up to some moment, nothing behind it,
 and all that was ever synced: for the queue that is a power cut, on a disk that keeps everything in order.
@@ -15,7 +15,9 @@ from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Buffer, Disk, File, Lock, SystemDisk
-from quivermq.errors import Closing, QuiverError, StorageFailed
+from quivermq.errors import Closing, DiskFull, NotOwner, QuiverError, StorageFailed
+from quivermq.shared.blocks import Blocks
+from quivermq.shared.cache import Cache
 from quivermq.shared.checkpointer import Checkpointer
 from quivermq.shared.chunk import Kind, Mutation, path_below
 from quivermq.shared.chunks import Chunks
@@ -41,6 +43,7 @@ class SharedFile:
         self._disk = disk
         self._file = file
         self._node = node
+        self._is_open = True
 
     def size(self) -> int:
         return self._file.size()
@@ -66,6 +69,9 @@ class SharedFile:
         self._disk.commit(self._disk.ticket())
 
     def close(self) -> None:
+        is_open, self._is_open = self._is_open, False
+        if is_open:
+            self._disk.let_go(self._node)
         self._file.close()
 
 
@@ -86,12 +92,14 @@ class SharedDisk:
         *,
         cache: Disk,
         root: Path,
+        blocks: Blocks,
         lock: Lock,
         limits: SharedLimits | None = None,
         clock: Clock | None = None,
         part_names: Sequence[str] = (),
     ) -> None:
         self.root = root
+        self._prefix = f"{root}/"
         self._chunks = chunks
         self._cache_disk = cache
         self._cache_lock = lock
@@ -101,6 +109,9 @@ class SharedDisk:
         clock = clock or SystemClock()
         start = Committed(0, rebuilt.number, rebuilt.chain)
         self._committer = Committer(chunks, start, self._limits, clock=clock, on_commit=self._count)
+        self._cache = Cache(
+            *(cache, root, self._tree, blocks), limits=self._limits, changed=self._committer.changed
+        )
         self._checkpointer = Checkpointer(
             chunks,
             self._committer,
@@ -111,6 +122,7 @@ class SharedDisk:
             clock=clock,
             claims=rebuilt.claims,
             part_names=part_names,
+            cache=self._cache,
         )
         self._lock = self._committer.changed.lock
 
@@ -152,18 +164,58 @@ class SharedDisk:
             return self._cache_disk.create(path, is_private=is_private)
         with self._lock, self._whole(path):
             self._before_unlink(name)
-            file = self._cache_disk.create(path, is_private=is_private)
+            file = self._created(path, is_private)
             node = self._tree.create(name, is_private=is_private)
+            node.writers = 1
             self._note(Mutation(Kind.CREATE, name, int(is_private)))
         return SharedFile(self, file, node)
 
+    def _created(self, path: Path, is_private: bool) -> File:
+        try:
+            return self._cache_disk.create(path, is_private=is_private)
+        except DiskFull:
+            if not self._cache.make_room(1):
+                raise
+        return self._cache_disk.create(path, is_private=is_private)
+
     def open(self, path: Path, *, writable: bool = False) -> File:
-        if not writable:
+        return self._opened_for_writing(path) if writable else self._opened(path)
+
+    def _opened(self, path: Path) -> File:
+        node = self._node(path)
+        if node is not None:
+            self._cache.use(node)
+        # Without the lock: whoever reads does not wait for writers.
+        with suppress(FileNotFoundError):
             return self._cache_disk.open(path)
         with self._lock:
-            file = self._cache_disk.open(path, writable=True)
-            node = self._tree.files.get(path_below(self.root, path) or "")
-        return file if node is None else SharedFile(self, file, node)
+            node = self._node(path)
+            if node is not None and node.is_evicted:
+                return self._cache.open_remote(path, node)
+            return self._cache_disk.open(path)
+
+    def _opened_for_writing(self, path: Path) -> File:
+        while True:
+            with self._lock:
+                node = self._node(path)
+                if node is None:
+                    return self._cache_disk.open(path, writable=True)
+                self._cache.use(node)
+                if not node.is_evicted:
+                    file = SharedFile(self, self._cache_disk.open(path, writable=True), node)
+                    node.writers += 1
+                    return file
+            self._cache.bring_back(node)
+
+    def _node(self, path: Path) -> FileNode | None:
+        # Not `path_below`, which takes longer than opening a file does.
+        name = str(path)
+        return self._tree.files.get(name[len(self._prefix) :]) if name.startswith(self._prefix) else None
+
+    def let_go(self, node: FileNode) -> None:
+        """A file is not open for writing any more."""
+        with self._lock:
+            node.writers -= 1
 
     def append(self, file: File, node: FileNode, data: bytes) -> None:
         """What `SharedFile.append` does: all of it, or on an error nothing."""
@@ -173,7 +225,7 @@ class SharedDisk:
             start, end = node.size, node.size + len(data)
             before = self._committer.last
             try:
-                file.append((data,))
+                self._append_to_cache(file, data, start)
                 self._note_append(node, data)
             except BaseException:
                 # Also when interrupted: either it is in the cache and will be in the store, or in neither.
@@ -183,6 +235,15 @@ class SharedDisk:
                 raise
             finally:
                 node.size = end
+
+    def _append_to_cache(self, file: File, data: bytes, size: int) -> None:
+        try:
+            file.append((data,))
+        except DiskFull:
+            if not self._cache.make_room(len(data)):
+                raise
+            file.truncate(size)
+            file.append((data,))
 
     def _cut_back(self, file: File, size: int) -> None:
         try:
@@ -229,13 +290,18 @@ class SharedDisk:
     # Names.
 
     def names(self, directory: Path) -> list[str]:
-        return self._cache_disk.names(directory)
+        with self._lock:
+            below = "" if directory == self.root else path_below(self.root, directory)
+            evicted = set() if below is None else self._tree.evicted_names(below)
+            names = self._cache_disk.names(directory)
+            return sorted(evicted.union(names)) if evicted else names
 
     def is_directory(self, path: Path) -> bool:
         return self._cache_disk.is_directory(path)
 
     def exists(self, path: Path) -> bool:
-        return self._cache_disk.exists(path)
+        # In the tree, but not in the cache: one that is only in the store.
+        return self._cache_disk.exists(path) or self._node(path) is not None
 
     def make_directory(self, path: Path) -> None:
         with self._lock:
@@ -250,7 +316,7 @@ class SharedDisk:
             return
         self._make_directory(path.parent)
         with self._whole(path):
-            self._cache_disk.make_directory(path)
+            self._cache.make_directory(path, name)
             self._tree.directories.add(name)
             self._note(Mutation(Kind.MAKE_DIRECTORY, name))
 
@@ -266,7 +332,7 @@ class SharedDisk:
                 raise StorageFailed(f"cannot write {target}: {source} is not there", path=target)
             if old != new:
                 self._before_unlink(new)
-            self._cache_disk.rename(source, target)
+            self._cache.move(source, old, target, new)
             self._tree.move(old, new)
             self._note(Mutation(Kind.RENAME, old, 0, new))
 
@@ -278,7 +344,7 @@ class SharedDisk:
                 return
             with self._whole(path):
                 self._before_unlink(name)
-                self._cache_disk.remove(path)
+                self._cache.remove(path, self._tree.files[name])
                 self._tree.remove(name)
                 self._note(Mutation(Kind.REMOVE, name))
 
@@ -289,12 +355,15 @@ class SharedDisk:
                 self._cache_disk.remove_directory(path)
                 return
             with self._whole(path):
-                self._cache_disk.remove_directory(path)
+                self._cache.remove_directory(path, name)
                 self._tree.directories.remove(name)
                 self._note(Mutation(Kind.REMOVE_DIRECTORY, name))
 
     def free_bytes(self, path: Path) -> int:
-        return self._cache_disk.free_bytes(path)
+        free = self._cache_disk.free_bytes(path)
+        if free < self._limits.cache_free_bytes_min and self._cache.make_room():
+            free = self._cache_disk.free_bytes(path)
+        return free
 
     def lock(self, path: Path, *, with_directory: bool = False) -> Lock:
         return self._cache_disk.lock(path, with_directory=with_directory)
@@ -308,6 +377,10 @@ class SharedDisk:
     def clean(self) -> None:
         """Take away what the latest checkpoint has made needless, as far as that is safe by now."""
         self._checkpointer.clean()
+
+    def fence(self, reason: str) -> None:
+        """Let nothing be changed or committed any more: somebody else may be the owner."""
+        self._committer.fail(NotOwner(reason))
 
     def close(self) -> None:
         """Commit what was done, and let go of the store and the cache. Closing twice is allowed.

@@ -7,10 +7,11 @@ made it knows how to find out.
 
 import http.client
 import json
+import socket
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -60,9 +61,7 @@ def put_key(key: str, value: bytes, *, lease: int = 0) -> Json:
 
 def delete_keys(key: str, end: str | None = None) -> Json:
     """A part of a transaction: delete a key, or all from it up to `end`."""
-    return {
-        "request_delete_range": {"key": _text(key), **({} if end is None else {"range_end": _text(end)})}
-    }
+    return {"request_delete_range": _span(key, end)}
 
 
 class EtcdClient:
@@ -133,12 +132,10 @@ class EtcdClient:
         Ends when nothing has happened for a while: watch again behind the last revision. Raises
         StoreUnreachable when the connection ends, or the revision is compacted: look at the keys again.
         """
-        create: Json = {"key": _text(key), "start_revision": str(revision)}
-        if end is not None:
-            create["range_end"] = _text(end)
+        create = {"create_request": {**_span(key, end), "start_revision": str(revision)}}
         with closing(self._connected()) as connection:
             try:
-                response = self._sent(connection, "/v3/watch", {"create_request": create})
+                response = self._sent(connection, "/v3/watch", create)
                 while line := response.readline(_ANSWER_BYTES_MAX):
                     yield _news(json.loads(line))
             except TimeoutError:
@@ -147,6 +144,25 @@ class EtcdClient:
                 self._turn += 1
                 raise self._unreachable(error) from error
         raise StoreUnreachable("etcd ended a watch: look at the keys again")
+
+    def watch_all(self, spans: Sequence[tuple[str, str | None]], *, silence_s: float) -> "EtcdWatch":
+        """Watch keys and ranges of keys from now on, all of them in one request."""
+        connection = self._connected()
+        try:
+            connection.connect()
+            bodies = [{"create_request": _span(key, end)} for key, end in spans]
+            # Kept, because the answer may have it alone once its head was read.
+            sock = connection.sock
+            watch = EtcdWatch(connection, sock, self._sent(connection, "/v3/watch", *bodies))
+            watch.begin(len(spans), silence_s)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            connection.close()
+            self._turn += 1
+            raise self._unreachable(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        return watch
 
     def close(self) -> None:
         """Let go of connections. Calls may follow: they make new ones."""
@@ -209,12 +225,12 @@ class EtcdClient:
         return turn, self._connected()
 
     def _sent(
-        self, connection: http.client.HTTPConnection, path: str, body: Json
+        self, connection: http.client.HTTPConnection, path: str, *bodies: Json
     ) -> http.client.HTTPResponse:
         headers = {"Content-Type": "application/json"}
         if self._user is not None:
             headers["Authorization"] = self._logged_in(connection)
-        connection.request("POST", path, json.dumps(body), headers)
+        connection.request("POST", path, "\n".join(map(json.dumps, bodies)), headers)
         return connection.getresponse()
 
     def _logged_in(self, connection: http.client.HTTPConnection) -> str:
@@ -238,6 +254,60 @@ class EtcdClient:
     def _unreachable(self, error: Exception) -> StoreUnreachable:
         names = ", ".join(endpoint.netloc for endpoint in self._endpoints)
         return StoreUnreachable(f"etcd ({names}) does not answer: {error!r}")
+
+
+class EtcdWatch:
+    """What happens to some keys from the moment this is made. One thread takes it; any may close it."""
+
+    def __init__(
+        self,
+        connection: http.client.HTTPConnection,
+        sock: socket.socket,
+        response: http.client.HTTPResponse,
+    ) -> None:
+        self._connection = connection
+        self._response = response
+        self._socket = sock
+        self._is_closed = False
+
+    def begin(self, count: int, silence_s: float) -> None:
+        """Return once so many watches are there: what happens from then on is told."""
+        while count:
+            answer = json.loads(self._response.readline(_ANSWER_BYTES_MAX))
+            _news(answer)
+            count -= bool(answer["result"].get("created"))
+        self._socket.settimeout(silence_s)
+
+    def events(self) -> Iterator[list[EtcdEvent]]:
+        """What happens, as it happens. Ends when it is closed, and when nothing happened for a while.
+
+        Raises StoreUnreachable when the connection ends: look at the keys again.
+        """
+        try:
+            while line := self._response.readline(_ANSWER_BYTES_MAX):
+                yield _news(json.loads(line))[1]
+        except TimeoutError:
+            return
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if not self._is_closed:
+                raise StoreUnreachable(f"etcd ended a watch: {error!r}") from error
+        if not self._is_closed:
+            raise StoreUnreachable("etcd ended a watch: look at the keys again")
+
+    def close(self) -> None:
+        """End it, and whoever waits for it."""
+        self._is_closed = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """Let go of the connection. For the thread that took the events."""
+        self._response.close()
+        self._connection.close()
+
+
+def _span(key: str, end: str | None) -> Json:
+    return {"key": _text(key), **({} if end is None else {"range_end": _text(end)})}
 
 
 def _news(answer: Json) -> tuple[int, list[EtcdEvent]]:

@@ -29,7 +29,10 @@ LEASE_S = 5
 
 
 class EtcdChunks:
-    """The chunks of one disk. `owner` says to people who has it, an address for instance."""
+    """The chunks of one disk. `owner` says to people who has it, an address for instance.
+
+    Disks of one process may share a `lease`, which is then the caller's to keep and to end.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class EtcdChunks:
         *,
         owner: str,
         lease_s: int = LEASE_S,
+        lease: KeptLease | None = None,
         readers: int = 8,
         clock: Clock | None = None,
     ) -> None:
@@ -50,13 +54,16 @@ class EtcdChunks:
         self._readers = readers
         self._clock = clock or SystemClock()
         self._epoch = 0
-        self._lease: KeptLease | None = None
-        # The chunk, or the checkpoint, that is on its way: its number, and every object it was put as.
+        self._lease = lease
+        self._is_shared = lease is not None
+        # The chunk that is on its way, or the hash of the checkpoint, and every object it was put as.
         self._sent: tuple[int, list[str]] = (-1, [])
-        self._sent_checkpoint: tuple[int, list[str]] = (-1, [])
+        self._sent_checkpoint: tuple[bytes, list[str]] = (b"", [])
         # Objects of chunks and checkpoints, to be taken away when they are covered.
         self._chunk_objects: dict[int, list[str]] = {}
         self._old_checkpoints: list[str] = []
+        # Every one that may be the latest.
+        self._checkpoints: list[str] = []
 
     @property
     def epoch(self) -> int:
@@ -68,23 +75,42 @@ class EtcdChunks:
         return self._lease is not None and self._lease.is_fresh
 
     def claim(self) -> int:
-        if self._lease is not None and not self._lease.is_fresh:
-            self._lease.let_go()
-            self._lease = None
-        if self._lease is None:
-            self._lease = KeptLease(self._etcd, self._lease_s, self._clock)
+        lease = self._own_lease()
         self._etcd.transact(
             [created_at(self._owner_key, 0)],
-            [put_key(self._owner_key, self._owner.encode(), lease=self._lease.id)],
+            [put_key(self._owner_key, self._owner.encode(), lease=lease.id)],
         )
         # Looked at in any case: an attempt before this one may have been carried out.
         owner = self._owner_now()
         if owner is None:
             raise StoreUnreachable("the owner is gone just now: claim it again")
-        if owner.lease != self._lease.id:
+        if owner.lease != lease.id:
             raise NotOwner(f"{self._prefix} belongs to {owner.value.decode(errors='replace')}")
         self._epoch = owner.create_revision
         return self._epoch
+
+    def _own_lease(self) -> KeptLease:
+        """A lease to claim under. Nothing of an earlier disk of this process is left under it."""
+        lease = self._lease
+        if lease is not None and self._is_shared:
+            if lease.is_lost:
+                raise NotOwner("the lease of this process has ended: claim under another one")
+            if not lease.is_fresh:
+                raise StoreUnreachable("the lease of this process is not fresh: claim it again")
+            owner = self._owner_now()
+            if owner is not None and owner.lease == lease.id:
+                # What that one had on its way may arrive yet: it needs an epoch that is over.
+                self._release(owner.create_revision)
+            return lease
+        if lease is not None and not lease.is_fresh:
+            lease.let_go()
+            lease = None
+        if lease is None:
+            lease = self._lease = KeptLease(self._etcd, self._lease_s, self._clock)
+        return lease
+
+    def _release(self, epoch: int) -> None:
+        self._etcd.transact([created_at(self._owner_key, epoch)], [delete_keys(self._owner_key)])
 
     def append(self, number: int, chunk: bytes) -> None:
         if self._sent[0] != number:
@@ -126,6 +152,9 @@ class EtcdChunks:
         for expected, key in enumerate(keys, start):
             if key.key != self._chunk_key(expected):
                 raise damaged(self._chunk_key(expected), "it is not there, but later ones are")
+        # Looked at behind the keys: a checkpoint takes away those that it covers. An owner's is its own.
+        if not self._epoch and self.checkpoint_number() > start + len(keys):
+            raise damaged(self._chunk_key(start + len(keys)), "it is not there, but a checkpoint covers it")
         numbered = fetched(enumerate(keys, start), lambda item: self._chunk(*item), self._readers)
         for (number, _), data in numbered:
             yield number, data
@@ -136,7 +165,9 @@ class EtcdChunks:
         # The chain says all that the checksum says; that one is for those who only look.
         if len(data) != value["bytes"] or chain_of(data).hex() != value["chain"]:
             raise damaged(value["object"], "it is not what was committed")
-        self._chunk_objects[number] = [value["object"]]
+        if self._epoch:
+            # Whoever only reads takes nothing away.
+            self._chunk_objects[number] = [value["object"]]
         return data
 
     def checkpoint(self) -> StoredCheckpoint | None:
@@ -146,16 +177,23 @@ class EtcdChunks:
         value = json.loads(found[0].value)
         return StoredCheckpoint(value["number"], needed(self._store, value["object"], CHECKPOINT_BYTES_MAX))
 
+    def checkpoint_number(self) -> int:
+        found = self._etcd.range(self._checkpoint_key)
+        return int(json.loads(found[0].value)["number"]) if found else 0
+
     def put_checkpoint(self, number: int, data: bytes) -> None:
-        if self._sent_checkpoint[0] != number:
-            self._sent_checkpoint = (number, [])
+        digest = chain_of(data)
+        if self._sent_checkpoint[0] != digest:
+            self._sent_checkpoint = (digest, [])
         names = self._sent_checkpoint[1]
         before = self._etcd.range(self._checkpoint_key)
         old = json.loads(before[0].value)["object"] if before else None
         if old in names:
             # An earlier attempt was carried out, and its answer lost.
+            self._settle_checkpoint(old)
             return
         names.append(unique(CHECKPOINT, self._epoch))
+        self._checkpoints += [names[-1]] if old is None or old in self._checkpoints else [old, names[-1]]
         self._store.put(names[-1], data)
         value = json.dumps({"object": names[-1], "number": number}).encode()
         is_done = self._decide(
@@ -168,8 +206,12 @@ class EtcdChunks:
         )
         if not is_done:
             raise self._not_owner(f"checkpoint {number} is not this one's")
-        if old is not None:
-            self._old_checkpoints.append(old)
+        self._settle_checkpoint(names[-1])
+
+    def _settle_checkpoint(self, latest: str) -> None:
+        # None of the others, nor of the attempts that came to nothing, can become the latest any more.
+        self._old_checkpoints += [name for name in self._checkpoints if name != latest]
+        self._checkpoints = [latest]
 
     def trim(self, number: int, keep: Collection[int]) -> None:  # noqa: ARG002 - The epoch decides, no chunk.
         # Their keys went with the checkpoint.
@@ -201,7 +243,10 @@ class EtcdChunks:
 
     def close(self) -> None:
         try:
-            if self._lease is not None:
+            if self._lease is not None and self._is_shared:
+                if self._epoch:
+                    self._release(self._epoch)
+            elif self._lease is not None:
                 self._lease.end()
         finally:
             self._etcd.close()

@@ -9,8 +9,10 @@ from quivermq.shared.etcd import EtcdClient
 
 logger = logging.getLogger(__name__)
 
-# A third of it may be missed twice, and the lease is still held.
-_KEEPS_PER_LEASE = 3
+# One may be missed, and the lease is still held. Each is a request, so there are not more of them.
+_KEEPS_PER_LEASE = 2.5
+# After one that failed, the next one comes sooner.
+_REPEATS_PER_LEASE = 12
 
 
 class KeptLease:
@@ -34,6 +36,11 @@ class KeptLease:
         """Whether etcd cannot have ended it yet."""
         return not self._is_lost and self._clock.monotonic() < self._kept_until
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether etcd has ended it, for certain: one that is not fresh may become fresh again."""
+        return self._is_lost
+
     def end(self) -> None:
         """Give it back, so that its keys go at once."""
         self.let_go()
@@ -47,7 +54,8 @@ class KeptLease:
         self._thread.join()
 
     def _keep(self) -> None:
-        while not self._ends.wait(self._seconds / _KEEPS_PER_LEASE):
+        keeps = _KEEPS_PER_LEASE
+        while not self._ends.wait(self._seconds / keeps):
             asked = self._clock.monotonic()
             try:
                 if not self._etcd.keep_lease(self.id):
@@ -55,6 +63,8 @@ class KeptLease:
                     logger.warning("a lease of etcd has ended: somebody else may be the owner")
                     break
                 self._kept_until = asked + self._seconds
+                keeps = _KEEPS_PER_LEASE
             except QuiverError as error:
+                keeps = _REPEATS_PER_LEASE
                 logger.warning("a lease of etcd was not kept: %s", error)
         self._etcd.close()

@@ -25,11 +25,20 @@ class SharedLimits:
     part_bytes_min: int = MIB
     """From so many bytes on, what a file has got since the last checkpoint becomes an object of its own."""
 
+    quiet_bytes_min: int = 64 << 10
+    """From so many bytes on, a file that does not change any more becomes one object and may be evicted."""
+
     inline_bytes_max: int = 32 * MIB
     """How many bytes of files a checkpoint holds itself; from there on, all else become objects."""
 
     part_bytes_max: int = 64 * MIB
     """The largest object that is made of a file; one that is longer has several."""
+
+    cache_bytes_max: int | None = None
+    """How many bytes of files the cache may have before those that were not used for long are evicted."""
+
+    cache_free_bytes_min: int = 1 << 30
+    """How much room the file system of the cache is left, as far as there are files to evict."""
 
     block_bytes: int = MIB
     """How much is fetched at least of an object that is read by range."""

@@ -11,8 +11,11 @@ from pathlib import Path
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, remove_tree
 from quivermq.errors import NotOwner, QuiverError
+from quivermq.shared.blocks import Blocks
 from quivermq.shared.bucket import BucketStore
-from quivermq.shared.checkpoint import Checkpoint, Part, decode_checkpoint
+from quivermq.shared.cache import FETCHED_NAME
+from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, decode_checkpoint
+from quivermq.shared.chunk import damaged
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.conditional import ConditionalChunks
 from quivermq.shared.disk import CacheDisk, SharedDisk
@@ -52,12 +55,14 @@ def open_shared(
         on_failure.callback(lock.release)
         on_failure.callback(_close, chunks)
         patiently(chunks.claim, limits, clock)
-        rebuilt, part_names = patiently(lambda: _rebuilt(chunks, disk, root, limits), limits, clock)
+        blocks = Blocks(chunks, limits, clock)
+        rebuilt, part_names = patiently(lambda: _rebuilt(chunks, disk, root, limits, blocks), limits, clock)
         shared = SharedDisk(
             chunks,
             rebuilt,
             cache=disk,
             root=root,
+            blocks=blocks,
             lock=lock,
             limits=limits,
             clock=clock,
@@ -92,11 +97,14 @@ def _close(chunks: Chunks) -> None:
         chunks.close()
 
 
-def _rebuilt(chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits) -> tuple[Rebuilding, set[str]]:
+def _rebuilt(
+    chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits, blocks: Blocks
+) -> tuple[Rebuilding, set[str]]:
     """The files as the store has them, in a directory that was empty."""
     remove_tree(disk, root)
+    remove_tree(disk, root.with_name(FETCHED_NAME))
     disk.make_directory(root)
-    rebuilding = Rebuilding(disk, root)
+    rebuilding = Rebuilding(disk, root, limits=limits, fetch=blocks.whole)
     part_names: set[str] = set()
     # Only now, behind the claim: a checkpoint that came before it is seen.
     stored = chunks.checkpoint()
@@ -104,7 +112,9 @@ def _rebuilt(chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits) -> tu
         if stored is not None:
             checkpoint = decode_checkpoint(f"checkpoint {stored.number}", stored.data)
             part_names = checkpoint.part_names()
-            rebuilding.load(checkpoint, _parts(chunks, checkpoint, limits))
+            here = [file for file in checkpoint.files if not rebuilding.stays_away(file)]
+            _check_there(chunks, checkpoint, here)
+            rebuilding.load(checkpoint, _parts(chunks, here, limits))
         for number, data in chunks.read(rebuilding.number):
             rebuilding.apply(f"chunk {number}", data)
     finally:
@@ -114,6 +124,13 @@ def _rebuilt(chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits) -> tu
     return rebuilding, part_names
 
 
-def _parts(chunks: Chunks, checkpoint: Checkpoint, limits: SharedLimits) -> Iterator[tuple[Part, bytes]]:
-    parts = (part for file in checkpoint.files for part in file.parts)
+def _check_there(chunks: Chunks, checkpoint: Checkpoint, here: list[StoredFile]) -> None:
+    """Raise DamagedChunk when an object is gone of a file that is read only later."""
+    away = checkpoint.part_names() - {part.name for file in here for part in file.parts}
+    if away and (gone := away.difference(chunks.old_files())):
+        raise damaged(min(gone), f"it is not there, and checkpoint {checkpoint.number} names it")
+
+
+def _parts(chunks: Chunks, files: list[StoredFile], limits: SharedLimits) -> Iterator[tuple[Part, bytes]]:
+    parts = (part for file in files for part in file.parts)
     return fetched(parts, lambda part: chunks.get_file(part.name, part.size), limits.readers)

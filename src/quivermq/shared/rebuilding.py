@@ -4,35 +4,71 @@ Each byte has to be where its chunk says: a checkpoint that covers one chunk too
 that was lost or repeated, and a store that mixes two histories all show here, and nothing is opened.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from crc32c import crc32c
-
-from quivermq.disk import Disk, File
-from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile
+from quivermq.disk import Buffer
+from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, checked_part, is_settled
 from quivermq.shared.chunk import CHAIN_START, Kind, Mutation, chain_of, damaged, decode_chunk
+from quivermq.shared.limits import SharedLimits
 from quivermq.shared.tree import FileNode, Tree
 
 # Files that are kept open for the next mutation; most chunks have several for the same few.
 _FILES_MAX = 64
 
 
+class RebuiltFile(Protocol):
+    """What is done to a file while it is made anew."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int: ...
+    def rewrite(self, position: int, data: Buffer) -> None: ...
+    def truncate(self, size: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class RebuildingDisk(Protocol):
+    """What is done to names meanwhile. Every `Disk` can do it."""
+
+    def create(self, path: Path, *, is_private: bool = False) -> RebuiltFile: ...
+    def open(self, path: Path, *, writable: bool = False) -> RebuiltFile: ...
+    def rename(self, source: Path, target: Path) -> None: ...
+    def remove(self, path: Path) -> None: ...
+    def make_directory(self, path: Path) -> None: ...
+    def remove_directory(self, path: Path) -> None: ...
+
+
 class Rebuilding:
     """A disk on its way from the store into a directory. `number` is the chunk that comes next."""
 
-    def __init__(self, disk: Disk, root: Path) -> None:
+    def __init__(
+        self,
+        disk: RebuildingDisk,
+        root: Path,
+        *,
+        limits: SharedLimits | None = None,
+        fetch: Callable[[Part], bytes] | None = None,
+    ) -> None:
+        """With `fetch`, files that are stored as they stay are left there until a chunk changes them."""
         self.tree = Tree()
         self.number = 0
         self.chain = CHAIN_START
         self.epoch = 0
         self.claims: list[int] = []
+        self.is_whole = True
+        """False once a chunk was done in part only, because the rest of it does not fit."""
         self._disk = disk
         self._root = root
-        self._open: dict[str, File] = {}
+        self._limits = limits or SharedLimits()
+        self._fetch = fetch
+        self._open: dict[str, RebuiltFile] = {}
+
+    def stays_away(self, file: StoredFile) -> bool:
+        """Whether a file of a checkpoint need not be fetched."""
+        return self._fetch is not None and is_settled(file.size, file.parts, self._limits)
 
     def load(self, checkpoint: Checkpoint, parts: Iterable[tuple[Part, bytes]]) -> None:
-        """Make the files of a checkpoint. `parts` are theirs, in the order of the checkpoint."""
+        """Make the files of a checkpoint. `parts` are theirs, in its order, unless they stay away."""
         self.number, self.chain = checkpoint.number, checkpoint.chain
         self.claims = list(checkpoint.claims)
         name = f"checkpoint {checkpoint.number}"
@@ -40,16 +76,28 @@ class Rebuilding:
             self._make_directory(name, Mutation(Kind.MAKE_DIRECTORY, directory))
         fetched = iter(parts)
         for file in checkpoint.files:
-            self._load_file(name, file, fetched)
+            if self.stays_away(file):
+                self._leave_file(name, file)
+            else:
+                self._load_file(name, file, fetched)
         self.close()
+
+    def _leave_file(self, name: str, file: StoredFile) -> None:
+        self._check_new(name, file.path)
+        node = self.tree.create(file.path, is_private=file.is_private)
+        node.parts, node.size = file.parts, file.size
+        self.tree.evict(node)
 
     def _load_file(self, name: str, file: StoredFile, fetched: Iterable[tuple[Part, bytes]]) -> None:
         self._create(name, Mutation(Kind.CREATE, file.path, int(file.is_private)))
         node = self.tree.files[file.path]
         for expected, (part, data) in zip(file.parts, fetched, strict=False):
-            if part != expected or len(data) != part.size or crc32c(data) != part.crc:
-                raise damaged(part.name, f"it is not what {name} says of it")
-            self._append(part.name, Mutation(Kind.APPEND, file.path, node.size, "", data))
+            if part != expected:
+                raise damaged(part.name, f"it is not the part that {name} names next")
+            self._append(
+                part.name,
+                Mutation(Kind.APPEND, file.path, node.size, "", checked_part(part, data)),
+            )
         node.parts = file.parts
         if node.size != node.stored_bytes:
             raise damaged(name, f"a part of {file.path} was not read")
@@ -66,8 +114,10 @@ class Rebuilding:
             raise damaged(name, "it stands behind another history")
         if head.epoch < self.epoch:
             raise damaged(name, f"an owner of epoch {self.epoch} was there before its epoch {head.epoch}")
+        self.is_whole = False
         for mutation in chunk.mutations:
             _ACTS[mutation.kind](self, name, mutation)
+        self.is_whole = True
         if head.is_claim:
             self.claims.append(head.number)
         self.number += 1
@@ -80,9 +130,7 @@ class Rebuilding:
             self._open.popitem()[1].close()
 
     def _create(self, name: str, mutation: Mutation) -> None:
-        self._check_place(name, mutation.path)
-        if mutation.path in self.tree.directories:
-            raise damaged(name, f"{mutation.path} is a directory")
+        self._check_new(name, mutation.path)
         self._shut(mutation.path)
         is_private = bool(mutation.argument)
         self._keep_open(mutation.path, self._disk.create(self._root / mutation.path, is_private=is_private))
@@ -119,13 +167,21 @@ class Rebuilding:
             self.close()
         self._shut(source)
         self._shut(target)
-        self._disk.rename(self._root / source, self._root / target)
+        self._rename_cached(source, target)
         self.tree.move(source, target)
 
+    def _rename_cached(self, source: str, target: str) -> None:
+        node, replaced = self.tree.files.get(source), self.tree.files.get(target)
+        if node is None or not node.is_evicted:
+            self._disk.rename(self._root / source, self._root / target)
+        elif replaced is not None and not replaced.is_evicted:
+            self._disk.remove(self._root / target)
+
     def _remove(self, name: str, mutation: Mutation) -> None:
-        self._node(name, mutation.path)
+        node = self._node(name, mutation.path)
         self._shut(mutation.path)
-        self._disk.remove(self._root / mutation.path)
+        if not node.is_evicted:
+            self._disk.remove(self._root / mutation.path)
         self.tree.remove(mutation.path)
 
     def _make_directory(self, name: str, mutation: Mutation) -> None:
@@ -138,6 +194,11 @@ class Rebuilding:
             raise damaged(name, f"it removes {mutation.path}, which is no empty directory")
         self._disk.remove_directory(self._root / mutation.path)
         self.tree.directories.remove(mutation.path)
+
+    def _check_new(self, name: str, path: str) -> None:
+        self._check_place(name, path)
+        if path in self.tree.directories:
+            raise damaged(name, f"{path} is a directory")
 
     def _check_there(self, name: str, path: str) -> None:
         if path not in self.tree.files and path not in self.tree.directories:
@@ -153,14 +214,32 @@ class Rebuilding:
             raise damaged(name, f"{path} is a directory")
         return self.tree.files[path]
 
-    def _file(self, path: str) -> File:
+    def _file(self, path: str) -> RebuiltFile:
         file = self._open.pop(path, None)
         if file is None:
-            file = self._disk.open(self._root / path, writable=True)
+            node = self.tree.files[path]
+            file = (
+                self._brought_back(node)
+                if node.is_evicted
+                else self._disk.open(self._root / path, writable=True)
+            )
         self._keep_open(path, file)
         return file
 
-    def _keep_open(self, path: str, file: File) -> None:
+    def _brought_back(self, node: FileNode) -> RebuiltFile:
+        assert node.path is not None, "every file of the tree has a name"
+        assert self._fetch is not None, "without it no file is left in the store"
+        file = self._disk.create(self._root / node.path, is_private=node.is_private)
+        try:
+            for part in node.parts:
+                file.append((self._fetch(part),))
+        except BaseException:
+            file.close()
+            raise
+        self.tree.bring_back(node)
+        return file
+
+    def _keep_open(self, path: str, file: RebuiltFile) -> None:
         # The one that was used last comes last.
         self._open[path] = file
         if len(self._open) > _FILES_MAX:

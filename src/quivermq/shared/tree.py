@@ -12,7 +12,7 @@ from quivermq.shared.checkpoint import Part
 class FileNode:
     """A file, whatever it is called now. Whoever has it open keeps it when it is renamed or removed."""
 
-    __slots__ = ("cuts", "is_private", "parts", "path", "size")
+    __slots__ = ("cuts", "is_evicted", "is_private", "parts", "path", "size", "used", "writers")
 
     def __init__(self, path: str, *, is_private: bool = False) -> None:
         self.path: str | None = path
@@ -23,6 +23,12 @@ class FileNode:
         """Its first bytes, as they are stored already."""
         self.cuts = 0
         """How often bytes that it had were taken away or written over."""
+        self.is_evicted = False
+        """Whether it is only in the store. The tree knows where such files are: see `Tree.evict`."""
+        self.used = 0
+        """When it was last opened: larger than for those that were opened before."""
+        self.writers = 0
+        """By how many it is open for writing."""
 
     @property
     def stored_bytes(self) -> int:
@@ -42,6 +48,30 @@ class Tree:
     def __init__(self) -> None:
         self.files: dict[str, FileNode] = {}
         self.directories: set[str] = set()
+        self._evicted: dict[str, set[str]] = {}
+
+    def evict(self, node: FileNode) -> None:
+        """Note that a file is only in the store from now on."""
+        assert node.path is not None, "a file without a name is in no directory"
+        node.is_evicted = True
+        directory, _, name = node.path.rpartition("/")
+        self._evicted.setdefault(directory, set()).add(name)
+
+    def bring_back(self, node: FileNode) -> None:
+        """Note that an evicted file is in the cache again."""
+        self._forget_evicted(node)
+        node.is_evicted = False
+
+    def evicted_names(self, directory: str) -> set[str]:
+        """The names in a directory of files that are only in the store."""
+        return self._evicted.get(directory, set())
+
+    def _forget_evicted(self, node: FileNode) -> None:
+        if node.is_evicted and node.path is not None:
+            directory, _, name = node.path.rpartition("/")
+            self._evicted[directory].remove(name)
+            if not self._evicted[directory]:
+                del self._evicted[directory]
 
     def create(self, path: str, *, is_private: bool) -> FileNode:
         """A new file, in place of the one that has the name."""
@@ -63,8 +93,11 @@ class Tree:
                 if new != old:
                     self._unlink(new)
                 node = self.files.pop(old)
+                self._forget_evicted(node)
                 node.path = new
                 self.files[new] = node
+                if node.is_evicted:
+                    self.evict(node)
 
     def has_parent(self, path: str) -> bool:
         """Whether the directory that a path lies in is there."""
@@ -87,4 +120,5 @@ class Tree:
     def _unlink(self, path: str) -> None:
         node = self.files.pop(path, None)
         if node is not None:
+            self._forget_evicted(node)
             node.path = None

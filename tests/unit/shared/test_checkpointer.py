@@ -81,6 +81,48 @@ def test_nothing_goes_before_one_more_commit(store: MemoryStore, disk: SharedDis
     assert len(named(store, "chunk/")) == 2
 
 
+def test_nothing_goes_for_a_commit_that_came_before_the_checkpoint(
+    store: MemoryStore, disk: SharedDisk
+) -> None:
+    write(disk, "a", bytes(200))
+    disk.checkpoint()
+    trim(disk)
+    disk.remove(disk.root / "a")
+    objects: list[set[str]] = []
+
+    def fault(step: StoreStep) -> None:
+        # Behind what the checkpoint covers, but whoever claims now has not seen the checkpoint.
+        if step.name.startswith("checkpoint/") and not objects:
+            objects.append(set(store.objects))
+            disk.make_directory(disk.root / "meanwhile")
+
+    store.fault = fault
+    assert disk.checkpoint()
+    disk.clean()
+    assert objects[0] <= store.objects.keys()
+    trim(disk)
+    assert named(store, "file/") == []
+    assert len(named(store, "chunk/")) == 3
+
+
+def test_of_one_number_there_is_one_checkpoint(store: MemoryStore, disk: SharedDisk) -> None:
+    file = disk.create(disk.root / "log")
+    for _ in range(2):
+        file.append([bytes(150)])
+        disk.checkpoint()
+    # Now the file has become quiet, and could be stored as one; but nothing was committed since.
+    before = set(store.objects)
+    assert disk.checkpoint()
+    assert set(store.objects) == before
+    trim(disk)
+    assert latest(store).part_names() == set(named(store, "file/"))
+    disk.checkpoint()
+    assert [len(each.parts) for each in latest(store).files] == [1, 0]
+    trim(disk)
+    assert latest(store).part_names() == set(named(store, "file/"))
+    assert as_others_see_it(store) == files_of(disk)
+
+
 def test_a_growing_file_is_stored_in_parts_and_a_quiet_one_as_it_is(
     store: MemoryStore, disk: SharedDisk
 ) -> None:

@@ -1,12 +1,30 @@
 """Opening a shared disk: the store alone says what is in it."""
 
+from dataclasses import replace
+
 import pytest
 from support.faulty_disk import FaultyDisk
-from support.shared import CACHE, IMPATIENT, LIMITS, at_each, at_step, files_of, open_disk, opened, write
+from support.manual_clock import ManualClock
+from support.manual_scheduler import ManualScheduler
+from support.shared import (
+    CACHE,
+    IMPATIENT,
+    LIMITS,
+    TINY,
+    at_each,
+    at_step,
+    files_of,
+    open_disk,
+    opened,
+    settle,
+    write,
+)
 
+import quivermq
 from quivermq.disk import replace_file
+from quivermq.engine import open_engine
 from quivermq.errors import DamagedChunk, DirectoryLocked, NotOwner, StoreUnreachable, UnsupportedChunk
-from quivermq.shared import open_shared
+from quivermq.shared import SharedDisk, open_shared
 from quivermq.shared.chunk import decode_chunk
 from quivermq.shared.conditional import ConditionalChunks
 from quivermq.shared.memory import MemoryStore, StoreFault
@@ -111,3 +129,39 @@ def test_a_process_that_ends_while_it_opens_harms_nobody(fault: StoreFault) -> N
             with opened(store.beside()) as disk:
                 assert files_of(disk) == {"a": b"x", "b": b"y"}
     assert step > 8
+
+
+def requests_to_open(segments: int) -> tuple[list[str], list[bytes]]:
+    """What is asked of the store to open a topic of so many segments and use both ends; and its values."""
+    store, clock = MemoryStore(), ManualClock()
+    limits = replace(TINY, part_bytes_min=1)
+    with opened(store, limits) as disk:
+        with queue_at(disk, clock) as mq:
+            mq.create_topic("orders", segment_messages=1)
+            for n in range(segments):
+                mq.queue("orders").put(b"%d" % n)
+                clock.advance(600)
+        settle(disk)
+        disk.sync_directory(disk.root)
+        disk.clean()
+    other = store.beside()
+    with opened(other, limits) as disk, queue_at(disk, clock) as mq:
+        queue = mq.queue("orders")
+        queue.put(b"more")
+        [first] = queue.read(limit=1)
+        assert first.value == b"0"
+        asked = [step.operation for step in other.steps if not step.operation.startswith("put")]
+        values = [record.value for record in queue.read(limit=1000)]
+    return asked, values
+
+
+def queue_at(disk: SharedDisk, clock: ManualClock) -> quivermq.Connection:
+    engine = open_engine(disk.root, disk=disk, clock=clock, scheduler=ManualScheduler(clock))
+    return quivermq.Connection(engine)
+
+
+def test_a_topic_of_many_segments_opens_as_fast_as_one_of_few() -> None:
+    few, _ = requests_to_open(10)
+    many, values = requests_to_open(150)
+    assert values == [*(b"%d" % n for n in range(150)), b"more"]
+    assert len(many) == len(few) < 40

@@ -132,7 +132,7 @@ def test_a_checkpoint_is_loaded_and_gone_on_from() -> None:
 def test_a_part_that_is_not_what_it_was_is_refused(data: bytes) -> None:
     target, _ = rebuilding()
     part = Part("file/1", 3, 0x364B3FB7)
-    with pytest.raises(DamagedChunk, match="file/1 is damaged: it is not what checkpoint 5 says"):
+    with pytest.raises(DamagedChunk, match="file/1 is damaged: it is not what its checkpoint says"):
         target.load(checkpoint(StoredFile("a", False, (part,), b"")), [(part, data)])
 
 

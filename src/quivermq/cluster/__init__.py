@@ -1,0 +1,1 @@
+"""Who owns which shard: brokers that share the shards of a cluster, and decide about it in etcd."""
