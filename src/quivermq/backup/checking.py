@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from quivermq.backup.copying import BytesProgress
-from quivermq.backup.sets import BackupSet, Manifest
+from quivermq.backup.sets import BackupManifest, BackupSet
 from quivermq.errors import DamagedChunk, NotFound, QuiverError, UnsupportedChunk
 from quivermq.model.backups import Backup
 from quivermq.shared.checkpoint import Part
@@ -56,7 +56,7 @@ def check_backups(
 def _note(
     target: BackupSet,
     number: int,
-    entry: Manifest | QuiverError,
+    entry: BackupManifest | QuiverError,
     report: BackupReport,
     parts: dict[Part, list[int]],
 ) -> None:

@@ -38,7 +38,7 @@ class BackupLimits:
     """How many pictures are taken, where files are cut before they are read."""
 
 
-class Copying:
+class PictureCopy:
     """Stores pictures for the backup of one number. `check` raises when it should end."""
 
     def __init__(

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quivermq.backup.copying import BackupLimits, BytesProgress, Copying
+from quivermq.backup.copying import BackupLimits, BytesProgress, PictureCopy
 from quivermq.backup.identity import queue_identity
-from quivermq.backup.sets import BackupSet, Manifest
+from quivermq.backup.sets import BackupManifest, BackupSet
 from quivermq.clock import Clock
 from quivermq.disk import Disk
 from quivermq.errors import Unavailable
@@ -55,7 +55,7 @@ def make_backup(
     number = target.begin(identity)
     latest = target.latest()
     known = {} if latest is None else _known(target, latest)
-    copying = Copying(target, number, limits, source.check)
+    copying = PictureCopy(target, number, limits, source.check)
     for _ in range(limits.attempts):
         try:
             with source.picture() as picture:
@@ -81,12 +81,12 @@ def make_backup(
         new_bytes=copying.new_bytes + len(listed),
         archive=None if source.archive is None else str(source.archive),
     )
-    target.finish(number, Manifest(backup, identity, {ONE_SHARD: part}))
+    target.finish(number, BackupManifest(backup, identity, {ONE_SHARD: part}))
     logger.info("backup %d of %s: %d bytes, %d new", number, source.path, backup.bytes, backup.new_bytes)
     return backup
 
 
-def _known(target: BackupSet, latest: Manifest) -> dict[str, StoredFile]:
+def _known(target: BackupSet, latest: BackupManifest) -> dict[str, StoredFile]:
     part = latest.shards.get(ONE_SHARD)
     return {} if part is None else {file.path: file for file in target.files(part).files}
 

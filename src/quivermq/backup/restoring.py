@@ -5,10 +5,11 @@ object that is put says which others count.
 """
 
 import logging
-import tempfile
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from os import urandom
 from pathlib import Path
 
 from crc32c import crc32c
@@ -16,7 +17,7 @@ from crc32c import crc32c
 from quivermq.backup.checking import check_backups
 from quivermq.backup.copying import BytesProgress
 from quivermq.backup.making import ONE_SHARD
-from quivermq.backup.sets import BackupSet, Manifest
+from quivermq.backup.sets import BackupManifest, BackupSet
 from quivermq.backup.targets import directory_of, open_set
 from quivermq.disk import Disk, SystemDisk, remove_tree
 from quivermq.errors import Conflict, DamagedChunk, NotFound, QuiverError
@@ -30,6 +31,7 @@ from quivermq.shared.conditional import ConditionalChunks
 from quivermq.shared.disk import CacheDisk
 from quivermq.shared.fetching import fetched
 from quivermq.shared.naming import CHECKPOINT, CHUNK, numbered
+from quivermq.shared.objects import ObjectStore
 from quivermq.shared.race import check_conditional_puts
 from quivermq.shared.rebuilding import Rebuilding
 
@@ -40,54 +42,65 @@ _READERS = 4
 _UNFINISHED = ".{}.restoring"
 _LOCK = "LOCK"
 _PART_BYTES_MAX = 64 << 20
-# A smaller file is in the checkpoint of a bucket itself.
+# A smaller file is in the checkpoint of a bucket itself, up to so many bytes of all.
 _TAIL_BYTES_MAX = 64 << 10
+_INLINE_BYTES_MAX = 32 << 20
 
 
 def restore(
-    source: str,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    at: Moment | None = None,
+    progress: BytesProgress | None = None,
+) -> Restored:
+    """Make the queue that the backups in `source` are of, in an empty directory or an empty bucket.
+
+    As it was when the latest backup was taken, or the latest not after `at`: unix microseconds as an int,
+    unix seconds as a float, or a datetime. Every byte is checked before it counts, and what is wrong in the
+    queue itself is in the report. After an error the target is as it was before. Raises NotFound when there
+    is no such backup, Conflict when the target is not empty, DamagedChunk when something of the backup is
+    missing or damaged; and what the disk or the store raises.
+    """
+    with open_set(os.fspath(source)) as backups:
+        return restore_from(backups, os.fspath(target), at=at, progress=progress)
+
+
+def restore_from(
+    backups: BackupSet,
     target: str,
     *,
     at: Moment | None = None,
     progress: BytesProgress | None = None,
     disk: Disk | None = None,
 ) -> Restored:
-    """Make the queue that the backups in `source` are of, in an empty directory or an empty bucket.
-
-    As it was when the latest backup was taken, or the latest not after `at`: unix microseconds as an int,
-    unix seconds as a float, or a datetime. Every byte is checked before it counts, and all that is wrong
-    in the queue itself is in the report. After an error the target is as it was before. Raises NotFound
-    when there is no such backup, Conflict when the target is not empty, DamagedChunk when something of the
-    backup is missing or damaged; and what the disk or the store raises. `disk` is for tests.
-    """
+    """The same from backups that are open. A directory is made on `disk`."""
     directory = directory_of(target)
     disk = disk or CacheDisk()
     if directory is not None:
         _check_empty(disk, directory)
-    with open_set(source) as backups:
-        manifest = _chosen(backups, None if at is None else moment_us("at", at))
-        try:
-            checkpoint = backups.files(manifest.shards[ONE_SHARD])
-            loading = _Loading(backups, checkpoint, progress)
-            if directory is not None:
-                return _into_directory(manifest, loading, disk, directory)
-            return _into_bucket(manifest, loading, disk, target)
-        except DamagedChunk as error:
-            raise _with_advice(backups, manifest, error) from error
+    manifest = _chosen(backups, None if at is None else moment_us("at", at))
+    try:
+        loading = _Loading(backups, backups.files(manifest.shards[ONE_SHARD]), progress)
+        if directory is not None:
+            return _into_directory(manifest, loading, disk, directory)
+        return _into_bucket(manifest, loading, disk, target)
+    except DamagedChunk as error:
+        raise _with_advice(backups, manifest, error) from error
 
 
-def _chosen(backups: BackupSet, at_us: int | None) -> Manifest:
+def _chosen(backups: BackupSet, at_us: int | None) -> BackupManifest:
     """The backup to restore. Raises NotFound, and DamagedChunk when it cannot be read."""
     backups.check()
-    first: Manifest | None = None
-    chosen: Manifest | QuiverError | None = None
+    first: BackupManifest | None = None
+    chosen: BackupManifest | QuiverError | None = None
     for _, entry in backups.entries():
         if isinstance(entry, QuiverError):
             logger.warning("a backup cannot be read: %s", entry)
             chosen = entry if at_us is None else chosen
         elif at_us is None or entry.backup.taken_us <= at_us:
             chosen = entry
-        first = first or (entry if isinstance(entry, Manifest) else None)
+        first = first or (entry if isinstance(entry, BackupManifest) else None)
     if isinstance(chosen, QuiverError):
         raise chosen
     if chosen is None:
@@ -134,7 +147,7 @@ def _durable(disk: Disk) -> Disk:
     return SystemDisk() if isinstance(disk, CacheDisk) else disk
 
 
-def _into_directory(manifest: Manifest, loading: _Loading, disk: Disk, directory: Path) -> Restored:
+def _into_directory(manifest: BackupManifest, loading: _Loading, disk: Disk, directory: Path) -> Restored:
     with _made_beside(disk, directory) as unfinished:
         loading.into(disk, unfinished)
     return _restored(manifest, loading.checkpoint, disk, directory, str(directory))
@@ -182,7 +195,7 @@ def _check_empty(disk: Disk, directory: Path) -> None:
 
 
 def _restored(
-    manifest: Manifest, checkpoint: Checkpoint, disk: Disk, directory: Path, target: str
+    manifest: BackupManifest, checkpoint: Checkpoint, disk: Disk, directory: Path, target: str
 ) -> Restored:
     topics = [file for file in checkpoint.files if _is_topic(file.path)]
     return Restored(manifest.backup, target, len(topics), verify(directory, disk=disk))
@@ -193,56 +206,78 @@ def _is_topic(path: str) -> bool:
     return len(parts) == 3 and parts[0] == "topics" and parts[2] == "topic.json"
 
 
-def _into_bucket(manifest: Manifest, loading: _Loading, disk: Disk, target: str) -> Restored:
+def _into_bucket(manifest: BackupManifest, loading: _Loading, disk: Disk, target: str) -> Restored:
     """Put the files, checked in a directory of this machine before, as the first checkpoint of a queue."""
     store = BucketStore(target)
-    with closing(store), tempfile.TemporaryDirectory(prefix="quiver-restore-") as temporary:
+    with closing(store), _temporary(disk) as root:
         if store.names(CHUNK) or store.names(CHECKPOINT):
             raise Conflict(f"{target} has a queue already: restore under another prefix")
         check_conditional_puts(store)
-        root = Path(temporary)
         loading.into(disk, root)
         restored = _restored(manifest, loading.checkpoint, disk, root, target)
-        chunks, names = ConditionalChunks(store), []
+        upload = _Upload(store, disk, root)
         try:
-            number = chunks.claim() - 1
-            names.append(numbered(number))
-            files = [_uploaded(chunks, names, disk, root, file) for file in loading.checkpoint.files]
-            claim = store.get(numbered(number), CHUNK_BYTES_MAX) or b""
-            first = Checkpoint(
-                number + 1, chain_of(claim), (number,), loading.checkpoint.directories, files
-            )
-            chunks.put_checkpoint(number + 1, encode_checkpoint(first))
+            upload.run(loading.checkpoint)
         except BaseException:
-            store.remove(names)
+            store.remove(upload.names)
             raise
     return restored
 
 
-def _uploaded(
-    chunks: ConditionalChunks, names: list[str], disk: Disk, root: Path, file: StoredFile
-) -> StoredFile:
-    """A file as objects, as it is: whoever reads the bucket reads it there."""
-    parts = []
-    with closing(disk.open(root / file.path)) as made:
-        size = made.size()
-        for start in range(0, size, _PART_BYTES_MAX):
-            data = made.read(start, min(_PART_BYTES_MAX, size - start))
-            if size < _TAIL_BYTES_MAX:
-                return StoredFile(file.path, file.is_private, (), data)
-            parts.append(Part(chunks.put_file(data), len(data), crc32c(data)))
-            names.append(parts[-1].name)
-    return StoredFile(file.path, file.is_private, tuple(parts), b"")
+@contextmanager
+def _temporary(disk: Disk) -> Iterator[Path]:
+    """A directory of this machine that goes at the end."""
+    root = Path(os.environ.get("TMPDIR", "/tmp")).absolute() / f"quiver-restore-{urandom(8).hex()}"
+    disk.make_directory(root)
+    try:
+        yield root
+    finally:
+        remove_tree(disk, root)
 
 
-def _with_advice(backups: BackupSet, manifest: Manifest, error: DamagedChunk) -> DamagedChunk:
+class _Upload:
+    """Puts files as the first checkpoint of a queue in a bucket. `names` are those of the objects."""
+
+    def __init__(self, store: ObjectStore, disk: Disk, root: Path) -> None:
+        self.names: list[str] = []
+        self._store = store
+        self._chunks = ConditionalChunks(store)
+        self._disk = disk
+        self._root = root
+        self._inline_bytes = 0
+
+    def run(self, found: Checkpoint) -> None:
+        """Claim the queue, as its owner does, and let it begin with these files."""
+        claim = self._chunks.claim() - 1
+        self.names.append(numbered(claim))
+        files = [self._stored(file) for file in found.files]
+        data = self._store.get(numbered(claim), CHUNK_BYTES_MAX) or b""
+        first = Checkpoint(claim + 1, chain_of(data), (claim,), found.directories, files)
+        self._chunks.put_checkpoint(claim + 1, encode_checkpoint(first))
+
+    def _stored(self, file: StoredFile) -> StoredFile:
+        """A file as objects, as it is: whoever reads the bucket reads it there."""
+        parts: list[Part] = []
+        with closing(self._disk.open(self._root / file.path)) as made:
+            size = made.size()
+            if size < _TAIL_BYTES_MAX and self._inline_bytes + size <= _INLINE_BYTES_MAX:
+                self._inline_bytes += size
+                return StoredFile(file.path, file.is_private, (), made.read(0, size))
+            for start in range(0, size, _PART_BYTES_MAX):
+                data = made.read(start, min(_PART_BYTES_MAX, size - start))
+                parts.append(Part(self._chunks.put_file(data), len(data), crc32c(data)))
+                self.names.append(parts[-1].name)
+        return StoredFile(file.path, file.is_private, tuple(parts), b"")
+
+
+def _with_advice(backups: BackupSet, manifest: BackupManifest, error: DamagedChunk) -> DamagedChunk:
     """The error with the name of the latest backup before that is whole."""
     failed = manifest.backup
     what = f"backup {failed.number} of {backups.url} cannot be restored: {error}"
     for number, entry in reversed(list(backups.entries())):
         if (
             number < failed.number
-            and isinstance(entry, Manifest)
+            and isinstance(entry, BackupManifest)
             and check_backups(backups, number).is_sound
         ):
             taken = moment_text(entry.backup.taken_us)

@@ -38,7 +38,7 @@ _BYTES_MAX = 1 << 20
 _VOID = b"void\n"
 
 
-class Manifest(NamedTuple):
+class BackupManifest(NamedTuple):
     """What is stored of one moment: the backup, and for each shard of the queue the list of its files."""
 
     backup: Backup
@@ -77,7 +77,7 @@ class BackupSet:
         self.store.put(part.name, data)
         return part
 
-    def finish(self, number: int, manifest: Manifest) -> None:
+    def finish(self, number: int, manifest: BackupManifest) -> None:
         """Let it be a backup. Raises Conflict when another one has begun meanwhile."""
         document = {
             "version": _VERSION,
@@ -104,7 +104,7 @@ class BackupSet:
 
     # Looking.
 
-    def entries(self) -> Iterator[tuple[int, Manifest | QuiverError]]:
+    def entries(self) -> Iterator[tuple[int, BackupManifest | QuiverError]]:
         """Each backup, the oldest first; an error in place of one that cannot be read.
 
         Raises NotFound where there are no backups at all.
@@ -124,7 +124,7 @@ class BackupSet:
         if self.store.get(SET, _BYTES_MAX) is None:
             raise NotFound(f"{self.url} has no backups")
 
-    def latest(self) -> Manifest | None:
+    def latest(self) -> BackupManifest | None:
         """The latest one that can be read."""
         for number in reversed(self._numbers(MOMENT)):
             try:
@@ -135,7 +135,7 @@ class BackupSet:
                 return manifest
         return None
 
-    def manifest(self, number: int) -> Manifest | None:
+    def manifest(self, number: int) -> BackupManifest | None:
         """One backup; None when it came to nothing, or is gone. Raises DamagedChunk, UnsupportedChunk."""
         name = _numbered(MOMENT, number)
         data = self.store.get(name, _BYTES_MAX)
@@ -144,7 +144,7 @@ class BackupSet:
         document = self._document(name, ("version", "queue", "backup", "shards"), data)
         try:
             shards = {str(shard): Part(*part) for shard, part in document["shards"].items()}
-            return Manifest(Backup(**document["backup"]), str(document["queue"]), shards)
+            return BackupManifest(Backup(**document["backup"]), str(document["queue"]), shards)
         except (TypeError, ValueError, AttributeError) as error:
             raise damaged(name, f"it is not as it should be ({error})") from error
 
@@ -196,14 +196,14 @@ class BackupSet:
         newest = stay[-1][0]
         needed = set(self._names_of(stay))
         # First the moments: what they name may then go, and whatever dies in between, the next one sees.
-        old = [number for number in self._numbers(MOMENT) if number < stay[0][0]]
-        self.store.remove(_numbered(MOMENT, number) for number in old)
+        # Those that are void stay for ever: without one, whoever was only slow would find its name free.
+        gone = entries[: len(entries) - len(stay)]
+        self.store.remove(_numbered(MOMENT, number) for number, _ in gone)
         there = self.store.names(FILE)
         self.store.remove([n for n in there if first_number(n) <= newest and n not in needed])
-        gone = [entry for number, entry in entries if number < stay[0][0]]
-        return [entry.backup for entry in gone if isinstance(entry, Manifest)]
+        return [entry.backup for _, entry in gone if isinstance(entry, BackupManifest)]
 
-    def _names_of(self, entries: Iterable[tuple[int, Manifest | QuiverError]]) -> Iterator[str]:
+    def _names_of(self, entries: Iterable[tuple[int, BackupManifest | QuiverError]]) -> Iterator[str]:
         for _, entry in entries:
             if isinstance(entry, QuiverError):
                 raise entry
