@@ -1,4 +1,4 @@
-"""Writes the table of faults in docs/concepts/guarantees.md from what a run of the tests left.
+"""Writes the tables of faults in docs/concepts/guarantees.md from what a run of the tests left.
 
 `make faults` runs them with `--fault-record`, and then this. A run in which one failed writes nothing.
 """
@@ -7,30 +7,51 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from quivermq.chaos.cases import FAULTS, Against
+from quivermq.chaos.cases import FILE_FAULTS, STORE_FAULTS, Against, Fault
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/concepts/guarantees.md"
-BEGIN, END = "<!-- fault table -->", "<!-- end of the fault table -->"
+
+
+class Table(NamedTuple):
+    """Rows of the page, and a column for each of what they are tried against."""
+
+    name: str
+    faults: list[Fault]
+    columns: dict[Against, str]
+
+    @property
+    def begin(self) -> str:
+        return f"<!-- {self.name} -->"
+
+    @property
+    def end(self) -> str:
+        return f"<!-- end of the {self.name} -->"
+
+
+TABLES = [
+    Table("fault table", FILE_FAULTS, {"engine": "against the engine", "broker": "against a broker"}),
+    Table("table of store faults", STORE_FAULTS, {"bucket": "on a bucket"}),
+]
 
 # Why a row has nothing to show in a column.
 _ELSEWHERE = {("soak", "engine"): "through the broker"}
 
 
-def table(ran: Iterable[dict[str, Any]]) -> str:
+def rows_of(table: Table, ran: Iterable[dict[str, Any]]) -> str:
     """The rows, with how many tests there are for each and how often they did it."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for each in ran:
         found.setdefault((each["fault"], each["against"]), []).append(each)
     lines = [
-        "| fault | what must hold | against the engine | against a broker |",
-        "|---|---|---|---|",
+        f"| fault | what must hold | {' | '.join(table.columns.values())} |",
+        "|---" * (2 + len(table.columns)) + "|",
     ]
-    for fault in FAULTS:
-        engine, broker = (_cell(fault.name, against, found) for against in ("engine", "broker"))
-        lines.append(f"| {fault.happening} | {fault.promise} | {engine} | {broker} |")
+    for fault in table.faults:
+        cells = " | ".join(_cell(fault.name, against, found) for against in table.columns)
+        lines.append(f"| {fault.happening} | {fault.promise} | {cells} |")
     return "\n".join(lines)
 
 
@@ -42,11 +63,11 @@ def _cell(fault: str, against: Against | str, found: dict[tuple[str, str], list[
     return f"{len(tests)} test{'s' * (len(tests) > 1)}, {times:,} times"
 
 
-def written(page: str, rows: str) -> str:
+def written(page: str, table: Table, rows: str) -> str:
     """The page with these rows in place of those it has."""
-    head, _, rest = page.partition(BEGIN)
-    tail = rest.partition(END)[2] if END in rest else rest
-    return f"{head}{BEGIN}\n{rows}\n{END}{tail.rstrip()}\n"
+    head, _, rest = page.partition(table.begin)
+    tail = rest.partition(table.end)[2] if table.end in rest else rest
+    return f"{head}{table.begin}\n{rows}\n{table.end}{tail.rstrip()}\n"
 
 
 def main(record: str) -> None:
@@ -54,7 +75,10 @@ def main(record: str) -> None:
     failed = [each["test"] for each in ran if each["outcome"] != "passed"]
     if failed:
         sys.exit(f"nothing is written, because these failed: {', '.join(failed)}")
-    PAGE.write_text(written(PAGE.read_text(), table(ran)))
+    page = PAGE.read_text()
+    for table in TABLES:
+        page = written(page, table, rows_of(table, ran))
+    PAGE.write_text(page)
     print(PAGE.relative_to(ROOT))
 
 

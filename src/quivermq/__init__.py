@@ -3,7 +3,6 @@
 from importlib.metadata import version
 
 from quivermq.backend import Backend
-from quivermq.backup import restore
 from quivermq.errors import (
     Closing,
     Conflict,
@@ -63,7 +62,7 @@ from quivermq.model.messages import (
 )
 from quivermq.model.stats import Alert, Compacted, EngineStats, QueueStats, TopicInfo, TopicStats
 from quivermq.model.topic_settings import TopicSettings
-from quivermq.opening import connect
+from quivermq.opening import connect, restore
 from quivermq.opening import open_directory as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.queue.connection import Connection
 from quivermq.queue.queue import Queue

@@ -5,19 +5,20 @@ from contextlib import ExitStack, suppress
 from copy import deepcopy
 
 import pytest
-from support.crash import DATA, SCENARIOS, Scenario, Witness, judge
+from support.backups import SMALL_PARTS, BackedUp, backed_up
+from support.crash import DATA, SCENARIOS, Ledger, Scenario, Witness, judge
 from support.fault_count import count_faults
 from support.faulty_disk import FaultyDisk
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
 from support.pictures import SteppingFiles, stepping
 
-from quivermq.backup import BackupSet, check_backups, make_backup, restore_from
-from quivermq.backup.copying import BackupLimits, PictureCopy
+from quivermq.backup import BackupSet, check_backups, restore_from
+from quivermq.backup.copying import PictureCopy
 from quivermq.backup.sets import BackupManifest
 from quivermq.chaos.cases.simulated_disk import Simulation
 from quivermq.chaos.history import LoadHistory
-from quivermq.engine import Engine, open_engine
+from quivermq.engine import open_engine
 from quivermq.errors import Conflict, QuiverError
 from quivermq.log.picture import Picture, Spoiled
 from quivermq.model.backups import Backup
@@ -28,20 +29,17 @@ from quivermq.shared.memory import MemoryStore, Stopped, StoreFault, StoreStep
 
 pytestmark = pytest.mark.fault("kill", "engine")
 
-# So small that every file has parts, some of them inline.
-LIMITS = BackupLimits(part_bytes_min=300, part_bytes_max=1000, inline_bytes_max=2000)
-
 
 def stored(picture: Picture) -> FaultyDisk:
     """A new disk with what is in a picture, by way of a store. Raises Spoiled."""
     target = BackupSet(MemoryStore(), "memory")
     number = target.begin("a queue")
-    files = PictureCopy(target, number, LIMITS, lambda: None).copy(picture, {}, lambda *_: None)
+    files = PictureCopy(target, number, SMALL_PARTS, lambda: None).copy(picture, {}, lambda *_: None)
     listed = encode_checkpoint(Checkpoint(0, CHAIN_START, (), tuple(picture.directories), files))
     backup = Backup(number=number, taken_us=0, files=len(files), bytes=0, new_bytes=0)
     target.finish(number, BackupManifest(backup, "a queue", {"": target.put(number, listed)}))
     disk = FaultyDisk()
-    restore_from(target, str(DATA), disk=disk)
+    restore_from(target, DATA, disk=disk)
     disk.description = "as it was restored"
     return disk.after_kill()
 
@@ -83,7 +81,7 @@ def test_a_picture_at_every_step_recovers_as_after_a_kill(scenario: Scenario, la
     change, restored, spoiled = 0, 0, 0
     while True:
         change += 1
-        ledger, seen = history.copy(), []
+        ledger, seen = history.copy(), list[Ledger]()
         taker = Taker(change, lambda ledger=ledger, seen=seen: seen.append(ledger.copy()), later)  # type: ignore[misc]
         with stepping(taker.before_change):
             scenario.run(Witness(start.after_kill(), ledger, scenario.settings))
@@ -126,81 +124,57 @@ def test_everything_that_a_queue_promised_holds_in_a_picture(seed: int) -> None:
 # A backup that ends in the middle.
 
 
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
-
-
-@pytest.fixture
-def engine(disk: FaultyDisk) -> Iterator[Engine]:
-    clock = ManualClock()
-    with open_engine(DATA, disk=disk, clock=clock, scheduler=ManualScheduler(clock)) as engine:
-        yield engine
-
-
-def put(engine: Engine, *sizes: int) -> None:
-    for size in sizes:
-        Connection(engine).queue("orders").put(bytes(size), durability="os")
-
-
-def back_up(engine: Engine, store: MemoryStore) -> Backup:
-    return make_backup(engine._source(), BackupSet(store, "memory"), limits=LIMITS)
-
-
-def messages_in(store: MemoryStore) -> int:
+def messages_in(queue: BackedUp, store: MemoryStore) -> int:
     """How many messages there are in what is restored from the latest backup."""
-    restored = restore_from(BackupSet(store.beside(), "memory"), "/restored", disk=FaultyDisk())
+    restored = queue.restored(store)
     assert restored.report.findings == []
     return restored.report.messages
 
 
-def garbage(store: MemoryStore) -> set[str]:
-    """The objects that no backup names."""
-    target = BackupSet(store.beside(), "memory")
-    manifests = [entry for _, entry in target.entries() if isinstance(entry, BackupManifest)]
-    listed = {part for manifest in manifests for part in manifest.shards.values()}
-    named = {part.name for part in listed}.union(*(target.files(part).part_names() for part in listed))
-    return {name for name in store.objects if name.startswith("file/")} - named
+@pytest.fixture
+def queue() -> Iterator[BackedUp]:
+    with backed_up() as queue:
+        yield queue
 
 
 @pytest.mark.parametrize("fault", StoreFault, ids=lambda fault: fault.name)
-def test_a_backup_that_ends_at_any_step_leaves_the_set_whole(engine: Engine, fault: StoreFault) -> None:
-    put(engine, 100, 2000)
+def test_a_backup_that_ends_at_any_step_leaves_the_set_whole(queue: BackedUp, fault: StoreFault) -> None:
+    queue.put(100, 2000)
     whole = MemoryStore()
-    back_up(engine, whole)
-    before = messages_in(whole)
-    put(engine, 50, 1500, 400)
+    queue.back_up(whole)
+    before = messages_in(queue, whole)
+    queue.put(50, 1500, 400)
     at, is_over = 0, False
     while not is_over:
         at += 1
         store = MemoryStore(dict(whole.objects))
         struck = store.beside(lambda step, at=at: fault if step.number == at else None)  # type: ignore[misc]
         try:
-            back_up(engine, struck)
-            after = {messages_in(store)}
+            queue.back_up(struck)
+            after = {messages_in(queue, store)}
         except (QuiverError, Stopped):
             # It has the backup before, or this one, if only the answer was lost.
             after = {before, before + 3}
         is_over = len(struck.steps) < at
-        assert messages_in(store) in after
+        assert messages_in(queue, store) in after
         struck.is_stopped = False
         struck.deliver_late()
-        back_up(engine, store.beside())
-        assert messages_in(store) == before + 3
-        report = check_backups(BackupSet(store.beside(), "memory"))
+        queue.back_up(store.beside())
+        assert messages_in(queue, store) == before + 3
+        report = check_backups(queue.backups(store))
         assert report.is_sound, report.damage
-        BackupSet(store.beside(), "memory").prune(1)
-        assert garbage(store) == set()
-        assert messages_in(store) == before + 3
+        queue.backups(store).prune(1)
+        assert queue.garbage(store) == set()
+        assert messages_in(queue, store) == before + 3
         count_faults()
 
 
 @pytest.mark.parametrize("fault", [StoreFault.STOP_BEFORE, StoreFault.STOP_AFTER, StoreFault.FAIL])
-def test_pruning_that_ends_at_any_step_is_finished_by_the_next(engine: Engine, fault: StoreFault) -> None:
+def test_pruning_that_ends_at_any_step_is_finished_by_the_next(queue: BackedUp, fault: StoreFault) -> None:
     whole = MemoryStore()
     for size in (2000, 500, 900, 100):
-        put(engine, size)
-        back_up(engine, whole)
+        queue.put(size)
+        queue.back_up(whole)
     at, is_over = 0, False
     while not is_over:
         at += 1
@@ -209,11 +183,11 @@ def test_pruning_that_ends_at_any_step_is_finished_by_the_next(engine: Engine, f
         with suppress(QuiverError, Stopped):
             BackupSet(struck, "memory").prune(2)
         is_over = len(struck.steps) < at
-        assert check_backups(BackupSet(store.beside(), "memory")).is_sound
-        BackupSet(store.beside(), "memory").prune(2)
-        assert garbage(store) == set()
-        assert len(list(BackupSet(store.beside(), "memory").entries())) == 2
-        assert messages_in(store) == 4
+        assert check_backups(queue.backups(store)).is_sound
+        queue.backups(store).prune(2)
+        assert queue.garbage(store) == set()
+        assert len(list(queue.backups(store).entries())) == 2
+        assert messages_in(queue, store) == 4
         count_faults()
 
 
@@ -227,33 +201,32 @@ def at_each_step(act: Callable[[], None], at: int) -> Callable[[StoreStep], None
     return fault
 
 
-def test_pruning_at_any_step_of_a_backup_takes_nothing_that_it_names(engine: Engine) -> None:
+def test_pruning_at_any_step_of_a_backup_takes_nothing_that_it_names(queue: BackedUp) -> None:
     whole = MemoryStore()
     for size in (2000, 500, 900):
-        put(engine, size)
-        back_up(engine, whole)
-    put(engine, 700)
+        queue.put(size)
+        queue.back_up(whole)
+    queue.put(700)
     at, is_over = 0, False
     while not is_over:
         at += 1
         store = MemoryStore(dict(whole.objects))
-        other = BackupSet(store.beside(), "memory")
+        other = queue.backups(store)
         beside = store.beside(at_each_step(lambda other=other: other.prune(1), at))  # type: ignore[misc]
-        back_up(engine, beside)
+        queue.back_up(beside)
         is_over = len(beside.steps) < at
-        assert check_backups(BackupSet(store.beside(), "memory")).is_sound
-        assert messages_in(store) == 4
+        assert check_backups(queue.backups(store)).is_sound
+        assert messages_in(queue, store) == 4
         count_faults()
 
 
-def test_a_second_backup_at_any_step_of_the_first_leaves_one_of_them_whole(
-    disk: FaultyDisk, engine: Engine
-) -> None:
-    put(engine, 2000, 500)
+def test_a_second_backup_at_any_step_of_the_first_leaves_one_of_them_whole(queue: BackedUp) -> None:
+    queue.put(2000, 500)
     # Now the queue has its identity, and a copy of it is the same queue.
-    back_up(engine, MemoryStore())
-    clock = ManualClock()
-    copied = open_engine(DATA, disk=disk.after_kill(), clock=clock, scheduler=ManualScheduler(clock))
+    queue.back_up(MemoryStore())
+    disk, clock = queue.disk.after_kill(), ManualClock()
+    engine = open_engine(DATA, disk=disk, clock=clock, scheduler=ManualScheduler(clock))
+    copied = BackedUp(disk, engine, clock)
     at, is_over, refused = 0, False, 0
     while not is_over:
         at += 1
@@ -261,17 +234,17 @@ def test_a_second_backup_at_any_step_of_the_first_leaves_one_of_them_whole(
 
         def second(store: MemoryStore = store) -> None:
             # In another process, which cleans up at once.
-            back_up(copied, store.beside())
-            BackupSet(store.beside(), "memory").prune(1)
+            copied.back_up(store.beside())
+            queue.backups(store).prune(1)
 
         first = store.beside(at_each_step(second, at))
         try:
-            back_up(engine, first)
+            queue.back_up(first)
         except Conflict:
             refused += 1
         is_over = len(first.steps) < at
-        assert check_backups(BackupSet(store.beside(), "memory")).is_sound
-        assert messages_in(store) == 2
+        assert check_backups(queue.backups(store)).is_sound
+        assert messages_in(queue, store) == 2
         count_faults()
     assert refused
-    copied.close()
+    engine.close()

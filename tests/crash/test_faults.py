@@ -1,4 +1,4 @@
-"""Every case of `quiver chaos`, against the engine and against a real broker, but kills and the soak.
+"""Every case of `quiver chaos`, against the engine, a real broker and a bucket, but kills and the soak.
 
 Those have files of their own, and so have the tests that go through every step instead of some by chance.
 """
@@ -23,6 +23,9 @@ CYCLES = {
     ("interrupted", "broker"): 20,
     ("producer", "broker"): 8,
     ("hostile", "broker"): 200,
+    ("takeover", "bucket"): 160,
+    ("zombie", "bucket"): 40,
+    ("store", "bucket"): 40,
 }
 # What happens on a disk in memory, or is quick where a sync takes no time.
 IN_MEMORY = {"interrupted"}

@@ -29,7 +29,7 @@ def put(broker: Served, count: int = 30) -> quivermq.Queue:
 
 def positions(broker: Served) -> list[int]:
     cursors = engine_of(broker.engine).catalog.get("orders").groups["billing"].cursors
-    return [cursor.lanes[1].next for cursor in cursors]
+    return [cursor.lanes[1].next for cursor in cursors.values()]
 
 
 @contextmanager

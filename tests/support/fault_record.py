@@ -10,10 +10,11 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import get_args
 
 import pytest
 
-from quivermq.chaos.cases import FAULTS
+from quivermq.chaos.cases import FAULTS, Against
 from quivermq.chaos.processes import ProcessPool, process_pool
 from quivermq.chaos.trial import Trial
 from support.fault_count import FaultCount
@@ -77,7 +78,7 @@ def faults_are_counted(request: pytest.FixtureRequest) -> None:
     if marker is not None:
         fault, against = marker.args
         assert fault in _NAMES, f"there is no fault {fault}"
-        assert against in ("engine", "broker")
+        assert against in get_args(Against)
         request.node.stash[_TALLY] = FaultCount()
 
 

@@ -15,7 +15,7 @@ Hook = Callable[["SteppingFiles"], None]
 class SteppingFiles(OpenFiles):
     """Calls `before_change` before each change, when no lock of a file or of names is held."""
 
-    before_change: Hook = staticmethod(lambda _: None)  # type: ignore[assignment]
+    before_change: Hook = staticmethod(lambda _: None)
 
     def step(self) -> None:
         type(self).before_change(self)

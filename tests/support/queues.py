@@ -199,7 +199,9 @@ class Parts:
             self.state_log(f"groups/{group}/{partition.topic}/p{partition.number}"),
             TopicSettings.make({"durability": "os", **settings}, self.storage),
             clock=self.clock,
-            dead_letter_topic=lambda _: DeadLetterTopic([self.grave(partition.topic)], self.letters.append),
+            dead_letter_topic=lambda _: DeadLetterTopic(
+                {0: self.grave(partition.topic)}, self.letters.append
+            ),
             meter=meter(),
             on_ready=self.rings.append,
             is_dead_letter_topic=usual_origin(partition.topic) is not None,

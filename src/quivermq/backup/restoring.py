@@ -18,7 +18,7 @@ from quivermq.backup.checking import check_backups
 from quivermq.backup.copying import BytesProgress
 from quivermq.backup.making import ONE_SHARD
 from quivermq.backup.sets import BackupManifest, BackupSet
-from quivermq.backup.targets import directory_of, open_set
+from quivermq.backup.targets import check_target, is_url, open_set
 from quivermq.disk import Disk, SystemDisk, remove_tree
 from quivermq.errors import Conflict, DamagedChunk, NotFound, QuiverError
 from quivermq.log.verify import verify
@@ -54,37 +54,34 @@ def restore(
     at: Moment | None = None,
     progress: BytesProgress | None = None,
 ) -> Restored:
-    """Make the queue that the backups in `source` are of, in an empty directory or an empty bucket.
-
-    As it was when the latest backup was taken, or the latest not after `at`: unix microseconds as an int,
-    unix seconds as a float, or a datetime. Every byte is checked before it counts, and what is wrong in the
-    queue itself is in the report. After an error the target is as it was before. Raises NotFound when there
-    is no such backup, Conflict when the target is not empty, DamagedChunk when something of the backup is
-    missing or damaged; and what the disk or the store raises.
-    """
-    with open_set(os.fspath(source)) as backups:
-        return restore_from(backups, os.fspath(target), at=at, progress=progress)
+    """What `quivermq.restore` does."""
+    source, target = os.fspath(source), os.fspath(target)
+    check_target(target)
+    place: Path | ObjectStore = BucketStore(target) if is_url(target) else Path(target).absolute()
+    with open_set(source) as backups:
+        return restore_from(backups, place, at=at, progress=progress)
 
 
 def restore_from(
     backups: BackupSet,
-    target: str,
+    place: Path | ObjectStore,
     *,
     at: Moment | None = None,
     progress: BytesProgress | None = None,
     disk: Disk | None = None,
 ) -> Restored:
-    """The same from backups that are open. A directory is made on `disk`."""
-    directory = directory_of(target)
+    """The same from backups that are open, into a directory of `disk` or an object store."""
     disk = disk or CacheDisk()
-    if directory is not None:
-        _check_empty(disk, directory)
+    if isinstance(place, Path):
+        _check_empty(disk, place)
+    else:
+        _check_no_queue(place)
     manifest = _chosen(backups, None if at is None else moment_us("at", at))
     try:
         loading = _Loading(backups, backups.files(manifest.shards[ONE_SHARD]), progress)
-        if directory is not None:
-            return _into_directory(manifest, loading, disk, directory)
-        return _into_bucket(manifest, loading, disk, target)
+        if isinstance(place, Path):
+            return _into_directory(manifest, loading, disk, place)
+        return _into_store(manifest, loading, disk, place)
     except DamagedChunk as error:
         raise _with_advice(backups, manifest, error) from error
 
@@ -150,7 +147,7 @@ def _durable(disk: Disk) -> Disk:
 def _into_directory(manifest: BackupManifest, loading: _Loading, disk: Disk, directory: Path) -> Restored:
     with _made_beside(disk, directory) as unfinished:
         loading.into(disk, unfinished)
-    return _restored(manifest, loading.checkpoint, disk, directory, str(directory))
+    return _restored(manifest, loading.checkpoint, disk, directory)
 
 
 @contextmanager
@@ -194,11 +191,9 @@ def _check_empty(disk: Disk, directory: Path) -> None:
         )
 
 
-def _restored(
-    manifest: BackupManifest, checkpoint: Checkpoint, disk: Disk, directory: Path, target: str
-) -> Restored:
+def _restored(manifest: BackupManifest, checkpoint: Checkpoint, disk: Disk, directory: Path) -> Restored:
     topics = [file for file in checkpoint.files if _is_topic(file.path)]
-    return Restored(manifest.backup, target, len(topics), verify(directory, disk=disk))
+    return Restored(manifest.backup, len(topics), verify(directory, disk=disk))
 
 
 def _is_topic(path: str) -> bool:
@@ -206,15 +201,17 @@ def _is_topic(path: str) -> bool:
     return len(parts) == 3 and parts[0] == "topics" and parts[2] == "topic.json"
 
 
-def _into_bucket(manifest: BackupManifest, loading: _Loading, disk: Disk, target: str) -> Restored:
+def _check_no_queue(store: ObjectStore) -> None:
+    if store.names(CHUNK) or store.names(CHECKPOINT):
+        raise Conflict("there is a queue in that bucket already: restore under another prefix")
+    check_conditional_puts(store)
+
+
+def _into_store(manifest: BackupManifest, loading: _Loading, disk: Disk, store: ObjectStore) -> Restored:
     """Put the files, checked in a directory of this machine before, as the first checkpoint of a queue."""
-    store = BucketStore(target)
-    with closing(store), _temporary(disk) as root:
-        if store.names(CHUNK) or store.names(CHECKPOINT):
-            raise Conflict(f"{target} has a queue already: restore under another prefix")
-        check_conditional_puts(store)
+    with _temporary(disk) as root:
         loading.into(disk, root)
-        restored = _restored(manifest, loading.checkpoint, disk, root, target)
+        restored = _restored(manifest, loading.checkpoint, disk, root)
         upload = _Upload(store, disk, root)
         try:
             upload.run(loading.checkpoint)

@@ -15,13 +15,23 @@ from quivermq.shared.objects import ObjectStore
 TARGET_CHARACTERS_MAX = 4096
 
 
-def directory_of(target: str) -> Path | None:
-    """The directory that a target is; None for a bucket. Raises InvalidRequest."""
+def check_target(target: str) -> None:
+    """Raise InvalidRequest for what can be the name of no place."""
     if not target or "\0" in target or len(target) > TARGET_CHARACTERS_MAX:
         raise InvalidRequest(
             f"{target[:80]!r} is no place for backups: name a directory, or a URL such as s3://bucket/path"
         )
-    if "://" not in target:
+
+
+def is_url(target: str) -> bool:
+    """Whether it is the URL of a bucket, or the path of a directory."""
+    return "://" in target
+
+
+def directory_of(target: str) -> Path | None:
+    """The directory of this machine that a target is; None for a bucket. Raises InvalidRequest."""
+    check_target(target)
+    if not is_url(target):
         return Path(target).absolute()
     parts = urlsplit(target)
     if parts.scheme != "file":

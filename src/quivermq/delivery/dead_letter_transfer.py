@@ -112,7 +112,7 @@ def move_dead_letters(
     The caller notes that they are, before it does anything else with them. `open_transfers` has the intents
     of which nobody knows whether the dead letters are there.
     """
-    number = origin.partition % len(target.partitions)
+    number = target.number_for(origin.partition)
     log = target.partitions[number].log(NORMAL)
     lost = set(verdicts)
     # Read as they are moved: all of them together may be larger than memory.

@@ -5,7 +5,7 @@ which nobody does but the queue; and which topic a dead letter is one of is not 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from quivermq.frame import Flag, Header
@@ -44,8 +44,13 @@ class Origin(NamedTuple):
 class DeadLetterTopic(NamedTuple):
     """Where dead letters go, and how to wake those who wait for them."""
 
-    partitions: list[Partition]
+    partitions: Mapping[int, Partition]
     wake: Callable[[int], None]
+
+    def number_for(self, partition: int) -> int:
+        """The partition for a message of that one: the same, if it is there."""
+        numbers = list(self.partitions)
+        return partition if partition in self.partitions else numbers[partition % len(numbers)]
 
 
 def dead_letter_headers(record: Record, origin: Origin, verdict: Verdict, now_us: int) -> dict[str, bytes]:

@@ -56,7 +56,7 @@ def _forget_lost(lanes: list[LaneState], state_log: StateLog, partition: Partiti
 
 
 def _has_arrived(intent: DeadLetterIntent, target: DeadLetterTopic) -> bool:
-    if intent.target_partition >= len(target.partitions):
+    if intent.target_partition not in target.partitions:
         return False
     log = target.partitions[intent.target_partition].log(NORMAL)
     if find_transfer(log, intent.target_end, intent.transfer) is None:

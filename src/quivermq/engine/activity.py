@@ -59,8 +59,7 @@ def activity_of(topic: OpenTopic, oldest: Mapping[tuple[str, str], int], now_us:
 
 
 def _group_activity(group: Group, oldest_us: int, now_us: int) -> GroupActivity:
-    # Every partition counts into the same.
-    meter = group.cursors[0].meter
+    meter = group.meter
     return GroupActivity(
         delivered=int(meter.delivered.value),
         acked=int(meter.acked.value),
@@ -122,7 +121,7 @@ class Ages:
         oldest = now_us = self._clock.now_us()
         cursors = group.cursors
         for (partition, lane), log in lanes.items():
-            if partition >= len(cursors):
+            if partition not in cursors:
                 # It is just being added, and the group does not know of it yet.
                 continue
             owner = topic.topic.partitions[partition]

@@ -95,11 +95,11 @@ class Backlog:
 
     def _held_bytes_in_archive(self, group: Group) -> int:
         """What `_unfinished_bytes` counts although only the archive has it."""
-        held = [cursor.unfinished_in_archive() for cursor in group.cursors]
+        held = {number: cursor.unfinished_in_archive() for number, cursor in group.cursors.items()}
         return sum(
             held[partition][lane] * log.size_bytes // max(1, log.end - log.start)
             for (partition, lane), log in self._topic.lanes().items()
-            if partition < len(held)
+            if partition in held
         )
 
     def _make_room(self, count: int, size: int) -> None:

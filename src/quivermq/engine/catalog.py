@@ -142,7 +142,7 @@ class Catalog:
                 if topic is None:
                     settings = self.settings_of_new(name)
                     if not is_ours:
-                        self.table.limits.check_topic(name, settings.partitions)
+                        self.table.limits.check_topic(name, len(settings.own_partitions))
                     topic = self._create(name, settings, {})
             self._take_over_dead_letters(topic)
         return topic
@@ -170,7 +170,13 @@ class Catalog:
 
     def settings_of_new(self, name: str, **given: Any) -> TopicSettings:
         """What a topic is made with: what is given, and what the rules for topics say of the rest."""
-        return self._defaults.make(name, given, origin=self.table.origin_of(name))
+        made = self._defaults.make(name, given, origin=self.table.origin_of(name))
+        if made.spread > 1 and made.spread_index is None:
+            reason = (
+                f"{made.spread} needs a cluster: a data directory, or a broker alone, has all partitions"
+            )
+            raise InvalidSettings("spread", reason, origin="arguments")
+        return made
 
     # Changes.
 
@@ -185,7 +191,7 @@ class Catalog:
                 if exist_ok:
                     return
                 raise TopicExists(f"the topic {name} exists already: {TopicExists.advice}")
-            self.table.limits.check_topic(name, made.partitions)
+            self.table.limits.check_topic(name, len(made.own_partitions))
             topic = self._create(name, made, settings)
         self._take_over_dead_letters(topic)
 
@@ -220,7 +226,7 @@ class Catalog:
                 source = self._settings_of(topic.origin)
                 changed = dead_letter_settings(source, topic.origin, changed, settings)
             changed.storage(self._storage)
-            more = changed.partitions - topic.settings.partitions
+            more = len(changed.own_partitions) - len(topic.settings.own_partitions)
             self.table.limits.check_partitions(name, more)
             # Before there can be a dead letter that needs a partition there; and once more, for a topic
             # that was made for the first one meanwhile.
@@ -259,7 +265,8 @@ class Catalog:
 
     def _configure(self, topic: OpenTopic, settings: TopicSettings) -> None:
         self.directories.store(topic.name, settings, origin=topic.origin)
-        self.table.limits.partitions += settings.partitions - topic.settings.partitions
+        own, before = settings.own_partitions, topic.settings.own_partitions
+        self.table.limits.partitions += len(own) - len(before)
         topic.configure(settings)
         self.members.topic_changed(topic.name)
 
@@ -402,7 +409,7 @@ class Catalog:
         self._is_of_parent = True
         for topic in self.table.open_topics().values():
             for group in topic.groups.values():
-                for cursor in group.cursors:
+                for cursor in group.cursors.values():
                     cursor.disown()
 
 

@@ -34,7 +34,8 @@ _TOPICS_A_RECORD = 100
 class ClosedSummary:
     """What there is in a topic. Nothing changes in it by itself before `wake_us`, if that is not None."""
 
-    partitions: int
+    partitions: range
+    """Those that are in this directory."""
     messages: int
     bytes: int
     delayed: int
@@ -47,7 +48,15 @@ class ClosedSummary:
     groups: dict[str, Load] = field(default_factory=dict)
 
     def to_json(self) -> list[Any]:
-        figures = [self.partitions, self.messages, self.bytes, self.delayed, self.left, self.wake_us]
+        own = self.partitions
+        figures = [
+            (own.start, own.stop, own.step),
+            self.messages,
+            self.bytes,
+            self.delayed,
+            self.left,
+            self.wake_us,
+        ]
         return [*figures, self.origin, self.dead_letter_name, self.groups]
 
     @classmethod
@@ -55,12 +64,14 @@ class ClosedSummary:
         """What `to_json` made. Raises ValueError, TypeError."""
         partitions, messages, size, delayed, left, wake_us, origin, dead_letter_name, groups = document
         found = {name: Load(*group) for name, group in groups.items()}
-        return cls(partitions, messages, size, delayed, left, wake_us, origin, dead_letter_name, found)
+        return cls(
+            range(*partitions), messages, size, delayed, left, wake_us, origin, dead_letter_name, found
+        )
 
     def stats(self, name: str, dead_letters: int, now_us: int) -> TopicStats:
         return TopicStats(
             topic=name,
-            partitions=self.partitions,
+            partitions=self.partitions.stop,
             messages=self.messages,
             bytes=self.bytes,
             delayed=self.delayed,
@@ -99,7 +110,7 @@ class ClosedTopic:
     groups: list[str]
     origin: str | None = None
     dead_letter_name: str | None = None
-    partitions: int = 1
+    partitions: range = range(1)
     summary: ClosedSummary | None = None
 
     @classmethod
@@ -110,7 +121,7 @@ class ClosedTopic:
     def with_settings(cls, name: str, groups: list[str], stored: StoredTopic) -> "ClosedTopic":
         origin, settings = stored.dead_letters_of, stored.settings
         dead_letter_name = None if origin else name + settings.dead_letter_suffix
-        return cls(name, groups, origin, dead_letter_name, settings.partitions)
+        return cls(name, groups, origin, dead_letter_name, settings.own_partitions)
 
 
 def may_be_summarized(topic: OpenTopic) -> bool:
@@ -124,7 +135,7 @@ def summary_of(topic: OpenTopic, oldest_us: Callable[[OpenTopic, Group], int]) -
     times = [topic.topic.delays.next_due, *(group.next_event() for group in topic.all_groups())]
     times += [next_retention_us(log, is_greedy=topic.settings.delete_finished) for log in logs]
     return ClosedSummary(
-        partitions=topic.settings.partitions,
+        partitions=topic.settings.own_partitions,
         messages=sum(log.end - log.start for log in logs),
         bytes=sum(log.size_bytes for log in logs),
         delayed=topic.topic.delays.pending,

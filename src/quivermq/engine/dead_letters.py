@@ -99,7 +99,7 @@ def count_reasons(
 
 def _headers_left(topic: OpenTopic, after: Place) -> Iterator[tuple[Place, Frame, list[dict[str, bytes]]]]:
     """Each frame, its last place, and the headers of the dead letters in it that are still there."""
-    for partition in topic.topic.partitions:
+    for partition in topic.topic.partitions.values():
         for lane, log in enumerate(partition.logs):
             place = partition.number, lane
             if log is None or place < after[:2]:
@@ -148,7 +148,7 @@ def redrive(
         letter = lying
         try:
             target = find(letter.topic)
-            number = letter.partition % target.settings.partitions
+            number = target.settings.own_partition(letter.partition)
         except (NotFound, InvalidName) as error:
             # Where it came from is not there any more: it stays, and the others go.
             lost = error
@@ -196,7 +196,7 @@ def discard(
 
 def finish_moves(topic: OpenTopic, find: Callable[[str], OpenTopic | None]) -> None:
     """After a crash: take out what had arrived already, and leave the rest where it is."""
-    for partition in topic.topic.partitions:
+    for partition in topic.topic.partitions.values():
         for move in list(partition.removals.unfinished.values()):
             log = _target_of(move, find(move.target))
             if log is not None and find_transfer(log, move.target_end, move.transfer) is not None:
@@ -208,13 +208,13 @@ def finish_moves(topic: OpenTopic, find: Callable[[str], OpenTopic | None]) -> N
 
 def _target_of(move: Move, target: OpenTopic | None) -> Log | None:
     """Where a move went; None when the topic is gone, or is another one of the same name."""
-    if target is None or move.target_partition >= len(target.topic.partitions):
+    if target is None or move.target_partition not in target.topic.partitions:
         return None
     return target.topic.partitions[move.target_partition].logs[move.target_lane]
 
 
 def _lying(topic: OpenTopic, after: Place = BEFORE_ALL) -> Iterator[_Lying]:
-    for partition in topic.topic.partitions:
+    for partition in topic.topic.partitions.values():
         for lane in range(len(partition.logs)):
             place = partition.number, lane
             if place >= after[:2]:
@@ -229,7 +229,7 @@ def _lying_at(topic: OpenTopic, ids: frozenset[str]) -> Iterator[_Lying]:
         partition, lane, offset = map(int, match.groups())
         offsets.setdefault((partition, lane), []).append(offset)
     for (number, lane), each in sorted(offsets.items()):
-        if number < len(topic.topic.partitions):
+        if number in topic.topic.partitions:
             found = _lying_in(topic, topic.topic.partitions[number], lane, min(each), max(each) + 1)
             yield from (item for item in found if item[3].id in ids)
 

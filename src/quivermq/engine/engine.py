@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
-from quivermq.backup import BackupSource, make_backup, open_set
 from quivermq.clock import Clock, SteadyClock, SystemClock
 from quivermq.disk import Buffer, Disk, SystemDisk, real_path
 from quivermq.engine.activity import Problem, TopicActivity
@@ -40,6 +39,9 @@ from quivermq.settings import Settings, settings_from
 from quivermq.topic.defaults import TopicDefaults
 from quivermq.topic.partition import Partition
 from quivermq.topic.rules import TopicRules
+
+if TYPE_CHECKING:
+    from quivermq.backup import BackupSource
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +207,7 @@ class Engine:
         is_dead_letter_topic = self.catalog.table.origin_of(topic) is not None
         name = topic if is_dead_letter_topic else self.catalog.table.dead_letter_name_of(topic)
         dead_letters = self.catalog.get_or_create(name)
-        check_number("partition", partition, 0, dead_letters.settings.partitions - 1)
+        check_partition(partition, dead_letters.settings)
         return dead_letters.adopt_dead_letters(frame, partition, priority)
 
     @entered
@@ -219,7 +221,7 @@ class Engine:
         priority: str = "normal",
     ) -> Replaced:
         found = self.catalog.get(topic)
-        check_number("partition", partition, 0, found.settings.partitions - 1)
+        check_partition(partition, found.settings)
         lane = lane_number(priority)
         replaced = found.replace_segment(partition, lane, base_offset, frames, expected)
         logger.info(
@@ -245,7 +247,9 @@ class Engine:
 
     def frames(self, topic: str, partition: int, priority: str, start: int, end: int) -> Iterator[Frame]:
         """Whole frames that hold these offsets, as they are stored. Raises OffsetOutOfRange."""
-        log = self.catalog.get(topic).topic.partitions[partition].logs[lane_number(priority)]
+        found = self.catalog.get(topic)
+        check_partition(partition, found.settings)
+        log = found.topic.partitions[partition].logs[lane_number(priority)]
         for frame in log.frames(start) if log is not None and start < end else ():
             if frame.header.base_offset >= end:
                 return
@@ -306,12 +310,18 @@ class Engine:
         if not self._backing_up.acquire(blocking=False):
             raise Conflict(f"a backup of {self.path} is being made already: wait for its end")
         try:
+            # Most processes never need it.
+            from quivermq.backup import make_backup, open_set
+
             with open_set(target, data=self.path) as backups:
-                return make_backup(self._source(), backups, progress=progress)
+                return make_backup(self.backup_source(), backups, progress=progress)
         finally:
             self._backing_up.release()
 
-    def _source(self) -> BackupSource:
+    def backup_source(self) -> "BackupSource":
+        """This queue, to be backed up."""
+        from quivermq.backup import BackupSource
+
         directory = self._directory
         archive = self.archive.look()
         is_elsewhere = archive is not None and not real_path(archive).is_relative_to(real_path(self.path))

@@ -14,6 +14,7 @@ from quivermq.engine.archived import Seam
 from quivermq.engine.open_topic import OpenTopic
 from quivermq.frame import ANONYMOUS, Frame, Header, Producer, Wanted, encode_records
 from quivermq.log import Log
+from quivermq.model.checks import check_partition
 from quivermq.model.lanes import lane_number
 from quivermq.model.messages import Record
 from quivermq.topic.offsets import OffsetSet
@@ -31,6 +32,7 @@ class LaneView:
         self.priority = priority
         self._engine = engine
         self._open_topic = topic
+        check_partition(partition, topic.settings)
         self._owner = topic.topic.partitions[partition]
         self._lane = lane_number(priority)
 

@@ -58,7 +58,9 @@ class SegmentView(NamedTuple):
 
 def average_bytes(topic: OpenTopic) -> int:
     """About how large a message of a topic is, as it is stored."""
-    logs = [log for partition in topic.topic.partitions for log in partition.logs if log is not None]
+    logs = [
+        log for partition in topic.topic.partitions.values() for log in partition.logs if log is not None
+    ]
     messages = sum(log.end - log.start for log in logs)
     return sum(log.size_bytes for log in logs) // messages if messages else 1
 
@@ -66,7 +68,7 @@ def average_bytes(topic: OpenTopic) -> int:
 def lanes_of(topic: OpenTopic) -> dict[Lane, LaneBounds]:
     """The normal lane of each partition, and the others in use."""
     found: dict[Lane, LaneBounds] = {}
-    for partition in topic.topic.partitions[: topic.settings.partitions]:
+    for partition in map(topic.topic.partitions.__getitem__, topic.settings.own_partitions):
         for number, priority in enumerate(PRIORITIES):
             lane, log = Lane(topic.name, partition.number, priority), partition.logs[number]
             segments = () if log is None else log.segments
@@ -115,7 +117,7 @@ def stored_message(record: Record, partition: Partition, lane: int) -> StoredMes
 def unseen(topic: OpenTopic, group_name: str, now_us: int) -> Iterator[StoredMessage]:
     """The messages that nobody in a group has had, lane by lane, without taking them."""
     group = topic.groups.get(group_name)
-    for partition in topic.topic.partitions:
+    for partition in topic.topic.partitions.values():
         for lane, log in enumerate(partition.logs):
             if log is None:
                 continue
@@ -133,14 +135,14 @@ def unseen(topic: OpenTopic, group_name: str, now_us: int) -> Iterator[StoredMes
 def group_lanes(topic: OpenTopic, name: str) -> list[GroupLane]:
     """How far a group has come in every lane that is in use; one that was never there is at the start."""
     group, lanes = topic.groups.get(name), list[GroupLane]()
-    counts = None if group is None else [cursor.counts() for cursor in group.cursors]
+    counts = None if group is None else {n: cursor.counts() for n, cursor in group.cursors.items()}
     for (partition, lane), log in topic.topic.lanes().items():
         owner = topic.topic.partitions[partition]
         start = owner.first_known(lane, 0)
         if group is None or counts is None:
             lag = owner.removals.lanes[lane].missing_between(start, log.end)
             lanes.append(GroupLane(partition, PRIORITIES[lane], start, start, log.end, lag))
-        elif partition < len(counts):
+        elif partition in counts:
             position = owner.first_known(lane, group.cursors[partition].lanes[lane].next)
             lanes.append(
                 GroupLane(partition, PRIORITIES[lane], position, start, log.end, *counts[partition][lane])
@@ -153,7 +155,7 @@ def first_in_flight(topic: OpenTopic, group: str, limit: int, now_us: int) -> li
     found = topic.groups.get(group)
     held = (
         (cursor.partition, PRIORITIES[lane], each)
-        for cursor in (() if found is None else found.cursors)
+        for cursor in (() if found is None else found.cursors.values())
         for lane, each in cursor.in_flight(limit, now_us)
     )
     return list(islice(held, limit))
@@ -163,7 +165,7 @@ def unfinished_of(
     group: Group, after: Place, limit: int, now_us: int, *, only_in_flight: bool
 ) -> Iterator[UnfinishedIn]:
     """What a group has been given and not finished, behind a place; of each lane `limit` at most."""
-    for cursor in group.cursors[max(0, after[0]) :]:
+    for cursor in group.cursors.values():
         find = cursor.leased if only_in_flight else cursor.unfinished
         for lane, priority in enumerate(PRIORITIES):
             place = cursor.partition, lane

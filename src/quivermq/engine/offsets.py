@@ -120,7 +120,7 @@ def commit_offsets(
 def _of_topic(topic: OpenTopic, group: str) -> Iterable[CommittedOffset]:
     found = topic.groups.get(group)
     # One that is just being added is not known to the group yet.
-    for partition in topic.topic.partitions[: topic.settings.partitions]:
+    for partition in map(topic.topic.partitions.__getitem__, topic.settings.own_partitions):
         positions: list[int | None] = [None] * LANE_COUNT
         counts: list[LaneCounts] | None = None
         if found is not None:

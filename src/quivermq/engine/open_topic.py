@@ -143,7 +143,10 @@ class OpenTopic:
             if settings.partitions == 1:
                 partition = 0
             else:
-                partition = topic.router.partition_of(None if rest is None else rest.key)
+                router = topic.router
+                partition = router.partition_of(None if rest is None else rest.key)
+                if router.is_wide:
+                    router.check_own(partition)
         owner = topic.partitions[partition]
         log = owner.logs[lane] or owner.log(lane)
         offset = log.append_entry(value, rest, durability)
@@ -412,8 +415,10 @@ class OpenTopic:
     def is_settled(self) -> bool:
         """Whether nothing is on its way from here to another topic, or from there."""
         return not any(
-            partition.removals.has_open_moves for partition in self.topic.partitions
-        ) and not any(cursor.has_open_transfers for group in self.all_groups() for cursor in group.cursors)
+            partition.removals.has_open_moves for partition in self.topic.partitions.values()
+        ) and not any(
+            cursor.has_open_transfers for group in self.all_groups() for cursor in group.cursors.values()
+        )
 
     def deliver(self, scheduled_id: str) -> bool:
         """Let a delayed message come now."""

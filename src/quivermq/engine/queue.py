@@ -20,7 +20,7 @@ from quivermq.errors import Closing, GroupNotFound, LeaseExpired, QuiverError
 from quivermq.frame import Wanted
 from quivermq.group.group import Group
 from quivermq.model import operations
-from quivermq.model.checks import Moment, Period, check_number
+from quivermq.model.checks import Moment, Period, check_partition
 from quivermq.model.dead_letters import NO_EDITS, DeadLetter, DeadLetterReason, Edits, Filter
 from quivermq.model.deliveries import Claim, Delivery, Held, InFlight
 from quivermq.model.lanes import Priority, lane_number
@@ -221,7 +221,7 @@ class EngineQueue:
     def _cursors(self) -> list[Cursor]:
         """Those that there are."""
         groups = (topic.groups.get(self.group) for topic in self._taking.topics())
-        return [cursor for group in groups if group is not None for cursor in group.cursors]
+        return [cursor for group in groups if group is not None for cursor in group.cursors.values()]
 
     def watch(self, wake: Callable[[], None]) -> Watch:
         """Call `wake` once, from whatever thread, when there may be something to take.
@@ -230,6 +230,17 @@ class EngineQueue:
         """
         self._engine.check_open()
         return self._taking.watch(wake)
+
+    def wait_until_ready(self, seconds: Period) -> bool:
+        return self._taking.wait_until_ready(seconds)
+
+    def is_ready(self) -> bool:
+        """Whether there seems to be something to take."""
+        return self._taking.is_ready()
+
+    def pass_on(self) -> None:
+        """Wake somebody who waits for what is there, as whoever asked `is_ready` may not take it."""
+        self._taking.pass_on()
 
     def lease_s(self, topic: str) -> float:
         return self._engine.catalog.get(topic).settings.lease_ms / 1000
@@ -261,9 +272,8 @@ class EngineQueue:
         """Who settles the messages of a partition; None where nobody can have any."""
         topic = self._engine.catalog.find(lease.topic)
         group = None if topic is None else topic.groups.get(self.group)
-        if group is None or not 0 <= lease.partition < len(group.cursors):
-            return None
-        return group.cursors[lease.partition].settlement
+        cursor = None if group is None else group.cursors.get(lease.partition)
+        return None if cursor is None else cursor.settlement
 
     def perform(self, operation: QueueOperation[T]) -> T:
         answer: T = _METHODS[type(operation)](self, *arguments_of(operation))
@@ -289,7 +299,7 @@ class EngineQueue:
     ) -> list[StoredMessage]:
         topic = self._get_topic()
         lane = lane_number(priority)
-        check_number("partition", partition, 0, topic.settings.partitions - 1)
+        check_partition(partition, topic.settings)
         owner = topic.topic.partitions[partition]
         log = owner.logs[lane]
         if log is None:
@@ -429,6 +439,7 @@ class EngineQueue:
 _METHODS: dict[type[QueueOperation[Any]], Callable[..., Any]] = {
     operations.SyncTopic: EngineQueue.sync,
     operations.GetLeaseSeconds: EngineQueue.lease_s,
+    operations.WaitForMessages: EngineQueue.wait_until_ready,
     operations.CountPartitions: EngineQueue.partitions,
     operations.Seek: EngineQueue.seek,
     operations.Peek: EngineQueue.peek,

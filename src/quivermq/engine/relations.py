@@ -38,7 +38,8 @@ class TopicRelations:
         if found.origin != topic:
             raise Conflict(f"{name} is there for something else, and cannot have dead letters of {topic}")
         # One that is just being added is not known to all groups yet.
-        return DeadLetterTopic(found.topic.partitions[: found.settings.partitions], found.wake)
+        partitions = {n: found.topic.partitions[n] for n in found.settings.own_partitions}
+        return DeadLetterTopic(partitions, found.wake)
 
     def _find_unsettled(self, name: str) -> OpenTopic | None:
         """A topic, unless it is known to have nothing on its way, or cannot be opened."""
@@ -57,12 +58,12 @@ class TopicRelations:
         if origin is not None:
             source = self._find_unsettled(origin)
             for group in source.all_groups() if source is not None else ():
-                for cursor in group.cursors:
+                for cursor in group.cursors.values():
                     cursor.finish_transfers()
             return True
         dead_letters = self._find_unsettled(self._catalog.table.dead_letter_name_of(name))
         return dead_letters is None or all(
-            each.removals.finish_moves() for each in dead_letters.topic.partitions
+            each.removals.finish_moves() for each in dead_letters.topic.partitions.values()
         )
 
 
@@ -73,7 +74,10 @@ def dead_letter_settings(
 
     Raises InvalidSettings when `given`, which somebody asked for, has something that follows.
     """
-    made = (source or TopicSettings()).of_dead_letters(own)
+    if source is None:
+        # It is gone: where its dead letters lie, they stay.
+        source = TopicSettings(partitions=own.partitions, spread=own.spread, spread_index=own.spread_index)
+    made = source.of_dead_letters(own)
     for name in set_by_origin():
         if name in given and getattr(own, name) != getattr(made, name):
             reason = (

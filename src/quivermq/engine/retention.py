@@ -28,7 +28,7 @@ def may_shrink(topic: OpenTopic) -> bool:
     return (
         settings.delete_finished
         or any(limit is not None for limit in limits)
-        or any(lane.floor for each in topic.topic.partitions for lane in each.removals.lanes)
+        or any(lane.floor for each in topic.topic.partitions.values() for lane in each.removals.lanes)
     )
 
 
@@ -60,7 +60,7 @@ def retain(topic: OpenTopic, *, archived: bool = False) -> RetentionResult:
     is_forced = topic.settings.retention_force and not archived
     archive = None if is_forced else topic.relations.archived(topic.name)
     removed = RetentionResult()
-    for partition in topic.topic.partitions:
+    for partition in topic.topic.partitions.values():
         for lane, log in enumerate(partition.logs):
             if log is not None:
                 end = None
@@ -100,7 +100,9 @@ def _retain_lane(
 def compact(topic: OpenTopic, *, archived: bool = False) -> RetentionResult:
     """Remove what nobody keeps any more, and shorten the journals."""
     removed = retain(topic, archived=archived)
-    freed = sum(_shorten(topic, cursor) for group in topic.all_groups() for cursor in group.cursors)
+    freed = sum(
+        _shorten(topic, cursor) for group in topic.all_groups() for cursor in group.cursors.values()
+    )
     return removed._replace(bytes=removed.bytes + freed)
 
 

@@ -233,7 +233,7 @@ class Statistics:
         group.expire(now_us)
         counts = group.counts()
         load = Load(*counts, self.ages.oldest_us(topic, group))
-        meter = group.cursors[0].meter
+        meter = group.meter
         done = Done(int(meter.delivered.value), int(meter.acked.value), now_us)
         pace = self._watch.pace(topic.name, group.name, done)
         state = state_of(load, pace, now_us, is_paused=group.is_paused)

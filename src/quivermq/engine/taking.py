@@ -123,7 +123,36 @@ class Taking:
         """Call `wake` once, from whatever thread, when there may be something to take."""
         return Watch(self._engine, self.groups(), wake)
 
+    def wait_until_ready(self, seconds: Period) -> bool:
+        """Wait until there seems to be something to take, and take nothing; False when nothing came."""
+        wait_s = seconds_of("seconds", seconds, lowest=0)
+        is_ready = bool(
+            wait_for(lambda: [True] if self.is_ready() else [], wait_s, self._engine, self.groups)
+        )
+        if is_ready:
+            self.pass_on()
+        return is_ready
+
     @entered
+    def is_ready(self) -> bool:
+        """Whether there seems to be something to take."""
+        self._engine.check_open()
+        now_us = self._engine.clock.now_us()
+        for topic, group in self.groups():
+            topic.release(now_us)
+            group.expire(now_us)
+            if not group.is_paused and group.has_ready(now_us):
+                return True
+        return False
+
+    @entered
+    def pass_on(self) -> None:
+        """Wake somebody else: whoever was told that there is something may not come for it."""
+        now_us = self._engine.clock.now_us()
+        for _, group in self.groups():
+            if group.waiters.waiting and group.has_ready(now_us):
+                group.waiters.wake()
+
     def groups(self) -> list[WatchedGroup]:
         """The topics that there are, each with the group, which comes to be."""
         return [WatchedGroup(topic, topic.group(self._group)) for topic in self.topics()]

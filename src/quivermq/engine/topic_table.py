@@ -85,12 +85,15 @@ class TopicTable(Mapping[str, OpenTopic | ClosedTopic]):
         groups = {name: closed.groups for name, closed in self._closed.copy().items()}
         return groups | {name: list(topic.groups) for name, topic in self._open.copy().items()}
 
-    def partitions_of(self, name: str) -> int:
-        """Without opening it: whoever asks holds a lock that others want who open and make topics."""
+    def partitions_of(self, name: str) -> range:
+        """Its partitions in this directory; none of a topic that is not there.
+
+        Without opening it: whoever asks holds a lock that others want who open and make topics.
+        """
         if (closed := self._closed.get(name)) is not None:
             return closed.partitions
         topic = self._open.get(name)
-        return 0 if topic is None else topic.settings.partitions
+        return range(0) if topic is None else topic.settings.own_partitions
 
     # Changes.
 
@@ -98,8 +101,8 @@ class TopicTable(Mapping[str, OpenTopic | ClosedTopic]):
         """A topic was opened or made."""
         name = topic.name
         if (closed := self._closed.get(name)) is not None:
-            self.limits.count_topic(-closed.partitions, -len(closed.groups))
-        self.limits.count_topic(topic.settings.partitions, len(topic.groups))
+            self.limits.count_topic(-len(closed.partitions), -len(closed.groups))
+        self.limits.count_topic(len(topic.settings.own_partitions), len(topic.groups))
         # In this order: whoever looks at both, the other way round, finds it in one of them at least.
         self._open[name] = topic
         self._closed.pop(name, None)
@@ -109,17 +112,17 @@ class TopicTable(Mapping[str, OpenTopic | ClosedTopic]):
         """A topic was found on the disk, or one that was set aside can be tried again."""
         self._set_aside.pop(closed.name, None)
         self._closed[closed.name] = closed
-        self.limits.count_topic(closed.partitions, len(closed.groups))
+        self.limits.count_topic(len(closed.partitions), len(closed.groups))
         if closed.dead_letter_name is not None:
             self._note_suffix(closed.dead_letter_name.removeprefix(closed.name))
 
     def drop(self, name: str) -> None:
         """Count a topic no more that is not there any more."""
         if (topic := self._open.pop(name, None)) is not None:
-            self.limits.count_topic(-topic.settings.partitions, -len(topic.groups))
+            self.limits.count_topic(-len(topic.settings.own_partitions), -len(topic.groups))
             self.busy.discard(topic)
         elif (closed := self._closed.pop(name, None)) is not None:
-            self.limits.count_topic(-closed.partitions, -len(closed.groups))
+            self.limits.count_topic(-len(closed.partitions), -len(closed.groups))
 
     def set_aside(self, name: str, error: QuiverError) -> None:
         """Go on without a topic that cannot be opened; whoever asks for it is told."""
@@ -160,6 +163,11 @@ class TopicTable(Mapping[str, OpenTopic | ClosedTopic]):
         suffix = settings.dead_letter_suffix
         check_dead_letter_name(name, suffix)
         taken = self.get(name + suffix)
+        if taken is not None and (there := self.partitions_of(taken.name)).step != settings.spread:
+            raise TopicExists(
+                f"dead letters of {name} would go to {taken.name}, which has spread={there.step}: create"
+                " this one so, too, or delete that"
+            )
         if taken is not None and taken.origin != name:
             raise TopicExists(
                 f"dead letters of {name} would go to {taken.name}, which is there for something else:"

@@ -26,7 +26,7 @@ Wishes = Mapping[str, frozenset[str]]  # By member, in the order in which they j
 def assign(
     strategy: Strategy,
     wishes: Wishes,
-    partitions: Mapping[str, int],
+    partitions: Mapping[str, range],
     owners: Mapping[TopicPartition, str],
 ) -> Assignment:
     """Share out the partitions of each topic among the members that want it.
@@ -50,21 +50,21 @@ def assign(
     return assignment
 
 
-def _assign_ranges(topic: str, count: int, members: Sequence[str], assignment: Assignment) -> None:
-    share, extra = divmod(count, len(members))
+def _assign_ranges(topic: str, numbers: range, members: Sequence[str], assignment: Assignment) -> None:
+    share, extra = divmod(len(numbers), len(members))
     start = 0
     for index, member in enumerate(members):
         end = start + share + (index < extra)
-        assignment[member].update(TopicPartition(topic, number) for number in range(start, end))
+        assignment[member].update(TopicPartition(topic, number) for number in numbers[start:end])
         start = end
 
 
 def _kept(
-    topic: str, count: int, members: Sequence[str], owners: Mapping[TopicPartition, str]
+    topic: str, numbers: range, members: Sequence[str], owners: Mapping[TopicPartition, str]
 ) -> dict[str, list[int]]:
     """The partitions of a topic that each of its readers has had up to now."""
     have: dict[str, list[int]] = {member: [] for member in members}
-    for number in range(count):
+    for number in numbers:
         owner = owners.get(TopicPartition(topic, number))
         if owner in have:
             have[owner].append(number)
@@ -72,7 +72,7 @@ def _kept(
 
 
 def _favoured(
-    kept: Mapping[str, dict[str, list[int]]], partitions: Mapping[str, int]
+    kept: Mapping[str, dict[str, list[int]]], partitions: Mapping[str, range]
 ) -> dict[str, set[str]]:
     """Who gets one partition more than the others, of each topic that does not divide evenly.
 
@@ -82,7 +82,7 @@ def _favoured(
     loads: dict[str, int] = {}
     shares: dict[str, tuple[int, int]] = {}
     for topic, have in kept.items():
-        shares[topic] = divmod(partitions[topic], len(have))
+        shares[topic] = divmod(len(partitions[topic]), len(have))
         for member in have:
             loads[member] = loads.get(member, 0) + shares[topic][0]
     favoured: dict[str, set[str]] = {}
@@ -128,14 +128,14 @@ def _even_out(
 
 
 def _assign_sticky(
-    topic: str, count: int, have: Mapping[str, list[int]], favoured: set[str], assignment: Assignment
+    topic: str, numbers: range, have: Mapping[str, list[int]], favoured: set[str], assignment: Assignment
 ) -> None:
     """Everybody keeps what it has up to its share; the rest goes to those who have less."""
-    share = count // len(have)
+    share = len(numbers) // len(have)
     rooms = {member: share + (member in favoured) for member in have}
-    taken = {number for member, numbers in have.items() for number in numbers[: rooms[member]]}
-    left = (number for number in range(count) if number not in taken)
-    for member, numbers in have.items():
-        mine = numbers[: rooms[member]]
+    taken = {number for member, had in have.items() for number in had[: rooms[member]]}
+    left = (number for number in numbers if number not in taken)
+    for member, had in have.items():
+        mine = had[: rooms[member]]
         mine += [next(left) for _ in range(rooms[member] - len(mine))]
         assignment[member].update(TopicPartition(topic, number) for number in mine)

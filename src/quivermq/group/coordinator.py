@@ -52,7 +52,7 @@ class Coordinator:
         self,
         clock: Clock,
         topic_names: Callable[[], Iterable[str]],
-        partitions_of: Callable[[str], int],
+        partitions_of: Callable[[str], range],
         limits: MemberLimits | None = None,
         *,
         new_id: Callable[[], str] | None = None,

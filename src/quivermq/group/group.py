@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from quivermq.clock import Clock
 from quivermq.delivery.cursor import Cursor
+from quivermq.delivery.cursor_state import DeliveryMeter
 from quivermq.delivery.taken import Taken, message_count
 from quivermq.errors import DiskRefused, QuiverError, StorageFailed
 from quivermq.group.waiters import Waiters
@@ -88,7 +89,10 @@ class Group:
         self._open_cursor = open_cursor
         self._schedule = LaneSchedule(settings.priority_weights)
         self._turn = counter()
-        self.cursors: list[Cursor] = []
+        # By partition: of those that are in this directory, in order.
+        self.cursors: dict[int, Cursor] = {}
+        # The only one there is, if there is just one.
+        self._only: Cursor | None = None
         self.configure(settings)
 
     def configure(self, settings: TopicSettings) -> None:
@@ -97,29 +101,36 @@ class Group:
         self._age_us = None if settings.priority_age_ms is None else settings.priority_age_ms * 1000
         if self._schedule.weights != settings.priority_weights:
             self._schedule = LaneSchedule(settings.priority_weights)
-        more = [self._open_cursor(n, self) for n in range(len(self.cursors), settings.partitions)]
+        own = settings.own_partitions
+        more = {n: self._open_cursor(n, self) for n in own if n not in self.cursors}
         # The new ones, too: the topic itself goes on with the settings only when all of them have.
-        for cursor in (*self.cursors, *more):
+        for cursor in (*self.cursors.values(), *more.values()):
             cursor.configure(settings)
         if self.is_paused:
-            for cursor in more:
+            for cursor in more.values():
                 cursor.wait_durable(cursor.pause(True))
-        self.cursors = [*self.cursors, *more]
+        self.cursors = self.cursors | more
+        self._only = self.cursors[own.start] if len(self.cursors) == 1 else None
+
+    @property
+    def meter(self) -> DeliveryMeter:
+        """What it counts. Every partition counts into the same."""
+        return next(iter(self.cursors.values())).meter
 
     @property
     def is_paused(self) -> bool:
         """Whether nobody gets anything for now."""
-        return any(cursor.is_paused for cursor in self.cursors)
+        return any(cursor.is_paused for cursor in self.cursors.values())
 
     def pause(self, is_paused: bool) -> None:
         """Hand nothing out, also after a restart, until somebody lets it go on."""
-        ends = [(cursor, cursor.pause(is_paused)) for cursor in self.cursors]
+        ends = [(cursor, cursor.pause(is_paused)) for cursor in self.cursors.values()]
         for cursor, end in ends:
             cursor.wait_durable(end)
 
     def retry_now(self) -> int:
         """Let what failed be due at once, and return how many messages that are."""
-        done = [(cursor, *cursor.retry_now()) for cursor in self.cursors]
+        done = [(cursor, *cursor.retry_now()) for cursor in self.cursors.values()]
         for cursor, _, end in done:
             cursor.wait_durable(end)
         return sum(count for _, count, _ in done)
@@ -139,9 +150,10 @@ class Group:
         error is raised.
         """
         lease_us = self._lease_us if lease_us is None else lease_us
-        cursors = self.cursors
-        if len(cursors) == 1 and cursors[0].has_one_lane:
-            return cursors[0].take(NORMAL, count, lease_us, pop, whole, holder, token)
+        only = self._only
+        if only is not None and only.has_one_lane:
+            return only.take(NORMAL, count, lease_us, pop, whole, holder, token)
+        cursors = list(self.cursors.values())
         start = next(self._turn) % len(cursors)
         cursors = [*cursors[start:], *cursors[:start]]
         taken: list[Taken] = []
@@ -222,56 +234,61 @@ class Group:
 
     def ready(self, now_us: int) -> int:
         """About how many messages somebody could have now."""
-        return sum(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(LANE_COUNT))
+        return sum(
+            cursor.ready(lane, now_us) for cursor in self.cursors.values() for lane in range(LANE_COUNT)
+        )
 
     def has_ready(self, now_us: int) -> bool:
         """Whether there seems to be a message that somebody could have."""
-        return any(cursor.ready(lane, now_us) for cursor in self.cursors for lane in range(LANE_COUNT))
+        return any(
+            cursor.ready(lane, now_us) for cursor in self.cursors.values() for lane in range(LANE_COUNT)
+        )
 
     def has_overdue(self, now_us: int) -> bool:
         """Whether a lease is over, and nobody has looked yet."""
-        return any(cursor.has_overdue(now_us) for cursor in self.cursors)
+        return any(cursor.has_overdue(now_us) for cursor in self.cursors.values())
 
     def counts(self) -> GroupCounts:
         """What the group still has to do with."""
-        counts = [lane for cursor in self.cursors for lane in cursor.counts()]
+        counts = [lane for cursor in self.cursors.values() for lane in cursor.counts()]
         return GroupCounts(*map(sum, zip(*counts, strict=True)))
 
     def fresh_in_log(self) -> int:
         """How many messages of the logs nobody in the group ever had."""
-        return sum(cursor.fresh_in_log() for cursor in self.cursors)
+        return sum(cursor.fresh_in_log() for cursor in self.cursors.values())
 
     def in_archive(self) -> int:
         """How many messages that only the archive has are not finished."""
         return sum(
-            sum(each.fresh_in_archive()) + sum(each.unfinished_in_archive()) for each in self.cursors
+            sum(each.fresh_in_archive()) + sum(each.unfinished_in_archive())
+            for each in self.cursors.values()
         )
 
     def is_behind_logs(self) -> bool:
         """Whether what comes next, or again, may have to be read from an archive."""
-        return any(cursor.is_behind_logs() for cursor in self.cursors)
+        return any(cursor.is_behind_logs() for cursor in self.cursors.values())
 
-    def floors(self) -> list[list[int]]:
+    def floors(self) -> dict[int, list[int]]:
         """By partition and lane, the first offset that is not finished."""
-        return [cursor.floors() for cursor in self.cursors]
+        return {number: cursor.floors() for number, cursor in self.cursors.items()}
 
     def expire(self, now_us: int) -> None:
         """Let go of the leases that have run out."""
-        for cursor in self.cursors:
+        for cursor in self.cursors.values():
             cursor.expire(now_us)
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is with a consumer, and nothing waits for another attempt."""
-        return not any(cursor.unfinished_count for cursor in self.cursors)
+        return not any(cursor.unfinished_count for cursor in self.cursors.values())
 
     def next_event(self) -> int | None:
         """When something becomes ready by time alone."""
-        times = [time for cursor in self.cursors if (time := cursor.next_event()) is not None]
+        times = [time for cursor in self.cursors.values() if (time := cursor.next_event()) is not None]
         return min(times, default=None)
 
     def close(self, *, is_gone: bool = False) -> None:
         """Hand nothing out any more. With `is_gone` it was deleted."""
-        for cursor in self.cursors:
+        for cursor in self.cursors.values():
             cursor.close(is_gone=is_gone)
         self.waiters.wake_all()

@@ -38,7 +38,7 @@ class Members:
         clock: Clock,
         *,
         topic_names: Callable[[], Iterable[str]],
-        partitions_of: Callable[[str], int],
+        partitions_of: Callable[[str], range],
         next_generation: Callable[[], int],
         origin_of: Callable[[str], str | None],
     ) -> None:
@@ -57,7 +57,7 @@ class Members:
         # How many rebalances there were.
         self._rebalances = 0
         self._members: dict[str, Member] = {}
-        self._partitions: dict[str, int] = {}
+        self._partitions: dict[str, range] = {}
         # Who should have a partition, and who has it.
         self._assignees: dict[TopicPartition, str] = {}
         self._holders: dict[TopicPartition, str] = {}
@@ -250,12 +250,12 @@ class Members:
         for topic, was_deleted in self._changes.take().items():
             if was_deleted:
                 self._lose(topic)
-            count = self._partitions_of(topic)
+            numbers = self._partitions_of(topic)
             origin = self._origin_of(topic)
             readers = [m for m in self._members.values() if m.subscription.matches(topic, origin)]
             for member in readers:
-                member.topics = member.topics | {topic} if count else member.topics - {topic}
-            is_other |= bool(readers) and count != self._partitions.get(topic, 0)
+                member.topics = member.topics | {topic} if numbers else member.topics - {topic}
+            is_other |= bool(readers) and numbers != self._partitions.get(topic, range(0))
         if is_other:
             self._rebalance(now_s)
         return now_s
@@ -339,7 +339,7 @@ class Members:
         """Share out anew. When that changes nothing, nobody is disturbed."""
         members = [member for member in self._members.values() if member.has_synced]
         topics = _union(member.topics for member in members)
-        self._partitions = {topic: count for topic in topics if (count := self._partitions_of(topic))}
+        self._partitions = {topic: numbers for topic in topics if (numbers := self._partitions_of(topic))}
         # What somebody has stays there, if it may; else where it was to go.
         owners = {**self._assignees, **self._holders}
         shares = assign(self.strategy, {m.id: m.topics for m in members}, self._partitions, owners)

@@ -27,7 +27,6 @@ class Restored:
     """A queue that was made from a backup."""
 
     backup: Backup
-    target: str
     topics: int
     report: Report
     """What `verify` says of it."""

@@ -101,6 +101,11 @@ def check_partition(partition: object, settings: TopicSettings) -> None:
         raise InvalidRequest(f"partition is a number, not {partition!r}")
     if not 0 <= partition < settings.partitions:
         raise InvalidRequest(f"there is no partition {partition}: the topic has {settings.partitions}")
+    if settings.spread_index is not None and partition not in settings.own_partitions:
+        raise InvalidRequest(
+            f"partition {partition} is on another shard: this one has share {settings.spread_index} of"
+            f" {settings.spread}"
+        )
 
 
 def check_number(what: str, given: object, lowest: int, highest: int) -> None:

@@ -57,6 +57,7 @@ class TopicOptions(TypedDict, total=False):
     """The settings of a topic as keyword arguments: those of `TopicSettings`, by the same names."""
 
     partitions: Number
+    spread: Number
     durability: Durability
     ordering: Ordering
     lease_ms: Number
@@ -105,6 +106,17 @@ class TopicSettings:
 
     partitions: int = number(
         1, "Into how many logs the topic is divided; can only grow.", highest=PARTITIONS_MAX
+    )
+    spread: int = number(
+        1,
+        "Over how many shards of a cluster the partitions are dealt; stays as the topic was made.",
+        highest=PARTITIONS_MAX,
+    )
+    spread_index: int | None = number(
+        None,
+        "Which share of a wide topic this data directory has. The cluster sets it, nobody else.",
+        lowest=0,
+        highest=PARTITIONS_MAX - 1,
     )
     durability: Durability = _as_in_storage("durability")
     ordering: Ordering = choice(
@@ -209,6 +221,7 @@ class TopicSettings:
                 raise InvalidSettings(name, str(error), origin="arguments") from None
         changed = {name for name, value in values.items() if value != settings[name].default}
         _check_order(values, changed, origin="arguments")
+        _check_spread(values, origin="arguments")
         if reason := wrong_level(self.codec, self.compression_level):
             raise InvalidSettings("compression_level", reason, origin="arguments")
 
@@ -241,6 +254,11 @@ class TopicSettings:
         if partitions < self.partitions:
             reason = f"{partitions} is less than {self.partitions}: a topic cannot lose partitions"
             raise InvalidSettings("partitions", reason, origin=origin)
+        for name in ("spread", "spread_index"):
+            if values.get(name, getattr(self, name)) != getattr(self, name):
+                # Its partitions, and the order of its keys, are where they are.
+                reason = f"stays {getattr(self, name)}: it can only be set when the topic is created"
+                raise InvalidSettings(name, reason, origin=origin)
         if values.get("dead_letter_suffix", self.dead_letter_suffix) != self.dead_letter_suffix:
             # Those that are there already would be dead letters of nothing.
             reason = f"stays {self.dead_letter_suffix!r}: it can only be set when the topic is created"
@@ -268,9 +286,24 @@ class TopicSettings:
         return replace(
             own,
             partitions=max(self.partitions, own.partitions),
+            # They lie where their messages lay, so that a transfer stays inside one directory.
+            spread=self.spread,
+            spread_index=self.spread_index,
             # Whole segments go, so none may grow old: a dead letter now and then would keep all of it.
             **(_KEPT_FOR_EVER | {"retention_ms": kept_ms, "segment_ms": kept_ms}),
         )
+
+    @property
+    def own_partitions(self) -> range:
+        """The partitions that are in this data directory: all of them, but for a wide topic."""
+        return range(
+            self.spread_index or 0, self.partitions, 1 if self.spread_index is None else self.spread
+        )
+
+    def own_partition(self, number: int) -> int:
+        """The partition for what was in that one elsewhere: the same, if this directory has it."""
+        own = self.own_partitions
+        return number if number in own else own[number % len(own)]
 
     @property
     def is_bounded(self) -> bool:
@@ -296,7 +329,9 @@ class TopicSettings:
     def _with(self, values: Mapping[str, Any], named: Container[str], origin: str) -> "TopicSettings":
         if not values:
             return self
-        _check_order({**self._values(), **values}, named, origin)
+        both = {**self._values(), **values}
+        _check_order(both, named, origin)
+        _check_spread(both, origin)
         return replace(self, **values)
 
 
@@ -357,3 +392,13 @@ def _check_order(values: Mapping[str, Any], changed: Container[str], origin: str
             blamed = large if large in changed else small
             reason = f"{large} is {high} and must be at least {low}, that is {small}"
             raise InvalidSettings(blamed, reason, origin=origin)
+
+
+def _check_spread(values: Mapping[str, Any], origin: str) -> None:
+    spread, index, partitions = values["spread"], values["spread_index"], values["partitions"]
+    if spread > partitions:
+        reason = f"{spread} is more than the {partitions} partitions: each shard has at least one"
+        raise InvalidSettings("spread", reason, origin=origin)
+    if index is not None and index >= spread:
+        reason = f"{index} is none of the {spread} shares that the topic has"
+        raise InvalidSettings("spread_index", reason, origin=origin)

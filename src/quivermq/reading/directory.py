@@ -129,7 +129,7 @@ class DirectoryReader(QueueReader):
 
     def _lanes(self, topic: str, stored: StoredTopic) -> dict[Lane, LaneBounds]:
         found: dict[Lane, LaneBounds] = {}
-        for partition in range(stored.settings.partitions):
+        for partition in stored.settings.own_partitions:
             used = set(self.disk.names(self._partition_path(topic, partition)))
             for priority in PRIORITIES:
                 lane = Lane(topic, partition, priority)
@@ -292,10 +292,10 @@ class DirectoryReader(QueueReader):
     def _group_lanes(self, topic: str, group: str) -> Iterator[tuple[Lane, LaneBounds, LaneState]]:
         """Every lane that is in use, as it is and as a group would find it if it were opened now."""
         try:
-            partitions = self.settings(topic).partitions
+            partitions = self.settings(topic).own_partitions
         except TopicNotFound:
             return  # Somebody has just deleted it.
-        for partition in range(partitions):
+        for partition in partitions:
             found = read_journal(self.disk, self._journal_path(topic, group, partition))
             # Looked at once the journal was read: it tells of no message that the lanes lack, unless a
             # power loss took it.

@@ -89,6 +89,7 @@ PERMISSIONS: dict[str, Permission] = {
     "POST /v1/topics/{topic}/groups/{group}/resume": _CONSUME,
     "POST /v1/topics/{topic}/groups/{group}/retry": _CONSUME,
     "POST /v1/topics/{topic}/groups/{group}/seek": _CONSUME,
+    "POST /v1/topics/{topic}/groups/{group}/wait": _CONSUME,
     "POST /v1/groups/{group}/heartbeat": _CONSUME_EACH,
     "POST /v1/groups/{group}/join": _CONSUME_EACH,
     "POST /v1/groups/{group}/leave": _CONSUME_EACH,

@@ -55,7 +55,7 @@ _PATH_PARAMETERS = {
 }
 
 # Calls that take a pattern where others take a topic.
-_OF_MANY_TOPICS = ("/receive", "/ack", "/nack", "/release", "/reject", "/extend")
+_OF_MANY_TOPICS = ("/receive", "/wait", "/ack", "/nack", "/release", "/reject", "/extend")
 _TOPIC_OR_PATTERN = Parameter(
     "topic",
     {

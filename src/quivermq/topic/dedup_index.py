@@ -6,7 +6,7 @@ for every id that has this hash.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -169,7 +169,10 @@ def _is_hashed(dedup_id: str) -> bool:
 
 
 def adopted_entries(
-    adopted: Sequence[AdoptedId], settings: TopicSettings, partitions: list[Partition], clock: SteadyClock
+    adopted: Sequence[AdoptedId],
+    settings: TopicSettings,
+    partitions: Mapping[int, Partition],
+    clock: SteadyClock,
 ) -> list[tuple[str, DedupEntry]]:
     """Ids that another queue knew, as if they had been put here: each is forgotten when it would be there.
 

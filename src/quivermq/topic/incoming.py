@@ -190,6 +190,8 @@ class Batch:
 
     def route(self, router: Router) -> list[int]:
         """The partition of each message: the one it asks for, or the one that the router gives it."""
+        if router.is_wide:
+            return self._route_wide(router)
         if self.partitions is None and self.joined_keys is not None:
             return router.partitions_of(self.joined_keys.items)
         keys: Iterable[bytes | None] = repeat(None, len(self)) if self.keys is None else self.keys
@@ -199,6 +201,19 @@ class Batch:
             router.partition_of(key) if number is None else number
             for key, number in zip(keys, self.partitions, strict=True)
         ]
+
+    def _route_wide(self, router: Router) -> list[int]:
+        """The same of a wide topic. Raises InvalidRequest for what belongs on another shard."""
+        numbers = []
+        for index in range(len(self)):
+            number = self.item(self.partitions, index)
+            if number is None:
+                number = router.wide_partition_of(
+                    self.item(self.keys, index), self.item(self.dedup_ids, index)
+                )
+            router.check_own(number)
+            numbers.append(number)
+        return numbers
 
     def by_lane(self, partitions: Sequence[int], indexes: Sequence[int]) -> dict[PartitionLane, list[int]]:
         """Some of the messages, by their lanes; `partitions` has the partition of every message."""

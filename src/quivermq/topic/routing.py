@@ -1,5 +1,7 @@
 """Which partition a message goes to: the one of its key, or each in turn.
 
+Of a wide topic, a shard has some of the partitions, and a key may lead to one that it does not have.
+
 The hash is part of the stored format: with another one, the messages of a key would continue in another
 partition, and their order would be lost.
 """
@@ -9,6 +11,8 @@ from functools import lru_cache
 from itertools import count, repeat
 from operator import mod
 from struct import Struct
+
+from quivermq.errors import InvalidRequest
 
 _MASK = 0xFFFFFFFF
 _WORD_BYTES = 4
@@ -22,18 +26,37 @@ _UNPACK_WORDS = [Struct(f"<{words}I").unpack_from for words in range(_SHORT_BYTE
 class Router:
     """Spreads the messages of one topic over its partitions. Any thread may ask."""
 
-    __slots__ = ("_turns", "partitions")
+    __slots__ = ("_turns", "is_wide", "own", "partitions")
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, own: range | None = None) -> None:
         assert partitions > 0, partitions
         self.partitions = partitions
+        self.own = range(partitions) if own is None else own
+        """Those that messages without a key go to."""
+        self.is_wide = len(self.own) != partitions
         # To take the next number is one step of the interpreter: no two threads get the same.
         self._turns = count()
 
     def partition_of(self, key: bytes | None) -> int:
         """The partition of a key, always the same; without a key, each in turn."""
-        number = next(self._turns) if key is None else murmur3(key)
-        return number % self.partitions
+        if key is None:
+            return self.own[next(self._turns) % len(self.own)]
+        return murmur3(key) % self.partitions
+
+    def wide_partition_of(self, key: bytes | None, dedup_id: str | None) -> int:
+        """The same in a wide topic, where an id leads to a partition as a key does, if there is no key.
+
+        Each shard knows only the ids that came to it.
+        """
+        return self.partition_of(key if key is not None or dedup_id is None else dedup_id.encode())
+
+    def check_own(self, number: int) -> None:
+        """Raise InvalidRequest for a partition that another shard has."""
+        if number not in self.own:
+            raise InvalidRequest(
+                f"partition {number} is on another shard: this one has every {self.own.step}th from"
+                f" {self.own.start} on"
+            )
 
     def partitions_of(self, keys: Sequence[bytes]) -> list[int]:
         """The partition of each of some keys."""

@@ -55,9 +55,10 @@ class Topic:
         self.rules = TopicRules(settings, settings.storage(directory.settings), clock)
         self._storage = self._storage_of(self.rules.limits)
         self._frame_limits = FrameLimits.of(self._storage)
-        self.partitions: list[Partition] = []
+        # By number: those that are in this directory, in order.
+        self.partitions: dict[int, Partition] = {}
         self.grow(settings)
-        self.router = Router(settings.partitions)
+        self.router = Router(settings.partitions, settings.own_partitions)
         self.dedup = Deduplication(
             directory,
             f"topics/{name}/seen",
@@ -75,7 +76,9 @@ class Topic:
         name = f"topics/{self.name}/delayed"
         self.delays: DelayStore | FailedDelayStore
         try:
-            self.delays = DelayStore(self._directory, name, self._storage, self._lane_log)
+            own = self.settings.own_partitions
+            serials = own.start + 1, own.step
+            self.delays = DelayStore(self._directory, name, self._storage, self._lane_log, serials)
             if self.settings.dedup_window_ms or self.dedup.has_scheduled:
                 self.dedup.restore_scheduled(
                     (dedup_id, DedupEntry(put_at, partition, lane, None, scheduled_id))
@@ -112,7 +115,7 @@ class Topic:
         """Every lane that is in use, by partition and number."""
         return {
             (partition.number, lane): log
-            for partition in self.partitions
+            for partition in self.partitions.values()
             for lane, log in enumerate(partition.logs)
             if log is not None
         }
@@ -130,7 +133,7 @@ class Topic:
         """How many messages a new group would be given, by what was last seen of the archive."""
         return sum(
             partition.removals.lanes[lane].missing_between(partition.first_known(lane, 0), log.end)
-            for partition in self.partitions
+            for partition in self.partitions.values()
             for lane, log in enumerate(partition.logs)
             if log is not None
         )
@@ -138,25 +141,26 @@ class Topic:
     def grow(self, settings: TopicSettings) -> None:
         """Open the partitions that other settings ask for. Nothing goes there before `configure`."""
         storage = self._storage_of(settings.storage(self._directory.settings))
-        numbers = range(len(self.partitions), settings.partitions)
-        more = [
-            Partition(self._directory, self.name, number, storage, self._with_archive) for number in numbers
-        ]
-        self.partitions = [*self.partitions, *more]
+        more = {
+            number: Partition(self._directory, self.name, number, storage, self._with_archive)
+            for number in settings.own_partitions
+            if number not in self.partitions
+        }
+        self.partitions = self.partitions | more
 
     def configure(self, settings: TopicSettings) -> None:
         """Go on with other settings."""
         self.grow(settings)
         rules = TopicRules(settings, settings.storage(self._directory.settings), self._clock)
         storage = self._storage_of(rules.limits)
-        for partition in self.partitions:
+        for partition in self.partitions.values():
             partition.configure(storage)
         self.delays.configure(storage)
         self.dedup.configure(settings.dedup_entries_max)
         self.rules, self._storage = rules, storage
         self._frame_limits = FrameLimits.of(storage)
         if self.router.partitions != settings.partitions:
-            self.router = Router(settings.partitions)
+            self.router = Router(settings.partitions, settings.own_partitions)
         self.settings = settings
 
     # The way in.
@@ -275,15 +279,16 @@ class Topic:
 
     def _put_in_runs(self, batch: Batch, durability: Durability) -> Sequence[Put]:
         """Store messages that go to the normal lane of the one partition, or in turn to all of them."""
-        partitions = self.router.partitions
-        if partitions == 1:
-            return Puts(self.name, NORMAL, [(0, self._append(0, NORMAL, batch, durability))], len(batch))
-        step = min(partitions, len(batch))
+        own = self.router.own
+        if len(own) == 1:
+            runs = [(own.start, self._append(own.start, NORMAL, batch, durability))]
+            return Puts(self.name, NORMAL, runs, len(batch))
+        step = min(len(own), len(batch))
         numbers: list[int] = []
         for _ in range(step):
             number = self.router.partition_of(None)
             # Others put at the same time; two runs of one log would not be one run.
-            numbers.append(number if number not in numbers else min(set(range(partitions)) - {*numbers}))
+            numbers.append(number if number not in numbers else min(set(own) - {*numbers}))
         bases = self._append_together(
             {
                 (number, NORMAL): batch.chosen(range(start, len(batch), step))

@@ -30,7 +30,7 @@ class Place:
             self.log.append(b"%d" % number, key=b"k%d" % number, headers={"h": b"x"})
         self.notes: StateLog = self.parts.state_log("notes")
         self.woken: list[int] = []
-        partitions = [self.parts.partition(number, "orders.dlq") for number in (0, 1)]
+        partitions = {number: self.parts.partition(number, "orders.dlq") for number in (0, 1)}
         self.target = DeadLetterTopic(partitions, self.woken.append)
 
     def move(self, *offsets: int, origin: Origin = ORIGIN) -> list[list[int]]:

@@ -334,7 +334,7 @@ def look_everywhere(store: Store, topic: str) -> None:
     """Whatever walks over the partitions finds all of them in all groups."""
     hosted = engine_of(store.engine).catalog.get(topic)
     used = {number for number, _ in hosted.topic.lanes()}
-    assert all(used <= set(range(len(group.cursors))) for group in hosted.groups.values())
+    assert all(used <= group.cursors.keys() for group in hosted.groups.values())
     for group in hosted.groups:
         store.queue(topic, group).peek(100)
         store.queue(topic, group).stats()
@@ -419,7 +419,7 @@ def test_no_dead_letter_goes_back_where_a_group_does_not_look_yet(
 
 
 def cursor_of(store: Store, topic: str = "orders") -> Any:
-    [cursor] = engine_of(store.engine).catalog.get(topic).group("default").cursors
+    [cursor] = engine_of(store.engine).catalog.get(topic).group("default").cursors.values()
     return cursor
 
 

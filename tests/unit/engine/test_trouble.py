@@ -98,7 +98,7 @@ def test_a_dead_letter_whose_sync_failed_is_not_written_again(snapshot: bool) ->
     with pytest.raises(quivermq.FsyncFailed):
         delivery.reject()
     if snapshot:
-        for cursor in engine_of(life.engine).catalog.get(TOPIC).group(GROUP).cursors:
+        for cursor in engine_of(life.engine).catalog.get(TOPIC).group(GROUP).cursors.values():
             cursor.compact()
     life = life.killed()
     life.wait(31)

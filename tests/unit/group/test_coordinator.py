@@ -27,7 +27,7 @@ class World:
         self.coordinator = Coordinator(
             self.clock,
             lambda: self.partitions,
-            lambda topic: self.partitions.get(topic, 0),
+            lambda topic: range(self.partitions.get(topic, 0)),
             MemberLimits(**limits),
         )
 

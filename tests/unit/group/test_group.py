@@ -50,7 +50,7 @@ def lanes(deliveries: list[Delivery]) -> str:
 
 def test_there_is_a_cursor_for_each_partition(parts: Parts) -> None:
     place = Place(parts, partitions=3)
-    assert [cursor.partition for cursor in place.group.cursors] == [0, 1, 2]
+    assert [cursor.partition for cursor in place.group.cursors.values()] == [0, 1, 2]
     assert place.take() == []
 
 
@@ -152,7 +152,7 @@ def test_everything_is_counted_over_partitions_and_lanes(parts: Parts) -> None:
     two.ack()
     assert place.group.counts().unfinished == 4
     floors = place.group.floors()
-    assert (len(floors), sum(map(sum, floors))) == (2, 1)
+    assert (len(floors), sum(map(sum, floors.values()))) == (2, 1)
     assert place.group.next_event() == START_US + 5 * SECOND
 
 

@@ -1,6 +1,7 @@
 """Operations: every backend carries out each of them."""
 
-import dataclasses
+import pickle
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from quivermq.client.core import queue as queue_flows
 from quivermq.client.core import topics as topic_flows
 from quivermq.engine import engine, queue
 from quivermq.model import operations
-from quivermq.model.operations import Operation, QueueOperation, Redrive, arguments_of
+from quivermq.model.operations import Operation, Peek, QueueOperation, Redrive, arguments_of
 
 
 def kinds(base: type[Any]) -> set[type[Any]]:
@@ -48,11 +49,51 @@ def test_every_backend_carries_out_every_operation(
 def test_an_operation_is_a_value_and_says_what_it_promises(kind: type[Any]) -> None:
     assert kind.__doc__
     assert not kind.__doc__.startswith(f"{kind.__name__}(")
-    assert dataclasses.is_dataclass(kind)
-    arguments = range(len(dataclasses.fields(kind)))
+    arguments = range(len(kind.__annotations__))
     assert len({kind(*arguments), kind(*arguments)}) == 1, "equal, and hashable: it cannot be changed"
 
 
 def test_its_fields_are_what_a_method_takes() -> None:
     assert arguments_of(Redrive(None, 3, ["a"], {})) == (None, 3, ["a"], {})
     assert arguments_of(operations.Verify()) == ()
+
+
+def test_two_that_ask_for_something_else_are_not_equal() -> None:
+    assert Peek(1) == Peek(limit=1)
+    assert Peek(1) != Peek(2)
+    assert operations.Verify() != operations.Sync()
+    assert operations.DeleteTopic("a") != operations.GetExtent("a")
+
+
+def test_it_says_what_it_asks_for() -> None:
+    assert repr(operations.DeleteGroup("orders", "all")) == "DeleteGroup(topic='orders', group='all')"
+    assert repr(operations.Sync()) == "Sync()"
+
+
+def test_its_fields_can_be_named_in_any_order() -> None:
+    named = operations.DeleteGroup(group="all", topic="orders")
+    assert arguments_of(named) == ("orders", "all")
+    assert arguments_of(operations.DeleteGroup("orders", group="all")) == ("orders", "all")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [((), {}), ((1, 2), {}), ((1,), {"limit": 1}), ((), {"most": 1}), ((1,), {"most": 1})],
+)
+def test_it_takes_each_field_once(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"^Peek takes limit, each once$"):
+        Peek(*arguments, **named)
+
+
+def test_it_cannot_be_changed() -> None:
+    peek = Peek(1)
+    with pytest.raises(FrozenInstanceError, match="limit"):
+        setattr(peek, "limit", 2)  # noqa: B010 - The type checker would refuse it.
+    with pytest.raises(FrozenInstanceError, match="limit"):
+        delattr(peek, "limit")
+    assert peek.limit == 1
+
+
+def test_it_survives_a_pickle() -> None:
+    redrive = Redrive(None, 3, ["a"], {})
+    assert pickle.loads(pickle.dumps(redrive)) == redrive

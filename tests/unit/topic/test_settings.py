@@ -19,6 +19,8 @@ NAMES = list(settings_of(TopicSettings))
 # Each setting with a value that is not its default, as text and as it is kept.
 OTHERS: dict[str, tuple[str, Any]] = {
     "partitions": ("1024", 1024),
+    "spread": ("2", 2),
+    "spread_index": ("1", 1),
     "durability": ("os", "os"),
     "ordering": ("key", "key"),
     "lease_ms": ("1", 1),
@@ -54,6 +56,10 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "compression_bytes_min": ("1KiB", KIB),
     "cleanup": ("compact", "compact"),
 }
+
+# What a setting cannot be without, and those that stay as the topic was made.
+BESIDE = {"spread": {"partitions": 4}, "spread_index": {"partitions": 4, "spread": 2}}
+FIXED = {"dead_letter_suffix", "spread", "spread_index"}
 
 
 def make(given: Any = None, defaults: StorageSettings = STORAGE, **more: object) -> TopicSettings:
@@ -112,11 +118,40 @@ def test_every_setting_is_on_the_page() -> None:
 def test_every_setting_can_be_given_as_text_and_as_a_value(name: str) -> None:
     text, value = OTHERS[name]
     assert value != settings_of(TopicSettings)[name].default
-    assert getattr(make({name: text}), name) == value
-    assert make({name: text}) == make({name: value})
-    if name != "dead_letter_suffix":
+    beside: dict[str, Any] = BESIDE.get(name, {})
+    assert getattr(make({name: text, **beside}), name) == value
+    assert make({name: text, **beside}) == make({name: value, **beside})
+    if name not in FIXED:
         assert make({name: text}) == TopicSettings().changed({name: value})
-    assert make({name: value}) == replace(TopicSettings(), **{name: value})
+    assert make({name: value, **beside}) == replace(TopicSettings(), **{name: value, **beside})
+
+
+def test_over_how_many_shards_is_decided_when_the_topic_is_made() -> None:
+    topic = make(partitions=4, spread=2, spread_index=1)
+    assert topic.changed({"spread": 2, "spread_index": 1, "partitions": 7}).own_partitions == range(1, 7, 2)
+    for name, value in (("spread", 3), ("spread_index", 0)):
+        with pytest.raises(InvalidSettings, match="only be set when the topic is created"):
+            topic.changed({name: value})
+
+
+def test_a_topic_has_no_more_shares_than_partitions() -> None:
+    with pytest.raises(InvalidSettings, match="2 is more than the 1 partitions"):
+        make(spread=2)
+    with pytest.raises(InvalidSettings, match="none of the 2 shares"):
+        make(partitions=2, spread=2, spread_index=2)
+
+
+def test_each_share_has_its_partitions_and_all_shares_have_them_all() -> None:
+    shares = [make(partitions=7, spread=3, spread_index=index).own_partitions for index in range(3)]
+    assert [list(share) for share in shares] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert make(partitions=7).own_partitions == make(partitions=7, spread=3).own_partitions == range(7)
+    assert make(partitions=7, spread=3, spread_index=1).own_partition(4) == 4
+    assert make(partitions=2, spread=2, spread_index=1).own_partition(5) == 1
+
+
+def test_dead_letters_have_the_share_of_their_topic() -> None:
+    made = make(partitions=4, spread=2, spread_index=1).of_dead_letters(make())
+    assert made.own_partitions == range(1, 4, 2)
 
 
 def test_where_dead_letters_go_is_decided_when_the_topic_is_made() -> None:
@@ -181,6 +216,7 @@ def test_what_is_not_given_comes_from_the_storage_settings() -> None:
         ({"partitions": True}, "partitions", "True is not a whole number"),
         ({"partitions": {}}, "partitions", "{} is not a whole number"),
         ({"partitions": "two"}, "partitions", "'two' is not a whole number"),
+        ({"spread_index": -1}, "spread_index", "-1 is not between 0"),
         ({"durability": "sync"}, "durability", "'sync' is not one of fsync, os, buffered"),
         ({"ordering": None}, "ordering", "None is not one of none, key"),
         ({"lease_ms": 0}, "lease_ms", "0 is not between 1"),

@@ -1,8 +1,8 @@
 """The faults, what must hold in spite of each, and the cases in which each is tried.
 
-A case is a function that breaks something in a trial, against the engine or a real broker. The modules
-beside this one have them: `kills`, `simulated_disk`, `broken_disk`, `damage`, `files`, `clients`, `soak`
-and `hostile`.
+A case is a function that breaks something in a trial, against the engine, a real broker, or a queue in an
+object store. The modules beside this one have them: `kills`, `simulated_disk`, `simulated_store`,
+`broken_disk`, `damage`, `files`, `clients`, `soak` and `hostile`.
 """
 
 from collections.abc import Callable
@@ -10,22 +10,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
-from quivermq.chaos.cases import broken_disk, clients, damage, files, hostile, kills, simulated_disk, soak
+from quivermq.chaos.cases import (
+    broken_disk,
+    clients,
+    damage,
+    files,
+    hostile,
+    kills,
+    simulated_disk,
+    simulated_store,
+    soak,
+)
 from quivermq.chaos.system_faults import why_no_small_disk, why_no_tracing
 from quivermq.chaos.trial import Trial
 
-Against = Literal["engine", "broker"]
+Against = Literal["engine", "broker", "bucket"]
 
 
 class Fault(NamedTuple):
-    """One row of the table in docs/concepts/guarantees.md."""
+    """One row of a table in docs/concepts/guarantees.md."""
 
     name: str
     happening: str
     promise: str
 
 
-FAULTS = [
+# Of a queue that is in files of one machine.
+FILE_FAULTS = [
     Fault(
         "kill",
         "kill -9 at random moments, under a load that uses every feature",
@@ -102,6 +113,30 @@ FAULTS = [
         "a clear 4xx, nothing stored, the broker lives",
     ),
 ]
+# Of a queue whose truth is an object store.
+STORE_FAULTS = [
+    Fault(
+        "takeover",
+        "the owner's machine is lost at any step of the store, in a takeover as well; another takes over",
+        "every acknowledged message is there once, in order; acks and dead letters hold",
+    ),
+    Fault(
+        "zombie",
+        "an owner sleeps while others take over and clear away, wakes up, and what it sent arrives late",
+        "it stores nothing and acknowledges nothing any more; the same holds for what others did",
+    ),
+    Fault(
+        "store",
+        "the store fails, loses answers, and does things late or twice",
+        "calls wait or are refused; nothing is lost, nothing is there twice, and all goes on",
+    ),
+    Fault(
+        "unsafe",
+        "a store that lets several writers create the same object",
+        "it is found out before a queue is kept there",
+    ),
+]
+FAULTS = [*FILE_FAULTS, *STORE_FAULTS]
 
 
 def _always() -> str | None:
@@ -172,4 +207,8 @@ CASES = [
     Case("soak", "broker", "soak", _soak, 1, only_if_asked=True),
     Case("hostile", "broker", "requests", hostile.wrong_requests, 20),
     Case("hostile", "broker", "keys", hostile.wrong_keys, 1),
+    Case("takeover", "bucket", "in memory", simulated_store.take_over, 16),
+    Case("zombie", "bucket", "in memory", simulated_store.fall_asleep, 4),
+    Case("store", "bucket", "in memory", simulated_store.trouble, 8),
+    Case("unsafe", "bucket", "in memory", simulated_store.unsafe, 4),
 ]

@@ -129,13 +129,13 @@ def _groups(engine: Connection, topic: str) -> Facts:
         return {(topic, "groups"): Lost(error)}
     found: Facts = {(topic, "groups"): tuple(sorted({*opened.groups, *opened.broken_groups}))}
     for name, group in list(opened.groups.items()):
-        for cursor in group.cursors:
+        for cursor in group.cursors.values():
             found[topic, "group", name, str(cursor.partition)] = (
                 tuple(cursor.floors()),
                 tuple(tuple(cursor.unfinished(lane, 0, -1, 100_000)) for lane in range(len(_LANES))),
             )
     for name, failure in opened.broken_groups.items():
-        for partition in range(opened.settings.partitions):
+        for partition in opened.settings.own_partitions:
             found[topic, "group", name, str(partition)] = Lost(failure)
     return found
 

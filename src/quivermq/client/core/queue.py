@@ -226,6 +226,18 @@ class QueueCalls:
             wait_s=wait_s,
         )
 
+    def wait_until_ready(self, seconds: Period) -> Flow[bool]:
+        """Whether there seems to be something to take, within so many seconds."""
+        end = self._topics.clock.monotonic() + seconds_of("seconds", seconds, lowest=0)
+        while True:
+            wait_s = min(_WAIT_S_MAX, max(0.0, end - self._topics.clock.monotonic()))
+            body = encoded({"wait_ms": milliseconds(wait_s)})
+            call = Call("POST", f"{self._group_path}/wait", {}, body, is_repeatable=True, wait_s=wait_s)
+            answer = yield from asked(call, self._topics.retry)
+            is_ready: bool = decoded(answer.body)["ready"]
+            if is_ready or self._topics.clock.monotonic() >= end:
+                return is_ready
+
     def _settler(self, topic: str, partition: int) -> Settler:
         settler = self._settlers.get((topic, partition))
         if settler is None:
@@ -516,6 +528,7 @@ class QueueCalls:
 _FLOWS: dict[type[QueueOperation[Any]], Callable[..., Flow[Any]]] = {
     operations.SyncTopic: QueueCalls.sync,
     operations.GetLeaseSeconds: QueueCalls.lease_s,
+    operations.WaitForMessages: QueueCalls.wait_until_ready,
     operations.CountPartitions: QueueCalls.partitions,
     operations.Seek: QueueCalls.seek,
     operations.Peek: QueueCalls.peek,

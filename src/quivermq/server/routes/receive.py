@@ -1,5 +1,6 @@
 """Receiving: what is there at once, or what comes first."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -44,6 +45,18 @@ class ReceiveOut(msgspec.Struct):
     """The messages, each with the receipt that settles it."""
 
     messages: list[MessageOut]
+
+
+class WaitIn(msgspec.Struct, forbid_unknown_fields=True):
+    """How long to wait at most."""
+
+    wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
+
+
+class WaitOut(msgspec.Struct):
+    """Whether there seems to be something to receive."""
+
+    ready: bool
 
 
 ROUTES: list[Route] = []
@@ -91,6 +104,28 @@ def receive(broker: Broker, request: Request, body: ReceiveIn) -> Answer:
         if found or not body.wait_ms:
             return respond(found)
     return _receive(broker, request, queue, take, body.max, body.wait_ms, respond)
+
+
+@_group(
+    "POST",
+    "/wait",
+    "Wait until there seems to be something to receive, and receive nothing",
+    WaitOut,
+    is_body_optional=True,
+)
+async def wait(broker: Broker, request: Request, body: WaitIn) -> Response:
+    """For clients that wait for the shards of a topic at once. Somebody else may be faster."""
+    queue, loop = queue_of(broker, request), asyncio.get_running_loop()
+
+    async def look() -> list[bool]:
+        # In a thread: what is due may have to be written first.
+        return [True] if await loop.run_in_executor(broker.threads, queue.is_ready) else []
+
+    seconds = min(body.wait_ms, broker.settings.wait_ms_max) / 1000
+    found = await broker.part(Polls).wait_for(queue, look, seconds, request.key)
+    if found:
+        await loop.run_in_executor(broker.threads, queue.pass_on)
+    return json_response({"ready": bool(found)})
 
 
 def holder_of(request: Request) -> str | None:

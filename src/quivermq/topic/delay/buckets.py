@@ -72,10 +72,17 @@ def parse_bucket(name: str) -> Bucket | None:
     return bucket if bucket.name == name else None
 
 
+# The first serial number of a store, and how far it is to the next: the shares of a wide topic number their
+# buckets differently, so that no two of them give a message the same id.
+Serials = tuple[int, int]
+
+
 class Buckets:
     """The buckets of one store. Not thread-safe: the store's lock guards it."""
 
-    def __init__(self, directory: DataDirectory, name: str, settings: StorageSettings) -> None:
+    def __init__(
+        self, directory: DataDirectory, name: str, settings: StorageSettings, serials: Serials
+    ) -> None:
         self._directory = directory
         self._name = name
         self._settings = bucket_settings(settings)
@@ -83,14 +90,14 @@ class Buckets:
         self._by_span: dict[tuple[int, int, int], Bucket] = {}
         # The one that was used last comes last.
         self._open: dict[str, Log] = {}
-        self.next_serial = 1
+        self.next_serial, self._step = serials
 
     def __iter__(self) -> Iterator[Bucket]:
         return iter(self._by_serial.values())
 
     def add(self, bucket: Bucket) -> None:
         self._by_serial[bucket.serial] = bucket
-        self.next_serial = max(self.next_serial, bucket.serial + 1)
+        self.next_serial = max(self.next_serial, bucket.serial + self._step)
         # There are two of a span when the first could not be made on a full disk.
         other = self._by_span.get(bucket.span)
         if other is None or other.serial < bucket.serial:
@@ -121,7 +128,7 @@ class Buckets:
     def _make(self, epoch: int, hours: int, start_hour: int) -> Bucket:
         bucket = Bucket(epoch, hours, start_hour, self.next_serial)
         # On a full disk it may not come to be, and yet leave its directory.
-        self.next_serial += 1
+        self.next_serial += self._step
         self.log(bucket)
         self.add(bucket)
         return bucket

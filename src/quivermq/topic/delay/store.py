@@ -20,7 +20,7 @@ from quivermq.errors import Closing, DiskRefused, InvalidRequest, NotFound, Quiv
 from quivermq.log import DataDirectory, Log
 from quivermq.model.messages import Scheduled, Timeline
 from quivermq.settings import Durability, StorageSettings
-from quivermq.topic.delay.buckets import Bucket, parse_bucket
+from quivermq.topic.delay.buckets import Bucket, Serials, parse_bucket
 from quivermq.topic.delay.journal import DelayJournal, Intent, ReleaseTarget
 from quivermq.topic.delay.message import (
     RANK_END,
@@ -58,6 +58,7 @@ class DelayStore:
         name: str,
         settings: StorageSettings,
         lane_log: LaneLog,
+        serials: Serials = (1, 1),
     ) -> None:
         self._directory = directory
         self._name = name
@@ -65,7 +66,7 @@ class DelayStore:
         self._lane_log = lane_log
         self._lock = threading.Lock()
         self._releasing = threading.Lock()
-        self._waiting = Waiting(directory, name, settings)
+        self._waiting = Waiting(directory, name, settings, serials)
         self._journal = DelayJournal(directory, name)
         # The intents whose messages may not be in their lanes for good; only the last can be unfinished.
         self._unsafe: deque[Intent] = deque()

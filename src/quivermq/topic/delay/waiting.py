@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from quivermq.log import DataDirectory, Log
 from quivermq.settings import StorageSettings
-from quivermq.topic.delay.buckets import HOUR_US, Bucket, Buckets
+from quivermq.topic.delay.buckets import HOUR_US, Bucket, Buckets, Serials
 from quivermq.topic.delay.journal import DelayState, Intent
 from quivermq.topic.delay.message import (
     RANK_END,
@@ -55,10 +55,12 @@ class Search(NamedTuple):
 class Waiting:
     """Not thread-safe: the store's lock guards it."""
 
-    def __init__(self, directory: DataDirectory, name: str, settings: StorageSettings) -> None:
+    def __init__(
+        self, directory: DataDirectory, name: str, settings: StorageSettings, serials: Serials
+    ) -> None:
         self._settings = settings
         self.upcoming = Upcoming()
-        self.buckets = Buckets(directory, name, settings)
+        self.buckets = Buckets(directory, name, settings, serials)
         self.watermarks: dict[int, int] = {}
         self.epoch = 0
         self.pending = 0
@@ -73,7 +75,7 @@ class Waiting:
         Returns the serial numbers and ends of the buckets from which a power loss took what was cancelled.
         """
         self.watermarks = state.watermarks
-        self.buckets.next_serial = state.next_serial
+        self.buckets.next_serial = max(self.buckets.next_serial, state.next_serial)
         self.epoch = max(state.watermarks, default=0)
         cuts = []
         for bucket in buckets:
