@@ -34,6 +34,7 @@ _FUNCTIONS = {
     "broker_receive": "broker.consuming.consuming",
     "broker_latency": "broker.latency.latency",
     "broker_memory": "broker.idle.idle",
+    "cluster_owner": "cluster.one_owner.cluster_owner",
     "spark_scan": "spark.scanning.spark_scan",
     "spark_jobs": "spark.jobs.spark_jobs",
     "spark_stream": "spark.streaming.spark_stream",

@@ -14,19 +14,24 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure should reach: at least a value, less than one, or a share of its first limit."""
+    """What a figure should reach: at least a value, less than one, a share of its first limit, or, beyond
+    that limit, no more than so much."""
 
-    kind: Literal["at least", "below", "share"]
+    kind: Literal["at least", "below", "share", "beyond"]
     value: float
 
     def text(self, unit: Unit) -> str:
         if self.kind == "share":
             return f"ratio ≥ {self.value:g}"
+        if self.kind == "beyond":
+            return f"≤ limit + {formatted(self.value, unit)}"
         return f"{'≥' if self.kind == 'at least' else '<'} {formatted(self.value, unit)}"
 
     def is_met(self, value: float, ratio: float | None) -> bool:
         if self.kind == "share":
             return ratio is not None and ratio >= self.value
+        if self.kind == "beyond":
+            return ratio is not None and ratio > 0 and value - value / ratio <= self.value
         return value >= self.value if self.kind == "at least" else value < self.value
 
 

@@ -34,12 +34,14 @@ class Nats(Server):
 
     name = "NATS JetStream"
 
-    def __init__(self, pid: int, port: int) -> None:
+    def __init__(self, pid: int, port: int, replicas: int = 1) -> None:
         super().__init__(pid, port)
+        self._replicas = replicas
         self._wire = _Wire(port, b"_INBOX.calls")
 
     def create(self, topic: str) -> None:
-        self._call(f"STREAM.CREATE.{topic}", {"name": topic, "subjects": [topic], "storage": "file"})
+        config = {"name": topic, "subjects": [topic], "storage": "file", "num_replicas": self._replicas}
+        self._call(f"STREAM.CREATE.{topic}", config)
 
     def add_group(self, topic: str) -> None:
         config = {

@@ -9,6 +9,9 @@ What a disk promises, and what the layers above may rely on after a power cut:
 - a new, renamed or removed name is durable only after `Disk.sync_directory` of its directory.
 - bytes that were not synced may be there, be missing, or be there in part, in any combination.
 
+A disk whose truth is elsewhere, an object store for instance, has `commits` besides: there order costs
+nothing, and what is durable is waited for by many together, holding no lock meanwhile.
+
 Directories may be links, because operators move them to other disks. Files may not: somebody else may
 have filled the directory, and a link in it must not lead a writer out of it.
 """
@@ -19,20 +22,23 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from quivermq.errors import (
     DirectoryLocked,
     DiskFull,
     DiskRefused,
     FsyncFailed,
+    QuiverError,
     StorageFailed,
     UnsupportedSystem,
 )
+
+Answer = TypeVar("Answer")
 
 # Everything but a directory works without: a client may be on any system.
 _HAS_LOCKS = find_spec("fcntl") is not None
@@ -41,6 +47,9 @@ if _HAS_LOCKS:
 
 # Bytes in memory; a memoryview must have items of one byte, so that its length is its size.
 Buffer = bytes | bytearray | memoryview
+
+# Stands for everything that was done to a disk before it was given out.
+Ticket = int
 
 # What the usual file systems let a name have.
 _NAME_BYTES_MAX = 255
@@ -126,8 +135,68 @@ class Lock(Protocol):
         ...
 
 
+class Commits(Protocol):
+    """How a disk whose truth is elsewhere makes durable what was done: all of it in one order.
+
+    So a sync that others only build on need not wait for anything, and one that somebody is told of waits
+    until the truth has come so far. Which of the two it is, only its caller's callers know: they say it by
+    `together` and `ordered`. Outside of both every sync waits.
+    """
+
+    @property
+    def failure(self) -> QuiverError | None:
+        """Why nothing can be changed any more, NotOwner for instance; None while everything can."""
+        ...
+
+    def ticket(self) -> Ticket:
+        """What stands for everything done so far."""
+        ...
+
+    def is_committed(self, ticket: Ticket) -> bool:
+        """Whether everything that a ticket stands for is durable."""
+        ...
+
+    def commit(self, ticket: Ticket) -> None:
+        """Return once that is durable; within `together` or `ordered` at once, and their end sees to it.
+
+        Raises StoreUnreachable, NotOwner, StoreDenied, StoreNotFound.
+        """
+        ...
+
+    def note(self, ticket: Ticket) -> None:
+        """Have the end of `together` wait for a ticket, too: somebody is shown what it stands for."""
+        ...
+
+    def together(self, act: Callable[[], Answer]) -> Answer:
+        """Do something for somebody, and wait once, at its end, for all that it has synced and shown.
+
+        The caller holds no lock. When `act` raises, nothing is waited for. Raises as `commit`: then it is
+        done, and nobody knows whether it survives.
+        """
+        ...
+
+    def ordered(self, act: Callable[[], Answer]) -> Answer:
+        """Do something that nobody is told of: it becomes durable soon, and nothing is waited for.
+
+        Not even by the end of `together` around it: what somebody is told of is to be committed there.
+        """
+        ...
+
+    def admit(self) -> None:
+        """Return once there is room for changes. Raises what keeps them out: `failure`, or StoreBehind.
+
+        Whoever asks before it takes a lock need not wait while holding it.
+        """
+        ...
+
+
 class Disk(Protocol):
     """A tree of files."""
+
+    @property
+    def commits(self) -> Commits | None:
+        """How it makes things durable, if that is elsewhere; None where a sync does it at once."""
+        ...
 
     def create(self, path: Path, *, is_private: bool = False) -> File:
         """A new, empty file, open for writing and reading. Replaces one that is there.
@@ -373,6 +442,8 @@ class SystemDisk:
     Raises UnsupportedSystem where a queue cannot keep its promises.
     """
 
+    commits: Commits | None = None
+
     def __init__(self) -> None:
         if not _HAS_LOCKS:
             raise UnsupportedSystem(
@@ -494,6 +565,11 @@ class OutputDisk(SystemDisk):
 
     def _directory_mode_in(self, _: Path) -> int:
         return _ORDINARY_DIRECTORY
+
+
+def ordered(disk: Disk, act: Callable[[], Answer]) -> Answer:
+    """Do something that nobody is told of: see `Commits.ordered`. On a local disk every sync waits."""
+    return act() if disk.commits is None else disk.commits.ordered(act)
 
 
 def file_size(disk: Disk, path: Path) -> int:

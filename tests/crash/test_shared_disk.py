@@ -134,7 +134,7 @@ def run(store: MemoryStore, known: Known, name: str, limits: SharedLimits) -> No
 
 def crashes(limits: SharedLimits) -> Iterator[tuple[int, StoreFault]]:
     steps = count_steps(lambda store: run(store, Known(), "first", limits))
-    assert steps > 40
+    assert steps > 20
     for step in range(1, steps + 1):
         yield step, StoreFault.STOP_BEFORE
         yield step, StoreFault.STOP_AFTER

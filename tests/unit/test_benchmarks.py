@@ -51,8 +51,9 @@ BROKER = [
     "broker_latency",
     "broker_memory",
 ]
+CLUSTER = ["cluster_owner"]
 SPARK = ["spark_scan", "spark_jobs", "spark_stream"]
-GROUPS = [*STORAGE_AND_QUEUE, *BROKER, *SPARK]
+GROUPS = [*STORAGE_AND_QUEUE, *BROKER, *CLUSTER, *SPARK]
 # Nothing is put while it is measured.
 WITHOUT_MESSAGES = {"broker_memory"}
 
@@ -76,7 +77,9 @@ def assert_every_row_has_a_twin(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [STORAGE_AND_QUEUE, BROKER, SPARK], ids=["storage and queue", "broker", "spark"]
+    "names",
+    [STORAGE_AND_QUEUE, BROKER, CLUSTER, SPARK],
+    ids=["storage and queue", "broker", "cluster", "spark"],
 )
 def test_every_row_has_a_figure_and_its_limits(names: Sequence[str], tmp_path: Path) -> None:
     data, report = tmp_path / "data", tmp_path / "report.json"

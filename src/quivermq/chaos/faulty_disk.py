@@ -25,6 +25,7 @@ class FaultyDisk(Device):
     """
 
     file_type = FaultyFile
+    commits = None
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)

@@ -124,11 +124,15 @@ class LeaseGranter:
             state, log = shared.lanes[lane], shared.partition.logs[lane]
             if log is None or shared.is_paused:
                 return []
+            taken: list[Taken]
             holder = holder or shared.own_name
             if count == 1 and self._is_plain(state, lane):
-                return [self._lease_next(state, lane, now_us, lease_us, pop, holder, token)]
+                taken = [self._lease_next(state, lane, now_us, lease_us, pop, holder, token)]
+                if log.show is not None:
+                    log.show(state.next)
+                return taken
             request = _Request(lane, now_us, now_us + lease_us, pop, holder, token)
-            taken: list[Taken] = []
+            taken = []
             # Frames of an archive have holes, so their messages are looked at.
             is_live = state.next >= log.start
             if whole and is_live and self._is_fresh_only(state, request):
@@ -136,6 +140,9 @@ class LeaseGranter:
             if not taken:
                 batches, end = self._lease_messages(state, count, request)
                 taken = [Taken(self._settlement, lane, lease, records) for lease, records in batches]
+            if log.show is not None and taken:
+                # Some may have been read long ago, and at less than `fsync` nothing else waits for them.
+                log.show(state.next)
         if end:
             shared.sync(end)
         return taken

@@ -1,6 +1,7 @@
 """The whole queue of a data directory, synchronous: the `Backend` of `quivermq.open`."""
 
-from quivermq.engine.engine import Engine, engine_of, open_engine
+from quivermq.engine.engine import Engine, engine_of
+from quivermq.engine.entry import open_engine
 from quivermq.engine.queue import EngineQueue
 from quivermq.topic.incoming import CheckedMessage, is_delayed
 

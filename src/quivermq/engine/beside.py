@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quivermq.disk import Buffer, Disk, File, SystemDisk
-from quivermq.engine.engine import Engine, open_engine
+from quivermq.engine.engine import Engine
+from quivermq.engine.entry import open_engine
 from quivermq.errors import StorageFailed
 from quivermq.settings import Settings
 
@@ -98,6 +99,8 @@ class _NoLock:
 
 class BesideDisk:
     """The disk as it is, below what was written here, which is only in memory."""
+
+    commits = None
 
     def __init__(self) -> None:
         self._disk = SystemDisk()

@@ -189,6 +189,9 @@ class Catalog:
             self.table.check_not_set_aside(name)
             if self.find(name) is not None:
                 if exist_ok:
+                    if (commits := self._directory.disk.commits) is not None:
+                        # Whoever has just made it may still wait for that.
+                        commits.commit(commits.ticket())
                     return
                 raise TopicExists(f"the topic {name} exists already: {TopicExists.advice}")
             self.table.limits.check_topic(name, len(made.own_partitions))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
-from quivermq.disk import Buffer, Disk, SystemDisk, real_path
+from quivermq.disk import Buffer, Commits, Disk, real_path
 from quivermq.engine.activity import Problem, TopicActivity
 from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.catalog import Catalog
@@ -35,7 +35,7 @@ from quivermq.model.names import check_group_name, check_topic_name
 from quivermq.model.operations import Operation, TopicExtent, arguments_of
 from quivermq.model.stats import Compacted, EngineStats, TopicInfo
 from quivermq.reentry import entered
-from quivermq.settings import Settings, settings_from
+from quivermq.settings import Settings
 from quivermq.topic.defaults import TopicDefaults
 from quivermq.topic.partition import Partition
 from quivermq.topic.rules import TopicRules
@@ -46,37 +46,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def open_engine(
-    path: str | os.PathLike[str],
-    settings: Settings | Mapping[str, Any] | None = None,
-    *,
-    disk: Disk | None = None,
-    clock: Clock | None = None,
-    scheduler: Scheduler | None = None,
-) -> "Engine":
-    """Open a directory as a queue; it is created when it is new.
-
-    `settings` may also be a mapping that is like `quiver.toml`. Raises DirectoryLocked while another
-    process has it open, InvalidRequest inside of another queue's directory, and InvalidSettings. `disk`,
-    `clock` and `scheduler` are for tests.
-    """
-    if isinstance(settings, Mapping):
-        settings = settings_from(settings)
-    _check_arguments(path, settings, disk or SystemDisk())
-    return Engine(path, settings or Settings(), disk=disk, clock=clock, scheduler=scheduler)
-
-
-def _check_arguments(path: object, settings: object, disk: Disk) -> None:
-    if not isinstance(path, str | os.PathLike) or "\0" in str(os.fspath(path)):
-        raise InvalidRequest(f"a queue is opened by the path of its directory, not by {path!r}")
-    if disk.exists(Path(path)) and not disk.is_directory(Path(path)):
-        raise InvalidRequest(f"{path} is not a directory: a queue needs one of its own")
-    if settings is not None and not isinstance(settings, Settings):
-        raise InvalidRequest(
-            f"settings are quivermq.Settings or a mapping of sections, not a {type(settings).__name__}"
-        )
 
 
 class Engine:
@@ -128,13 +97,20 @@ class Engine:
                 self.catalog, self.metrics, sync_time, disk=self._directory.disk, clock=self.clock
             )
             self.inspection = Inspection(self)
-            self._opening = Opening(self.catalog, clock=self.clock, scheduler=self.scheduler)
+            self._opening = Opening(
+                self.catalog, clock=self.clock, scheduler=self.scheduler, disk=self._directory.disk
+            )
             self._opening.start()
         except BaseException:
             self._directory.close()
             raise
         self._maintenance = Maintenance(
-            settings.engine, self.catalog, self._opening, clock=self.clock, scheduler=self.scheduler
+            settings.engine,
+            self.catalog,
+            self._opening,
+            clock=self.clock,
+            scheduler=self.scheduler,
+            disk=self._directory.disk,
         )
         self._maintenance.start()
 
@@ -254,6 +230,9 @@ class Engine:
             if frame.header.base_offset >= end:
                 return
             yield frame
+            if frame.header.end_offset >= end:
+                # Without a look at the next one, which may be more than anybody may see yet.
+                return
 
     def sync(self) -> None:
         self.check_open()
@@ -371,6 +350,11 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<Engine {self.path}, {len(self.catalog.table)} topics>"
+
+    @property
+    def commits(self) -> Commits | None:
+        """How what is done becomes durable, where that is elsewhere than on a disk of this machine."""
+        return self._directory.disk.commits
 
     def announce(self, url: str) -> None:
         """Tell whoever finds the directory in use where it is served."""

@@ -76,7 +76,7 @@ def lanes_of(topic: OpenTopic) -> dict[Lane, LaneBounds]:
                 # Taken from one look at the segments: retention may take one at any time.
                 first, last = segments[0], segments[-1]
                 size = sum(segment.end for segment in segments)
-                synced = min(max(first.base_offset, log.synced_end), last.end_offset)
+                synced = min(max(first.base_offset, log.durable_end), last.end_offset)
                 found[lane] = LaneBounds(first.base_offset, last.base_offset, last.end_offset, size, synced)
             elif number == NORMAL or log is not None:
                 found[lane] = NOTHING

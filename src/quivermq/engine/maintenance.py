@@ -7,6 +7,7 @@ import logging
 from functools import partial
 
 from quivermq.clock import SteadyClock
+from quivermq.disk import Disk, ordered
 from quivermq.engine.catalog import Catalog
 from quivermq.engine.open_topic import OpenTopic
 from quivermq.engine.opening import Opening
@@ -33,12 +34,14 @@ class Maintenance:
         *,
         clock: SteadyClock,
         scheduler: Scheduler,
+        disk: Disk,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
         self._opening = opening
         self._clock = clock
         self._scheduler = scheduler
+        self._disk = disk
         self._retained_at = clock.monotonic()
         self._jumped_us = 0
 
@@ -50,8 +53,12 @@ class Maintenance:
         self._scheduler.schedule(self._settings.maintenance_interval_ms / 1000, self._run_and_schedule)
 
     def _run_and_schedule(self) -> None:
+        if self._disk.commits is not None and (failure := self._disk.commits.failure) is not None:
+            if not self._catalog.is_closed:
+                logger.error("nothing is looked after any more: %s", failure)
+            return
         try:
-            self.run()
+            ordered(self._disk, self.run)
         finally:
             if not self._catalog.is_closed:
                 self._schedule()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from heapq import heapify, heappop, heappush
 
 from quivermq.clock import Clock
+from quivermq.disk import Disk, ordered
 from quivermq.engine.catalog import Catalog
 from quivermq.engine.closed_topics import ClosedTopic, summary_of
 from quivermq.engine.open_topic import OpenTopic
@@ -36,12 +37,14 @@ class Opening:
         *,
         clock: Clock,
         scheduler: Scheduler,
+        disk: Disk,
     ) -> None:
         self._catalog = catalog
         self._table = catalog.table
         self._directories = catalog.directories
         self._clock = clock
         self._scheduler = scheduler
+        self._disk = disk
         # When something falls due in those that are not open, and which are to be opened in any case.
         self._alarms: list[tuple[int, str]] = []
         self._unknown: list[str] = []
@@ -117,7 +120,7 @@ class Opening:
 
     def _open_unknown(self) -> None:
         """Open, a few at a time, the topics of which nobody knows what is in them: the process died."""
-        self.open_some_unknown()
+        ordered(self._disk, self.open_some_unknown)
         if self._unknown and not self._catalog.is_closed:
             self._scheduler.schedule(_OPENING_S, self._open_unknown)
 

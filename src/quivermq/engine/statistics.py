@@ -173,7 +173,10 @@ class Statistics:
     def problems(self) -> list[Problem]:
         """What keeps parts of the queue from working, until it is opened again or repaired."""
         self._catalog.check_open()
-        broken = [
+        commits = self._disk.commits
+        lost = None if commits is None else commits.failure
+        broken = [] if lost is None else [Problem(str(lost))]
+        broken += [
             broken_topic(name, error) for name, error in sorted(self._table.set_aside_topics().items())
         ]
         return broken + [

@@ -138,8 +138,10 @@ class DataDirectory:
         for log in list(self._logs.values()):
             _flush(log)
         with self._files.picture(self.path, self._clock.now_us()) as picture:
-            # Where the truth is elsewhere, nothing may be shown that its owner could still lose.
-            self.disk.sync_directory(self.path)
+            commits = self._files.commits
+            if commits is not None:
+                # Nothing may be kept that the owner of the truth could still lose.
+                commits.commit(commits.ticket())
             yield picture
 
     def announce(self, url: str) -> None:

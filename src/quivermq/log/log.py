@@ -57,6 +57,8 @@ class Log:
         self._maintenance = LogMaintenance(self._writer, self._reader)
         # As `append`, for a message that `checked_entry` has seen. Bound once: topics live by this call.
         self.append_entry = self._writer.append_entry
+        # Called with an offset, where somebody may be shown only what is durable: see `Commits.note`.
+        self.show = self._writer.show
 
     # Appending.
 
@@ -191,8 +193,13 @@ class Log:
 
     @property
     def synced_end(self) -> int:
-        """Everything before this offset survives power loss."""
+        """Everything before this offset was synced: it survives if anything behind it does."""
         return self._writer.synced_end
+
+    @property
+    def durable_end(self) -> int:
+        """Everything before this offset survives power loss."""
+        return self._writer.durable_end
 
     def close(self) -> None:
         """Write and sync everything, and let go of the files. Closing twice is allowed.

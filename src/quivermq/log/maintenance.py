@@ -6,9 +6,10 @@ is in `rewriting.py`.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
-from quivermq.disk import Buffer
+from quivermq.disk import Buffer, ordered
 from quivermq.errors import Conflict, DiskRefused, NotFound, QuiverError, StorageFailed
 from quivermq.log.opening import recover_directory, remove_segment
 from quivermq.log.reader import LogReader
@@ -100,6 +101,9 @@ class LogMaintenance:
 
     def retain(self, *, floor: int | None, finished: int) -> RetentionResult:
         """Remove the segments that the settings no longer keep: see `Log.retain`."""
+        return self._writer.whole(partial(self._retain_locked, floor, finished))
+
+    def _retain_locked(self, floor: int | None, finished: int) -> RetentionResult:
         writer = self._writer
         with writer.sync_lock:
             try:
@@ -151,6 +155,9 @@ class LogMaintenance:
 
     def truncate(self, end: int, *, in_place: bool) -> None:
         """Remove every message from offset `end` on: see `Log.truncate`."""
+        self._writer.whole(partial(self._truncate, end, in_place=in_place))
+
+    def _truncate(self, end: int, *, in_place: bool) -> None:
         writer = self._writer
         with writer.sync_lock, writer.lock:
             writer.check_usable()
@@ -188,6 +195,9 @@ class LogMaintenance:
     @entered
     def _finish_cut_due(self) -> None:
         """Make a truncation whole that the disk refused in the middle."""
+        ordered(self._writer.disk, self._finish_cut)
+
+    def _finish_cut(self) -> None:
         writer = self._writer
         with writer.sync_lock, writer.lock:
             if not writer.is_half_cut or writer.is_closed:
@@ -207,6 +217,9 @@ class LogMaintenance:
 
     def replace(self, base_offset: int, frames: Buffer, *, expected: str) -> Replaced:
         """Put other frames in the place of those of a sealed segment: see `Log.replace`."""
+        return self._writer.whole(partial(self._replace, base_offset, frames, expected))
+
+    def _replace(self, base_offset: int, frames: Buffer, expected: str) -> Replaced:
         writer = self._writer
         with writer.replacing:
             segment = self._sealed(base_offset)

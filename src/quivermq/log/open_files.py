@@ -47,6 +47,7 @@ class OpenFiles:
 
     def __init__(self, disk: Disk, files_max: int) -> None:
         self._disk = disk
+        self.commits = disk.commits
         self._files_max = files_max
         self._lock = threading.Lock()
         # The one that was opened last comes last.

@@ -7,7 +7,7 @@ as another process fills it. A reader changes no file and takes no lock.
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import copy
 from itertools import islice
@@ -41,6 +41,11 @@ class SegmentSource(Protocol):
     @property
     def end(self) -> int:
         """The offset that the next message gets."""
+        ...
+
+    @property
+    def show(self) -> Callable[[int], None] | None:
+        """Who has to know up to which offset somebody is shown what is there; None where nobody has."""
         ...
 
     def prepare(self) -> None:
@@ -106,7 +111,7 @@ class LogReader:
         for bulk work in a process that may be restarted: a sector that cannot be read ends it.
         Raises OffsetOutOfRange, Corruption, StorageFailed.
         """
-        source = self._source
+        source, show = self._source, self._source.show
         source.prepare()
         offset = self.start if start is None else start
         self.check_range(offset)
@@ -114,6 +119,8 @@ class LogReader:
             segment, last = self._segment_of(offset), None
             try:
                 for _, last in segment.frames(offset, mapped=mapped):
+                    if show is not None:
+                        show(last.header.end_offset)
                     yield last
             except FileNotFoundError:
                 # Retention, here or in the writing process, was faster.
@@ -260,6 +267,8 @@ class _FollowedSegments:
         self.segments: tuple[Segment, ...] = ()
         self.damage: Corruption | None = None
         self._disk, self._directory, self._settings = disk, directory, settings
+        # Whoever looks on is not told what is durable: it is read as the files have it.
+        self.show = None
         # One thread at a time makes a segment grow; those who read meanwhile need no lock.
         self._refreshing = threading.Lock()
 

@@ -3,6 +3,7 @@
 Three roles, each held by one thread at a time: anybody reads; whoever holds `lock` writes; whoever
 holds `sync_lock` makes durable what was written, while others go on writing. Single messages gather,
 at `buffered` in a buffer and at `fsync` in a group commit, and become one frame when they are written.
+On a disk that has its truth elsewhere nobody waits for that with a lock, but each for its own ticket.
 What changes the log elsewhere than at its end is in `maintenance.py`.
 """
 
@@ -12,11 +13,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from quivermq.clock import Clock
-from quivermq.disk import Disk
+from quivermq.disk import Answer, Disk, ordered
 from quivermq.errors import Closing, Corruption, DiskRefused, QuiverError, StorageFailed
 from quivermq.frame import HEADER_BYTES, AnyCodec, EntryFields, Frame, compression_of, lone_frame
 from quivermq.log.commit import GroupCommit
@@ -24,6 +26,7 @@ from quivermq.log.entries import VALUE_OVERHEAD_BYTES, Entry, EntryBatch, check_
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.opening import gap_frames, recover_directory
 from quivermq.log.reader import earlier
+from quivermq.log.tickets import Tickets
 from quivermq.metrics import Histogram
 from quivermq.reentry import entered
 from quivermq.segment import Segment, SegmentWriter, Tail
@@ -71,6 +74,9 @@ class LogWriter:
         self.is_half_cut = False
         # They are taken in this order.
         self.replacing, self.sync_lock, self.lock = (threading.Lock() for _ in range(3))
+        self._commits = disk.commits
+        self._tickets = None if disk.commits is None else Tickets(disk.commits)
+        self.show = None if self._tickets is None else self._tickets.show
         self._owns_scheduler = scheduler is None
         self._sync_time = sync_time
         self._is_state = is_state
@@ -82,13 +88,18 @@ class LogWriter:
         self._retired: list[SegmentWriter] = []
         self._active: SegmentWriter
         self._pid = os.getpid()
-        self.reopen()
+        ordered(disk, self.reopen)
         _open_writers.add(self)
 
     @property
     def active(self) -> Segment:
         """The segment that grows."""
         return self._active.segment
+
+    @property
+    def durable_end(self) -> int:
+        """Everything before this offset survives power loss."""
+        return self.synced_end if self._tickets is None else self._tickets.durable_end()
 
     def prepare(self) -> None:
         """Let readers see what is buffered."""
@@ -125,7 +136,10 @@ class LogWriter:
         if durability != "buffered":
             check_durability(durability)
             self.check_usable()
-            return self._commit.join((value, rest))
+            offset = self._commit.join((value, rest))
+            if self._tickets is not None:
+                self._tickets.wait(offset + 1)
+            return offset
         with self.lock:
             if self.failure is not None:
                 self.check_usable()
@@ -156,7 +170,11 @@ class LogWriter:
         offset = self._append_frames(frames)
         if durability == "fsync":
             # Not by the group commit: it may fail because of messages that are not in the log yet.
-            self.sync(offset + sum(map(len, frames)))
+            end = offset + sum(map(len, frames))
+            if self._tickets is None:
+                self.sync(end)
+            else:
+                self._tickets.wait(end)
         return offset
 
     @contextmanager
@@ -187,6 +205,8 @@ class LogWriter:
         def show_all() -> int:
             show()
             self.end = self.active.end_offset
+            if self._tickets is not None:
+                self._tickets.note(self.end)
             if not self._sync_is_scheduled:
                 self._schedule_sync()
             shown.append(base)
@@ -222,10 +242,9 @@ class LogWriter:
         else:
             now_us, codec, settings = self.clock.now_us(), self.codec, self.settings
             base = self._append_frames(EntryBatch(entries).frames(now_us, codec, settings))
-        with self.sync_lock:
-            # Whoever synced meanwhile, closing the log perhaps, has done it for these too.
-            if self.synced_end < base + len(entries):
-                self.sync_written()
+        if self._tickets is None:
+            # Otherwise each of them waits by itself: while one did it for all, the next could not begin.
+            self._sync_before(base + len(entries))
         return base
 
     # The writing role: these are called with `lock` held.
@@ -244,7 +263,10 @@ class LogWriter:
 
     def roll(self) -> None:
         """Begin the next segment. The old one is closed with the next sync, not to wait for it here."""
-        writer = SegmentWriter.create(self.disk, self.directory, self.active.end_offset, self.settings)
+        create = partial(
+            SegmentWriter.create, self.disk, self.directory, self.active.end_offset, self.settings
+        )
+        writer = ordered(self.disk, create)
         self._retired.append(self._active)
         if len(self._retired) == _RETIRED_MAX:
             self.scheduler.schedule(0, self._sync_due)
@@ -278,6 +300,8 @@ class LogWriter:
             self.failure = error
             raise
         self.end = writer.segment.end_offset
+        if self._tickets is not None:
+            self._tickets.note(self.end)
         if not self._sync_is_scheduled:
             self._schedule_sync()
         return base
@@ -314,14 +338,30 @@ class LogWriter:
         if end is None:
             self.flush()
             end = self.end
-        if self.synced_end >= end:
-            return
+        if self.synced_end < end:
+            ordered(self.disk, partial(self._sync_before, end))
+        if self._tickets is not None:
+            self._tickets.wait(end)
+
+    def _sync_before(self, end: int) -> None:
         with self.sync_lock:
+            # Whoever synced meanwhile, closing the log perhaps, has done it for these too.
             if self.synced_end < end:
                 self.sync_written()
 
+    def whole(self, act: Callable[[], Answer]) -> Answer:
+        """Do something that syncs in several places, and return once all of it is durable.
+
+        It may take the locks: it waits only for a disk that syncs at once, never for a store.
+        """
+        if self._commits is None:
+            return act()
+        answer = self._commits.ordered(act)
+        self._commits.commit(self._commits.ticket())
+        return answer
+
     def sync_written(self) -> None:
-        """Make durable all that was written. Called with `sync_lock` held."""
+        """Make durable all that was written. Called with `sync_lock` held, and see `whole`."""
         with self.lock:
             self.check_usable()
             retired, writer = list(self._retired), self._active
@@ -339,16 +379,16 @@ class LogWriter:
         if retired:
             with self.lock:
                 del self._retired[: len(retired)]
-        if self._sync_time is not None and end_offset > self.synced_end:
+        if self._sync_time is not None and self._commits is None and end_offset > self.synced_end:
             self._sync_time.observe(self.clock.monotonic() - start)
         self.synced_end = end_offset
 
     @entered
     def _flush_due(self) -> None:
         self._flush_is_scheduled = False
-        if self.failure is None:
+        if self.failure is None and self._loss is None:
             try:
-                self.flush()
+                ordered(self.disk, self.flush)
             except DiskRefused:
                 # Nobody may append again and so ask for another attempt.
                 self._flush_is_scheduled = True
@@ -358,9 +398,17 @@ class LogWriter:
     @entered
     def _sync_due(self) -> None:
         self._sync_is_scheduled = False
-        if self.failure is None:
-            with self.sync_lock:
-                self.sync_written()
+        if self.failure is None and self._loss is None:
+            ordered(self.disk, self._sync_all)
+
+    def _sync_all(self) -> None:
+        with self.sync_lock:
+            self.sync_written()
+
+    @property
+    def _loss(self) -> QuiverError | None:
+        """Why nothing can be written any more, here as everywhere on the disk; None while it can."""
+        return None if self._commits is None else self._commits.failure
 
     # Opening and closing: these, but for `close`, are called with both locks held.
 
@@ -384,6 +432,8 @@ class LogWriter:
         self._active = writer
         self.segments = tuple(segments)
         self.end = self.synced_end = writer.segment.end_offset
+        if self._tickets is not None:
+            self._tickets.begin(self.end)
 
     def _keep_lost_offsets(self, writer: SegmentWriter, tail: Tail) -> None:
         """Where the file is shorter than it was when last synced, a gap says so for ever.
@@ -410,15 +460,20 @@ class LogWriter:
         if self._pid != os.getpid():
             return
         try:
-            with self.sync_lock, self.lock:
-                self._close()
+            self.whole(self._close_locked)
         finally:
             if self.is_closed and self._owns_scheduler:
                 self.scheduler.close()
 
+    def _close_locked(self) -> None:
+        with self.sync_lock, self.lock:
+            self._close()
+
     def _close(self) -> None:
         if self.is_closed:
             return
+        # What is not written by then is lost, and who put it was not promised more.
+        self.failure = self.failure or self._loss
         if self.failure is None:
             self.flush_buffer()
         failure, self.failure = self.failure, Closing(f"{self.directory} was closed")

@@ -47,6 +47,8 @@ class Broker:
         self.count_connections: Callable[[], int] = lambda: 0
         """How many connections are open: whoever accepts them knows."""
         self.threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="quiver-worker")
+        # On a disk that has its truth elsewhere, who asked is told when that has come so far.
+        self._commits = engine.commits
         self._figuring = asyncio.Semaphore(_FIGURING_MAX)
         self.memory = Memory(settings.memory_bytes_max)
         # As many again as there are threads, so that none of them waits for the event loop.
@@ -66,13 +68,22 @@ class Broker:
 
     async def run(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that may wait for the disk, in a thread, and return what it returns."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.threads, lambda: act(*args, **kwargs))
+        return await self._run(lambda: self._together(lambda: act(*args, **kwargs)))
+
+    async def _run(self, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, act)
+
+    def _together(self, act: Callable[[], T]) -> T:
+        return act() if self._commits is None else self._commits.together(act)
+
+    def in_order(self, act: Callable[[], T]) -> T:
+        """Do something that no client is told of: nobody waits for it to be durable."""
+        return act() if self._commits is None else self._commits.ordered(act)
 
     async def figure(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `run`, for what computes rather than waits: few do so at a time, whoever else asks."""
         async with self._figuring:
-            return await self.run(act, *args, **kwargs)
+            return await self._run(lambda: self.in_order(lambda: act(*args, **kwargs)))
 
     async def make(
         self,
@@ -90,7 +101,7 @@ class Broker:
             request.portion.end()
         portion = request.portion = await self.making.begin(count)
         loop = asyncio.get_running_loop()
-        work = self.threads.submit(act)
+        work = self.threads.submit(self._together, act)
         try:
             return await asyncio.shield(asyncio.wrap_future(work))
         except asyncio.CancelledError:
@@ -106,6 +117,8 @@ class Broker:
 
         Everything else is a copy into memory of the operating system, and done sooner than a thread begins.
         """
+        if self._commits is not None:
+            return True
         try:
             found = self.engine.catalog.find(topic)
         except StorageFailed:

@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from quivermq.engine import EngineQueue
@@ -186,7 +187,9 @@ class Polls:
         for group in due:
             del self._events[group]
         if due:
-            self._loop.run_in_executor(self._broker.threads, self._release, due)
+            self._loop.run_in_executor(
+                self._broker.threads, self._broker.in_order, partial(self._release, due)
+            )
         self._plan_look()
 
     def _release(self, groups: list[WatchedGroup]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quivermq.clock import Clock
+from quivermq.disk import Ticket
 from quivermq.errors import (
     Closing,
     InvalidRequest,
@@ -29,7 +30,6 @@ from quivermq.helping import Condition, Helper
 from quivermq.shared.chunk import ChunkHead, Mutation, chain_of, encode_chunk
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.limits import SharedLimits
-from quivermq.shared.ordering import Ticket
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,8 @@ class _Batch(NamedTuple):
 class Committer:
     """Who notes mutations holds `changed.lock`, and so fixes their order. Thread-safe.
 
-    `failure` is set when nothing can ever be committed again: everybody gets a copy of it.
+    `failure` is set when nothing can ever be committed again: everybody gets a copy of it. `on_commit` is
+    told the size of each chunk, and how many seconds it took to commit it.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Committer:
         limits: SharedLimits,
         *,
         clock: Clock,
-        on_commit: Callable[[int], None],
+        on_commit: Callable[[int, float], None],
     ) -> None:
         self.changed = Condition()
         self.committed = start
@@ -99,6 +100,11 @@ class Committer:
         if self.failure is not None:
             raise copy(self.failure)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `admit` would return at once."""
+        return self.failure is None and self.uncommitted_bytes <= self._limits.uncommitted_bytes_max
+
     # With `changed.lock` held.
 
     def note(self, mutation: Mutation) -> None:
@@ -109,14 +115,17 @@ class Committer:
         if self._waiting_bytes >= self._limits.chunk_bytes_max:
             self.changed.notify_all()
 
-    def wait_for_room(self, size: int, path: Path) -> None:
+    def wait_for_room(self, size: int, path: Path, *, is_admitted: bool = False) -> None:
         """Return once the store is not too far behind for so many bytes more.
 
-        Raises StoreBehind when that takes too long, and what `check_usable` does.
+        Who was admitted before it took locks goes on until the store is twice as far behind, so that it
+        hardly ever waits with those locks. Raises StoreBehind when that takes too long, and what
+        `check_usable` does.
         """
         deadline = self._clock.monotonic() + self._limits.commit_timeout_s
+        bytes_max = self._limits.uncommitted_bytes_max * (2 if is_admitted else 1)
         # One that is larger than the bound goes when it is alone.
-        while self.uncommitted_bytes and self.uncommitted_bytes + size > self._limits.uncommitted_bytes_max:
+        while self.uncommitted_bytes and self.uncommitted_bytes + size > bytes_max:
             self._want(self.last)
             self.check_usable()
             if not self._wait(deadline):
@@ -136,6 +145,18 @@ class Committer:
         return self.last
 
     # Without it.
+
+    def admit(self, path: Path) -> None:
+        """Return once the store is not too far behind. Raises StoreBehind, and what `check_usable` does."""
+        with self.changed.lock:
+            self.check_usable()
+            self.wait_for_room(0, path)
+
+    def request(self, ticket: Ticket) -> None:
+        """Have everything up to a ticket committed soon."""
+        if ticket > self._wanted:
+            with self.changed.lock:
+                self._want(ticket)
 
     def commit_cut(self, ticket: Ticket) -> Committed:
         """Return once everything up to a cut is committed, and how far the store had come just then."""
@@ -236,6 +257,7 @@ class Committer:
         # The same bytes in every attempt: one that seemed to fail may have been the one that counts.
         chunk = encode_chunk(ChunkHead(number, self._chunks.epoch, chain), batch.mutations)
         backoff_s = self._limits.backoff_s
+        begun = self._clock.monotonic()
         while not self._is_stored(number, chunk):
             with self.changed.lock:
                 self._attempts += 1
@@ -255,7 +277,7 @@ class Committer:
             self._sent_bytes = 0
             self._trouble = None
             self.changed.notify_all()
-        self._on_commit(len(chunk))
+        self._on_commit(len(chunk), self._clock.monotonic() - begun)
 
     def _is_stored(self, number: int, chunk: bytes) -> bool:
         try:

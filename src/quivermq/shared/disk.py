@@ -14,18 +14,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
-from quivermq.disk import Buffer, Disk, File, Lock, SystemDisk
-from quivermq.errors import Closing, DiskFull, NotOwner, QuiverError, StorageFailed
+from quivermq.disk import Buffer, Disk, File, Lock, SystemDisk, Ticket
+from quivermq.errors import DiskFull, NotOwner, QuiverError, StorageFailed
 from quivermq.shared.blocks import Blocks
 from quivermq.shared.cache import Cache
 from quivermq.shared.checkpointer import Checkpointer
 from quivermq.shared.chunk import Kind, Mutation, path_below
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.committer import Committed, Committer
+from quivermq.shared.figures import CommitCounter, SharedFigures
 from quivermq.shared.limits import SharedLimits
-from quivermq.shared.ordering import Ticket
+from quivermq.shared.ordering import Ordering
 from quivermq.shared.rebuilding import Rebuilding
 from quivermq.shared.tree import FileNode
+
+# What changes no name.
+_CONTENTS = (Kind.APPEND, Kind.REWRITE, Kind.TRUNCATE)
 
 
 class CacheDisk(SystemDisk):
@@ -66,7 +70,7 @@ class SharedFile:
         self._disk.truncate(self._file, self._node, size)
 
     def sync(self) -> None:
-        self._disk.commit(self._disk.ticket())
+        self._disk.commits.commit(self._node.ticket)
 
     def close(self) -> None:
         is_open, self._is_open = self._is_open, False
@@ -76,7 +80,7 @@ class SharedFile:
 
 
 class SharedDisk:
-    """An `OrderingDisk` over a cache and a store. Thread-safe. `root` is where the files are.
+    """A disk over a cache and a store. Thread-safe. `root` is where the files are.
 
     Once somebody else is the owner every change raises NotOwner, and so does every sync that still has
     something to commit; reading goes on. A store that cannot be reached makes syncs wait, then raise
@@ -106,6 +110,9 @@ class SharedDisk:
         self._tree = rebuilt.tree
         self._limits = limits or SharedLimits()
         self._pid = os.getpid()
+        self._commit_counter = CommitCounter()
+        # The last change of a name, wherever that was.
+        self._names_ticket: Ticket = 0
         clock = clock or SystemClock()
         start = Committed(0, rebuilt.number, rebuilt.chain)
         self._committer = Committer(chunks, start, self._limits, clock=clock, on_commit=self._count)
@@ -122,9 +129,11 @@ class SharedDisk:
             clock=clock,
             claims=rebuilt.claims,
             part_names=part_names,
+            number=rebuilt.base,
             cache=self._cache,
         )
         self._lock = self._committer.changed.lock
+        self.commits = Ordering(self._committer, root)
 
     @property
     def failure(self) -> QuiverError | None:
@@ -141,20 +150,21 @@ class SharedDisk:
         """How far the store is behind."""
         return self._committer.uncommitted_bytes
 
-    # Order and durability.
-
-    def barrier(self, *what: File | Path) -> None:
-        """Nothing needs to be done: everything is committed in the order in which it was done."""
-
-    def ticket(self, *what: File | Path) -> Ticket:  # noqa: ARG002 - There is one order for all.
-        return self._committer.last
-
-    def commit(self, *tickets: Ticket) -> None:
-        self._check_process()
-        self._committer.commit(max(tickets, default=0))
-
     def sync_directory(self, directory: Path) -> None:  # noqa: ARG002 - There is one order for all.
-        self.commit(self.ticket())
+        self.commits.commit(self._names_ticket)
+
+    def figures(self) -> SharedFigures:
+        """How it is now. Nobody is asked, and nobody waits."""
+        failure = self.failure
+        return SharedFigures(
+            epoch=self.epoch,
+            failure=None if failure is None else failure.code,
+            uncommitted_bytes=self.uncommitted_bytes,
+            commits=self._commit_counter.figures(),
+            checkpoint=self._checkpointer.figures(),
+            cache=self._cache.figures(),
+            requests=self._chunks.requests,
+        )
 
     # Files.
 
@@ -167,7 +177,7 @@ class SharedDisk:
             file = self._created(path, is_private)
             node = self._tree.create(name, is_private=is_private)
             node.writers = 1
-            self._note(Mutation(Kind.CREATE, name, int(is_private)))
+            self._note(Mutation(Kind.CREATE, name, int(is_private)), node)
         return SharedFile(self, file, node)
 
     def _created(self, path: Path, is_private: bool) -> File:
@@ -221,7 +231,7 @@ class SharedDisk:
         """What `SharedFile.append` does: all of it, or on an error nothing."""
         with self._lock:
             self._check()
-            self._committer.wait_for_room(len(data), file.path)
+            self._committer.wait_for_room(len(data), file.path, is_admitted=self.commits.is_waiting_later)
             start, end = node.size, node.size + len(data)
             before = self._committer.last
             try:
@@ -260,19 +270,19 @@ class SharedDisk:
         step = self._limits.chunk_bytes_max
         for start in range(0, len(data), step):
             piece = data if len(data) <= step else data[start : start + step]
-            self._note(Mutation(Kind.APPEND, node.path, node.size + start, "", piece))
+            self._note(Mutation(Kind.APPEND, node.path, node.size + start, "", piece), node)
 
     def rewrite(self, file: File, node: FileNode, position: int, data: bytes) -> None:
         """What `SharedFile.rewrite` does."""
         with self._lock:
             self._check()
-            self._committer.wait_for_room(len(data), file.path)
+            self._committer.wait_for_room(len(data), file.path, is_admitted=self.commits.is_waiting_later)
         with self._lock, self._whole(file.path):
             self._checkpointer.before_cut(node)
             file.rewrite(position, data)
             node.cut(position)
             if node.path is not None:
-                self._note(Mutation(Kind.REWRITE, node.path, position, "", data))
+                self._note(Mutation(Kind.REWRITE, node.path, position, "", data), node)
 
     def truncate(self, file: File, node: FileNode, size: int) -> None:
         """What `SharedFile.truncate` does."""
@@ -285,7 +295,7 @@ class SharedDisk:
             node.size = size
             node.cut(size)
             if node.path is not None:
-                self._note(Mutation(Kind.TRUNCATE, node.path, size))
+                self._note(Mutation(Kind.TRUNCATE, node.path, size), node)
 
     # Names.
 
@@ -307,7 +317,7 @@ class SharedDisk:
         with self._lock:
             self._make_directory(path)
         # Also when it was there: an interrupted call may have made it, and not have committed it.
-        self.commit(self.ticket())
+        self.commits.commit(self._names_ticket)
 
     def _make_directory(self, path: Path) -> None:
         name = path_below(self.root, path)
@@ -334,7 +344,7 @@ class SharedDisk:
                 self._before_unlink(new)
             self._cache.move(source, old, target, new)
             self._tree.move(old, new)
-            self._note(Mutation(Kind.RENAME, old, 0, new))
+            self._note(Mutation(Kind.RENAME, old, 0, new), self._tree.files.get(new))
 
     def remove(self, path: Path) -> None:
         with self._lock:
@@ -407,7 +417,7 @@ class SharedDisk:
         self._cache_lock.release()
 
     def _check(self) -> None:
-        self._check_process()
+        self.commits.check_process()
         self._committer.check_usable()
 
     @contextmanager
@@ -428,18 +438,19 @@ class SharedDisk:
             )
             raise
 
-    def _check_process(self) -> None:
-        # The threads that commit are the parent's.
-        if self._pid != os.getpid():
-            raise Closing(f"{self.root} was opened before the fork: open it in the child")
-
-    def _note(self, mutation: Mutation) -> None:
+    def _note(self, mutation: Mutation, node: FileNode | None = None) -> None:
         self._committer.note(mutation)
+        ticket = self._committer.last
+        if node is not None:
+            node.ticket = ticket
+        if mutation.kind not in _CONTENTS:
+            self._names_ticket = ticket
 
     def _before_unlink(self, name: str) -> None:
         node = self._tree.files.get(name)
         if node is not None:
             self._checkpointer.before_unlink(node)
 
-    def _count(self, chunk_bytes: int) -> None:
+    def _count(self, chunk_bytes: int, seconds: float) -> None:
+        self._commit_counter.add(chunk_bytes, seconds)
         self._checkpointer.count(chunk_bytes)

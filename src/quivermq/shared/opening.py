@@ -127,7 +127,7 @@ def _rebuilt(
 def _check_there(chunks: Chunks, checkpoint: Checkpoint, here: list[StoredFile]) -> None:
     """Raise DamagedChunk when an object is gone of a file that is read only later."""
     away = checkpoint.part_names() - {part.name for file in here for part in file.parts}
-    if away and (gone := away.difference(chunks.old_files())):
+    if away and (gone := away.difference(chunks.left_files())):
         raise damaged(min(gone), f"it is not there, and checkpoint {checkpoint.number} names it")
 
 

@@ -39,6 +39,9 @@ class StoredDisk:
     would change something raises NotOwner.
     """
 
+    # Nothing becomes durable here: what can be seen is.
+    commits = None
+
     def __init__(
         self,
         chunks: ChunkSource,

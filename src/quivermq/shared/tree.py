@@ -6,13 +6,24 @@ Rebuilding a disk and writing to one keep the same tree, so that a checkpoint of
 from collections.abc import Iterator
 from itertools import accumulate
 
+from quivermq.disk import Ticket
 from quivermq.shared.checkpoint import Part
 
 
 class FileNode:
     """A file, whatever it is called now. Whoever has it open keeps it when it is renamed or removed."""
 
-    __slots__ = ("cuts", "is_evicted", "is_private", "parts", "path", "size", "used", "writers")
+    __slots__ = (
+        "cuts",
+        "is_evicted",
+        "is_private",
+        "parts",
+        "path",
+        "size",
+        "ticket",
+        "used",
+        "writers",
+    )
 
     def __init__(self, path: str, *, is_private: bool = False) -> None:
         self.path: str | None = path
@@ -23,6 +34,8 @@ class FileNode:
         """Its first bytes, as they are stored already."""
         self.cuts = 0
         """How often bytes that it had were taken away or written over."""
+        self.ticket: Ticket = 0
+        """Stands for all that this owner did to it."""
         self.is_evicted = False
         """Whether it is only in the store. The tree knows where such files are: see `Tree.evict`."""
         self.used = 0

@@ -23,7 +23,6 @@ from quivermq.shared import SharedDisk
 from quivermq.shared.chunk import decode_chunk
 from quivermq.shared.disk import SharedFile
 from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
-from quivermq.shared.ordering import OrderingDisk
 
 
 @pytest.fixture
@@ -45,13 +44,6 @@ def as_others_see_it(store: MemoryStore) -> dict[str, bytes]:
     """What the next owner finds. The one before is fenced by looking."""
     with opened(store.beside()) as disk:
         return files_of(disk)
-
-
-def test_it_is_a_disk_that_can_order(disk: SharedDisk) -> None:
-    ordering: OrderingDisk = disk
-    ordering.barrier(disk.root)
-    ordering.commit(ordering.ticket(disk.root))
-    ordering.commit()
 
 
 def test_everything_that_is_synced_is_seen_by_the_next_owner(store: MemoryStore, disk: SharedDisk) -> None:
@@ -79,7 +71,6 @@ def test_everything_that_is_synced_is_seen_by_the_next_owner(store: MemoryStore,
 def test_what_is_not_synced_is_not_in_the_store(store: MemoryStore, disk: SharedDisk) -> None:
     before = chunk_count(store)
     write(disk, "a", b"here")
-    disk.barrier()
     assert files_of(disk) == {"a": b"here"}
     assert chunk_count(store) == before
     assert as_others_see_it(store) == {}
@@ -87,11 +78,11 @@ def test_what_is_not_synced_is_not_in_the_store(store: MemoryStore, disk: Shared
 
 def test_a_sync_of_one_file_is_a_sync_of_all_before(store: MemoryStore, disk: SharedDisk) -> None:
     write(disk, "a", b"1")
-    ticket = disk.ticket()
+    ticket = disk.commits.ticket()
     write(disk, "b", b"2")
     before = chunk_count(store)
-    disk.commit(ticket)
-    disk.commit(disk.ticket(), ticket)
+    disk.commits.commit(ticket)
+    disk.commits.commit(disk.commits.ticket())
     # The second was gathered with the first: nothing was left to send.
     assert chunk_count(store) == before + 1
     assert as_others_see_it(store) == {"a": b"1", "b": b"2"}
@@ -188,7 +179,7 @@ def test_locks_and_what_is_elsewhere_are_the_machines_own(store: MemoryStore, di
     disk.remove_directory(elsewhere)
     assert disk.free_bytes(disk.root) > 0
     lock.release()
-    assert disk.ticket() == 0
+    assert disk.commits.ticket() == 0
     assert as_others_see_it(store) == {}
 
 
@@ -224,7 +215,7 @@ def test_an_append_that_is_interrupted_is_in_neither(
 ) -> None:
     file = disk.create(disk.root / "a")
 
-    def strike(_: object) -> None:
+    def strike(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as struck:
@@ -275,7 +266,7 @@ def test_closing_does_not_wait_for_a_checkpoint_that_waits(store: MemoryStore) -
 def test_another_change_that_is_interrupted_ends_the_disk(
     disk: SharedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def strike(_: object) -> None:
+    def strike(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as struck:

@@ -354,7 +354,7 @@ class Owner:
         else:
             write(disk, "d/log", b"new %d" % turn)
         self.states.append(files_of(disk))
-        disk.sync_directory(root)
+        disk.commits.commit(disk.commits.ticket())
         disk.clean()
 
 
