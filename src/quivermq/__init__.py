@@ -66,7 +66,14 @@ from quivermq.opening import connect, restore
 from quivermq.opening import open_directory as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.queue.connection import Connection
 from quivermq.queue.queue import Queue
-from quivermq.settings import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
+from quivermq.settings import (
+    BucketSettings,
+    ClientSettings,
+    EngineSettings,
+    ServerSettings,
+    Settings,
+    StorageSettings,
+)
 from quivermq.topic.defaults import load_settings
 
 __version__ = version("quivermq")
@@ -76,6 +83,7 @@ __all__ = [
     "Alert",
     "Backend",
     "Backup",
+    "BucketSettings",
     "ClientSettings",
     "Closing",
     "Compacted",
