@@ -4,7 +4,9 @@ from importlib.metadata import version
 
 from quivermq.backend import Backend
 from quivermq.errors import (
+    BrokerExists,
     Closing,
+    ClusterNotFound,
     Conflict,
     Corruption,
     DamagedChunk,
@@ -69,6 +71,7 @@ from quivermq.queue.queue import Queue
 from quivermq.settings import (
     BucketSettings,
     ClientSettings,
+    ClusterSettings,
     EngineSettings,
     ServerSettings,
     Settings,
@@ -83,9 +86,12 @@ __all__ = [
     "Alert",
     "Backend",
     "Backup",
+    "BrokerExists",
     "BucketSettings",
     "ClientSettings",
     "Closing",
+    "ClusterNotFound",
+    "ClusterSettings",
     "Compacted",
     "Conflict",
     "Connection",

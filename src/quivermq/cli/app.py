@@ -10,6 +10,7 @@ from quivermq.cli import (
     backup,
     bench,
     chaos,
+    cluster,
     compact,
     dlq,
     export,
@@ -65,6 +66,7 @@ app.command("bench")(bench.command)
 app.command("chaos")(chaos.command)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(key.app, name="key")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(settings.app, name="settings")
 
 

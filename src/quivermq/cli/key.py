@@ -110,12 +110,16 @@ def _where(data: Path | None, config: Path | None, *, is_new: bool = False) -> t
     check_parts()
     named = data or named_data()
     settings = loaded_here(config, {} if named is None else {"server.data": named}).settings
+    file = settings.server.keys
+    if settings.server.data is None and file is not None:
+        # As brokers of a cluster have it, none of which has a data directory.
+        return file.parent, file
     directory = served_data(settings)
     if isinstance(directory, str):
-        return _of_bucket(directory, settings.server.keys)
+        return _of_bucket(directory, file)
     if not is_new:
         check_directory(directory)
-    return directory, settings.server.keys
+    return directory, file
 
 
 def _of_bucket(url: str, file: Path | None) -> tuple[Path, Path]:

@@ -157,6 +157,8 @@ def store_limits(settings: BucketSettings) -> SharedLimits:
         uncommitted_bytes_max=settings.uncommitted_bytes_max,
         checkpoint_bytes=settings.checkpoint_bytes,
         checkpoint_chunks=settings.checkpoint_chunks,
+        cache_bytes_max=settings.cache_bytes_max,
+        cache_free_bytes_min=settings.cache_free_bytes_min,
         garbage_delay_s=settings.garbage_delay_ms / 1000,
     )
 
