@@ -20,7 +20,7 @@ from quivermq.engine.opening import Opening
 from quivermq.engine.queue import EngineQueue
 from quivermq.engine.retention import compact
 from quivermq.engine.statistics import Statistics, Survey
-from quivermq.errors import Conflict, InvalidRequest, QuiverError
+from quivermq.errors import Conflict, InvalidRequest, NotOwner, QuiverError
 from quivermq.frame import Frame
 from quivermq.log import DataDirectory, Replaced, Report, RetentionResult, verify
 from quivermq.log.flusher import Flusher, Scheduler
@@ -355,6 +355,12 @@ class Engine:
     def commits(self) -> Commits | None:
         """How what is done becomes durable, where that is elsewhere than on a disk of this machine."""
         return self._directory.disk.commits
+
+    @property
+    def lost(self) -> NotOwner | None:
+        """That another process has taken over, once this one has been told; None of a directory."""
+        failure = None if self.commits is None else self.commits.failure
+        return failure if isinstance(failure, NotOwner) else None
 
     def announce(self, url: str) -> None:
         """Tell whoever finds the directory in use where it is served."""
