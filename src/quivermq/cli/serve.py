@@ -1,4 +1,4 @@
-"""`quiver serve`: be the broker of a directory until told to stop."""
+"""`quiver serve`: be the broker of a directory or a bucket until told to stop."""
 
 import logging
 import sys
@@ -54,11 +54,14 @@ def command(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a directory over HTTP, or with `--cluster` shards of a cluster. A new directory is made.
+    """Serve a directory or a bucket over HTTP, or with `--cluster` shards of a cluster. A new one is made.
 
     An option stands for a setting of the file, and counts more. On SIGTERM or Ctrl-C it takes no more
-    calls, finishes those that have begun, and closes the directory; a second one cuts that short. With
+    calls, finishes those that have begun, and closes the queue; a second one cuts that short. With
     `--json`, where it listens is told as a line of JSON once it does.
+
+    A bucket is taken over from whoever has it open. When somebody else takes it over, the broker ends with
+    exit code 4: let nothing start it again by itself then, or the two take turns.
     """
     check_parts()
     from quivermq.server.run import serve
@@ -83,7 +86,9 @@ def command(
     server = settings.server
     if settings.cluster.etcd:
         if data is not None:
-            raise InvalidRequest("--data is a directory here and --cluster is a cluster: give one of them")
+            raise InvalidRequest(
+                "--data is one queue and --cluster shards of many machines: give one of them"
+            )
         _log(server)
         serve_in_cluster(settings, as_json=as_json)
         return

@@ -18,9 +18,11 @@ from quivermq.cluster.merging import merged_compacted, merged_report, merged_sta
 from quivermq.cluster.places import Places
 from quivermq.cluster.queue import ClusterQueue
 from quivermq.cluster.together import Together
+from quivermq.errors import InvalidRequest
 from quivermq.frame import Frame
 from quivermq.log.flusher import Scheduler
 from quivermq.model import operations
+from quivermq.model.backups import Backup
 from quivermq.model.lanes import Priority
 from quivermq.model.messages import ProducerState, Put
 from quivermq.model.names import is_pattern
@@ -179,6 +181,9 @@ class ClusterBackend:
     def _verify(self, operation: operations.Verify) -> Report:
         return merged_report(self._each(operation))
 
+    def _backup(self, _: operations.MakeBackup) -> Backup:
+        raise InvalidRequest("a cluster is not backed up as a whole: copies of its bucket keep what it has")
+
     def _each(self, operation: Operation[T]) -> list[T]:
         """What every shard answers."""
         return self.together.of_each(
@@ -211,4 +216,5 @@ _METHODS: dict[type[Operation[Any]], Callable[..., Any]] = {
     operations.Compact: ClusterBackend._compact,
     operations.UseArchive: ClusterBackend._use_archive,
     operations.Verify: ClusterBackend._verify,
+    operations.MakeBackup: ClusterBackend._backup,
 }

@@ -85,12 +85,6 @@ class BucketEngine(SharedEngine):
         self._disk = disk
         self._pid = os.getpid()
 
-    @property
-    def lost(self) -> NotOwner | None:
-        """That somebody else is the owner by now, once this process has been told."""
-        failure = self._disk.failure
-        return failure if isinstance(failure, NotOwner) else None
-
     def announce(self, url: str) -> None:
         """Tell whoever finds the directory, or the cache, in use where it is served."""
         super().announce(url)

@@ -75,6 +75,8 @@ class Server:
         self.edge = Edge(app.answer, app.settings, app.clock, app.admit, app.memory)
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
+        self.on_look: Callable[[], None] = lambda: None
+        """Called whenever it looks around, once in a while."""
 
     @property
     def url(self) -> str:
@@ -123,8 +125,9 @@ class Server:
         self._stop_looking()
 
     def _look_around(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One timer for the timeouts of all connections, and for keys that are revoked."""
+        """One timer for the timeouts of all connections, for keys that are revoked, and for `on_look`."""
         self.edge.sweep()
+        self.on_look()
         if self._app.check_keys():
             self.edge.send_away(self._app.is_welcome)
         self._sweep = loop.call_later(self.edge.sweep_interval_s, self._look_around, loop)
@@ -181,7 +184,8 @@ def serve(
 
     A second signal cuts the draining short. `keys` are those that the settings name unless given, and
     `ready` is called once clients may come. Raises InvalidRequest for an address that others reach while
-    there are no keys, and Conflict when the port is in use; the engine is closed then, too.
+    there are no keys, Conflict when the port is in use, and NotOwner, after draining as well, when another
+    process has taken over the queue; the engine is closed then, too.
     """
     try:
         if keys is None:
@@ -227,10 +231,20 @@ async def _serve(app: App, server: Server, ready: Callable[[Server], None] | Non
             app.broker.engine.announce(server.url)
         if ready is not None:
             await _call(ready, server)
+        engine = app.broker.engine
+        server.on_look = lambda: stopped.set() if engine.lost is not None else None
         await stopped.wait()
-        logger.info("told to stop: finishing what has begun")
+        lost = engine.lost
+        if lost is None:
+            logger.info("told to stop: finishing what has begun")
+        else:
+            logger.error("%s; this broker ends", lost, extra={"code": lost.code})
+        # Only a signal hurries from now on.
+        server.on_look = lambda: None
         stopped.clear()
         await _drain(server, stopped)
+        if lost is not None:
+            raise lost
     finally:
         # In here, while signals still have a handler: one that comes now must not keep the engine from
         # writing what it holds.
