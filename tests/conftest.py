@@ -24,6 +24,7 @@ from support.fault_record import (
 )
 from support.faulty_disk import FaultyDisk
 from support.logs import Logs, assert_sound
+from support.object_store import S3Server, s3_server
 
 from quivermq.log import verify
 
@@ -93,3 +94,10 @@ def faulty_logs(faulty_disk: FaultyDisk, request: pytest.FixtureRequest) -> Iter
     logs.close()
     if request.node.get_closest_marker("damages") is None:
         assert_sound(logs.verify())
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real object store, started by the first test that asks for it. Each takes a URL of its own."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server

@@ -65,7 +65,14 @@ from quivermq.opening import connect
 from quivermq.opening import open_directory as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.queue.connection import Connection
 from quivermq.queue.queue import Queue
-from quivermq.settings import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
+from quivermq.settings import (
+    BucketSettings,
+    ClientSettings,
+    EngineSettings,
+    ServerSettings,
+    Settings,
+    StorageSettings,
+)
 from quivermq.topic.defaults import load_settings
 
 __version__ = version("quivermq")
@@ -74,6 +81,7 @@ __all__ = [
     "AdoptedId",
     "Alert",
     "Backend",
+    "BucketSettings",
     "ClientSettings",
     "Closing",
     "Compacted",

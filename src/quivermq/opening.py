@@ -1,4 +1,4 @@
-"""The two ways to a queue: its directory, and a broker that serves it. Both give a `Connection`."""
+"""The ways to a queue: its directory, its bucket, and a broker that serves it. All give a `Connection`."""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from quivermq.client.blocking.backend import connect_http
 from quivermq.client.core.patience import client_settings
 from quivermq.clock import Clock
 from quivermq.disk import Disk
-from quivermq.engine import open_engine
+from quivermq.engine import open_at
 from quivermq.log.flusher import Scheduler
 from quivermq.model.checks import Period
 from quivermq.queue.connection import Connection
@@ -22,17 +22,25 @@ def open_directory(
     path: str | os.PathLike[str],
     settings: Settings | Mapping[str, Any] | None = None,
     *,
+    cache: str | os.PathLike[str] | None = None,
     disk: Disk | None = None,
     clock: Clock | None = None,
     scheduler: Scheduler | None = None,
 ) -> Connection:
-    """Open a directory as a queue; it is created when it is new.
+    """Open a directory as a queue, or a bucket by its URL; it is created when it is new.
 
     `settings` may also be a mapping that is like `quiver.toml`. Raises DirectoryLocked while another
-    process has it open, InvalidRequest inside of another queue's directory, and InvalidSettings. `disk`,
-    `clock` and `scheduler` are for tests.
+    process has it open, InvalidRequest inside of another queue's directory, and InvalidSettings.
+
+    A text such as `s3://bucket/prefix`, `gs://`, `az://` or `file:///directory` is a bucket. It belongs to
+    whoever opened it last: all that its owner before does from then on raises NotOwner. What is open of it
+    is kept in `cache`, a directory of this machine that is made anew each time, by default in the user's
+    cache; only there DirectoryLocked guards it. Raises StoreUnreachable, StoreDenied, StoreNotFound, and
+    UnsafeStore for a store where two could own it.
+
+    `disk`, `clock` and `scheduler` are for tests.
     """
-    return Connection(open_engine(path, settings, disk=disk, clock=clock, scheduler=scheduler))
+    return Connection(open_at(path, settings, cache=cache, disk=disk, clock=clock, scheduler=scheduler))
 
 
 def connect(

@@ -12,15 +12,16 @@ from support.broker import serving
 import quivermq
 from quivermq import Settings, StorageSettings, aio
 
-WAYS = ("open", "connect", "aio.open", "aio.connect")
+WAYS = ("open", "bucket", "connect", "aio.open", "aio.connect")
 
 
 class Ways:
     """Opens a queue in one way; everything is closed when the test ends."""
 
-    def __init__(self, way: str, path: Path, stack: ExitStack) -> None:
+    def __init__(self, way: str, path: Path, bucket: Path, stack: ExitStack) -> None:
         self.way = way
         self._path = path
+        self._bucket = bucket.as_uri()
         self._stack = stack
         self._settings = Settings(storage=StorageSettings(durability="os"))
         self._broker = stack.enter_context(ExitStack())
@@ -33,6 +34,10 @@ class Ways:
         """
         if self.way == "open":
             return self._stack.enter_context(quivermq.open(self._path, self._settings))
+        if self.way == "bucket":
+            # So that the files are where tests look for them.
+            cache = self._path.parent
+            return self._stack.enter_context(quivermq.open(self._bucket, self._settings, cache=cache))
         if self.way == "aio.open":
             loop = self._stack.enter_context(Loop())
             return self._stack.enter_context(loop.wrap(loop.run(aio.open(self._path, self._settings))))
@@ -52,9 +57,11 @@ class Ways:
 
 
 @pytest.fixture(params=WAYS)
-def ways(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ways]:
+def ways(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ways]:
     with ExitStack() as stack:
-        yield Ways(request.param, tmp_path / "data", stack)
+        yield Ways(request.param, tmp_path / "data", tmp_path_factory.mktemp("bucket"), stack)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Archived and live messages are one range, and nothing goes that is not archived."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def archive(data: Path) -> Path:
-    return data / "archive"
+def archive(ways: Ways, data: Path) -> Path:
+    # The directory of a bucket is a cache, and made anew each time.
+    return data.with_name("archive") if ways.way == "bucket" else data / "archive"
 
 
 def fill(mq: Any, **settings: Any) -> Any:
@@ -66,7 +68,7 @@ def test_every_field_comes_back(mq: Any, data: Path, archive: Path) -> None:
     orders.put(b"v", key=b"k", headers={"a": b"1", "b": b""}, ttl=1000, dedup_id="d", priority="high")
     before = orders.read(priority="high")
     archive_queue(data, archive, "orders")
-    mq.use_archive("archive")
+    mq.use_archive(os.path.relpath(archive, data))
     orders.pop()
     assert mq.compact(archived=True).messages == 1
     assert orders.read(priority="high", start=0) == before

@@ -86,8 +86,9 @@ def test_it_is_archived(mq: Any, ways: Ways) -> None:
     orders.put_many([b"1", b"2", b"3"])
     before = orders.read()
     assert before[0].scheduled_id == put
-    archive_queue(data, data / "archive", "orders", end=4)
-    mq.use_archive(data / "archive")
+    archive = data.with_name("archive")
+    archive_queue(data, archive, "orders", end=4)
+    mq.use_archive(archive)
     for _ in before:
         orders.pop()
     assert mq.compact(archived=True).messages >= 2

@@ -1,4 +1,4 @@
-"""The two ways to a queue, for asyncio. Both give an `AsyncConnection`."""
+"""The ways to a queue, for asyncio. All give an `AsyncConnection`."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from quivermq.client.asynchronous.pool import AsyncPool
 from quivermq.client.core.address import Address, common_headers, default_ssl_context
 from quivermq.client.core.patience import client_settings, patience_of
 from quivermq.clock import Clock
-from quivermq.engine import open_engine
+from quivermq.engine import open_at
 from quivermq.model.checks import Period
 from quivermq.settings import ClientSettings, Settings
 
@@ -25,10 +25,11 @@ async def open_directory(
     path: str | os.PathLike[str],
     settings: Settings | Mapping[str, Any] | None = None,
     *,
+    cache: str | os.PathLike[str] | None = None,
     clock: Clock | None = None,
 ) -> AsyncConnection:
     """As `quivermq.open`, with methods that are awaited: each runs in a thread. `clock` is for tests."""
-    engine = await asyncio.to_thread(partial(open_engine, path, settings, clock=clock))
+    engine = await asyncio.to_thread(partial(open_at, path, settings, cache=cache, clock=clock))
     return AsyncConnection(ThreadedBackend(engine))
 
 

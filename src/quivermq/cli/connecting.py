@@ -222,11 +222,15 @@ def named_data() -> Path | None:
     return Path(named) if named else None
 
 
-def served_data(settings: Settings) -> Path:
-    """The directory that a broker with these settings serves. Raises InvalidRequest when they name none."""
+def served_data(settings: Settings) -> Path | str:
+    """The directory or bucket that a broker with these settings serves.
+
+    Raises InvalidRequest when they name none.
+    """
     if settings.server.data is None:
         raise InvalidRequest(
-            f"where is the queue? Say --data DIR, set {DATA_VARIABLE}, or `data` in [server] of quiver.toml"
+            "where is the queue? Say --data with a directory or the URL of a bucket,"
+            f" set {DATA_VARIABLE}, or `data` in [server] of quiver.toml"
         )
     return settings.server.data
 

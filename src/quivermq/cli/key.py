@@ -12,6 +12,7 @@ from quivermq.cli.durations import moment_text
 from quivermq.cli.options import ConfigOption, DataOption, YesOption
 from quivermq.cli.output import CommandResult, TextTable, confirm
 from quivermq.cli.serve import check_parts
+from quivermq.errors import InvalidRequest
 
 app = typer.Typer(help="Make, list and revoke the keys of a broker.", no_args_is_help=True)
 
@@ -110,6 +111,18 @@ def _where(data: Path | None, config: Path | None, *, is_new: bool = False) -> t
     named = data or named_data()
     settings = loaded_here(config, {} if named is None else {"server.data": named}).settings
     directory = served_data(settings)
+    if isinstance(directory, str):
+        return _of_bucket(directory, settings.server.keys)
     if not is_new:
         check_directory(directory)
     return directory, settings.server.keys
+
+
+def _of_bucket(url: str, file: Path | None) -> tuple[Path, Path]:
+    """The file of the keys of a broker whose queue is in a bucket: only this machine needs to have it."""
+    if file is None:
+        raise InvalidRequest(
+            f"{url} is a bucket, and keys are in a file of this machine: say which, as `keys` in [server]"
+            " of quiver.toml or in QUIVER_SERVER__KEYS"
+        )
+    return file.parent, file

@@ -10,7 +10,7 @@ from typer import Option
 from quivermq.cli.connecting import loaded_here, named_data, served_data, with_advice
 from quivermq.cli.options import ConfigOption, DataOption, JsonOption
 from quivermq.cli.output import print_line_of_json
-from quivermq.engine import Engine, open_engine
+from quivermq.engine import BucketEngine, Engine, open_at
 from quivermq.errors import DirectoryLocked, QuiverError
 from quivermq.settings.load import SETTINGS
 
@@ -64,7 +64,7 @@ def command(
     settings = loaded_here(config, given).settings
     server = settings.server
     try:
-        engine = open_engine(served_data(settings), settings)
+        engine = open_at(served_data(settings), settings)
     except DirectoryLocked as error:
         raise with_advice(error) from None
     configure_logging(
@@ -84,11 +84,12 @@ def check_parts() -> None:
 
 
 def _print_addresses(server: "Server", engine: Engine, *, as_json: bool) -> None:
+    served = engine.name if isinstance(engine, BucketEngine) else str(engine.path.resolve())
     addresses = {
         "url": server.url,
         "docs": f"{server.url}/docs",
         "metrics": f"{server.url}/metrics",
-        "data": str(engine.path.resolve()),
+        "data": served,
     }
     if as_json:
         print_line_of_json(addresses)

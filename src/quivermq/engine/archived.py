@@ -19,7 +19,7 @@ from quivermq.archive import (
 from quivermq.archive.joined import JoinedLane
 from quivermq.archive.manifest import OWN, topic_path
 from quivermq.archive.reading import find_difference
-from quivermq.disk import Disk
+from quivermq.disk import Disk, real_path
 from quivermq.errors import InvalidRequest, NotFound, OffsetOutOfRange, StorageFailed
 from quivermq.frame import OFFSET_MAX, Frame, Wanted
 from quivermq.log import Log
@@ -43,6 +43,8 @@ class QueueArchive:
         self._data = data
         self._archive: Archive | None = None
         self._is_unknown = False
+        self.forbidden: Path | None = None
+        """A directory that is made anew each time: an archive in there would be lost."""
         # By topic: the manifests that are known to survive power loss.
         self._durable: dict[str, Manifest] = {}
         try:
@@ -77,6 +79,11 @@ class QueueArchive:
         chosen = None
         if directory is not None:
             chosen = self._data / _path(directory)
+            if self.forbidden is not None and real_path(chosen).is_relative_to(real_path(self.forbidden)):
+                raise InvalidRequest(
+                    f"{chosen} is in the cache of a bucket, and would be lost: name an archive elsewhere,"
+                    " where every machine reaches it by the same path"
+                )
             Archive(chosen, self._disk).check()
         store_pointer(self._disk, self._data, chosen)
         self.look()

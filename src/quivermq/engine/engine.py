@@ -313,7 +313,7 @@ class Engine:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Engine {self.path}, {len(self.catalog.table)} topics>"
+        return f"<Engine {self.name}, {len(self.catalog.table)} topics>"
 
     @property
     def commits(self) -> Commits | None:

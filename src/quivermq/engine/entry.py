@@ -12,7 +12,7 @@ from quivermq.engine.engine import Engine
 from quivermq.engine.shared import SharedEngine
 from quivermq.errors import InvalidRequest
 from quivermq.log.flusher import Scheduler
-from quivermq.settings import Settings, settings_from
+from quivermq.settings import Settings, as_settings
 
 
 def open_engine(
@@ -29,10 +29,8 @@ def open_engine(
     process has it open, InvalidRequest inside of another queue's directory, and InvalidSettings. `clock`
     and `scheduler` are for tests.
     """
-    if isinstance(settings, Mapping):
-        settings = settings_from(settings)
-    _check_arguments(path, settings, disk or SystemDisk())
-    settings = settings or Settings()
+    settings = as_settings(settings)
+    _check_path(path, disk or SystemDisk())
     if disk is None or disk.commits is None:
         return Engine(path, settings, disk=disk, clock=clock, scheduler=scheduler)
     # Nobody is told of what opening changes.
@@ -41,12 +39,8 @@ def open_engine(
     )
 
 
-def _check_arguments(path: object, settings: object, disk: Disk) -> None:
+def _check_path(path: object, disk: Disk) -> None:
     if not isinstance(path, str | os.PathLike) or "\0" in str(os.fspath(path)):
         raise InvalidRequest(f"a queue is opened by the path of its directory, not by {path!r}")
     if disk.exists(Path(path)) and not disk.is_directory(Path(path)):
         raise InvalidRequest(f"{path} is not a directory: a queue needs one of its own")
-    if settings is not None and not isinstance(settings, Settings):
-        raise InvalidRequest(
-            f"settings are quivermq.Settings or a mapping of sections, not a {type(settings).__name__}"
-        )

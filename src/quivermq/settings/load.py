@@ -13,9 +13,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from quivermq.errors import InvalidSettings
+from quivermq.errors import InvalidRequest, InvalidSettings
 from quivermq.settings.setting import Setting, settings_of
-from quivermq.settings.tree import ClientSettings, EngineSettings, ServerSettings, Settings, StorageSettings
+from quivermq.settings.tree import (
+    BucketSettings,
+    ClientSettings,
+    EngineSettings,
+    ServerSettings,
+    Settings,
+    StorageSettings,
+)
 
 # Topics come as they are: what may be set of them, and which pattern stands for which, is known above.
 TOPICS = "topics"
@@ -23,6 +30,7 @@ _SECTIONS: Mapping[str, type] = MappingProxyType(
     {
         "storage": StorageSettings,
         "engine": EngineSettings,
+        "bucket": BucketSettings,
         "server": ServerSettings,
         "client": ClientSettings,
     }
@@ -99,6 +107,22 @@ def load_settings(
         # Values that are fine one by one do not go together; only here are their origins known.
         raise InvalidSettings(error.key, error.reason, origin=origins[error.key]) from None
     return LoadedSettings(settings, MappingProxyType(origins))
+
+
+def as_settings(given: Settings | Mapping[str, Any] | None) -> Settings:
+    """What somebody gave as settings: those themselves, a mapping that is like the file, or nothing.
+
+    Raises InvalidRequest for anything else, and InvalidSettings.
+    """
+    if given is None:
+        return Settings()
+    if isinstance(given, Mapping):
+        return settings_from(given)
+    if not isinstance(given, Settings):
+        raise InvalidRequest(
+            f"settings are quivermq.Settings or a mapping of sections, not a {type(given).__name__}"
+        )
+    return given
 
 
 def settings_from(tree: Mapping[str, Any]) -> Settings:

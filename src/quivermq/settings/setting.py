@@ -1,7 +1,8 @@
 """What a single setting may be: its type, its range, how it is written as text, its line of doc.
 
 A section of the tree is a dataclass whose fields are declared with `choice`, `number`, `decimal`, `flag`,
-`text`, `path` and `weights`. Nothing here knows a particular setting or where a value came from.
+`text`, `endpoint`, `path`, `place` and `weights`. Nothing here knows a particular setting or where a value
+came from.
 """
 
 import re
@@ -12,6 +13,9 @@ from pathlib import Path
 from reprlib import Repr
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from quivermq.errors import QuiverError
+from quivermq.settings.place import check_bucket, is_bucket
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -50,15 +54,25 @@ def flag(default: bool, doc: str) -> Any:
     return field(default=default, metadata={"doc": doc, "kind": FlagSetting})
 
 
-def text(default: str, doc: str, *, pattern: str, expected: str) -> Any:
-    """A field whose type is `str`, which looks like the pattern; `expected` puts that in words."""
+def text(default: str | None, doc: str, *, pattern: str, expected: str) -> Any:
+    """A field whose type is `str`, or `str | None`, that looks like the pattern; `expected` says how."""
     metadata = {"doc": doc, "kind": TextSetting, "pattern": pattern, "looks": expected}
     return field(default=default, metadata=metadata)
+
+
+def endpoint(doc: str) -> Any:
+    """A field whose type is `str | None`: the address of a server."""
+    return field(default=None, metadata={"doc": doc, "kind": EndpointSetting})
 
 
 def path(doc: str) -> Any:
     """A field whose type is `Path | None`."""
     return field(default=None, metadata={"doc": doc, "kind": PathSetting})
+
+
+def place(doc: str) -> Any:
+    """A field whose type is `Path | str | None`: a directory, or the URL of a bucket."""
+    return field(default=None, metadata={"doc": doc, "kind": PlaceSetting})
 
 
 def decimal(default: float, doc: str, *, lowest: int, highest: int) -> Any:
@@ -189,16 +203,34 @@ class TextSetting(Setting):
     looks: str = ""
 
     def parse(self, raw: object) -> object:
-        self.check(raw)
-        return raw
+        value = None if self.optional and raw == "none" else raw
+        self.check(value)
+        return value
 
     def check(self, value: object) -> None:
+        if value is None and self.optional:
+            return
         if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
-            raise ValueError(f"{_shown(value)} is not {self.expected}")
+            raise ValueError(self._refusal(value))
+
+    def _refusal(self, value: object) -> str:
+        return f"{_shown(value)} is not {self.expected}"
 
     @property
     def expected(self) -> str:
-        return self.looks
+        return f"{self.looks}, or none" if self.optional else self.looks
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSetting(TextSetting):
+    """A setting that is the address of a server, without credentials."""
+
+    pattern: str = r"https?://[^\s/@?#]+(/[^\s@?#]*)?"
+    looks: str = "a URL such as https://s3.example.com or http://127.0.0.1:8333, without credentials"
+
+    def _refusal(self, _: object) -> str:
+        # It may have some, and is not repeated.
+        return f"it is not {self.expected}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +249,29 @@ class PathSetting(Setting):
     @property
     def expected(self) -> str:
         return "a path, or none"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceSetting(PathSetting):
+    """A setting that is where a queue is, or none."""
+
+    def parse(self, raw: object) -> object:
+        if not (isinstance(raw, str) and is_bucket(raw)):
+            return PathSetting.parse(self, raw)
+        try:
+            return check_bucket(raw)
+        except QuiverError as error:
+            raise ValueError(str(error)) from None
+
+    def check(self, value: object) -> None:
+        if not (isinstance(value, str) and is_bucket(value)):
+            PathSetting.check(self, value)
+        else:
+            self.parse(value)
+
+    @property
+    def expected(self) -> str:
+        return "a path, a URL such as s3://bucket/prefix, or none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,19 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from quivermq.errors import InvalidSettings
-from quivermq.settings.setting import GIB, KIB, MIB, MS_MAX, choice, number, path, settings_of, text
+from quivermq.settings.setting import (
+    GIB,
+    KIB,
+    MIB,
+    MS_MAX,
+    choice,
+    endpoint,
+    number,
+    path,
+    place,
+    settings_of,
+    text,
+)
 
 LogShape = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -152,7 +164,7 @@ class EngineSettings:
 class ServerSettings:
     """Where and how the broker serves, and what it refuses. Raises InvalidSettings."""
 
-    data: Path | None = path("The data directory.")
+    data: Path | str | None = place("The data directory, or the URL of a bucket.")
     host: str = text(
         "127.0.0.1",
         "The address to listen on. One that others can reach needs a key first.",
@@ -221,6 +233,51 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSettings:
+    """How a queue uses the bucket that it is in. What is secret is not here. Raises InvalidSettings."""
+
+    endpoint: str | None = endpoint(
+        "Where the store answers, unless where its maker's does. `http://` is without TLS."
+    )
+    region: str | None = text(
+        None, "The region of the bucket.", pattern=r"[A-Za-z0-9-]+", expected="a name such as eu-central-1"
+    )
+    cache: Path | None = path(
+        "The directory on this machine for what is open of the queue; by default one in the user's cache."
+    )
+    request_timeout_ms: int = number(
+        10_000, "How long the store may take for one request, large ones included.", highest=3_600_000
+    )
+    commit_timeout_ms: int = number(
+        30_000,
+        "How long a call waits for a store that does not answer, before it fails.",
+        highest=86_400_000,
+    )
+    uncommitted_bytes_max: int = number(
+        64 * MIB, "How far writes may be ahead of the store before they have to wait for it."
+    )
+    checkpoint_bytes: int = number(
+        16 * MIB, "After so many bytes a checkpoint is made, so that the queue opens sooner."
+    )
+    checkpoint_chunks: int = number(
+        256, "After so many chunks a checkpoint is made, whichever comes first.", highest=100_000
+    )
+    garbage_delay_ms: int = number(
+        300_000,
+        "How long an object that is not needed any more is kept, for those who are still reading it.",
+        lowest=0,
+        highest=MS_MAX,
+    )
+
+    def __post_init__(self) -> None:
+        for name, setting in settings_of(BucketSettings).items():
+            try:
+                setting.check(getattr(self, name))
+            except ValueError as error:
+                raise _invalid(name, str(error), "bucket") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """How a client of a broker waits and tries again. Raises InvalidSettings."""
 
@@ -265,6 +322,7 @@ class Settings:
 
     storage: StorageSettings = field(default_factory=StorageSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    bucket: BucketSettings = field(default_factory=BucketSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
     topics: Mapping[str, Any] = field(default_factory=dict)

@@ -2,6 +2,6 @@
 
 from quivermq.shared.disk import SharedDisk
 from quivermq.shared.limits import SharedLimits
-from quivermq.shared.opening import open_bucket, open_shared
+from quivermq.shared.opening import is_in_bucket, open_bucket, open_shared
 
-__all__ = ["SharedDisk", "SharedLimits", "open_bucket", "open_shared"]
+__all__ = ["SharedDisk", "SharedLimits", "is_in_bucket", "open_bucket", "open_shared"]

@@ -16,35 +16,46 @@ from quivermq.errors import (
     StoreUnreachable,
     UnsafeStore,
 )
+from quivermq.settings.place import SCHEMES
 from quivermq.shared.chunk import damaged
 
 Answered = TypeVar("Answered")
 
-_SCHEMES = ("s3", "gs", "az", "file", "memory")
+_SCHEMES = (*SCHEMES, "memory")
+REQUEST_TIMEOUT_S = 10.0
+
 # How stores call what time does not heal. What none of these is in may be gone at the next attempt.
 _DENIED = re.compile(
     r"\b40[13] (Forbidden|Unauthorized)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch"
 )
+_NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google\.internal|No valid credential")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"PermanentRedirect|AuthorizationHeaderMalformed|incorrectly configured region")
 _NOT_IMPLEMENTED = re.compile(r"\b501 Not Implemented|NotImplemented")
 _NO_RANGE = re.compile(r"\b416 |InvalidRange|StartTooLarge")
 _WORDS_MAX = 300
+
+
+# Once it has been asked: a process that is forked then has none of the threads that wait for answers.
+_asking_pid: int | None = None
 
 
 class BucketStore:
     """An `ObjectStore` at a URL, such as `s3://bucket/prefix` or `file:///directory`.
 
     `options` are those of `obstore`, for example `endpoint` and `region`; credentials are found as the
-    tools of each store find them. Raises StoreNotFound for a URL of another kind.
+    tools of each store find them. Raises StoreNotFound for a URL of another kind, and InvalidRequest for
+    options that do not fit the store, and in a process that was forked from one that had a store open.
 
     A directory is only as durable as its file system is without being synced.
     """
 
     def __init__(
-        self, url: str, options: Mapping[str, str] | None = None, *, timeout_s: float = 10.0
+        self, url: str, options: Mapping[str, str] | None = None, *, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> None:
         self.url = url
         self._obstore = _imported()
+        _check_process()
         self._store = self._opened(url, dict(options or {}), timeout_s)
 
     def _opened(self, url: str, options: dict[str, str], timeout_s: float) -> Any:
@@ -56,9 +67,8 @@ class BucketStore:
         if scheme == "memory":
             return from_url(url)
         if scheme == "file":
-            return self._asked(url, lambda: from_url(url, mkdir=True))
-        return self._asked(
-            url,
+            return self._made(lambda: from_url(url, mkdir=True))
+        return self._made(
             lambda: from_url(
                 url,
                 config=options,
@@ -70,8 +80,17 @@ class BucketStore:
                 },
                 # More than these are the caller's, who knows how long somebody waits.
                 retry_config={"max_retries": 2},
-            ),
+            )
         )
+
+    def _made(self, make: Callable[[], Any]) -> Any:
+        """What does the asking. Nobody is asked for it: all that can be wrong is what was said."""
+        try:
+            return make()
+        except PermissionError as error:
+            raise StoreDenied(f"{self.url} cannot be used: {error}") from error
+        except (self._obstore.exceptions.BaseError, OSError, ValueError) as error:
+            raise InvalidRequest(f"{self.url} cannot be used: {_told(error)}") from error
 
     def put(self, name: str, data: bytes) -> None:
         self._asked(name, lambda: self._obstore.put(self._store, name, data))
@@ -130,6 +149,7 @@ class BucketStore:
     def _asked(self, name: str, ask: Callable[[], Answered]) -> Answered:
         """What the store answers. Raises FileNotFoundError and FileExistsError besides our own."""
         exceptions = self._obstore.exceptions
+        _check_process()
         try:
             return ask()
         except exceptions.AlreadyExistsError as error:
@@ -139,6 +159,18 @@ class BucketStore:
             if failure is None:
                 raise FileNotFoundError(name) from error
             raise failure from error
+
+
+def _check_process() -> None:
+    global _asking_pid  # noqa: PLW0603 - It is of the process, as the threads are.
+    pid = os.getpid()
+    _asking_pid = _asking_pid or pid
+    if _asking_pid != pid:
+        # It would wait for ever.
+        raise InvalidRequest(
+            "this process was forked from one that had an object store open, and cannot use one: start it"
+            " anew, as multiprocessing.get_context('spawn') does"
+        )
 
 
 def _imported() -> Any:
@@ -161,13 +193,15 @@ def _endpoint(options: Mapping[str, str]) -> str:
 
 def _failure(url: str, error: Exception, exceptions: Any) -> QuiverError | None:
     """The error for what a store said; None when it is only that an object is not there."""
-    words = str(error)
-    # The rest is how the library came to it.
-    told = words.partition("\n\nDebug source")[0].replace("\n", " ")[:_WORDS_MAX]
+    words, told = str(error), _told(error)
     if _NO_BUCKET.search(words):
         return StoreNotFound(f"there is no bucket {url}: make it first ({told})")
+    if _ELSEWHERE.search(words):
+        return StoreNotFound(f"{url} is in another region: set bucket.region, or AWS_REGION ({told})")
     if isinstance(error, FileNotFoundError):
         return None
+    if _NO_CREDENTIALS.search(words):
+        return StoreDenied(f"there are no credentials for {url}: put them into the environment ({told})")
     if _NO_RANGE.search(words):
         return damaged(url, f"an object there is shorter than it was written ({told})")
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
@@ -176,3 +210,8 @@ def _failure(url: str, error: Exception, exceptions: Any) -> QuiverError | None:
     if isinstance(error, exceptions.NotSupportedError) or _NOT_IMPLEMENTED.search(words):
         return UnsafeStore(f"{url} cannot do what a queue needs: {told}")
     return StoreUnreachable(f"{url} does not answer: {told}")
+
+
+def _told(error: Exception) -> str:
+    """What a store or its library said. The rest is how the library came to it."""
+    return str(error).partition("\n\nDebug source")[0].replace("\n", " ")[:_WORDS_MAX]

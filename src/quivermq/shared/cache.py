@@ -21,6 +21,7 @@ from quivermq.errors import DiskFull, QuiverError, StorageFailed
 from quivermq.helping import Condition
 from quivermq.shared.blocks import Blocks
 from quivermq.shared.checkpoint import Part, is_settled
+from quivermq.shared.figures import CacheFigures
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.remote_file import RemoteFile
 from quivermq.shared.tree import FileNode, Tree
@@ -174,13 +175,21 @@ class Cache:
         free = self._disk.free_bytes(self._root)
         excess = max(limits.cache_free_bytes_min, needed_bytes) - free
         if limits.cache_bytes_max is not None:
-            excess = max(excess, self.cached_bytes() + needed_bytes - limits.cache_bytes_max)
+            excess = max(excess, self.figures().bytes + needed_bytes - limits.cache_bytes_max)
         return excess
 
-    def cached_bytes(self) -> int:
-        """How large the files in the cache are."""
+    def figures(self) -> CacheFigures:
+        """How much is here, and how much is not."""
         with self._lock:
-            return sum(node.size for node in self._tree.files.values() if not node.is_evicted)
+            sizes = [(node.is_evicted, node.size) for node in self._tree.files.values()]
+        away = [size for is_evicted, size in sizes if is_evicted]
+        return CacheFigures(
+            files=len(sizes) - len(away),
+            bytes=sum(size for _, size in sizes) - sum(away),
+            evicted_files=len(away),
+            evicted_bytes=sum(away),
+            memory_bytes=self._blocks.held_bytes,
+        )
 
     def _may_go(self, node: FileNode) -> bool:
         is_free = not node.is_evicted and not node.writers

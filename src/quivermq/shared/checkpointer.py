@@ -30,6 +30,7 @@ from quivermq.shared.cache import Cache
 from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, encode_checkpoint
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.committer import Committer
+from quivermq.shared.figures import CheckpointFigures
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.tree import FileNode, Tree
 
@@ -64,6 +65,7 @@ class Checkpointer:
         clock: Clock,
         claims: Iterable[int],
         part_names: Iterable[str],
+        number: int | None,
         cache: Cache,
     ) -> None:
         self._cache = cache
@@ -77,6 +79,8 @@ class Checkpointer:
         self._claims = frozenset(claims)
         # What the latest checkpoint names; nothing else may be named by the nodes of the tree.
         self._part_names = set(part_names)
+        # The latest checkpoint, and when it was stored or, by an earlier owner, read.
+        self._stored_at = None if number is None else (number, clock.monotonic())
         # Of the picture that is being read: guarded by the committer's lock, as the tree is.
         self._unread: dict[FileNode, _Pictured] = {}
         self._held: dict[FileNode, File] = {}
@@ -91,7 +95,10 @@ class Checkpointer:
         # A checkpoint to clean up behind, and the first chunk that was begun when it was stored.
         self._trims: tuple[int, int] | None = None
         self._garbage: list[tuple[float, list[str]]] = []
-        self._has_swept = False
+        # Whether there may be objects that nobody remembers: of earlier owners, or without an answer.
+        self._wants_sweep = True
+        # What a checkpoint names of which nobody knows whether it is stored.
+        self._doubtful: set[str] = set()
         self._changed = Condition()
         self._chunk_count = self._byte_count = 0
         self._has_news = False
@@ -136,6 +143,15 @@ class Checkpointer:
         """Take away what the latest checkpoint has made needless, as far as that is safe by now."""
         with self._making:
             self._clean()
+
+    def figures(self) -> CheckpointFigures:
+        """What the latest checkpoint is, and what it has made needless."""
+        stored_at, garbage = self._stored_at, list(self._garbage)
+        return CheckpointFigures(
+            number=None if stored_at is None else stored_at[0],
+            age_s=None if stored_at is None else self._clock.monotonic() - stored_at[1],
+            garbage_objects=len(self._needless) + sum(len(names) for _, names in garbage),
+        )
 
     def close(self) -> None:
         """End the thread, and whatever it is making."""
@@ -208,6 +224,8 @@ class Checkpointer:
         finally:
             self._let_go()
         checkpoint = Checkpoint(at.number, at.chain, tuple(sorted(self._claims)), directories, files)
+        # If that fails, it may be stored all the same, and be the latest.
+        self._doubtful |= checkpoint.part_names()
         self._put(at.number, encode_checkpoint(checkpoint))
         self._adopt(at.number, checkpoint.part_names(), pictured, files)
         self._cache.make_room()
@@ -248,7 +266,11 @@ class Checkpointer:
         return self._inline_bytes <= self._limits.inline_bytes_max
 
     def _put_file(self, data: bytes) -> str:
-        name = self._chunks.put_file(data)
+        try:
+            name = self._chunks.put_file(data)
+        except StoreUnreachable:
+            self._wants_sweep = True
+            raise
         self._uploaded.append(name)
         return name
 
@@ -306,20 +328,27 @@ class Checkpointer:
                 # One that was cut since has other bytes there, and begins anew.
                 node.parts = file.parts if node.cuts == picture.cuts else ()
         self._seen = {node: (picture.size, picture.cuts) for node, picture in pictured.items()}
+        self._wants_sweep |= not self._doubtful <= names
+        self._doubtful = set()
         self._needless |= self._part_names - names
         self._part_names = names
         self._number = number
+        self._stored_at = number, self._clock.monotonic()
         self._trims = number, self._committer.next_begun()
 
     # Cleaning up.
+
+    def _left_over(self) -> set[str]:
+        waiting = {name for _, names in self._garbage for name in names}
+        return set(self._chunks.left_files()) - self._part_names - self._doubtful - waiting
 
     def _clean(self) -> None:
         if self._trims is not None and self._committer.committed.number > self._trims[1]:
             self._chunks.trim(self._trims[0], self._claims)
             needless = self._needless
-            if not self._has_swept:
-                needless = needless | (set(self._chunks.old_files()) - self._part_names)
-            self._has_swept = True
+            if self._wants_sweep:
+                needless = needless | self._left_over()
+            self._wants_sweep = False
             self._garbage.append((self._clock.monotonic() + self._limits.garbage_delay_s, sorted(needless)))
             self._needless = set()
             self._trims = None

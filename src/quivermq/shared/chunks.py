@@ -4,8 +4,10 @@ Whatever the form, one order of chunks is decided for all, and an owner whose cl
 one can add nothing any more, however late its requests arrive.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
+
+from quivermq.shared.counting import RequestKind, Requests
 
 
 class StoredCheckpoint(NamedTuple):
@@ -61,6 +63,11 @@ class Chunks(ChunkSource, Protocol):
         """The number of this owner's claim, larger than those of all before."""
         ...
 
+    @property
+    def requests(self) -> Mapping[RequestKind, Requests]:
+        """What was asked of the object store so far."""
+        ...
+
     def claim(self) -> int:
         """Become the owner; from then on whoever was it can append nothing. Returns the epoch."""
         ...
@@ -91,8 +98,11 @@ class Chunks(ChunkSource, Protocol):
         """Store bytes as an object of their own, under a name that was never used; returns the name."""
         ...
 
-    def old_files(self) -> list[str]:
-        """The files of earlier owners: of those, what no checkpoint names will never be named."""
+    def left_files(self) -> list[str]:
+        """The files of this owner and of earlier ones, and what else those have left.
+
+        Once a checkpoint of this owner counts, what that does not name will never be named.
+        """
         ...
 
     def remove_files(self, names: Iterable[str]) -> None:

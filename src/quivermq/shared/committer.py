@@ -54,7 +54,8 @@ class _Batch(NamedTuple):
 class Committer:
     """Who notes mutations holds `changed.lock`, and so fixes their order. Thread-safe.
 
-    `failure` is set when nothing can ever be committed again: everybody gets a copy of it.
+    `failure` is set when nothing can ever be committed again: everybody gets a copy of it. `on_commit` is
+    told the size of each chunk, and how many seconds it took to commit it.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Committer:
         limits: SharedLimits,
         *,
         clock: Clock,
-        on_commit: Callable[[int], None],
+        on_commit: Callable[[int, float], None],
     ) -> None:
         self.changed = Condition()
         self.committed = start
@@ -256,6 +257,7 @@ class Committer:
         # The same bytes in every attempt: one that seemed to fail may have been the one that counts.
         chunk = encode_chunk(ChunkHead(number, self._chunks.epoch, chain), batch.mutations)
         backoff_s = self._limits.backoff_s
+        begun = self._clock.monotonic()
         while not self._is_stored(number, chunk):
             with self.changed.lock:
                 self._attempts += 1
@@ -275,7 +277,7 @@ class Committer:
             self._sent_bytes = 0
             self._trouble = None
             self.changed.notify_all()
-        self._on_commit(len(chunk))
+        self._on_commit(len(chunk), self._clock.monotonic() - begun)
 
     def _is_stored(self, number: int, chunk: bytes) -> bool:
         try:

@@ -20,6 +20,7 @@ from quivermq.shared.chunk import (
     encode_chunk,
 )
 from quivermq.shared.chunks import StoredCheckpoint
+from quivermq.shared.counting import CountingStore, RequestKind, Requests
 from quivermq.shared.fetching import fetched
 from quivermq.shared.naming import CHECKPOINT, CHUNK, FILE, first_number, numbered, unique
 from quivermq.shared.objects import ObjectStore, needed, needed_range
@@ -32,7 +33,7 @@ class ConditionalChunks:
     """The chunks of one disk in a store whose `put_if_absent` is real: see `race.py`."""
 
     def __init__(self, store: ObjectStore, *, readers: int = 8) -> None:
-        self._store = store
+        self._store = CountingStore(store)
         self._readers = readers
         self._epoch = 0
         self._claim: tuple[int, bytes] | None = None
@@ -40,6 +41,10 @@ class ConditionalChunks:
     @property
     def epoch(self) -> int:
         return self._epoch
+
+    @property
+    def requests(self) -> dict[RequestKind, Requests]:
+        return self._store.requests
 
     def claim(self) -> int:
         for _ in range(_LOOKS_MAX):
@@ -145,8 +150,8 @@ class ConditionalChunks:
     def get_file_range(self, name: str, start: int, length: int) -> bytes:
         return needed_range(self._store, name, start, length)
 
-    def old_files(self) -> list[str]:
-        return [name for name in self._store.names(FILE) if first_number(name) < self._epoch]
+    def left_files(self) -> list[str]:
+        return [name for name in self._store.names(FILE) if first_number(name) <= self._epoch]
 
     def remove_files(self, names: Iterable[str]) -> None:
         self._store.remove(names)

@@ -22,6 +22,7 @@ from quivermq.shared.checkpointer import Checkpointer
 from quivermq.shared.chunk import Kind, Mutation, path_below
 from quivermq.shared.chunks import Chunks
 from quivermq.shared.committer import Committed, Committer
+from quivermq.shared.figures import CommitCounter, SharedFigures
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.ordering import Ordering
 from quivermq.shared.rebuilding import Rebuilding
@@ -109,6 +110,7 @@ class SharedDisk:
         self._tree = rebuilt.tree
         self._limits = limits or SharedLimits()
         self._pid = os.getpid()
+        self._commit_counter = CommitCounter()
         # The last change of a name, wherever that was.
         self._names_ticket: Ticket = 0
         clock = clock or SystemClock()
@@ -127,6 +129,7 @@ class SharedDisk:
             clock=clock,
             claims=rebuilt.claims,
             part_names=part_names,
+            number=rebuilt.base,
             cache=self._cache,
         )
         self._lock = self._committer.changed.lock
@@ -149,6 +152,19 @@ class SharedDisk:
 
     def sync_directory(self, directory: Path) -> None:  # noqa: ARG002 - There is one order for all.
         self.commits.commit(self._names_ticket)
+
+    def figures(self) -> SharedFigures:
+        """How it is now. Nobody is asked, and nobody waits."""
+        failure = self.failure
+        return SharedFigures(
+            epoch=self.epoch,
+            failure=None if failure is None else failure.code,
+            uncommitted_bytes=self.uncommitted_bytes,
+            commits=self._commit_counter.figures(),
+            checkpoint=self._checkpointer.figures(),
+            cache=self._cache.figures(),
+            requests=self._chunks.requests,
+        )
 
     # Files.
 
@@ -435,5 +451,6 @@ class SharedDisk:
         if node is not None:
             self._checkpointer.before_unlink(node)
 
-    def _count(self, chunk_bytes: int) -> None:
+    def _count(self, chunk_bytes: int, seconds: float) -> None:
+        self._commit_counter.add(chunk_bytes, seconds)
         self._checkpointer.count(chunk_bytes)

@@ -19,6 +19,7 @@ from quivermq.errors import NotOwner, StoreUnreachable
 from quivermq.shared.checkpoint import CHECKPOINT_BYTES_MAX
 from quivermq.shared.chunk import CHUNK_BYTES_MAX, chain_of, damaged
 from quivermq.shared.chunks import StoredCheckpoint
+from quivermq.shared.counting import CountingStore, RequestKind, Requests
 from quivermq.shared.etcd import EtcdClient, EtcdKey, changed_at, created_at, delete_keys, put_key
 from quivermq.shared.fetching import fetched
 from quivermq.shared.lease import KeptLease
@@ -46,7 +47,7 @@ class EtcdChunks:
         readers: int = 8,
         clock: Clock | None = None,
     ) -> None:
-        self._store = store
+        self._store = CountingStore(store)
         self._etcd = etcd
         self._prefix = prefix
         self._owner = owner
@@ -68,6 +69,10 @@ class EtcdChunks:
     @property
     def epoch(self) -> int:
         return self._epoch
+
+    @property
+    def requests(self) -> dict[RequestKind, Requests]:
+        return self._store.requests
 
     @property
     def is_fresh(self) -> bool:
@@ -233,10 +238,13 @@ class EtcdChunks:
     def get_file_range(self, name: str, start: int, length: int) -> bytes:
         return needed_range(self._store, name, start, length)
 
-    def old_files(self) -> list[str]:
+    def left_files(self) -> list[str]:
         # Once a checkpoint of this epoch covers all that came before, chunks and checkpoints are as old.
-        kinds = (FILE, CHUNK, CHECKPOINT)
-        return [n for kind in kinds for n in self._store.names(kind) if first_number(n) < self._epoch]
+        left = [name for kind in (CHUNK, CHECKPOINT) for name in self._store.names(kind)]
+        return [
+            *(name for name in left if first_number(name) < self._epoch),
+            *(name for name in self._store.names(FILE) if first_number(name) <= self._epoch),
+        ]
 
     def remove_files(self, names: Iterable[str]) -> None:
         self._store.remove(names)

@@ -4,15 +4,15 @@ The directory that was there before is never trusted: it may be ahead of the sto
 with was never committed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
 from quivermq.disk import Disk, remove_tree
-from quivermq.errors import NotOwner, QuiverError
+from quivermq.errors import InvalidRequest, NotOwner, QuiverError
 from quivermq.shared.blocks import Blocks
-from quivermq.shared.bucket import BucketStore
+from quivermq.shared.bucket import REQUEST_TIMEOUT_S, BucketStore
 from quivermq.shared.cache import FETCHED_NAME
 from quivermq.shared.checkpoint import Checkpoint, Part, StoredFile, decode_checkpoint
 from quivermq.shared.chunk import damaged
@@ -38,22 +38,26 @@ def open_shared(
     disk: Disk | None = None,
     limits: SharedLimits | None = None,
     clock: Clock | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> SharedDisk:
     """Become the owner of what is in a store, and return a disk with it; `root` says where its files are.
 
-    Whoever was the owner can commit nothing from then on. Raises DirectoryLocked while another process has
-    the cache, StoreUnreachable, StoreDenied, StoreNotFound, DamagedChunk, UnsupportedChunk, and NotOwner
-    when somebody else claims it at the same time.
+    Whoever was the owner can commit nothing from then on. `check` is called first, once the cache is this
+    process's. Raises DirectoryLocked while another process has the cache, InvalidRequest for a directory
+    with something else in it, StoreUnreachable, StoreDenied, StoreNotFound, DamagedChunk, UnsupportedChunk,
+    and NotOwner when somebody else claims it at the same time.
     """
     disk = disk or CacheDisk()
     limits = limits or SharedLimits()
     clock = clock or SystemClock()
+    _check_cache(disk, cache)
     disk.make_directory(cache)
     root = cache / ROOT_NAME
     with ExitStack() as on_failure:
         lock = disk.lock(cache / LOCK_NAME)
         on_failure.callback(lock.release)
         on_failure.callback(_close, chunks)
+        patiently(check, limits, clock)
         patiently(chunks.claim, limits, clock)
         blocks = Blocks(chunks, limits, clock)
         rebuilt, part_names = patiently(lambda: _rebuilt(chunks, disk, root, limits, blocks), limits, clock)
@@ -78,17 +82,37 @@ def open_bucket(
     options: Mapping[str, str] | None = None,
     *,
     limits: SharedLimits | None = None,
+    timeout_s: float = REQUEST_TIMEOUT_S,
+    clock: Clock | None = None,
 ) -> SharedDisk:
     """The same for a bucket alone, where conditional puts decide who is the owner.
 
-    Whoever opens it is, and the one before has to stop. Raises UnsafeStore for a store whose conditional
-    puts are not real: a new one is tried first.
+    Whoever opens it is, and the one before has to stop. A request may take `timeout_s`. Raises UnsafeStore
+    for a store whose conditional puts are not real: a new one is tried first.
     """
-    store = BucketStore(url, options)
+    store = BucketStore(url, options, timeout_s=timeout_s)
     chunks = ConditionalChunks(store, readers=(limits or SharedLimits()).readers)
-    if not store.names(CHUNK):
-        check_conditional_puts(store)
-    return open_shared(chunks, cache, limits=limits)
+
+    def check() -> None:
+        if not store.names(CHUNK):
+            check_conditional_puts(store)
+
+    return open_shared(chunks, cache, limits=limits, clock=clock, check=check)
+
+
+def is_in_bucket(
+    url: str, options: Mapping[str, str] | None = None, *, timeout_s: float = REQUEST_TIMEOUT_S
+) -> bool:
+    """Whether somebody has opened a queue there before. Asks once, and raises what the store raises."""
+    return bool(BucketStore(url, options, timeout_s=timeout_s).names(CHUNK))
+
+
+def _check_cache(disk: Disk, cache: Path) -> None:
+    """Refuse a directory that is not a cache: what is in one is taken away."""
+    if disk.exists(cache) and not disk.is_directory(cache):
+        raise InvalidRequest(f"{cache} is not a directory: a cache needs one of its own")
+    if disk.names(cache) and not disk.exists(cache / LOCK_NAME):
+        raise InvalidRequest(f"{cache} is not empty and not a cache: a cache needs a directory of its own")
 
 
 def _close(chunks: Chunks) -> None:
@@ -127,7 +151,7 @@ def _rebuilt(
 def _check_there(chunks: Chunks, checkpoint: Checkpoint, here: list[StoredFile]) -> None:
     """Raise DamagedChunk when an object is gone of a file that is read only later."""
     away = checkpoint.part_names() - {part.name for file in here for part in file.parts}
-    if away and (gone := away.difference(chunks.old_files())):
+    if away and (gone := away.difference(chunks.left_files())):
         raise damaged(min(gone), f"it is not there, and checkpoint {checkpoint.number} names it")
 
 

@@ -1,5 +1,6 @@
 """Asking a store again that did not answer."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -7,6 +8,8 @@ from typing import TypeVar
 from quivermq.clock import Clock
 from quivermq.errors import StoreUnreachable
 from quivermq.shared.limits import SharedLimits
+
+logger = logging.getLogger(__name__)
 
 Answered = TypeVar("Answered")
 
@@ -18,8 +21,11 @@ def patiently(act: Callable[[], Answered], limits: SharedLimits, clock: Clock) -
     while True:
         try:
             return act()
-        except StoreUnreachable:
+        except StoreUnreachable as error:
             if clock.monotonic() + backoff_s >= deadline:
                 raise
+            if backoff_s == limits.backoff_s:
+                # Somebody may be waiting at a terminal.
+                logger.warning("%s; trying again for %g s", error, limits.commit_timeout_s)
         time.sleep(backoff_s)
         backoff_s = min(2 * backoff_s, limits.backoff_s_max)

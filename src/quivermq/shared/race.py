@@ -9,13 +9,14 @@ that there is etcd.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from os import urandom
 from threading import Barrier
 
-from quivermq.errors import UnsafeStore
+from quivermq.errors import StoreUnreachable, UnsafeStore
 from quivermq.shared.objects import ObjectStore
 
-_WRITERS = 8
+_WRITERS = 4
 _ROUNDS = 4
 
 
@@ -27,30 +28,44 @@ def check_conditional_puts(store: ObjectStore, *, rounds: int = _ROUNDS, writers
     prefix = f"race/{urandom(8).hex()}/"
     names = [f"{prefix}{number}" for number in range(rounds)]
     try:
-        with ThreadPoolExecutor(writers, "quiver-race") as threads:
-            for name in names:
-                _race(store, name, threads, writers)
-                _put_late(store, name)
+        # All at once: of some stores, each that loses waits for seconds.
+        with ThreadPoolExecutor(rounds * writers, "quiver-race") as threads:
+            for race in [_Race(store, name, threads, writers) for name in names]:
+                race.check()
+        for name in names:
+            _put_late(store, name)
     finally:
-        store.remove(names)
+        # What was found out counts, not what is left behind of it.
+        with suppress(StoreUnreachable):
+            store.remove(names)
 
 
-def _race(store: ObjectStore, name: str, threads: ThreadPoolExecutor, writers: int) -> None:
-    values = [b"%d %s" % (number, urandom(16)) for number in range(writers)]
-    start = Barrier(writers)
+class _Race:
+    """Some writers who all begin to create one object at the same moment."""
 
-    def put(value: bytes) -> bool:
-        start.wait()
-        return store.put_if_absent(name, value)
+    def __init__(self, store: ObjectStore, name: str, threads: ThreadPoolExecutor, writers: int) -> None:
+        self._store = store
+        self._name = name
+        self._values = [b"%d %s" % (number, urandom(16)) for number in range(writers)]
+        self._start = Barrier(writers)
+        self._won = threads.map(self._put, self._values)
 
-    won = [value for value, has_won in zip(values, threads.map(put, values), strict=True) if has_won]
-    there = store.get(name, 1024)
-    # Who wins without being told may be one whose request was repeated on the way.
-    if len(won) > 1 or there not in values or (won and there != won[0]):
-        raise UnsafeStore(
-            f"the object store let {len(won)} of {writers} writers create the same object: its conditional"
-            " puts are not real, and a queue there would lose messages; use another store, or etcd with it"
-        )
+    def _put(self, value: bytes) -> bool:
+        self._start.wait()
+        return self._store.put_if_absent(self._name, value)
+
+    def check(self) -> None:
+        """Wait for the end. Raises UnsafeStore unless at most one has won, and its bytes are there."""
+        values = self._values
+        won = [value for value, has_won in zip(values, self._won, strict=True) if has_won]
+        there = self._store.get(self._name, 1024)
+        # Who wins without being told may be one whose request was repeated on the way.
+        if len(won) > 1 or there not in values or (won and there != won[0]):
+            raise UnsafeStore(
+                f"the object store let {len(won)} of {len(values)} writers create the same object: its"
+                " conditional puts are not real, and a queue there would lose messages; use another store,"
+                " or etcd with it"
+            )
 
 
 def _put_late(store: ObjectStore, name: str) -> None:

@@ -52,6 +52,8 @@ class Rebuilding:
         """With `fetch`, files that are stored as they stay are left there until a chunk changes them."""
         self.tree = Tree()
         self.number = 0
+        self.base: int | None = None
+        """The number of the checkpoint that it was made from."""
         self.chain = CHAIN_START
         self.epoch = 0
         self.claims: list[int] = []
@@ -70,6 +72,7 @@ class Rebuilding:
     def load(self, checkpoint: Checkpoint, parts: Iterable[tuple[Part, bytes]]) -> None:
         """Make the files of a checkpoint. `parts` are theirs, in its order, unless they stay away."""
         self.number, self.chain = checkpoint.number, checkpoint.chain
+        self.base = checkpoint.number
         self.claims = list(checkpoint.claims)
         name = f"checkpoint {checkpoint.number}"
         for directory in sorted(checkpoint.directories):

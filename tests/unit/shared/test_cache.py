@@ -416,6 +416,7 @@ def test_an_object_that_is_gone_is_found_out_at_the_takeover(store: MemoryStore)
 
 def test_a_cache_of_an_earlier_process_has_no_say(store: MemoryStore) -> None:
     cache = FaultyDisk()
+    open_disk(MemoryStore(), TINY, disk=cache).abandon()
     cache.make_directory(CACHE / "fetched")
     cache.create(CACHE / "fetched/7").append([b"half of it"])
     disk = open_disk(store, TINY, disk=cache)

@@ -9,7 +9,7 @@ from support.faulty_disk import FaultyDisk
 from support.manual_clock import ManualClock
 from support.shared import CACHE, LIMITS, at_each, files_of, open_disk, opened, write
 
-from quivermq.errors import NotOwner, StoreUnreachable
+from quivermq.errors import NotOwner, StoreDenied, StoreUnreachable
 from quivermq.shared import SharedDisk, open_shared
 from quivermq.shared.checkpoint import Checkpoint, decode_checkpoint
 from quivermq.shared.conditional import ConditionalChunks
@@ -347,6 +347,100 @@ def test_a_part_that_cannot_be_put_ends_the_attempt(store: MemoryStore, disk: Sh
     assert named(store, "file/") == []
     assert disk.checkpoint()
     assert len(named(store, "file/")) == 2
+
+
+def test_a_part_that_was_put_without_an_answer_goes_with_the_next_checkpoint(
+    store: MemoryStore, disk: SharedDisk
+) -> None:
+    write(disk, "a", bytes(200))
+    disk.checkpoint()
+    trim(disk)
+    write(disk, "b", bytes(200))
+    lose = at_each("put", StoreFault.LOSE_ANSWER)
+    store.fault = lambda step: lose(step) if step.name.startswith("file/") else None
+    with pytest.raises(StoreUnreachable):
+        disk.checkpoint()
+    store.fault = lambda _: None
+    assert disk.checkpoint()
+    assert len(named(store, "file/")) == 3
+    trim(disk)
+    assert set(named(store, "file/")) == latest(store).part_names()
+
+
+def test_what_a_checkpoint_names_stays_as_long_as_nobody_knows_of_it(
+    store: MemoryStore, disk: SharedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(disk, "a", bytes(200))
+    disk.checkpoint()
+    put = ConditionalChunks.put_checkpoint
+
+    def refuse(chunks: ConditionalChunks, number: int, data: bytes) -> None:
+        put(chunks, number, data)
+        raise StoreDenied("the answer says so, and it is stored")
+
+    write(disk, "b", bytes(200))
+    monkeypatch.setattr(ConditionalChunks, "put_checkpoint", refuse)
+    with pytest.raises(StoreDenied):
+        disk.checkpoint()
+    # Now it is cleaned up behind the first one; but the second is the latest.
+    trim(disk)
+    assert latest(store).part_names() == set(named(store, "file/"))
+    assert len(named(store, "file/")) == 2
+    monkeypatch.setattr(ConditionalChunks, "put_checkpoint", put)
+    disk.checkpoint()
+    trim(disk)
+    assert latest(store).part_names() == set(named(store, "file/"))
+    assert as_others_see_it(store) == files_of(disk)
+
+
+@pytest.mark.parametrize("operation", ["names", "remove"])
+def test_a_sweep_that_fails_is_tried_again(store: MemoryStore, operation: str) -> None:
+    with opened(store, SMALL) as first:
+        left = ConditionalChunks(store)
+        left._epoch = first.epoch
+        left.put_file(b"never named")
+    with opened(store.beside(), SMALL) as second:
+        other = second._chunks
+        assert isinstance(other, ConditionalChunks)
+        below = other._store._store
+        assert isinstance(below, MemoryStore)
+        write(second, "a", bytes(200))
+        second.checkpoint()
+        below.fault = lambda step: (
+            StoreFault.FAIL if step.operation == operation and step.name.startswith("file/") else None
+        )
+        write(second, "more", b"")
+        second.sync_directory(second.root)
+        with pytest.raises(StoreUnreachable):
+            second.clean()
+        assert len(named(store, "file/")) == 2
+        below.fault = lambda _: None
+        second.clean()
+        assert set(named(store, "file/")) == latest(store).part_names()
+
+
+def test_an_idle_disk_asks_nothing(store: MemoryStore) -> None:
+    clock = ManualClock()
+    limits = replace(SMALL, garbage_delay_s=60, cache_bytes_max=0, quiet_bytes_min=1)
+    disk = open_shared(ConditionalChunks(store), CACHE, disk=FaultyDisk(), limits=limits, clock=clock)
+    write(disk, "a", bytes(200))
+    disk.checkpoint()
+    write(disk, "a", bytes(300))
+    disk.checkpoint()
+    trim(disk)
+    before = len(store.steps)
+    done = threading.Event()
+    store.fault = lambda step: done.set() if step.operation == "remove" else None
+    clock.advance(24 * 3600)
+    for condition in (disk._committer.changed, disk._checkpointer._changed):
+        with condition.lock:
+            condition.notify_all()
+    # Both threads have looked whether there is something to do, before they do what there is now.
+    write(disk, "b", b"")
+    disk.sync_directory(disk.root)
+    assert done.wait(5)
+    assert sorted(step.operation for step in store.steps[before:]) == ["put_if_absent", "remove"]
+    disk.abandon()
 
 
 def test_what_earlier_owners_left_goes_after_the_first_checkpoint_of_the_next(store: MemoryStore) -> None:

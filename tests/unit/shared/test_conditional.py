@@ -17,6 +17,7 @@ from quivermq.shared.chunk import (
     encode_chunk,
 )
 from quivermq.shared.conditional import ConditionalChunks
+from quivermq.shared.counting import CountingStore
 from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
 from quivermq.shared.naming import numbered
 
@@ -86,7 +87,7 @@ def test_whoever_claims_later_is_the_owner() -> None:
 def test_an_append_without_an_answer_is_repeated_until_it_counts(fault: StoreFault) -> None:
     store = MemoryStore(fault=at_each("put_if_absent", fault))
     owner = claim(store.beside())
-    owner.chunks._store = store
+    owner.chunks._store = CountingStore(store)
     chunk = owner.next_chunk()
     with pytest.raises(StoreUnreachable):
         owner.chunks.append(owner.number, chunk)
@@ -118,7 +119,7 @@ def test_a_late_put_of_the_old_owner_changes_nothing() -> None:
     store = MemoryStore()
     first = claim(store)
     slow = store.beside(fault=at_each("put_if_absent", StoreFault.LATE))
-    first.chunks._store = slow
+    first.chunks._store = CountingStore(slow)
     chunk = first.next_chunk()
     with pytest.raises(StoreUnreachable):
         first.chunks.append(first.number, chunk)
@@ -135,14 +136,14 @@ def test_a_late_put_that_comes_first_is_part_of_the_history() -> None:
     first = claim(store)
     chunk = first.next_chunk()
     slow = store.beside(fault=at_each("put_if_absent", StoreFault.LATE))
-    first.chunks._store = slow
+    first.chunks._store = CountingStore(slow)
     with pytest.raises(StoreUnreachable):
         first.chunks.append(first.number, chunk)
     slow.deliver_late()
     second = claim(store)
     assert dict(second.chunks.read(0))[1] == chunk
     first.chunks.append(first.number, chunk)
-    first.chunks._store = store
+    first.chunks._store = CountingStore(store)
     first.number, first.chain = 2, chain_of(chunk)
     with pytest.raises(NotOwner):
         first.append()
@@ -262,14 +263,16 @@ def test_files_have_names_of_their_own_and_know_their_owner() -> None:
     first = claim(store)
     old = {first.chunks.put_file(b"same"), first.chunks.put_file(b"same")}
     assert len(old) == 2
-    assert first.chunks.old_files() == []
+    assert set(first.chunks.left_files()) == old
     second = claim(store)
     new = second.chunks.put_file(b"new")
-    assert set(second.chunks.old_files()) == old
+    assert set(second.chunks.left_files()) == {*old, new}
+    # Nobody knows what becomes of those of a later one.
+    assert set(first.chunks.left_files()) == old
     assert second.chunks.get_file(new, 3) == b"new"
     with pytest.raises(DamagedChunk, match="at most 2"):
         second.chunks.get_file(new, 2)
     second.chunks.remove_files([*old, "file/none"])
-    assert second.chunks.old_files() == []
+    assert second.chunks.left_files() == [new]
     with pytest.raises(DamagedChunk, match="is not there"):
         second.chunks.get_file(old.pop(), 4)

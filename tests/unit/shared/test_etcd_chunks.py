@@ -160,7 +160,7 @@ def test_a_lost_answer_counts_also_for_who_lost_the_lease_since(cluster: Cluster
 def test_an_object_that_was_not_put_is_put_again_under_another_name(cluster: Cluster) -> None:
     chunks = cluster.chunks()
     chunks.claim()
-    store = chunks._store
+    store = chunks._store._store
     assert isinstance(store, MemoryStore)
     store.fault = lambda step: StoreFault.LATE if step.number == 1 else None
     with pytest.raises(StoreUnreachable):

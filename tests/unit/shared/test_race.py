@@ -17,7 +17,7 @@ def test_a_safe_store_is_accepted_and_left_clean() -> None:
 
 def test_a_store_that_ignores_the_condition_is_refused_and_left_clean() -> None:
     store = MemoryStore(is_safe=False)
-    with pytest.raises(UnsafeStore, match="let 8 of 8 writers create the same object"):
+    with pytest.raises(UnsafeStore, match="let 4 of 4 writers create the same object"):
         check_conditional_puts(store)
     assert store.objects == {}
 
@@ -27,7 +27,7 @@ class LookingStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__(is_safe=False)
-        self._looked = threading.Barrier(8, timeout=5)
+        self._looked = threading.Barrier(4, timeout=5)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         if self.get(name, 1024) is not None:
@@ -65,3 +65,11 @@ def test_a_put_that_met_itself_is_no_reason_to_refuse() -> None:
 def test_a_store_that_does_not_answer_is_neither() -> None:
     with pytest.raises(StoreUnreachable):
         check_conditional_puts(MemoryStore(fault=lambda _: StoreFault.FAIL))
+
+
+def test_what_is_left_behind_does_not_hide_what_was_found() -> None:
+    def keep(step: StoreStep) -> StoreFault | None:
+        return StoreFault.FAIL if step.operation == "remove" else None
+
+    with pytest.raises(UnsafeStore):
+        check_conditional_puts(MemoryStore(fault=keep, is_safe=False))

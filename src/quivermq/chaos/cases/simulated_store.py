@@ -38,6 +38,8 @@ _LIMITS = SharedLimits(
     checkpoint_chunks=25,
     checkpoint_bytes=64 * 1024,
     part_bytes_min=2000,
+    quiet_bytes_min=500,
+    cache_bytes_max=10_000,
     garbage_delay_s=0,
 )
 _STEPS_MAX, _STORE_STEPS_MAX = 40, 100
