@@ -14,6 +14,7 @@ INSTALLED := .venv/.installed
 FUZZER := .venv-fuzz/.installed
 BROWSER := .venv/.browser
 TRACER := .venv/.tracer
+ETCD := .venv/.etcd
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 # Where a sync takes no time, if there is room for everything that the tests write.
 MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 4 ] 2>/dev/null && echo /dev/shm)
@@ -25,7 +26,7 @@ SOAK := tests/crash/test_soak.py
 USE := tests/acceptance tests/importers tests/dashboard
 
 .DEFAULT_GOAL := help
-.PHONY: help run examples pipeline test test-queue test-faults test-soak test-use test-spark test-spark-lowest check check-format check-lint check-types check-layers check-asynchronous \
+.PHONY: help run cluster examples pipeline test test-queue test-faults test-soak test-use test-spark test-spark-lowest check check-format check-lint check-types check-layers check-asynchronous \
 	bench fuzz format chaos soak faults \
 	reference asynchronous docs docs-serve lock clean
 
@@ -34,6 +35,9 @@ help: ## list the targets
 
 run: $(SERVING) ## serve build/data as a broker, and say where to look
 	$(BIN)/quiver serve --data build/data --port $(PORT)
+
+cluster: $(INSTALLED) $(ETCD) ## serve a cluster on this machine: three brokers, etcd and a store, below build/cluster
+	$(BIN)/quiver cluster demo --directory build/cluster --port $(PORT)
 
 examples: $(SERVING) ## run the first examples: a queue, and the log below it
 	$(BIN)/python examples/first_queue.py && $(BIN)/python examples/first_log.py
@@ -66,7 +70,7 @@ test-spark-lowest: ## run some tests of the pipeline on the lowest Spark that is
 test-queue: $(INSTALLED) ## run the tests of the queue and of its parts
 	$(LATER) $(PYTEST) $(addprefix --ignore=,tests/spark $(FAULTS) $(USE))
 
-test-faults: $(INSTALLED) $(TRACER) ## run the tests with crashes, failing disks and real processes
+test-faults: $(INSTALLED) $(TRACER) $(ETCD) ## run the tests with crashes, failing disks and real processes
 	$(LATER) $(PYTEST) --ignore=$(SOAK) $(FAULTS)
 
 # It sleeps most of the time and wants to be woken in time, so it is not one of those whose work can wait.
@@ -189,6 +193,19 @@ $(TRACER): $(INSTALLED)
 		else \
 			echo 'The tests of a failing disk need strace, and there is none: install it, on Debian and Ubuntu with' >&2; \
 			echo '`sudo apt-get install strace`.' >&2; \
+			exit 1; \
+		fi; }
+	@touch $@
+
+# Brokers of a cluster decide in etcd. Not at the same time as the other tools, because the package manager does one
+# thing at a time. Nor is it started: the tests start their own.
+$(ETCD): $(INSTALLED) | $(TRACER) $(BROWSER)
+	@command -v etcd >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && RUNLEVEL=1 apt-get install -qq -y --no-install-recommends etcd-server; \
+		else \
+			echo 'The tests of a cluster need etcd, and there is none: install it, on Debian and Ubuntu with' >&2; \
+			echo '`sudo apt-get install etcd-server`.' >&2; \
 			exit 1; \
 		fi; }
 	@touch $@

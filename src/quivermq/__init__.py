@@ -4,7 +4,9 @@ from importlib.metadata import version
 
 from quivermq.backend import Backend
 from quivermq.errors import (
+    BrokerExists,
     Closing,
+    ClusterNotFound,
     Conflict,
     Corruption,
     DamagedChunk,
@@ -47,6 +49,7 @@ from quivermq.errors import (
 from quivermq.frame import Producer
 from quivermq.log import DataDirectory, Log, LogFollower, Repair, Replaced, Report, follow, repair, verify
 from quivermq.model.adoption import AdoptedId, Progress, Tried
+from quivermq.model.backups import Backup, Restored
 from quivermq.model.dead_letters import DeadLetter, DeadLetterReason
 from quivermq.model.deliveries import Delivery, InFlight
 from quivermq.model.messages import (
@@ -61,13 +64,14 @@ from quivermq.model.messages import (
 )
 from quivermq.model.stats import Alert, Compacted, EngineStats, QueueStats, TopicInfo, TopicStats
 from quivermq.model.topic_settings import TopicSettings
-from quivermq.opening import connect
+from quivermq.opening import connect, restore
 from quivermq.opening import open_directory as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.queue.connection import Connection
 from quivermq.queue.queue import Queue
 from quivermq.settings import (
     BucketSettings,
     ClientSettings,
+    ClusterSettings,
     EngineSettings,
     ServerSettings,
     Settings,
@@ -81,9 +85,13 @@ __all__ = [
     "AdoptedId",
     "Alert",
     "Backend",
+    "Backup",
+    "BrokerExists",
     "BucketSettings",
     "ClientSettings",
     "Closing",
+    "ClusterNotFound",
+    "ClusterSettings",
     "Compacted",
     "Conflict",
     "Connection",
@@ -131,6 +139,7 @@ __all__ = [
     "Repair",
     "Replaced",
     "Report",
+    "Restored",
     "Scheduled",
     "ServerSettings",
     "Settings",
@@ -161,5 +170,6 @@ __all__ = [
     "load_settings",
     "open",
     "repair",
+    "restore",
     "verify",
 ]

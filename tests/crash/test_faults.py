@@ -23,9 +23,9 @@ CYCLES = {
     ("interrupted", "broker"): 20,
     ("producer", "broker"): 8,
     ("hostile", "broker"): 200,
-    ("takeover", "bucket"): 160,
-    ("zombie", "bucket"): 40,
-    ("store", "bucket"): 40,
+    ("takeover", "bucket"): 80,
+    ("zombie", "bucket"): 20,
+    ("store", "bucket"): 24,
 }
 # What happens on a disk in memory, or is quick where a sync takes no time.
 IN_MEMORY = {"interrupted"}

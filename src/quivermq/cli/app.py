@@ -7,8 +7,10 @@ import typer
 from typer import Option
 
 from quivermq.cli import (
+    backup,
     bench,
     chaos,
+    cluster,
     compact,
     dlq,
     export,
@@ -58,10 +60,13 @@ app.command("compact")(compact.command)
 app.command("export")(export.command)
 app.command("verify")(verify.verify_queue)
 app.command("repair")(verify.repair_directory)
+app.add_typer(backup.app, name="backup")
+app.command("restore")(backup.restore_queue)
 app.command("bench")(bench.command)
 app.command("chaos")(chaos.command)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(key.app, name="key")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(settings.app, name="settings")
 
 

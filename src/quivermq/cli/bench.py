@@ -17,7 +17,7 @@ from typing import Annotated
 from typer import Option
 
 from quivermq.cli.command import answering
-from quivermq.cli.connecting import open_queue
+from quivermq.cli.connecting import Place, open_queue
 from quivermq.cli.durations import parse_seconds
 from quivermq.cli.output import CommandResult, TextTable, size_text
 from quivermq.cli.progress import progress_count
@@ -106,7 +106,7 @@ def command(
 
 
 @contextmanager
-def _bench_queue(data: Path | None, server: str | None) -> Iterator[tuple[Connection, str]]:
+def _bench_queue(data: Place | None, server: str | None) -> Iterator[tuple[Connection, str]]:
     with ExitStack() as stack:
         if data is None and server is None:
             _remove_leftovers()

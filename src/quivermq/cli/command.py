@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar
 
+from quivermq.cli.connecting import Place
 from quivermq.cli.options import DataOption, JsonOption, ServerOption
 from quivermq.cli.output import CommandResult
 from quivermq.queue.connection import Connection
@@ -14,7 +14,7 @@ from quivermq.queue.connection import Connection
 T = TypeVar("T")
 Returning = Callable[..., CommandResult]
 Command = Callable[..., None]
-Opening = Callable[[Path | None, str | None], AbstractContextManager[Connection]]
+Opening = Callable[[Place | None, str | None], AbstractContextManager[Connection]]
 
 
 def _option(name: str, annotation: object, default: object) -> inspect.Parameter:
@@ -47,7 +47,7 @@ def on_queue(opened: Opening) -> Callable[[Returning], Command]:
 
     def decorate(function: Returning) -> Command:
         @wraps(function)
-        def run(*, data: Path | None, server: str | None, **given: Any) -> CommandResult:
+        def run(*, data: Place | None, server: str | None, **given: Any) -> CommandResult:
             with opened(data, server) as mq:
                 return function(mq=mq, **given)
 

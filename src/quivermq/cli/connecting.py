@@ -12,12 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from quivermq.cli.output import say
+from quivermq.engine import is_queue
 from quivermq.engine.beside import open_beside
 from quivermq.errors import DirectoryLocked, DiskFull, InvalidRequest, NotFound, QuiverError, TopicNotFound
 from quivermq.opening import connect, open_directory
 from quivermq.queue.connection import Connection
 from quivermq.reading import QueueReader, reader_of
-from quivermq.settings import ClientSettings, LoadedSettings, Settings
+from quivermq.settings import ClientSettings, LoadedSettings, Settings, place_of
 from quivermq.topic.defaults import load_settings
 
 DATA_VARIABLE = "QUIVER_DATA"
@@ -33,25 +34,32 @@ _CHECK_RETRIES = 2
 _MISSING = re.compile(r"there is no topic ([A-Za-z0-9._-]+)")
 
 
+# A directory, or the URL of a bucket.
+Place = Path | str
+
+
 @dataclass(frozen=True, slots=True)
 class QueueLocation:
-    """One of the two is there."""
+    """One of the two is there. The data are those of a directory, which is a path, or of a bucket."""
 
-    data: Path | None = None
+    data: Place | None = None
     server: str | None = None
 
     @property
     def is_new(self) -> bool:
-        """Whether it is a directory that only becomes a queue's when it is opened to be written to."""
-        return self.data is not None and not _is_queue_directory(self.data)
+        """Whether it only becomes a queue's when it is opened to be written to."""
+        return self.data is not None and not _is_queue(self.data)
 
     def connection(self, *, create: bool = False) -> Connection:
-        """The queue, to be closed. Only with `create` is a directory made."""
+        """The queue, to be closed. Only with `create` is one made.
+
+        One in a bucket is taken over from whoever has it.
+        """
         if self.server is not None:
             return connected(self.server)
         assert self.data is not None
         if not create:
-            check_directory(self.data)
+            check_queue(self.data)
         try:
             return open_directory(self.data, loaded_here().settings)
         except DirectoryLocked as error:
@@ -61,29 +69,33 @@ class QueueLocation:
         """What looks at the queue without opening it. Raises NotFound for a directory that is not there."""
         if self.data is None:
             return reader_of(server=self.server, key=_key(), settings=_patience())
+        if isinstance(self.data, str):
+            raise _needs_owner(self.data)
         _check_there(self.data)
         return reader_of(self.data.absolute())
 
     def check(self) -> None:
-        """Raise NotFound for a directory that is not a queue's."""
+        """Raise NotFound for a directory or bucket that is not a queue's."""
         if self.data is not None:
-            check_directory(self.data)
+            check_queue(self.data)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments by which jobs and exports are told where the queue is."""
         if self.data is None:
             return {"server": self.server, "key": _key()}
-        check_directory(self.data)
+        check_queue(self.data)
+        if isinstance(self.data, str):
+            raise _needs_owner(self.data)
         # A process that is to work on it may have another current directory.
         return {"path": str(self.data.absolute())}
 
 
-def find_location(data: Path | None, server: str | None) -> QueueLocation:
+def find_location(data: Place | None, server: str | None) -> QueueLocation:
     """What the options say or, when they say nothing, the environment. Raises InvalidRequest."""
     if data is not None and server is not None:
         raise InvalidRequest("--data is a directory here and --server is a broker: give one of them")
     if data is not None or server is not None:
-        return QueueLocation(data, server)
+        return QueueLocation(place_of(data) if isinstance(data, str) else data, server)
     named = named_data(), os.environ.get(SERVER_VARIABLE) or None
     if all(named):
         raise InvalidRequest(
@@ -91,26 +103,29 @@ def find_location(data: Path | None, server: str | None) -> QueueLocation:
         )
     if not any(named):
         raise InvalidRequest(
-            "where is the queue? Say --data DIR for a directory or --server URL for a broker,"
-            f" or set {DATA_VARIABLE} or {SERVER_VARIABLE}"
+            "where is the queue? Say --data with a directory or the URL of a bucket, or --server URL for a"
+            f" broker, or set {DATA_VARIABLE} or {SERVER_VARIABLE}"
         )
     return QueueLocation(*named)
 
 
 @contextmanager
-def open_queue(data: Path | None, server: str | None, *, create: bool = False) -> Iterator[Connection]:
+def open_queue(data: Place | None, server: str | None, *, create: bool = False) -> Iterator[Connection]:
     """The queue that the options name, closed at the end. Only with `create` is a directory made."""
     with find_location(data, server).connection(create=create) as mq, naming_topics(mq.topics):
         yield mq
 
 
 @contextmanager
-def open_to_look(data: Path | None, server: str | None, *, is_quiet: bool = False) -> Iterator[Connection]:
+def open_to_look(data: Place | None, server: str | None, *, is_quiet: bool = False) -> Iterator[Connection]:
     """The queue that the options name, for looking only.
 
     A directory that somebody has open, or that cannot be written to, is looked at by its files; it says so.
+    Raises InvalidRequest for a bucket: opening it would take it from its owner.
     """
     location = find_location(data, server)
+    if isinstance(location.data, str):
+        raise _needs_owner(location.data)
     try:
         mq = location.connection()
     except QuiverError as error:
@@ -182,6 +197,27 @@ def check_broker(server: str, key: str | None) -> None:
         client.topics()
 
 
+def check_queue(data: Place) -> None:
+    """Raise NotFound unless it is a queue's, and what a store raises."""
+    if isinstance(data, Path):
+        check_directory(data)
+    elif not _is_queue(data):
+        raise NotFound(f"there is no queue in {data}")
+
+
+def _needs_owner(url: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{url} would be taken from whoever has it open: ask its broker with --server; if nobody has,"
+        " `quiver serve` it"
+    )
+
+
+def _is_queue(data: Place) -> bool:
+    if isinstance(data, Path):
+        return _is_queue_directory(data)
+    return is_queue(data, loaded_here().settings.bucket)
+
+
 def check_directory(data: Path) -> None:
     """Raise NotFound unless it is a queue's: to ask about it must not make a directory one."""
     _check_there(data)
@@ -216,10 +252,10 @@ def _holder(error: DirectoryLocked) -> str:
     return "another process" if error.pid is None else f"process {error.pid}"
 
 
-def named_data() -> Path | None:
-    """The directory that the environment names."""
+def named_data() -> Place | None:
+    """The directory, or the bucket, that the environment names."""
     named = os.environ.get(DATA_VARIABLE)
-    return Path(named) if named else None
+    return place_of(named) if named else None
 
 
 def served_data(settings: Settings) -> Path | str:

@@ -74,7 +74,7 @@ def command(
             dry_run=dry_run,
             key=key,
             progress=progress,
-            target=location.data,
+            target=None if isinstance(location.data, str) else location.data,
         )
         is_new = location.is_new
         if is_new:

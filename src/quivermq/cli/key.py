@@ -13,6 +13,7 @@ from quivermq.cli.options import ConfigOption, DataOption, YesOption
 from quivermq.cli.output import CommandResult, TextTable, confirm
 from quivermq.cli.serve import check_parts
 from quivermq.errors import InvalidRequest
+from quivermq.settings import place_of
 
 app = typer.Typer(help="Make, list and revoke the keys of a broker.", no_args_is_help=True)
 
@@ -102,20 +103,24 @@ def revoke(
     return CommandResult({"revoked": key_id}, f"revoked {key_id}")
 
 
-def _where(data: Path | None, config: Path | None, *, is_new: bool = False) -> tuple[Path, Path | None]:
+def _where(data: str | None, config: Path | None, *, is_new: bool = False) -> tuple[Path, Path | None]:
     """The directory and the file of keys that a broker would have with the same options and settings.
 
     Raises QuiverError where no broker is installed, and NotFound unless the directory is there or `is_new`.
     """
     check_parts()
-    named = data or named_data()
+    named = named_data() if data is None else place_of(data)
     settings = loaded_here(config, {} if named is None else {"server.data": named}).settings
+    file = settings.server.keys
+    if settings.server.data is None and file is not None:
+        # As brokers of a cluster have it, none of which has a data directory.
+        return file.parent, file
     directory = served_data(settings)
     if isinstance(directory, str):
-        return _of_bucket(directory, settings.server.keys)
+        return _of_bucket(directory, file)
     if not is_new:
         check_directory(directory)
-    return directory, settings.server.keys
+    return directory, file
 
 
 def _of_bucket(url: str, file: Path | None) -> tuple[Path, Path]:

@@ -40,7 +40,14 @@ def _topics_of_broker(server: str) -> list[str]:
 
 TopicArgument = Annotated[str, Argument(help="The topic.", autocompletion=complete_topics)]
 
-DataOption = Annotated[Path | None, Option("--data", help=f"The data directory. Or set `{DATA_VARIABLE}`.")]
+DataOption = Annotated[
+    str | None,
+    Option(
+        "--data",
+        metavar="DIR|URL",
+        help=f"The data directory, or the URL of a bucket. Or set `{DATA_VARIABLE}`.",
+    ),
+]
 ServerOption = Annotated[
     str | None,
     Option(

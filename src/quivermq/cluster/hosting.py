@@ -119,6 +119,8 @@ class Hosting:
         self._kept_until: dict[int, float] = {}
         self._changed = Condition()
         self._is_news = False
+        # Whether its own key was in the view since it joined.
+        self._was_seen = False
         self._is_leaving = False
         self._is_ended = False
         self._threads = ThreadPoolExecutor(self._limits.openings_max, "quiver-shard")
@@ -210,14 +212,30 @@ class Hosting:
             # Nothing is answered either; it may be fresh again when etcd answers.
             return
         view, now = self._view(), self._clock.monotonic()
+        if self._was_forgotten(view):
+            return
         with self._changed.lock:
             self._note_ownerless(view, now)
             self._act(view, now)
+
+    def _was_forgotten(self, view: ClusterView) -> bool:
+        """Whether its own key is gone, and so everything under its lease, before a keepalive tells that."""
+        is_there = self._membership.id in view.brokers
+        if self._was_seen and not is_there:
+            logger.warning("the cluster has forgotten broker %s", self._membership.id)
+            self._was_seen = False
+            self._membership.lease.lose()
+            # At once, and not with the next look.
+            self._leave_lost()
+            return True
+        self._was_seen = is_there
+        return False
 
     def _join_again(self) -> None:
         with self._changed.lock:
             is_empty = not self._held
         # What was opened under the lease that is lost has to be gone before there is another one.
+        self._was_seen = False
         if is_empty and self._membership.try_to_join():
             logger.info("broker %s is in the cluster again", self._membership.id)
 

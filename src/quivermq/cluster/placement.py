@@ -1,8 +1,8 @@
 """Which shard a topic is on, and which broker a shard belongs to. Pure: everybody comes to the same.
 
 Shards find their brokers by rendezvous hashing: each pair of a shard and a broker has a score, and the
-best pairs are taken first. A broker has its share of the shards at most, by its capacity. When one comes
-or goes, hardly more shards move than have to.
+best pairs are taken first. Each broker has its share of the shards, by its capacity, give or take one.
+When one comes or goes, hardly more shards move than have to.
 """
 
 import math
@@ -49,14 +49,21 @@ def ranking(shard: int, candidates: Iterable[Candidate]) -> list[str]:
 def placed(shards: int, candidates: Collection[Candidate]) -> dict[int, str]:
     """A broker for each shard; none for any when there are no brokers."""
     pairs = [(-_score(shard, each), shard, each.broker) for shard in range(shards) for each in candidates]
+    pairs.sort()
     total = sum(each.capacity for each in candidates)
-    room = {each.broker: math.ceil(shards * each.capacity / total) for each in candidates}
     found: dict[int, str] = {}
-    for _, shard, broker in sorted(pairs):
+    # Everybody gets its share, rounded down, and then some get one more: or the last to come had nothing.
+    _fill(found, pairs, {each.broker: shards * each.capacity // total for each in candidates})
+    _fill(found, pairs, {each.broker: 1 for each in candidates})
+    return found
+
+
+def _fill(found: dict[int, str], pairs: list[tuple[float, int, str]], room: dict[str, int]) -> None:
+    """Place shards that have no broker yet, the best pairs first."""
+    for _, shard, broker in pairs:
         if shard not in found and room[broker]:
             found[shard] = broker
             room[broker] -= 1
-    return found
 
 
 def _score(shard: int, candidate: Candidate) -> float:

@@ -93,7 +93,7 @@ class ShardOpener:
         self._clock = clock
         self._limits = limits
 
-    def open(self, number: int, lease: KeptLease) -> OwnedShard:
+    def open_shard(self, number: int, lease: KeptLease) -> OwnedShard:
         """Claim a shard, rebuild it and open it. Raises NotOwner when somebody else was faster."""
         chunks = EtcdChunks(
             self._store_of(number),

@@ -85,12 +85,6 @@ class BucketEngine(SharedEngine):
         self._disk = disk
         self._pid = os.getpid()
 
-    @property
-    def lost(self) -> NotOwner | None:
-        """That somebody else is the owner by now, once this process has been told."""
-        failure = self._disk.failure
-        return failure if isinstance(failure, NotOwner) else None
-
     def announce(self, url: str) -> None:
         """Tell whoever finds the directory, or the cache, in use where it is served."""
         super().announce(url)
@@ -157,6 +151,8 @@ def store_limits(settings: BucketSettings) -> SharedLimits:
         uncommitted_bytes_max=settings.uncommitted_bytes_max,
         checkpoint_bytes=settings.checkpoint_bytes,
         checkpoint_chunks=settings.checkpoint_chunks,
+        cache_bytes_max=settings.cache_bytes_max,
+        cache_free_bytes_min=settings.cache_free_bytes_min,
         garbage_delay_s=settings.garbage_delay_ms / 1000,
     )
 

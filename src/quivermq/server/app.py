@@ -5,11 +5,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from quivermq.clock import Clock
 from quivermq.errors import NotFound, QuiverError
 from quivermq.metrics import Counter, Histogram, Metrics
+from quivermq.server.access import ApiKey
 from quivermq.server.broker import Broker
+from quivermq.server.history import Recorder
 from quivermq.server.http import Later, Request, Response, answered, error_response, problem
+from quivermq.server.memory import Memory
 from quivermq.server.routing import Answer, Route, RouteTable
+from quivermq.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +67,41 @@ class App:
         self._gate = gate
         self._meter = RequestMeter(broker.engine.metrics)
         self._time = broker.engine.clock.monotonic
+
+    # What whoever accepts connections asks of it.
+
+    @property
+    def settings(self) -> ServerSettings:
+        return self.broker.settings
+
+    @property
+    def clock(self) -> Clock:
+        return self.broker.engine.clock
+
+    @property
+    def memory(self) -> Memory:
+        return self.broker.memory
+
+    def start(self, count_connections: Callable[[], int]) -> None:
+        """Begin to look around, on the event loop."""
+        self.broker.count_connections = count_connections
+        self.broker.part(Recorder).start()
+
+    def stop(self) -> None:
+        """Look around no more. Calling twice is allowed."""
+        self.broker.part(Recorder).stop()
+
+    def drain(self) -> None:
+        """Let go of everybody who waits, and make nobody wait from now on."""
+        self.broker.drain()
+
+    def check_keys(self) -> bool:
+        """Look whether keys have changed, and if so, send away who may not stay."""
+        return self.broker.check_keys()
+
+    def is_welcome(self, key: ApiKey | None) -> bool:
+        """Whether who came with this key, or without one, may stay."""
+        return self.broker.is_welcome(key)
 
     def answer(self, request: Request) -> Answer:
         """The answer, or what has to be awaited for it. Never raises; nor does the awaitable."""

@@ -31,7 +31,7 @@ _FULL_S = 5.0
 class Broker:
     """One queue and the event loop that serves it."""
 
-    def __init__(self, engine: Engine, settings: ServerSettings) -> None:
+    def __init__(self, engine: Engine, settings: ServerSettings, *, memory: Memory | None = None) -> None:
         self.engine = engine
         self.settings = settings
         self.hiding = Hiding(engine.path)
@@ -50,7 +50,7 @@ class Broker:
         # On a disk that has its truth elsewhere, who asked is told when that has come so far.
         self._commits = engine.commits
         self._figuring = asyncio.Semaphore(_FIGURING_MAX)
-        self.memory = Memory(settings.memory_bytes_max)
+        self.memory = memory or Memory(settings.memory_bytes_max)
         # As many again as there are threads, so that none of them waits for the event loop.
         self.making = Making(self.memory, 2 * settings.threads, engine.clock.monotonic)
         self.failure: FsyncFailed | None = None

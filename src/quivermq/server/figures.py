@@ -53,6 +53,8 @@ def why_not_ready(broker: Broker) -> str | None:
         return "the broker is stopping"
     if broker.failure is not None:
         return "the disk failed to keep messages: see the log, then start the broker again"
+    if broker.engine.lost is not None:
+        return "another process has taken over the queue: this broker ends"
     if broker.engine.is_fenced:
         return "a log takes nothing any more: GET /v1/stats tells which; then start the broker again"
     try:

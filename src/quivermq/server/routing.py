@@ -17,7 +17,6 @@ from quivermq.frame import OFFSET_MAX
 from quivermq.model.json import JSON, base64_bytes
 from quivermq.model.lanes import PRIORITIES
 from quivermq.server.access import Permission, Scope, permission_of
-from quivermq.server.broker import Broker
 from quivermq.server.http import Later, Request, Response
 
 # What a call takes that is told what to do, and gets no messages.
@@ -99,8 +98,11 @@ class Route:
             return JSON_BODY_BYTES
         return None if self.takes_body else 0
 
-    def call(self, broker: Broker, request: Request) -> Answer:
-        """Check the query and the body, then hand over. Raises InvalidRequest."""
+    def call(self, broker: Any, request: Request) -> Answer:
+        """Check the query and the body, then hand over. Raises InvalidRequest.
+
+        `broker` is whatever the handlers of its table take: a `Broker`, but for those of a cluster.
+        """
         check_query(request, self.query)
         if self.body is None:
             return self.handler(broker, request)

@@ -9,20 +9,25 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
+from typing import Protocol
 
 import uvloop
 
+from quivermq.clock import Clock
 from quivermq.engine import Engine
 from quivermq.errors import Conflict, InvalidRequest, QuiverError
+from quivermq.server.access import ApiKey
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
 from quivermq.server.connection import ClientConnection
 from quivermq.server.edge import Edge
 from quivermq.server.gate import Gate, RateLimit
-from quivermq.server.history import Recorder
+from quivermq.server.http import Request, Response
 from quivermq.server.keys import KeyStore
+from quivermq.server.memory import Memory
 from quivermq.server.process import allow_open_files, return_large_blocks, short_pauses
 from quivermq.server.routes import all_routes
+from quivermq.server.routing import Answer
 from quivermq.server.tls import Handshake, tls_context
 from quivermq.settings import ServerSettings
 
@@ -37,20 +42,41 @@ _BACKLOG = 4096
 _ABORT_S = 5.0
 
 
+class Application(Protocol):
+    """What answers requests, as a server sees it: see `App`."""
+
+    @property
+    def settings(self) -> ServerSettings: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def memory(self) -> Memory: ...
+
+    def start(self, count_connections: Callable[[], int]) -> None: ...
+    def stop(self) -> None: ...
+    def drain(self) -> None: ...
+    def check_keys(self) -> bool: ...
+    def is_welcome(self, key: ApiKey | None) -> bool: ...
+    def answer(self, request: Request) -> Answer: ...
+    def admit(self, request: Request) -> Response | None: ...
+
+
 class Server:
     """An app at an address. Belongs to the event loop that it was started in."""
 
-    def __init__(self, app: App, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, app: Application, host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._app = app
         self._host = host
         self.port = port
         """The port; 0 stands for any that is free, until `start` has found one."""
         self._tls = tls
-        broker = app.broker
-        self.edge = Edge(app.answer, broker.settings, broker.engine.clock, app.admit, broker.memory)
-        app.broker.count_connections = lambda: len(self.edge.clients)
+        self.edge = Edge(app.answer, app.settings, app.clock, app.admit, app.memory)
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
+        self.on_look: Callable[[], None] = lambda: None
+        """Called whenever it looks around, once in a while."""
 
     @property
     def url(self) -> str:
@@ -70,7 +96,7 @@ class Server:
             self._stop_looking()
             raise self._not_listening(error) from error
         self.port = self._listener.sockets[0].getsockname()[1]
-        self._app.broker.part(Recorder).start()
+        self._app.start(lambda: len(self.edge.clients))
 
     def _welcome(self, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
         tls = self._tls
@@ -83,7 +109,7 @@ class Server:
         """
         assert self._listener is not None, "it was not started"
         self._listener.close()
-        self._app.broker.drain()
+        self._app.drain()
         self.edge.drain()
         if not await self.edge.emptied(self.edge.settings.drain_timeout_ms / 1000):
             logger.warning("cut off %d connections that did not finish", len(self.edge.clients))
@@ -93,17 +119,17 @@ class Server:
         """Stop listening, and cut off every connection."""
         if self._listener is not None:
             self._listener.close()
-        self._app.broker.part(Recorder).stop()
+        self._app.stop()
         self.edge.abort()
         await self.edge.emptied(_ABORT_S)
         self._stop_looking()
 
     def _look_around(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One timer for the timeouts of all connections, and for keys that are revoked."""
+        """One timer for the timeouts of all connections, for keys that are revoked, and for `on_look`."""
         self.edge.sweep()
-        broker = self._app.broker
-        if broker.check_keys():
-            self.edge.send_away(broker.is_welcome)
+        self.on_look()
+        if self._app.check_keys():
+            self.edge.send_away(self._app.is_welcome)
         self._sweep = loop.call_later(self.edge.sweep_interval_s, self._look_around, loop)
 
     def _stop_looking(self) -> None:
@@ -121,13 +147,27 @@ class Server:
         )
 
 
-def broker_app(
-    engine: Engine, settings: ServerSettings, keys: KeyStore | None = None, host: str = ""
-) -> App:
-    """The app that answers every call with what the engine does."""
+def rate_limit(settings: ServerSettings, clock: Clock) -> RateLimit | None:
+    """How often clients may ask, if that is limited."""
     per_second = settings.requests_per_second
-    rate = None if per_second is None else RateLimit(per_second, engine.clock.monotonic)
-    broker = Broker(engine, settings)
+    return None if per_second is None else RateLimit(per_second, clock.monotonic)
+
+
+def broker_app(
+    engine: Engine,
+    settings: ServerSettings,
+    keys: KeyStore | None = None,
+    host: str = "",
+    *,
+    memory: Memory | None = None,
+    rate: RateLimit | None = None,
+) -> App:
+    """The app that answers every call with what the engine does.
+
+    Brokers of one process share their `memory`, and a `rate`.
+    """
+    rate = rate or rate_limit(settings, engine.clock)
+    broker = Broker(engine, settings, memory=memory)
     if keys is not None:
         broker.is_welcome, broker.look_at_keys = keys.is_welcome, keys.look
     return App(broker, all_routes(), Gate(keys, rate, host, engine.catalog.table.origin_of))
@@ -144,7 +184,8 @@ def serve(
 
     A second signal cuts the draining short. `keys` are those that the settings name unless given, and
     `ready` is called once clients may come. Raises InvalidRequest for an address that others reach while
-    there are no keys, and Conflict when the port is in use; the engine is closed then, too.
+    there are no keys, Conflict when the port is in use, and NotOwner, after draining as well, when another
+    process has taken over the queue; the engine is closed then, too.
     """
     try:
         if keys is None:
@@ -159,14 +200,14 @@ def serve(
         allow_open_files(settings.connections_max)
         return_large_blocks()
         app = broker_app(engine, settings, keys, settings.host)
-        with short_pauses(), _own_signals(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with short_pauses(), own_signals(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(app, Server(app, settings.host, settings.port, tls=tls), ready))
     finally:
         engine.close()
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
+def own_signals() -> Iterator[None]:
     """Leave the program its handlers: an event loop that is closed would go on to swallow Ctrl-C."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
@@ -190,10 +231,20 @@ async def _serve(app: App, server: Server, ready: Callable[[Server], None] | Non
             app.broker.engine.announce(server.url)
         if ready is not None:
             await _call(ready, server)
+        engine = app.broker.engine
+        server.on_look = lambda: stopped.set() if engine.lost is not None else None
         await stopped.wait()
-        logger.info("told to stop: finishing what has begun")
+        lost = engine.lost
+        if lost is None:
+            logger.info("told to stop: finishing what has begun")
+        else:
+            logger.error("%s; this broker ends", lost, extra={"code": lost.code})
+        # Only a signal hurries from now on.
+        server.on_look = lambda: None
         stopped.clear()
         await _drain(server, stopped)
+        if lost is not None:
+            raise lost
     finally:
         # In here, while signals still have a handler: one that comes now must not keep the engine from
         # writing what it holds.

@@ -12,6 +12,7 @@ from quivermq.settings.place import check_bucket, check_path, is_bucket, place_o
 from quivermq.settings.tree import (
     BucketSettings,
     ClientSettings,
+    ClusterSettings,
     CodecName,
     Durability,
     EngineSettings,
@@ -24,6 +25,7 @@ __all__ = [
     "TOPICS",
     "BucketSettings",
     "ClientSettings",
+    "ClusterSettings",
     "CodecName",
     "Durability",
     "EngineSettings",

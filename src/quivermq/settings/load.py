@@ -18,6 +18,7 @@ from quivermq.settings.setting import Setting, settings_of
 from quivermq.settings.tree import (
     BucketSettings,
     ClientSettings,
+    ClusterSettings,
     EngineSettings,
     ServerSettings,
     Settings,
@@ -33,6 +34,7 @@ _SECTIONS: Mapping[str, type] = MappingProxyType(
         "bucket": BucketSettings,
         "server": ServerSettings,
         "client": ClientSettings,
+        "cluster": ClusterSettings,
     }
 )
 _PREFIX = "QUIVER_"

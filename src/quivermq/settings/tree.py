@@ -18,6 +18,7 @@ from quivermq.settings.setting import (
     MS_MAX,
     choice,
     endpoint,
+    flag,
     number,
     path,
     place,
@@ -177,6 +178,12 @@ class ServerSettings:
     keys: Path | None = path(
         "The file of the hashes of API keys; by default `keys.json` in the data directory."
     )
+    backup_target: str = text(
+        "",
+        "Where clients may have the broker write backups: a directory, or a URL such as s3://bucket/path.",
+        pattern=r"[^\x00-\x1f]*",
+        expected="a directory, or a URL",
+    )
     log: LogShape = choice("text", "How the log on standard error is written.")
     log_level: LogLevel = choice("info", "What is worth a line in the log.")
     threads: int = number(8, "How many calls may wait for the disk at the same time.", highest=256)
@@ -244,6 +251,14 @@ class BucketSettings:
     )
     cache: Path | None = path(
         "The directory on this machine for what is open of the queue; by default one in the user's cache."
+    )
+    cache_bytes_max: int | None = number(
+        None,
+        "How large the cache may get before sealed segments leave it and are read from the store.",
+        lowest=0,
+    )
+    cache_free_bytes_min: int = number(
+        1024 * MIB, "How much room is left on the disk of the cache before they do.", lowest=0
     )
     request_timeout_ms: int = number(
         10_000, "How long the store may take for one request, large ones included.", highest=3_600_000
@@ -317,6 +332,61 @@ class ClientSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Which cluster a broker belongs to, and as what. Raises InvalidSettings."""
+
+    etcd: str = text(
+        "",
+        "Where etcd is, and the name of the cluster, such as etcd://a:2379,b:2379,c:2379/quiver.",
+        pattern=r"(etcd://[A-Za-z0-9\[\]:._-]+(,[A-Za-z0-9\[\]:._-]+)*(/[A-Za-z0-9._-]*)?)?",
+        expected="etcd://host:2379,host2:2379/name, the name being `quiver` if it is left out",
+    )
+    etcd_user: str = text(
+        "",
+        "Whom etcd knows this broker as. The password goes into `QUIVER_ETCD_PASSWORD`.",
+        pattern=r"[^\x00-\x1f]*",
+        expected="the name of a user",
+    )
+    etcd_ca: Path | None = path("The certificates in PEM that vouch for etcd: then it is asked over https.")
+    etcd_certificate: Path | None = path("The certificate in PEM by which etcd knows this broker.")
+    etcd_key: Path | None = path("The private key of that certificate, if it is in another file.")
+    bucket: str = text(
+        "",
+        "The bucket of the cluster. It need not be said: the cluster knows it.",
+        pattern=r"([a-z0-9]+://\S+)?",
+        expected="a URL such as s3://bucket/prefix",
+    )
+    advertise: str = text(
+        "",
+        "The URL by which clients and the other brokers reach this one; by default where it listens.",
+        pattern=r"(https?://\S+)?",
+        expected="a URL such as http://broker-1:7070",
+    )
+    id: str = text(
+        "",
+        "What this broker is called; by default the host and the port of its URL.",
+        pattern=r"[A-Za-z0-9._:\[\]-]{0,200}",
+        expected="letters, digits, dots, dashes and colons",
+    )
+    capacity: int = number(
+        1, "One of capacity 2 owns twice as many shards as one of capacity 1.", highest=1000
+    )
+    lease_s: int = number(
+        6, "A broker that etcd does not hear of for so many seconds has lost its shards.", highest=3600
+    )
+    forward: bool = flag(
+        True, "Whether a call for another broker's shard is handed on, or answered with 307 and its URL."
+    )
+
+    def __post_init__(self) -> None:
+        for name, setting in settings_of(ClusterSettings).items():
+            try:
+                setting.check(getattr(self, name))
+            except ValueError as error:
+                raise _invalid(name, str(error), "cluster") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings, one attribute a section."""
 
@@ -325,6 +395,7 @@ class Settings:
     bucket: BucketSettings = field(default_factory=BucketSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     topics: Mapping[str, Any] = field(default_factory=dict)
     """What topics are made with, as in `[topics]` of the file: settings of a topic by name, and by pattern
     settings of the topics that it stands for. Checked by whoever knows topics."""

@@ -114,6 +114,7 @@ class SharedDisk:
         # The last change of a name, wherever that was.
         self._names_ticket: Ticket = 0
         clock = clock or SystemClock()
+        self._first_number = rebuilt.number
         start = Committed(0, rebuilt.number, rebuilt.chain)
         self._committer = Committer(chunks, start, self._limits, clock=clock, on_commit=self._count)
         self._cache = Cache(
@@ -149,6 +150,11 @@ class SharedDisk:
     def uncommitted_bytes(self) -> int:
         """How far the store is behind."""
         return self._committer.uncommitted_bytes
+
+    @property
+    def commit_count(self) -> int:
+        """How many chunks were committed since it was opened."""
+        return self._committer.committed.number - self._first_number
 
     def sync_directory(self, directory: Path) -> None:  # noqa: ARG002 - There is one order for all.
         self.commits.commit(self._names_ticket)

@@ -150,6 +150,7 @@ class EtcdClient:
         connection = self._connected()
         try:
             connection.connect()
+            _keep_alive(connection.sock)
             bodies = [{"create_request": _span(key, end)} for key, end in spans]
             # Kept, because the answer may have it alone once its head was read.
             sock = connection.sock
@@ -304,6 +305,15 @@ class EtcdWatch:
         """Let go of the connection. For the thread that took the events."""
         self._response.close()
         self._connection.close()
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Let the system find out when the other side is gone: it may have nothing to say for long."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3)):
+        # Not every system has them.
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _span(key: str, end: str | None) -> Json:

@@ -41,6 +41,10 @@ class KeptLease:
         """Whether etcd has ended it, for certain: one that is not fresh may become fresh again."""
         return self._is_lost
 
+    def lose(self) -> None:
+        """Somebody has seen that what was under it is gone."""
+        self._is_lost = True
+
     def end(self) -> None:
         """Give it back, so that its keys go at once."""
         self.let_go()

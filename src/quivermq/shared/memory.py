@@ -78,10 +78,10 @@ class MemoryStore:
                 act()
 
     def put(self, name: str, data: bytes) -> None:
-        self._step("put", name, lambda: self.objects.__setitem__(name, bytes(data)))
+        self.step("put", name, lambda: self.objects.__setitem__(name, bytes(data)))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._step("put_if_absent", name, lambda: self._create(name, bytes(data)))
+        return self.step("put_if_absent", name, lambda: self._create(name, bytes(data)))
 
     def _create(self, name: str, data: bytes) -> bool:
         if self.is_safe and name in self.objects:
@@ -90,28 +90,29 @@ class MemoryStore:
         return True
 
     def get(self, name: str, bytes_max: int) -> bytes | None:
-        data = self._step("get", name, lambda: self.objects.get(name))
+        data = self.step("get", name, lambda: self.objects.get(name))
         if data is not None and len(data) > bytes_max:
             raise damaged(name, f"it has {len(data)} bytes, at most {bytes_max} belong there")
         return data
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
-        data = self._step("get_range", name, lambda: self.objects.get(name))
+        data = self.step("get_range", name, lambda: self.objects.get(name))
         return None if data is None else data[start : start + length]
 
     def names(self, prefix: str) -> list[str]:
-        return self._step(
+        return self.step(
             "names", prefix, lambda: sorted(name for name in self.objects if name.startswith(prefix))
         )
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
-            self._step("remove", name, lambda name=name: self.objects.pop(name, None))  # type: ignore[misc]
+            self.step("remove", name, lambda name=name: self.objects.pop(name, None))  # type: ignore[misc]
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _step(self, operation: str, name: str, act: Callable[[], Answered]) -> Answered:
+    def step(self, operation: str, name: str, act: Callable[[], Answered]) -> Answered:
+        """Do a step, or what its fault makes of it. Other services of its process may have theirs here."""
         with self._guard:
             self._check_running()
             step = StoreStep(len(self.steps) + 1, operation, name)

@@ -4,8 +4,9 @@ The directory that was there before is never trusted: it may be ahead of the sto
 with was never committed.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
@@ -59,14 +60,13 @@ def open_shared(
         on_failure.callback(_close, chunks)
         patiently(check, limits, clock)
         patiently(chunks.claim, limits, clock)
-        blocks = Blocks(chunks, limits, clock)
-        rebuilt, part_names = patiently(lambda: _rebuilt(chunks, disk, root, limits, blocks), limits, clock)
+        rebuilt, part_names = patiently(lambda: _rebuilt(chunks, disk, root, limits), limits, clock)
         shared = SharedDisk(
             chunks,
             rebuilt,
             cache=disk,
             root=root,
-            blocks=blocks,
+            blocks=Blocks(chunks, limits, clock),
             lock=lock,
             limits=limits,
             clock=clock,
@@ -121,14 +121,12 @@ def _close(chunks: Chunks) -> None:
         chunks.close()
 
 
-def _rebuilt(
-    chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits, blocks: Blocks
-) -> tuple[Rebuilding, set[str]]:
+def _rebuilt(chunks: Chunks, disk: Disk, root: Path, limits: SharedLimits) -> tuple[Rebuilding, set[str]]:
     """The files as the store has them, in a directory that was empty."""
     remove_tree(disk, root)
     remove_tree(disk, root.with_name(FETCHED_NAME))
     disk.make_directory(root)
-    rebuilding = Rebuilding(disk, root, limits=limits, fetch=blocks.whole)
+    rebuilding = Rebuilding(disk, root, limits=limits, fetch=partial(_fetched, chunks, limits))
     part_names: set[str] = set()
     # Only now, behind the claim: a checkpoint that came before it is seen.
     stored = chunks.checkpoint()
@@ -138,7 +136,9 @@ def _rebuilt(
             part_names = checkpoint.part_names()
             here = [file for file in checkpoint.files if not rebuilding.stays_away(file)]
             _check_there(chunks, checkpoint, here)
-            rebuilding.load(checkpoint, _parts(chunks, here, limits))
+            rebuilding.load(
+                checkpoint, _fetched(chunks, limits, (part for file in here for part in file.parts))
+            )
         for number, data in chunks.read(rebuilding.number):
             rebuilding.apply(f"chunk {number}", data)
     finally:
@@ -155,6 +155,5 @@ def _check_there(chunks: Chunks, checkpoint: Checkpoint, here: list[StoredFile])
         raise damaged(min(gone), f"it is not there, and checkpoint {checkpoint.number} names it")
 
 
-def _parts(chunks: Chunks, files: list[StoredFile], limits: SharedLimits) -> Iterator[tuple[Part, bytes]]:
-    parts = (part for file in files for part in file.parts)
+def _fetched(chunks: Chunks, limits: SharedLimits, parts: Iterable[Part]) -> Iterator[tuple[Part, bytes]]:
     return fetched(parts, lambda part: chunks.get_file(part.name, part.size), limits.readers)

@@ -5,6 +5,7 @@ that was lost or repeated, and a store that mixes two histories all show here, a
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +15,8 @@ from quivermq.shared.chunk import CHAIN_START, Kind, Mutation, chain_of, damaged
 from quivermq.shared.limits import SharedLimits
 from quivermq.shared.tree import FileNode, Tree
 
+# What needs the bytes of a file, or the file itself to write to.
+_CHANGES = (Kind.APPEND, Kind.REWRITE, Kind.TRUNCATE)
 # Files that are kept open for the next mutation; most chunks have several for the same few.
 _FILES_MAX = 64
 
@@ -47,7 +50,7 @@ class Rebuilding:
         root: Path,
         *,
         limits: SharedLimits | None = None,
-        fetch: Callable[[Part], bytes] | None = None,
+        fetch: Callable[[Iterable[Part]], Iterable[tuple[Part, bytes]]] | None = None,
     ) -> None:
         """With `fetch`, files that are stored as they stay are left there until a chunk changes them."""
         self.tree = Tree()
@@ -117,6 +120,8 @@ class Rebuilding:
             raise damaged(name, "it stands behind another history")
         if head.epoch < self.epoch:
             raise damaged(name, f"an owner of epoch {self.epoch} was there before its epoch {head.epoch}")
+        # Together, because one after the other each is a journey to the store.
+        self._bring_back(each.path for each in chunk.mutations if each.kind in _CHANGES)
         self.is_whole = False
         for mutation in chunk.mutations:
             _ACTS[mutation.kind](self, name, mutation)
@@ -220,27 +225,28 @@ class Rebuilding:
     def _file(self, path: str) -> RebuiltFile:
         file = self._open.pop(path, None)
         if file is None:
-            node = self.tree.files[path]
-            file = (
-                self._brought_back(node)
-                if node.is_evicted
-                else self._disk.open(self._root / path, writable=True)
-            )
+            self._bring_back((path,))
+            file = self._disk.open(self._root / path, writable=True)
         self._keep_open(path, file)
         return file
 
-    def _brought_back(self, node: FileNode) -> RebuiltFile:
-        assert node.path is not None, "every file of the tree has a name"
+    def _bring_back(self, paths: Iterable[str]) -> None:
+        """Fetch those of these files that were left in the store."""
+        found = (self.tree.files.get(path) for path in dict.fromkeys(paths))
+        nodes = [node for node in found if node is not None and node.is_evicted]
+        if not nodes:
+            return
         assert self._fetch is not None, "without it no file is left in the store"
-        file = self._disk.create(self._root / node.path, is_private=node.is_private)
-        try:
-            for part in node.parts:
-                file.append((self._fetch(part),))
-        except BaseException:
-            file.close()
-            raise
-        self.tree.bring_back(node)
-        return file
+        fetched = iter(self._fetch(part for node in nodes for part in node.parts))
+        for node in nodes:
+            assert node.path is not None, "every file of the tree has a name"
+            file = self._disk.create(self._root / node.path, is_private=node.is_private)
+            try:
+                for part, data in islice(fetched, len(node.parts)):
+                    file.append((checked_part(part, data),))
+            finally:
+                file.close()
+            self.tree.bring_back(node)
 
     def _keep_open(self, path: str, file: RebuiltFile) -> None:
         # The one that was used last comes last.

@@ -44,13 +44,14 @@ def test_every_shard_has_a_broker_and_no_broker_too_many(count: int) -> None:
     brokers = [Candidate(f"broker-{number}") for number in range(count)]
     found = placed(16, brokers)
     assert set(found) == set(range(16))
-    assert max(Counter(found.values()).values()) <= -(-16 // count)
+    counts = Counter(found.values())
+    assert len(counts) == count
+    assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_capacity_is_what_a_broker_takes() -> None:
     found = Counter(placed(64, [Candidate("large", 3), Candidate("small", 1)]).values())
-    assert found["large"] <= 48
-    assert found["small"] <= 16
+    assert found == {"large": 48, "small": 16}
 
 
 def test_the_order_of_brokers_does_not_matter() -> None:
@@ -65,7 +66,7 @@ def test_without_brokers_nothing_is_placed() -> None:
 def test_one_that_comes_gets_little_more_than_its_share() -> None:
     for number in range(50):
         brokers = [Candidate(f"{number}-{each}") for each in range(4)]
-        assert moved(placed(64, brokers), placed(64, [*brokers, Candidate("new")])) <= 64 / 5 + 12
+        assert moved(placed(64, brokers), placed(64, [*brokers, Candidate("new")])) <= 64 / 5 + 10
 
 
 def test_one_that_goes_takes_little_with_it() -> None:
@@ -73,7 +74,7 @@ def test_one_that_goes_takes_little_with_it() -> None:
         brokers = [Candidate(f"{number}-{each}") for each in range(4)]
         before = placed(64, brokers)
         gone = Counter(before.values())[f"{number}-0"]
-        assert moved(before, placed(64, brokers[1:])) <= gone + 16
+        assert moved(before, placed(64, brokers[1:])) <= gone + 8
 
 
 def test_all_brokers_stand_in_the_order_of_a_shard() -> None:

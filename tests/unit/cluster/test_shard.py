@@ -39,7 +39,7 @@ class Shards:
         }
 
     def open(self, broker: str) -> OwnedShard:
-        return self._openers[broker].open(3, self.leases[broker])
+        return self._openers[broker].open_shard(3, self.leases[broker])
 
 
 @pytest.fixture

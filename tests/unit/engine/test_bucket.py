@@ -11,7 +11,7 @@ import pytest
 import quivermq
 from quivermq.disk import SystemDisk
 from quivermq.engine import engine_of, is_queue, open_at
-from quivermq.engine.bucket import BucketEngine
+from quivermq.engine.bucket import BucketEngine, store_limits
 from quivermq.errors import (
     Closing,
     DirectoryLocked,
@@ -24,6 +24,7 @@ from quivermq.errors import (
     StoreUnreachable,
 )
 from quivermq.settings import BucketSettings
+from quivermq.shared import SharedLimits
 from quivermq.shared.bucket import BucketStore
 
 
@@ -202,6 +203,13 @@ def test_a_store_that_does_not_answer_is_told_in_time(tmp_path: Path) -> None:
         quivermq.open("s3://bucket", settings, cache=tmp_path / "cache")
     assert set(threading.enumerate()) <= before
     quivermq.open((tmp_path / "store").as_uri(), cache=tmp_path / "cache").close()
+
+
+def test_the_cache_is_as_large_as_the_settings_say() -> None:
+    limits = store_limits(BucketSettings(cache_bytes_max=7, cache_free_bytes_min=8))
+    assert (limits.cache_bytes_max, limits.cache_free_bytes_min) == (7, 8)
+    # What is not said is as for any shared disk.
+    assert store_limits(BucketSettings()) == SharedLimits()
 
 
 # Closing that fails.

@@ -207,8 +207,14 @@ CASES = [
     Case("soak", "broker", "soak", _soak, 1, only_if_asked=True),
     Case("hostile", "broker", "requests", hostile.wrong_requests, 20),
     Case("hostile", "broker", "keys", hostile.wrong_keys, 1),
-    Case("takeover", "bucket", "in memory", simulated_store.take_over, 16),
-    Case("zombie", "bucket", "in memory", simulated_store.fall_asleep, 4),
-    Case("store", "bucket", "in memory", simulated_store.trouble, 8),
+    *(
+        Case(fault, "bucket", name, partial(run, with_etcd=with_etcd), cycles)
+        for name, with_etcd in (("in memory", False), ("in memory, with etcd", True))
+        for fault, run, cycles in (
+            ("takeover", simulated_store.take_over, 16),
+            ("zombie", simulated_store.fall_asleep, 4),
+            ("store", simulated_store.trouble, 8),
+        )
+    ),
     Case("unsafe", "bucket", "in memory", simulated_store.unsafe, 4),
 ]

@@ -1,12 +1,13 @@
 """A queue in a simulated object store: its owner ends at any step, or sleeps, and another one takes over.
 
-The store is one in memory, which fails, loses answers, and does things late or twice. The machine of each
-owner is new: what was not committed is gone with the machine before.
+The store is one in memory, which fails, loses answers, and does things late or twice; so does etcd where
+that decides who the owner is. The machine of each owner is new: what was not committed is gone with the
+machine before.
 """
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -16,14 +17,19 @@ from quivermq.chaos.faulty_disk import FaultyDisk
 from quivermq.chaos.history import LoadHistory
 from quivermq.chaos.load import GROUPS, TOPIC, Worker, WorkerRun, prepare
 from quivermq.chaos.trial import DAY_S, NoScheduler, TickingClock, Trial
+from quivermq.clock import SystemClock
 from quivermq.engine import engine_of
 from quivermq.errors import NotOwner, QuiverError, UnsafeStore
 from quivermq.opening import open_directory
 from quivermq.queue.connection import Connection
 from quivermq.settings import EngineSettings, Settings
 from quivermq.shared import SharedDisk, SharedLimits, open_shared
+from quivermq.shared.chunks import Chunks
 from quivermq.shared.conditional import ConditionalChunks
-from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
+from quivermq.shared.etcd_chunks import EtcdChunks
+from quivermq.shared.lease import KeptLease
+from quivermq.shared.memory import MemoryStore, Stopped, StoreFault, StoreStep
+from quivermq.shared.memory_etcd import MemoryEtcd, MemoryEtcdClient
 from quivermq.shared.race import check_conditional_puts
 
 _CACHE = Path("/cache")
@@ -64,11 +70,9 @@ class _Chance:
 class _Owner:
     """A process on a machine of its own, with the queue open."""
 
-    def __init__(self, store: MemoryStore, clock: TickingClock) -> None:
+    def __init__(self, store: MemoryStore, chunks: Chunks, clock: TickingClock) -> None:
         self.store = store
-        self.disk: SharedDisk = open_shared(
-            ConditionalChunks(store), _CACHE, disk=FaultyDisk(), limits=_LIMITS
-        )
+        self.disk: SharedDisk = open_shared(chunks, _CACHE, disk=FaultyDisk(), limits=_LIMITS)
         try:
             self.mq: Connection = open_directory(
                 self.disk.root, _SETTINGS, disk=self.disk, clock=clock, scheduler=NoScheduler()
@@ -84,17 +88,22 @@ class _Owner:
 
     def end(self) -> None:
         """As kill -9 does."""
-        self.disk.abandon()
+        # Nor does it let go of anything in order.
+        with suppress(Stopped):
+            self.disk.abandon()
 
 
 class StoreSimulation:
     """A store, a clock and the history of the load: what stays when an owner ends."""
 
-    def __init__(self, seed: str, ordering: str) -> None:
+    def __init__(self, seed: str, ordering: str, *, with_etcd: bool) -> None:
         self.rng = Random(seed)
         self.clock = TickingClock(_START_US, _TICK_US)
         self.history = LoadHistory()
         self._objects = MemoryStore()
+        self._etcd = MemoryEtcd() if with_etcd else None
+        # That of the owner who came last, whatever has become of that.
+        self._lease: KeptLease | None = None
         self._settings = {"durability": "fsync", "ordering": ordering}
         self._run = WorkerRun(0)
         self._asleep: list[_Owner] = []
@@ -105,7 +114,7 @@ class StoreSimulation:
         store = self._objects.beside(_Chance(Random(self.rng.random()), trouble=trouble, stop_at=stop_at))
         owner: _Owner | None = None
         try:
-            owner = _Owner(store, self.clock)
+            owner = self._owner(store)
             self._work(owner)
             if sleeps:
                 self._asleep.append(owner)
@@ -120,6 +129,25 @@ class StoreSimulation:
             if owner is not None:
                 owner.end()
         self._run = self.history.next_run(self._run.number + 1)
+
+    def _owner(self, store: MemoryStore) -> _Owner:
+        return _Owner(store, self._chunks(store), self.clock)
+
+    def _chunks(self, store: MemoryStore) -> Chunks:
+        if self._etcd is None:
+            return ConditionalChunks(store)
+        self.end_lease()
+        # It is kept by somebody whom no fault strikes: here it ends when another one wants to take over.
+        keeper = MemoryEtcdClient(self._etcd, self._objects.beside())
+        self._lease = KeptLease(keeper, 60, SystemClock())
+        etcd = MemoryEtcdClient(self._etcd, store)
+        return EtcdChunks(store, etcd, "/simulation", owner=str(self._run.number), lease=self._lease)
+
+    def end_lease(self) -> None:
+        """Whoever was the owner is it no longer, as etcd has it."""
+        if self._lease is not None and self._etcd is not None:
+            self._lease.let_go()
+            self._etcd.end_lease(self._lease.id)
 
     def _work(self, owner: _Owner) -> None:
         prepare(owner.mq, self._settings)
@@ -172,7 +200,7 @@ class StoreSimulation:
 
     @contextmanager
     def _opened(self) -> Iterator[_Owner]:
-        owner = _Owner(self._objects.beside(), self.clock)
+        owner = self._owner(self._objects.beside())
         try:
             yield owner
             owner.close()
@@ -196,42 +224,49 @@ def _quietly(act: Callable[[], object]) -> None:
         logging.getLogger(__name__).debug("refused: %s", error)
 
 
-def _simulations(trial: Trial) -> Iterator[tuple[StoreSimulation, int]]:
+@contextmanager
+def _simulated(seed: str, ordering: str, *, with_etcd: bool) -> Iterator[StoreSimulation]:
+    simulation = StoreSimulation(seed, ordering, with_etcd=with_etcd)
+    try:
+        yield simulation
+        simulation.check()
+        simulation.finish()
+    finally:
+        simulation.end_lease()
+
+
+def _simulations(trial: Trial, *, with_etcd: bool) -> Iterator[tuple[StoreSimulation, int]]:
     for start in range(0, trial.cycles, _RUNS):
         ordering = trial.rng.choice(("none", "key"))
-        yield StoreSimulation(f"{trial.seed}.{start}", ordering), min(_RUNS, trial.cycles - start)
+        with _simulated(f"{trial.seed}.{start}", ordering, with_etcd=with_etcd) as simulation:
+            yield simulation, min(_RUNS, trial.cycles - start)
 
 
-def take_over(trial: Trial) -> None:
+def take_over(trial: Trial, *, with_etcd: bool) -> None:
     """Owners end at any step of the store, in the middle of taking over as well."""
-    for sim, runs in _simulations(trial):
+    for sim, runs in _simulations(trial, with_etcd=with_etcd):
         for _ in range(runs):
             sim.run(trouble=sim.rng.choice((0, 0.1)), stops=True)
             trial.tried += 1
-        sim.check()
-        sim.finish()
 
 
-def fall_asleep(trial: Trial) -> None:
+def fall_asleep(trial: Trial, *, with_etcd: bool) -> None:
     """Owners are stopped, others take over and clear away, and then they go on."""
-    for sim, runs in _simulations(trial):
+    for sim, runs in _simulations(trial, with_etcd=with_etcd):
         for _ in range(runs):
             sim.run(trouble=sim.rng.choice((0, 0.1)), sleeps=True)
             for _ in range(sim.rng.randint(1, 3)):
                 sim.run()
             trial.tried += sim.wake()
             sim.check()
-        sim.finish()
 
 
-def trouble(trial: Trial) -> None:
+def trouble(trial: Trial, *, with_etcd: bool) -> None:
     """The store fails, loses answers, and does things late or twice; nobody ends."""
-    for sim, runs in _simulations(trial):
+    for sim, runs in _simulations(trial, with_etcd=with_etcd):
         for _ in range(runs):
             sim.run(trouble=sim.rng.choice((0.05, 0.3)))
             trial.tried += 1
-        sim.check()
-        sim.finish()
 
 
 def unsafe(trial: Trial) -> None:

@@ -7,10 +7,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quivermq.cli.connecting import check_broker, find_location, with_advice
+from quivermq.cli.connecting import Place, check_broker, find_location, with_advice
 from quivermq.cli.output import TextTable
 from quivermq.cli.progress import progress_display
 from quivermq.errors import DirectoryLocked, QuiverError
@@ -40,7 +39,7 @@ class Job:
 
 @contextmanager
 def spark_job(
-    data: Path | None,
+    data: Place | None,
     server: str | None,
     master: str | None,
     *,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from quivermq.cli.command import answering
-from quivermq.cli.connecting import DATA_VARIABLE, SERVER_VARIABLE
+from quivermq.cli.connecting import DATA_VARIABLE, SERVER_VARIABLE, Place
 from quivermq.cli.options import DataOption, DryRunOption, JsonOption, MasterOption, ServerOption
 from quivermq.cli.output import CommandResult, TextTable, print_json, print_line_of_json, say
 from quivermq.cli.pipeline.job import spark_job, summary_table
@@ -102,10 +102,10 @@ def run(
     if once and continuous:
         raise InvalidRequest("give --once or --continuous, not both")
     mode = "once" if once else "continuous" if continuous else None
-    data, server = _location_of_file(file, data, server)
+    place, server = _location_of_file(file, data, server)
     stop = threading.Event()
     with (
-        spark_job(data, server, master, shows_progress=False) as job,
+        spark_job(place, server, master, shows_progress=False) as job,
         # Ctrl-C and SIGTERM let the pipeline end as it should, with exit code 0.
         handling(("SIGINT", "SIGTERM"), lambda *_: stop.set()),
         _display() as show,
@@ -122,7 +122,9 @@ def run(
     )
 
 
-def _location_of_file(file: Path, data: Path | None, server: str | None) -> tuple[Path | None, str | None]:
+def _location_of_file(
+    file: Path, data: Place | None, server: str | None
+) -> tuple[Place | None, str | None]:
     """What the options say or, when they say nothing, the file; the environment comes last."""
     from quivermq.spark.jobs.run_file import load_pipeline
 

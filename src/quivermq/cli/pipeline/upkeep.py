@@ -191,7 +191,7 @@ def audit(
     )
 
 
-def _audit_parts(summary: "AuditSummary", data: Path | None) -> Iterator[str | TextTable]:
+def _audit_parts(summary: "AuditSummary", data: str | None) -> Iterator[str | TextTable]:
     """The findings as a table, and one line on the whole."""
     if summary.findings:
         columns = ("severity", "kind", "where", "byte", "offsets", "reason")
@@ -208,8 +208,8 @@ def _audit_parts(summary: "AuditSummary", data: Path | None) -> Iterator[str | T
         yield f"{counted(summary.late_frames, 'frame')} with messages older than earlier ones: allowed"
 
 
-def _finding_row(finding: "AuditFinding", data: Path | None) -> tuple[object, ...]:
-    root = "" if data is None else f"{data.absolute()}/"
+def _finding_row(finding: "AuditFinding", data: str | None) -> tuple[object, ...]:
+    root = "" if data is None else f"{Path(data).absolute()}/"
     return (
         finding.severity,
         finding.kind,

@@ -1,0 +1,65 @@
+"""Hands requests on to other brokers, and their answers back."""
+
+from quivermq.client.asynchronous.pool import AsyncPool
+from quivermq.client.core.address import Address, common_headers, default_ssl_context
+from quivermq.client.core.call import Broken, Call
+from quivermq.errors import Unreachable
+from quivermq.server.http import Request, Response, error_response
+
+_POOLS_MAX = 256
+_TIMEOUT_S = 30.0
+# Of an answer's headers, those that say something to the client; the others are between two machines.
+_HEADERS = ("allow", "cache-control", "etag", "location", "retry-after", "www-authenticate")
+
+
+class Forwarder:
+    """Belongs to the event loop. `wait_s` is how long a call may be waited for, as a receive does."""
+
+    def __init__(self, wait_s: float, timeout_s: float = _TIMEOUT_S) -> None:
+        self._wait_s = wait_s
+        self._timeout_s = timeout_s
+        # By URL and key: requests of different clients go with different keys.
+        self._pools: dict[tuple[str, str | None], AsyncPool] = {}
+
+    async def forward(self, url: str, path: str, request: Request) -> Response:
+        """What the broker at the URL answers to the request."""
+        call = Call(
+            request.method,
+            path,
+            request.query,
+            request.body,
+            request.headers.get("content-type", ""),
+            accept=request.headers.get("accept"),
+            wait_s=self._wait_s,
+        )
+        outcome = await self._pool(url, _key_of(request)).exchange(call)
+        if isinstance(outcome, Broken):
+            return error_response(
+                Unreachable(f"the broker of this shard does not answer: {outcome.reason}")
+            )
+        headers = {name.title(): outcome.headers[name] for name in _HEADERS if name in outcome.headers}
+        return Response(
+            outcome.status, outcome.body, outcome.headers.get("content-type", ""), headers or None
+        )
+
+    def _pool(self, url: str, key: str | None) -> AsyncPool:
+        pool = self._pools.pop((url, key), None)
+        if pool is None:
+            address = Address.parse(url)
+            tls = default_ssl_context() if address.is_secure else None
+            pool = AsyncPool(address, common_headers(address, key), self._timeout_s, tls)
+        self._pools[url, key] = pool
+        while len(self._pools) > _POOLS_MAX:
+            # The one that was used least recently. Its calls go on, its connections end with them.
+            del self._pools[next(iter(self._pools))]
+        return pool
+
+    async def close(self) -> None:
+        """End all connections."""
+        while self._pools:
+            await self._pools.popitem()[1].close()
+
+
+def _key_of(request: Request) -> str | None:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" and key else None

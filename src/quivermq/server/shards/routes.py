@@ -1,0 +1,170 @@
+"""The calls of a broker that belong to the cluster rather than to a shard."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from quivermq.cluster.placement import SHARDS_MAX
+from quivermq.cluster.topics import narrow, widen
+from quivermq.errors import Unavailable
+from quivermq.metrics import Metrics, Sample
+from quivermq.model.turns import in_turns
+from quivermq.server.access import Permission, check_topics, may_see
+from quivermq.server.figures import PROMETHEUS, exposition
+from quivermq.server.http import Request, Response, json_response
+from quivermq.server.routes.operations import who
+from quivermq.server.routing import Parameter, Route, number_given, number_parameter
+from quivermq.server.shards.merging import merged_stats, merged_topics
+
+if TYPE_CHECKING:
+    from quivermq.server.shards.app import ClusterApp
+
+_OPEN, _READ_EACH = Permission("none"), Permission("read", "each")
+_LIMIT = number_parameter("limit", "List at most this many; by default all.", 1, 100_000)
+_AFTER = Parameter("after", {"type": "string"}, "Only the topics behind this one, by name.")
+_TOPICS = Parameter("topics", {"type": "string"}, "Names and patterns, separated by commas; otherwise all.")
+
+
+class WideTopicIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A topic that is to be on several shards."""
+
+    name: str
+    spread: Annotated[int, Meta(ge=1, le=SHARDS_MAX)]
+
+
+def cluster(app: "ClusterApp", _: Request) -> Response:
+    """The map of the cluster: its brokers, and who owns which shard."""
+    view = app.view
+    return json_response({"cluster": app.keys.cluster, "broker": app.node.id, **view.to_json()})
+
+
+async def widen_topic(app: "ClusterApp", request: Request, body: WideTopicIn) -> dict[str, Any]:
+    """Spread a topic that is new over several shards. One that is spread so already stays as it is."""
+    check_topics(request, [body.name])
+    shards = await app.run(widen, app.node.etcd, app.keys, body.name, body.spread, app.view.shards)
+    return {"name": body.name, "spread": len(shards), "shards": list(shards)}
+
+
+async def narrow_topic(app: "ClusterApp", request: Request) -> None:
+    """Forget that a topic is on several shards, once it is deleted there."""
+    await app.run(narrow, app.node.etcd, app.keys, request.params["topic"])
+
+
+async def topics(app: "ClusterApp", request: Request) -> dict[str, Any]:
+    """The topics of all shards."""
+    answers = await app.ask_all(request, "/v1/topics")
+    return merged_topics(answers, number_given(request, _LIMIT))
+
+
+async def stats(app: "ClusterApp", request: Request) -> dict[str, Any]:
+    """The figures of all shards together."""
+    return merged_stats(await app.ask_all(request, "/v1/stats"))
+
+
+def key(_: "ClusterApp", request: Request) -> Response:
+    """What the key allows."""
+    return who(None, request)  # type: ignore[arg-type]
+
+
+def health(_: "ClusterApp", __: Request) -> Response:
+    """That the process answers."""
+    return json_response({"status": "ok"})
+
+
+def readiness(app: "ClusterApp", _: Request) -> Response:
+    """Whether this broker is in the cluster."""
+    if app.is_draining or app.node.is_leaving:
+        raise Unavailable("the broker is stopping")
+    if not app.node.is_fresh:
+        raise Unavailable("the broker has no fresh lease: etcd does not answer, or it has yet to join")
+    return json_response({"status": "ok"})
+
+
+def first_shard(_: "ClusterApp", __: Request) -> Response:
+    """The dashboard is one of a shard."""
+    return Response(307, b"", "text/plain; charset=utf-8", {"Location": "/shards/0/"})
+
+
+async def metrics(app: "ClusterApp", request: Request) -> Response:
+    """Everything that is measured of this broker's shards, and of the cluster as it sees it."""
+    text = await app.run(lambda: exposition(_grouped(app, request)))
+    return Response(200, text, PROMETHEUS)
+
+
+def _grouped(app: "ClusterApp", request: Request) -> Iterator[Sample]:
+    """All samples, those of a name together."""
+    by_name: dict[str, list[Sample]] = {}
+    for sample in _cluster_samples(app):
+        by_name.setdefault(sample["name"], []).append(sample)
+    for number, served in sorted(app.served.copy().items()):
+        for sample in in_turns(served.shard.engine.collect_metrics()):
+            labels = sample["labels"]
+            if "topic" in labels and not may_see(request, labels["topic"]):
+                continue
+            sample["labels"] = {**labels, "shard": str(number)}
+            by_name.setdefault(sample["name"], []).append(sample)
+    for samples in by_name.values():
+        yield from samples
+
+
+def _cluster_samples(app: "ClusterApp") -> list[Sample]:
+    view, figures, metrics = app.view, app.node.figures, Metrics()
+    gauge, counter = metrics.gauge, metrics.counter
+    gauge("quiver_http_connections", "Connections that are open.").set(app.count_connections())
+    gauge("quiver_cluster_brokers", "Brokers that are there.").set(len(view.brokers))
+    gauge("quiver_cluster_shards", "Shards that the cluster has.").set(view.shards)
+    gauge("quiver_cluster_ownerless_shards", "Shards that nobody owns.").set(view.shards - len(view.owners))
+    gauge("quiver_cluster_lease_fresh", "1 while the broker may answer for its shards.").set(
+        int(app.node.is_fresh)
+    )
+    counter("quiver_cluster_shards_opened_total", "Shards that this broker took over.").add(figures.opened)
+    counter("quiver_cluster_shards_given_total", "Shards that it gave away on purpose.").add(figures.given)
+    counter("quiver_cluster_shards_lost_total", "Shards that it lost to another broker.").add(figures.lost)
+    counter("quiver_cluster_openings_failed_total", "Shards that it could not open.").add(figures.failed)
+    for number, served in sorted(app.served.copy().items()):
+        disk, shard = served.shard.disk, str(number)
+        gauge("quiver_cluster_epoch", "The epoch in which the broker owns a shard.", shard=shard).set(
+            disk.epoch
+        )
+        gauge(
+            "quiver_cluster_uncommitted_bytes", "How far the store is behind the broker.", shard=shard
+        ).set(disk.uncommitted_bytes)
+        counter(
+            "quiver_cluster_commits_total", "Chunks that were committed since it was opened.", shard=shard
+        ).add(disk.commit_count)
+    return metrics.collect()
+
+
+def _route(
+    method: str, path: str, handler: Any, summary: str, permission: Permission, **more: Any
+) -> Route:
+    return Route(method, path, handler, summary, "cluster", permission=permission, **more)
+
+
+ROUTES: list[Route] = [
+    _route("GET", "/v1/cluster", cluster, "Who owns which shard", _READ_EACH),
+    _route(
+        "POST",
+        "/v1/cluster/topics",
+        widen_topic,
+        "Spread a topic over several shards",
+        Permission("admin", "each"),
+        body=WideTopicIn,
+    ),
+    _route(
+        "DELETE",
+        "/v1/cluster/topics/{topic}",
+        narrow_topic,
+        "Forget that a topic is on several shards",
+        Permission("admin", "named"),
+    ),
+    _route("GET", "/v1/topics", topics, "List the topics", _READ_EACH, query=(_LIMIT, _AFTER)),
+    _route("GET", "/v1/stats", stats, "Everything the shards can count", _READ_EACH, query=(_TOPICS,)),
+    _route("GET", "/v1/key", key, "What the key allows", _READ_EACH),
+    _route("GET", "/metrics", metrics, "Metrics for Prometheus", _READ_EACH),
+    _route("GET", "/healthz", health, "Whether the broker answers", _OPEN),
+    _route("GET", "/readyz", readiness, "Whether the broker is in the cluster", _OPEN),
+    _route("GET", "/", first_shard, "The dashboard of the first shard", _OPEN),
+]
