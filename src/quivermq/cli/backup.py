@@ -89,7 +89,7 @@ def make(
             time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _made(target: str, data: Path | None, server: str | None, keep: int | None) -> CommandResult:
+def _made(target: str, data: str | None, server: str | None, keep: int | None) -> CommandResult:
     with open_queue(data, server) as mq, progress_bytes("backing up") as show:
         backup = mq.backup(target, progress=show)
     gone = 0 if keep is None else len(_pruned(target, keep))
