@@ -49,6 +49,7 @@ from quivermq.errors import (
 from quivermq.frame import Producer
 from quivermq.log import DataDirectory, Log, LogFollower, Repair, Replaced, Report, follow, repair, verify
 from quivermq.model.adoption import AdoptedId, Progress, Tried
+from quivermq.model.backups import Backup, Restored
 from quivermq.model.dead_letters import DeadLetter, DeadLetterReason
 from quivermq.model.deliveries import Delivery, InFlight
 from quivermq.model.messages import (
@@ -63,7 +64,7 @@ from quivermq.model.messages import (
 )
 from quivermq.model.stats import Alert, Compacted, EngineStats, QueueStats, TopicInfo, TopicStats
 from quivermq.model.topic_settings import TopicSettings
-from quivermq.opening import connect
+from quivermq.opening import connect, restore
 from quivermq.opening import open_directory as open  # noqa: A004 - Called as quivermq.open, like gzip.open.
 from quivermq.queue.connection import Connection
 from quivermq.queue.queue import Queue
@@ -84,6 +85,7 @@ __all__ = [
     "AdoptedId",
     "Alert",
     "Backend",
+    "Backup",
     "BrokerExists",
     "BucketSettings",
     "ClientSettings",
@@ -137,6 +139,7 @@ __all__ = [
     "Repair",
     "Replaced",
     "Report",
+    "Restored",
     "Scheduled",
     "ServerSettings",
     "Settings",
@@ -167,5 +170,6 @@ __all__ = [
     "load_settings",
     "open",
     "repair",
+    "restore",
     "verify",
 ]

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from quivermq.errors import (
     DirectoryLocked,
@@ -252,6 +252,24 @@ class Disk(Protocol):
         ...
 
 
+class FileMark(NamedTuple):
+    """What a file system says of a file: another one once it was changed or replaced."""
+
+    size: int
+    changed_us: int
+    """When that was last done, in unix microseconds."""
+    text: str
+
+
+@runtime_checkable
+class MarkingDisk(Protocol):
+    """A disk that tells whether a file has changed without reading it; not every `Disk` can."""
+
+    def mark(self, path: Path) -> FileMark:
+        """The mark of a file as it is now. Raises FileNotFoundError, and StorageFailed as `Disk.open`."""
+        ...
+
+
 class SystemFile:
     """A file of the operating system. Its descriptor's own position always stands at the end."""
 
@@ -465,6 +483,19 @@ class SystemDisk:
 
     def exists(self, path: Path) -> bool:
         return _mode(path) is not None
+
+    def mark(self, path: Path) -> FileMark:
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _failure("look at", path, error) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise _not_regular(path)
+        # The time of the last change is the file system's alone to set, unlike that of the last write.
+        text = f"{found.st_dev:x}-{found.st_ino:x}-{found.st_size:x}-{found.st_ctime_ns:x}"
+        return FileMark(found.st_size, found.st_ctime_ns // 1000, text)
 
     def make_directory(self, path: Path) -> None:
         if self.is_directory(path):

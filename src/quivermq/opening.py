@@ -1,7 +1,7 @@
-"""The ways to a queue: its directory, its bucket, and a broker that serves it. All give a `Connection`."""
+"""The ways to a queue: its directory, its bucket, a broker that serves it, and a backup of it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quivermq.client.blocking.backend import connect_http
@@ -10,7 +10,8 @@ from quivermq.clock import Clock
 from quivermq.disk import Disk
 from quivermq.engine import open_at
 from quivermq.log.flusher import Scheduler
-from quivermq.model.checks import Period
+from quivermq.model.backups import Restored
+from quivermq.model.checks import Moment, Period
 from quivermq.queue.connection import Connection
 from quivermq.settings import ClientSettings, Settings
 
@@ -65,3 +66,24 @@ def connect(
     settings = client_settings(settings)
     backend = connect_http(url, key, timeout, ssl_context, retries, backoff, backoff_max, settings)
     return Connection(backend, settings)
+
+
+def restore(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    at: Moment | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Restored:
+    """Make the queue that the backups in `source` are of, in an empty directory or an empty bucket.
+
+    As it was when the latest backup was taken, or the latest not after `at`: unix microseconds as an int,
+    unix seconds as a float, or a datetime. Every byte is checked before it counts, and what is wrong in the
+    queue itself is in the report. After an error the target is as it was before. Raises NotFound when there
+    is no such backup, Conflict when the target is not empty, DamagedChunk when something of the backup is
+    missing or damaged; and what the disk or the store raises.
+    """
+    # Most processes never need it.
+    from quivermq.backup import restoring
+
+    return restoring.restore(source, target, at=at, progress=progress)

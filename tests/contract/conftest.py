@@ -10,7 +10,7 @@ from contract.awaited import Loop
 from support.broker import serving
 
 import quivermq
-from quivermq import Settings, StorageSettings, aio
+from quivermq import ServerSettings, Settings, StorageSettings, aio
 
 WAYS = ("open", "bucket", "connect", "aio.open", "aio.connect")
 
@@ -23,7 +23,10 @@ class Ways:
         self._path = path
         self._bucket = bucket.as_uri()
         self._stack = stack
-        self._settings = Settings(storage=StorageSettings(durability="os"))
+        self._settings = Settings(
+            storage=StorageSettings(durability="os"),
+            server=ServerSettings(backup_target=str(path.parent / "backups")),
+        )
         self._broker = stack.enter_context(ExitStack())
         self._url = ""
 

@@ -7,7 +7,7 @@ Written once, over a backend. The asynchronous one, `quivermq.aio.AsyncConnectio
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self, Unpack
 from weakref import WeakSet
 
@@ -32,6 +32,7 @@ from quivermq.disk import Buffer
 from quivermq.errors import InvalidRequest
 from quivermq.frame import OFFSET_MAX
 from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.backups import Backup
 from quivermq.model.checks import check_number
 from quivermq.model.lanes import Priority, check_priority
 from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
@@ -50,6 +51,7 @@ from quivermq.model.operations import (
     GetStats,
     ListGroups,
     ListTopics,
+    MakeBackup,
     ReplaceSegment,
     Sync,
     UseArchive,
@@ -291,6 +293,26 @@ class AsyncConnection:
     async def verify(self) -> Report:
         """Check every byte of every log, while the queue is in use."""
         return await self.backend.perform(Verify())
+
+    async def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Backup:
+        """Store the queue as it is now in a directory, or at a URL such as s3://bucket/path.
+
+        Others go on meanwhile. All that was acknowledged before is in it; of what the target has from
+        earlier backups of this queue, nothing is stored again. `quivermq.restore` makes a queue of it. A
+        broker writes to its own machine or network, and only to `server.backup_target` of its settings:
+        raises Denied. `progress` is called with how many bytes of how many are done, but not by a broker.
+        Raises Conflict when the target is another queue's or has something else in it, and while another
+        backup is made; StorageFailed, DiskRefused, StoreUnreachable, StoreDenied, StoreNotFound: the
+        target then has what it had before.
+        """
+        if not isinstance(target, str | os.PathLike):
+            raise InvalidRequest(f"backups go into a directory or to a URL, not {target!r}")
+        return await self.backend.perform(MakeBackup(os.fspath(target), progress))
 
     async def close(self) -> None:
         """Write and sync everything and let go of the directory, or let go of the broker.

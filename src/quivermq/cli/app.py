@@ -7,6 +7,7 @@ import typer
 from typer import Option
 
 from quivermq.cli import (
+    backup,
     bench,
     chaos,
     cluster,
@@ -59,6 +60,8 @@ app.command("compact")(compact.command)
 app.command("export")(export.command)
 app.command("verify")(verify.verify_queue)
 app.command("repair")(verify.repair_directory)
+app.add_typer(backup.app, name="backup")
+app.command("restore")(backup.restore_queue)
 app.command("bench")(bench.command)
 app.command("chaos")(chaos.command)
 app.add_typer(pipeline.app, name="pipeline")

@@ -2,13 +2,14 @@
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from quivermq.clock import Clock, SteadyClock, SystemClock
-from quivermq.disk import Buffer, Commits, Disk
+from quivermq.disk import Buffer, Commits, Disk, real_path
 from quivermq.engine.activity import Problem, TopicActivity
 from quivermq.engine.archived import QueueArchive, Seam
 from quivermq.engine.catalog import Catalog
@@ -19,13 +20,14 @@ from quivermq.engine.opening import Opening
 from quivermq.engine.queue import EngineQueue
 from quivermq.engine.retention import compact
 from quivermq.engine.statistics import Statistics, Survey
-from quivermq.errors import InvalidRequest, NotOwner, QuiverError
+from quivermq.errors import Conflict, InvalidRequest, NotOwner, QuiverError
 from quivermq.frame import Frame
 from quivermq.log import DataDirectory, Replaced, Report, RetentionResult, verify
 from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.metrics import Metrics, Sample
 from quivermq.model import operations
 from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.backups import Backup
 from quivermq.model.checks import check_number, check_partition, needs_broker
 from quivermq.model.lanes import lane_number
 from quivermq.model.messages import PRODUCER_ID_MAX, ProducerState, Put
@@ -37,6 +39,9 @@ from quivermq.settings import Settings
 from quivermq.topic.defaults import TopicDefaults
 from quivermq.topic.partition import Partition
 from quivermq.topic.rules import TopicRules
+
+if TYPE_CHECKING:
+    from quivermq.backup import BackupSource
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +86,7 @@ class Engine:
         self.name = str(self.path)
         self.scheduler = scheduler or Flusher(self.clock)
         self._owns_scheduler = scheduler is None
+        self._backing_up = threading.Lock()
         try:
             self.archive = QueueArchive(self._directory.disk, self.path)
             self.catalog = Catalog(
@@ -277,6 +283,36 @@ class Engine:
         self.check_open()
         return verify(self.path, self.settings.storage, disk=self._directory.disk)
 
+    @entered
+    def backup(self, target: str, progress: Callable[[int, int], None] | None = None) -> Backup:
+        self.check_open()
+        if not self._backing_up.acquire(blocking=False):
+            raise Conflict(f"a backup of {self.path} is being made already: wait for its end")
+        try:
+            # Most processes never need it.
+            from quivermq.backup import make_backup, open_set
+
+            with open_set(target, data=self.path) as backups:
+                return make_backup(self.backup_source(), backups, progress=progress)
+        finally:
+            self._backing_up.release()
+
+    def backup_source(self) -> "BackupSource":
+        """This queue, to be backed up."""
+        from quivermq.backup import BackupSource
+
+        directory = self._directory
+        archive = self.archive.look()
+        is_elsewhere = archive is not None and not real_path(archive).is_relative_to(real_path(self.path))
+        return BackupSource(
+            self.path,
+            directory.disk,
+            self.clock,
+            directory.picture,
+            self.check_open,
+            archive if is_elsewhere else None,
+        )
+
     def maintain(self) -> None:
         """Do what is due by now. A thread does this all the time; calling it does no harm."""
         self._maintenance.run()
@@ -373,6 +409,7 @@ _METHODS: dict[type[Operation[Any]], Callable[..., Any]] = {
     operations.Compact: Engine.compact,
     operations.UseArchive: Engine.use_archive,
     operations.Verify: Engine.verify,
+    operations.MakeBackup: Engine.backup,
 }
 
 

@@ -26,6 +26,7 @@ from quivermq.log.flusher import Flusher, Scheduler
 from quivermq.log.log import Log
 from quivermq.log.open_files import OpenFiles, files_allowed
 from quivermq.log.opening import base_offsets
+from quivermq.log.picture import Picture
 from quivermq.log.reader import LogFollower
 from quivermq.metrics import Histogram
 from quivermq.segment.recovery import QUARANTINE
@@ -61,7 +62,8 @@ class DataDirectory:
     ) -> None:
         self.path = Path(path)
         self.settings = settings or StorageSettings()
-        self.disk: Disk = OpenFiles(disk or SystemDisk(), files_max or files_allowed())
+        self._files = OpenFiles(disk or SystemDisk(), files_max or files_allowed())
+        self.disk: Disk = self._files
         self._clock = clock or SystemClock()
         self._sync_time = sync_time
         self._check_above()
@@ -126,6 +128,22 @@ class DataDirectory:
             if name in self._logs:
                 self._logs.pop(name).close()
 
+    @contextmanager
+    def picture(self) -> Iterator[Picture]:
+        """All files as they are at one moment, to be read until the end of the block, while others go on.
+
+        Everything that any log has acknowledged before is there. Raises Conflict while there is another
+        picture, and what keeps a log from writing what it has buffered.
+        """
+        for log in list(self._logs.values()):
+            _flush(log)
+        with self._files.picture(self.path, self._clock.now_us()) as picture:
+            commits = self._files.commits
+            if commits is not None:
+                # Nothing may be kept that the owner of the truth could still lose.
+                commits.commit(commits.ticket())
+            yield picture
+
     def announce(self, url: str) -> None:
         """Tell whoever finds the directory locked where it is served."""
         file = self.disk.open(self.path / LOCK_NAME, writable=True)
@@ -182,6 +200,15 @@ class DataDirectory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _flush(log: Log) -> None:
+    try:
+        log.flush()
+    except QuiverError:
+        # One that has failed, or was closed meanwhile, has nothing more to write.
+        if log.failure is None:
+            raise
 
 
 def _close(log: Log) -> QuiverError | None:

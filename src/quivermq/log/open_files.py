@@ -8,15 +8,20 @@ No file is closed while it has bytes that were not synced. Linux reports an erro
 those who have the file open: closed first, it could go unreported, and a sync of the file opened again
 would succeed and mean nothing. So it is synced before it is closed. Should that fail, whoever uses the file
 next gets the error, as if it had synced itself, and fences its log.
+
+Because all that is written goes through here, here a picture of one moment can be taken: names change only
+with one lock held, bytes only with that of their file.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from pathlib import Path
 
 from quivermq.disk import Buffer, Disk, File, Lock
-from quivermq.errors import DiskRefused, QuiverError, StorageFailed
+from quivermq.errors import Conflict, DiskRefused, QuiverError, StorageFailed
+from quivermq.log.picture import Picture, look_around
 
 # More than anybody writes to at a time; the rest of what a process may have is for connections.
 _FILES_MAX = 4096
@@ -47,6 +52,12 @@ class OpenFiles:
         self._lock = threading.Lock()
         # The one that was opened last comes last.
         self._open: dict[CachedFile, None] = {}
+        # Held while a name of a file changes, and while a picture is taken. It guards what follows.
+        self._naming = threading.Lock()
+        # Those that somebody writes to, also while they are closed for others.
+        self._writable: set[CachedFile] = set()
+        # Also looked at by whoever cuts a file, with that file's lock alone: see `picture`.
+        self._picture: Picture | None = None
 
     @property
     def count(self) -> int:
@@ -54,16 +65,25 @@ class OpenFiles:
         return len(self._open)
 
     def create(self, path: Path, *, is_private: bool = False) -> File:
-        return self._cached(self._disk.create(path, is_private=is_private))
+        with self._naming:
+            self._before_unlink(path)
+            cached = self._cached(self._disk.create(path, is_private=is_private))
+        self.admit(cached)
+        return cached
 
     def open(self, path: Path, *, writable: bool = False) -> File:
         if not writable:
             return self._disk.open(path)
-        return self._cached(self._disk.open(path, writable=True))
+        with self._naming:
+            cached = self._cached(self._disk.open(path, writable=True))
+        self.admit(cached)
+        return cached
 
     def _cached(self, file: File) -> "CachedFile":
         cached = CachedFile(self, file)
-        self.admit(cached)
+        self._writable.add(cached)
+        if self._picture is not None:
+            self._picture.note_writer(file.path)
         return cached
 
     def reopen(self, path: Path) -> File:
@@ -98,6 +118,51 @@ class OpenFiles:
         with self._lock:
             self._open.pop(file, None)
 
+    def discard(self, file: "CachedFile") -> None:
+        """Forget that somebody writes to a file: it is closed."""
+        with self._naming:
+            self._writable.discard(file)
+
+    @contextmanager
+    def picture(self, root: Path, now_us: int) -> Iterator[Picture]:
+        """The files below a directory as they are at one moment, to be read until the end of the block.
+
+        It is what a process finds that comes after this one was killed at that moment. Who creates,
+        renames or removes a file waits while names are looked at; who writes, only while sizes are. One
+        picture at a time: raises Conflict.
+        """
+        with self._naming:
+            if self._picture is not None:
+                raise Conflict(f"a picture of {root} is being read already: wait for the other backup")
+            picture = look_around(self._disk, self._naming, root, now_us)
+            self._note_sizes(picture)
+        try:
+            yield picture
+        finally:
+            with self._naming:
+                self._picture = None
+            picture.let_go()
+
+    def _note_sizes(self, picture: Picture) -> None:
+        """Let the sizes of all files that somebody writes to be those of one moment."""
+        with ExitStack() as held:
+            for file in self._writable:
+                held.enter_context(file.held())
+            for file in self._writable:
+                picture.note_size(file.path, file.size_held())
+            # Before anybody cuts a file again.
+            self._picture = picture
+
+    def before_cut(self, path: Path, position: int) -> None:
+        """Bytes behind a position are about to change. With the lock of the file held."""
+        picture = self._picture
+        if picture is not None:
+            picture.before_cut(path, position)
+
+    def _before_unlink(self, path: Path) -> None:
+        if self._picture is not None:
+            self._picture.before_unlink(path)
+
     # All else is the disk's own.
 
     def names(self, directory: Path) -> list[str]:
@@ -113,13 +178,19 @@ class OpenFiles:
         self._disk.make_directory(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        self._disk.rename(source, target)
+        with self._naming:
+            self._before_unlink(source)
+            self._before_unlink(target)
+            self._disk.rename(source, target)
 
     def remove(self, path: Path) -> None:
-        self._disk.remove(path)
+        with self._naming:
+            self._before_unlink(path)
+            self._disk.remove(path)
 
     def remove_directory(self, path: Path) -> None:
-        self._disk.remove_directory(path)
+        with self._naming:
+            self._disk.remove_directory(path)
 
     def free_bytes(self, path: Path) -> int:
         return self._disk.free_bytes(path)
@@ -184,6 +255,7 @@ class CachedFile:
 
     def rewrite(self, position: int, data: Buffer) -> None:
         with self._writing:
+            # A picture may be read meanwhile: the bytes stay what they are.
             try:
                 self._used().rewrite(position, data)
             finally:
@@ -199,6 +271,7 @@ class CachedFile:
 
     def truncate(self, size: int) -> None:
         with self._writing:
+            self._files.before_cut(self.path, size)
             try:
                 self._used().truncate(size)
             finally:
@@ -224,6 +297,17 @@ class CachedFile:
             file, self._file = self._file, None
             if file is not None:
                 file.close()
+        self._files.discard(self)
+
+    def held(self) -> AbstractContextManager[object]:
+        """Within it nobody writes to the file."""
+        return self._writing
+
+    def size_held(self) -> int | None:
+        """The size of a file that is held; None when it is closed for good."""
+        if self._is_closed:
+            return None
+        return self._size if self._file is None else self._file.size()
 
     def rest(self) -> bool:
         """Close the file until it is used again, synced. False when somebody is using it."""

@@ -5,13 +5,14 @@ value that says what is wanted, and `Backend.perform` carries it out: whoever st
 network or a thread, hands it on without knowing which one it is.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import FrozenInstanceError
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, NoReturn, TypeVar, dataclass_transform
 
 from quivermq.disk import Buffer
 from quivermq.errors import LeaseExpired, QuiverError
 from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.backups import Backup
 from quivermq.model.checks import Period, seconds_of
 from quivermq.model.dead_letters import DeadLetter, DeadLetterReason, Edits, Filter
 from quivermq.model.deliveries import InFlight, check_reason
@@ -289,6 +290,17 @@ class UseArchive(Operation[None]):
 
 class Verify(Operation[Report]):
     """Check all that is stored, while the queue is in use. Damage is reported, not raised."""
+
+
+class MakeBackup(Operation[Backup]):
+    """Store what there is at this moment in a directory or a bucket: see `Connection.backup`.
+
+    `progress` is called with how many bytes of how many are done, by backends that know. A broker writes
+    only to the target of its settings: raises Denied.
+    """
+
+    target: str
+    progress: Callable[[int, int], None] | None
 
 
 # One topic, one group.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.backups import Backup
 from quivermq.model.json import Document
 from quivermq.model.messages import FirstFrame, ProducerState
 from quivermq.model.stats import (
@@ -68,6 +69,11 @@ def topic_info_of(document: Mapping[str, Any]) -> TopicInfo:
 def compacted_of(document: Mapping[str, Any]) -> Compacted:
     """What was removed."""
     return Compacted(document["segments"], document["messages"], document["bytes"])
+
+
+def backup_of(document: Mapping[str, Any]) -> Backup:
+    """A backup. What a later release says besides is left out."""
+    return Backup(**{field.name: document[field.name] for field in fields(Backup)})
 
 
 def report_json(report: Report, root: Path) -> Document:

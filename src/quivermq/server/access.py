@@ -111,6 +111,7 @@ PERMISSIONS: dict[str, Permission] = {
     "GET /v1/archive": _ADMIN_ALL,
     "PATCH /v1/topics/{topic}": _ADMIN,
     "POST /v1/archive": _ADMIN_ALL,
+    "POST /v1/backups": _ADMIN_ALL,
     "POST /v1/compact": _ADMIN_ALL,
     "POST /v1/sync": _ADMIN_ALL,
     "POST /v1/topics": _ADMIN_EACH,

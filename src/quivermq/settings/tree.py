@@ -178,6 +178,12 @@ class ServerSettings:
     keys: Path | None = path(
         "The file of the hashes of API keys; by default `keys.json` in the data directory."
     )
+    backup_target: str = text(
+        "",
+        "Where clients may have the broker write backups: a directory, or a URL such as s3://bucket/path.",
+        pattern=r"[^\x00-\x1f]*",
+        expected="a directory, or a URL",
+    )
     log: LogShape = choice("text", "How the log on standard error is written.")
     log_level: LogLevel = choice("info", "What is worth a line in the log.")
     threads: int = number(8, "How many calls may wait for the disk at the same time.", highest=256)

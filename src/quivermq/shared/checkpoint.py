@@ -65,6 +65,8 @@ class StoredFile:
     is_private: bool
     parts: tuple[Part, ...]
     tail: bytes
+    mark: str = ""
+    """By what a file of a backup is known to be the same as then, unread; empty where nobody knows."""
 
     @property
     def size(self) -> int:
@@ -101,6 +103,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
                     "is_private": file.is_private,
                     "parts": file.parts,
                     "tail_bytes": len(file.tail),
+                    **({"mark": file.mark} if file.mark else {}),
                 }
                 for file in checkpoint.files
             ],
@@ -142,7 +145,8 @@ def _decode_document(name: str, document: dict[str, Any], tails: memoryview) -> 
         parts = tuple(Part(str(part[0]), int(part[1]), int(part[2])) for part in stored["parts"])
         path = checked_path(name, stored["path"].encode())
         tail = bytes(tails[position : position + size])
-        files.append(StoredFile(path, bool(stored["is_private"]), parts, tail))
+        mark = str(stored.get("mark", ""))
+        files.append(StoredFile(path, bool(stored["is_private"]), parts, tail, mark))
         position += size
     chain = bytes.fromhex(document["chain"])
     if position != len(tails) or len(chain) != _CHAIN_BYTES:

@@ -12,6 +12,7 @@ from quivermq.errors import GroupNotFound, TopicNotFound
 from quivermq.frame import parse_header
 from quivermq.model import operations
 from quivermq.model.adoption import AdoptedId, Progress
+from quivermq.model.backups import Backup
 from quivermq.model.json import FRAME, put_of
 from quivermq.model.lanes import Lane, Priority
 from quivermq.model.messages import ProducerState, Put
@@ -19,6 +20,7 @@ from quivermq.model.operations import LaneBounds, Operation, TopicExtent, argume
 from quivermq.model.stats import Compacted, EngineStats, Replaced, Report, TopicInfo, TopicStats
 from quivermq.model.stats_json import (
     adopted_id_json,
+    backup_of,
     compacted_of,
     engine_stats_of,
     producer_state_of,
@@ -33,6 +35,8 @@ T = TypeVar("T")
 
 # Settings that others change are noticed after so long.
 _REMEMBERED_S = 10.0
+# As long as it takes to read and store everything.
+_BACKUP_S = 24 * 3600
 
 
 class TopicCalls:
@@ -220,6 +224,11 @@ class TopicCalls:
         answer = yield from self.ask("POST", "/v1/verify", is_repeatable=True)
         return report_of(decoded(answer.body))
 
+    def backup(self, target: str, progress: object = None) -> Flow[Backup]:  # noqa: ARG002 - Nobody tells.
+        body = encoded({"target": target})
+        call = Call("POST", "/v1/backups", body=body, wait_s=_BACKUP_S)
+        return backup_of(decoded((yield from asked(call, self.retry)).body))
+
     def _document(self, name: str) -> Flow[Mapping[str, Any]]:
         """All that the broker says about one topic. Raises TopicNotFound."""
         answer = yield from self.ask("GET", path_of("topics", name))
@@ -246,4 +255,5 @@ _FLOWS: dict[type[Operation[Any]], Callable[..., Flow[Any]]] = {
     operations.Compact: TopicCalls.compact,
     operations.UseArchive: TopicCalls.use_archive,
     operations.Verify: TopicCalls.verify,
+    operations.MakeBackup: TopicCalls.backup,
 }
