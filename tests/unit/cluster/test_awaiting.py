@@ -39,6 +39,7 @@ def test_the_first_that_has_something_is_told() -> None:
     shards.outcomes[1].put(lambda: True)
     assert until_ready(awaiting) == {1}
     # The others wait on, and are not asked twice.
+    assert awaiting.quiet() == {0, 2}
     shards.outcomes[1].put(lambda: True)
     assert until_ready(awaiting) == {1}
     asked = [shards.asked.get(timeout=PATIENCE_S) for _ in range(4)]
