@@ -26,7 +26,7 @@ SOAK := tests/crash/test_soak.py
 USE := tests/acceptance tests/importers tests/dashboard
 
 .DEFAULT_GOAL := help
-.PHONY: help run examples pipeline test test-queue test-faults test-soak test-use test-spark test-spark-lowest check check-format check-lint check-types check-layers check-asynchronous \
+.PHONY: help run cluster examples pipeline test test-queue test-faults test-soak test-use test-spark test-spark-lowest check check-format check-lint check-types check-layers check-asynchronous \
 	bench fuzz format chaos soak faults \
 	reference asynchronous docs docs-serve lock clean
 
@@ -35,6 +35,9 @@ help: ## list the targets
 
 run: $(SERVING) ## serve build/data as a broker, and say where to look
 	$(BIN)/quiver serve --data build/data --port $(PORT)
+
+cluster: $(INSTALLED) $(ETCD) ## serve a cluster on this machine: three brokers, etcd and a store, below build/cluster
+	$(BIN)/quiver cluster demo --directory build/cluster --port $(PORT)
 
 examples: $(SERVING) ## run the first examples: a queue, and the log below it
 	$(BIN)/python examples/first_queue.py && $(BIN)/python examples/first_log.py

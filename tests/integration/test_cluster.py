@@ -1,16 +1,22 @@
 """A cluster of real brokers: shards move, brokers die and stand still, and what was acknowledged stays."""
 
+import json
 import signal
 import socket
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from support.cluster import SHARDS, BrokerProcess, ClusterProcesses, running_etcd, wait_until
 
 from quivermq.cluster.placement import shard_of
+from quivermq.server.keys import create_key
 
 TOPIC = "orders"
 SHARD = shard_of(TOPIC, SHARDS)
@@ -153,6 +159,34 @@ def test_shards_are_moved_and_brokers_drained(cluster: ClusterProcesses) -> None
     first.end(signal.SIGKILL)
     cluster.settle(lambda view: owners(view) == {second.id})
     assert cluster.run("remove", target.id, "--yes").returncode == (0 if target is first else 4)
+
+
+def test_brokers_speak_tls_and_want_the_same_keys(cluster: ClusterProcesses) -> None:
+    authority = trustme.CA()
+    certificate, ca, keys = (cluster.path / name for name in ("chain.pem", "ca.pem", "keys.json"))
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(certificate)
+    authority.cert_pem.write_to_path(ca)
+    key = create_key(cluster.path, "admin", file=keys).text
+    cluster.make()
+    options = ("--tls-certificate", str(certificate), "--keys", str(keys))
+    brokers = [cluster.start(*options, SSL_CERT_FILE=str(ca)) for _ in range(2)]
+    tls = ssl.create_default_context(cafile=ca)
+
+    def ask(broker: BrokerProcess, path: str, body: bytes | None = None) -> Any:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{broker.url}{path}", body, headers)
+        with urllib.request.urlopen(request, timeout=20, context=tls) as answer:
+            return json.load(answer)
+
+    wait_until(lambda: len(owners(ask(brokers[0], "/v1/cluster"))) == 2)
+    # One of the two has to ask the other for it.
+    for number, broker in enumerate(brokers):
+        assert broker.url.startswith("https://")
+        put = ask(broker, f"/v1/topics/{TOPIC}/messages", b'{"value":"x"}')
+        assert put["offset"] == number
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{brokers[0].url}/v1/topics", timeout=20, context=tls)
 
 
 def test_a_wide_topic_is_decided_once(cluster: ClusterProcesses) -> None:

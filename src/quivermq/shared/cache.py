@@ -144,7 +144,17 @@ class Cache:
             file.close()
 
     def make_room(self, needed_bytes: int = 0) -> bool:
-        """Evict files until the limits are kept, and so many bytes are free; whether any was evicted."""
+        """Evict files until the limits are kept, and so many bytes are free; whether any was evicted.
+
+        A disk that does not let go of files is none the worse for it: nothing is raised.
+        """
+        try:
+            return self._make_room(needed_bytes)
+        except QuiverError as error:
+            logger.warning("nothing more leaves %s: %s", self._root, error)
+            return False
+
+    def _make_room(self, needed_bytes: int) -> bool:
         with self._lock:
             excess = self._excess(needed_bytes)
             if excess <= 0:

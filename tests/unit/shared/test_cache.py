@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.faulty_disk import FaultyDisk
@@ -21,7 +22,14 @@ from support.shared import (
 )
 
 from quivermq.disk import File, file_size, read_file, remove_tree, replace_file
-from quivermq.errors import DamagedChunk, DiskFull, QuiverError, StorageFailed, StoreUnreachable
+from quivermq.errors import (
+    DamagedChunk,
+    DiskFull,
+    DiskRefused,
+    QuiverError,
+    StorageFailed,
+    StoreUnreachable,
+)
 from quivermq.shared import SharedDisk
 from quivermq.shared.memory import MemoryStore, StoreFault
 from quivermq.shared.remote_file import RemoteFile
@@ -179,6 +187,23 @@ def test_a_new_file_gets_room_too(store: MemoryStore) -> None:
     disk.create(disk.root / "b").close()
     assert "a" not in in_cache(cache)
     disk.abandon()
+
+
+def test_a_disk_that_lets_go_of_nothing_is_none_the_worse(
+    store: MemoryStore, disk: SharedDisk, cache: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise DiskRefused("the disk is read-only", path=path)
+
+    write(disk, "a", LARGE)
+    monkeypatch.setattr(cache, "remove", refuse)
+    settle(disk)
+    assert "a" in in_cache(cache)
+    assert disk.figures().cache.evicted_files == 0
+    monkeypatch.undo()
+    settle(disk)
+    assert "a" not in in_cache(cache)
+    assert read_file(disk, disk.root / "a", bytes_max=250) == LARGE
 
 
 def test_one_that_is_open_goes_on_being_read(

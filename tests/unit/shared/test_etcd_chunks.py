@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.etcd_gateway import EtcdGateway, GatewayFault, served
 from support.faulty_disk import FaultyDisk
-from support.shared import CACHE, LIMITS, files_of, write
+from support.shared import CACHE, LIMITS, TINY, files_of, settle, write
 
 from quivermq.errors import DamagedChunk, NotFound, NotOwner, QuiverError, StoreUnreachable
-from quivermq.shared import SharedDisk, open_shared
+from quivermq.shared import SharedDisk, SharedLimits, open_shared
 from quivermq.shared.etcd import EtcdClient
 from quivermq.shared.etcd_chunks import EtcdChunks
 from quivermq.shared.memory import MemoryStore, StoreFault
@@ -33,8 +33,8 @@ class Cluster:
         self.opened.append(chunks)
         return chunks
 
-    def disk(self, owner: str = "a") -> SharedDisk:
-        return open_shared(self.chunks(owner), CACHE, disk=FaultyDisk(), limits=LIMITS)
+    def disk(self, owner: str = "a", limits: SharedLimits = LIMITS) -> SharedDisk:
+        return open_shared(self.chunks(owner), CACHE, disk=FaultyDisk(), limits=limits)
 
     def end_leases(self) -> None:
         """As if every owner had been stopped for long."""
@@ -186,6 +186,27 @@ def test_what_is_not_what_was_committed_is_damage(cluster: Cluster) -> None:
     del cluster.gateway.keys[f"{PREFIX}/chunks/{1:020d}".encode()]
     with pytest.raises(DamagedChunk, match="later ones are"):
         list(chunks.read(0))
+
+
+def test_a_disk_over_etcd_is_taken_over_without_its_large_files(cluster: Cluster) -> None:
+    first = cluster.disk("a", TINY)
+    write(first, "a", b"x" * 1000)
+    settle(first)
+    seen = files_of(first)
+    first.close()
+    second = cluster.disk("b", TINY)
+    assert second.figures().cache.evicted_bytes == 1000
+    # What nobody has fetched is no garbage.
+    settle(second)
+    write(second, "more", b"")
+    second.sync_directory(second.root)
+    second.clean()
+    assert len(cluster.names("file/")) == 1
+    assert files_of(second) == {**seen, "more": b""}
+    second.close()
+    cluster.store.remove(cluster.names("file/"))
+    with pytest.raises(DamagedChunk, match="it is not there, and checkpoint"):
+        cluster.disk("c", TINY)
 
 
 def test_a_disk_over_etcd_goes_from_owner_to_owner(cluster: Cluster) -> None:

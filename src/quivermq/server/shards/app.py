@@ -12,12 +12,13 @@ from quivermq.cluster.naming import ClusterKeys
 from quivermq.cluster.node import ClusterNode
 from quivermq.cluster.shard import OwnedShard
 from quivermq.cluster.view import ClusterView
-from quivermq.errors import QuiverError, StoreUnreachable, Unavailable
+from quivermq.errors import NotFound, QuiverError, StoreUnreachable, Unavailable
 from quivermq.server.access import ApiKey
 from quivermq.server.gate import Gate, RateLimit
 from quivermq.server.http import Request, Response, answered, error_response, json_response
 from quivermq.server.keys import KeyStore
 from quivermq.server.memory import Memory
+from quivermq.server.routes import all_routes
 from quivermq.server.routing import Answer, RouteTable
 from quivermq.server.run import broker_app
 from quivermq.server.shards.finding import (
@@ -64,6 +65,7 @@ class ClusterApp:
         self._rate = rate
         self._gate = Gate(keys, rate, settings.host)
         self._routes = RouteTable(ROUTES)
+        self._of_shards = RouteTable(all_routes())
         self._may_forward = may_forward
         self.forwarder = Forwarder(settings.wait_ms_max / 1000)
         self.count_connections: Callable[[], int] = lambda: 0
@@ -145,8 +147,11 @@ class ClusterApp:
                     return by_topic
                 found = by_topic
             served = self._served_fresh(found.shard)
+            if served is None and not path.startswith(SHARDS):
+                self._check(found, request)
+                request.is_admitted = True
             if served is None:
-                # Forwarded only when it is small enough to be held here.
+                # What is handed on is held here first.
                 return (
                     None
                     if not path.startswith(SHARDS) and self._may_forward
@@ -172,10 +177,21 @@ class ClusterApp:
             return found
         if self._served_fresh(found.shard) is not None or not self._may_forward:
             return self._answer_below(found, request)
+        if not request.is_admitted:
+            self._check(found, request)
         url = self._url_of(found.shard)
         if url is None:
             return error_response(Unavailable(_NOBODY.format(found.shard)))
         return self._settled(request, self.forwarder.forward(url, path_there(found), request))
+
+    def _check(self, found: ShardPath, request: Request) -> None:
+        """Raise what the owner would, too, before anything is handed on to it: Denied, for one."""
+        routes, request.params = self._of_shards.find(found.path)
+        route = routes.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            raise NotFound(f"there is nothing at {request.path[:200]}: /shards/0/docs shows every call")
+        self._gate(request, route)
+        request.body_bytes_max = route.body_limit
 
     def _served_fresh(self, shard: int) -> ServedShard | None:
         served = self.served.get(shard)

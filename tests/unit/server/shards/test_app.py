@@ -1,0 +1,171 @@
+"""A broker of a cluster: what it answers itself, and where it sends the rest."""
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from support.manual_clock import ManualClock
+from support.queues import START_US
+
+from quivermq.cluster.hosting import HostingFigures
+from quivermq.cluster.naming import ClusterKeys
+from quivermq.cluster.node import ClusterNode
+from quivermq.cluster.placement import shard_of
+from quivermq.cluster.view import BrokerInfo, ClusterView, Owner
+from quivermq.server.http import Request, Response
+from quivermq.server.keys import KeyStore, create_key
+from quivermq.server.shards.app import ClusterApp
+from quivermq.settings import ServerSettings
+
+SHARDS = 4
+TOPIC = "orders"
+SHARD = shard_of(TOPIC, SHARDS)
+OTHER = BrokerInfo("b", "http://127.0.0.1:1", "1")
+
+
+class Node:
+    """What a `ClusterNode` says."""
+
+    id = "a"
+    keys = ClusterKeys("test")
+    is_fresh = True
+    is_leaving = False
+    figures = HostingFigures()
+
+    def __init__(self) -> None:
+        self.view = ClusterView(
+            SHARDS,
+            {"a": BrokerInfo("a", "http://a:1", "1"), "b": OTHER},
+            {shard: Owner("b", 7) for shard in range(SHARDS)},
+        )
+
+
+class Place:
+    """A broker without sockets, which has no shard."""
+
+    def __init__(self, path: Path, *, may_forward: bool = True) -> None:
+        self.node = Node()
+        self.app = ClusterApp(
+            cast(ClusterNode, self.node),
+            ServerSettings(),
+            KeyStore(path),
+            clock=ManualClock(START_US),
+            rate=None,
+            may_forward=may_forward,
+        )
+
+    def ask(self, method: str, path: str, body: bytes = b"", key: str = "") -> Response:
+        path, _, query = path.partition("?")
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        request = Request(method, path, query, headers, body)
+
+        async def asked() -> Response:
+            answer = self.app.answer(request)
+            return await answer if isinstance(answer, Awaitable) else answer
+
+        return asyncio.run(asked())
+
+    def admit(self, path: str, key: str = "") -> Response | None:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return self.app.admit(Request("POST", path, "", headers))
+
+    def error(self, method: str, path: str, **more: Any) -> tuple[int, str]:
+        response = self.ask(method, path, **more)
+        return response.status, json.loads(response.body)["error"]["code"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_a_shard_of_another_is_there(place: Place) -> None:
+    response = place.ask("GET", f"/shards/{SHARD}/v1/topics/{TOPIC}?limit=1")
+    assert response.status == 307
+    assert response.headers is not None
+    assert response.headers["Location"] == f"{OTHER.url}/shards/{SHARD}/v1/topics/{TOPIC}?limit=1"
+    assert json.loads(response.body)["error"] == {
+        "code": "not_owner",
+        "message": f"shard {SHARD} is served at {OTHER.url}: ask there",
+        "retryable": True,
+        "url": OTHER.url,
+    }
+
+
+@pytest.mark.parametrize("owner", [None, Owner("a", 8), Owner("gone", 8)])
+def test_a_shard_of_nobody_is_there_soon(place: Place, owner: Owner | None) -> None:
+    owners = {} if owner is None else {SHARD: owner}
+    place.node.view = ClusterView(SHARDS, place.node.view.brokers, owners)
+    for path in (f"/shards/{SHARD}/v1/topics", f"/v1/topics/{TOPIC}"):
+        response = place.ask("GET", path)
+        assert response.status == 503
+        assert response.headers == {"Retry-After": "1"}
+        assert json.loads(response.body)["error"]["retryable"]
+
+
+def test_without_forwarding_clients_go_there_themselves(tmp_path: Path) -> None:
+    place = Place(tmp_path, may_forward=False)
+    response = place.ask("POST", f"/v1/topics/{TOPIC}/messages", b"{}")
+    assert response.status == 307
+    assert response.headers == {"Location": f"{OTHER.url}/shards/{SHARD}/v1/topics/{TOPIC}/messages"}
+    moved = place.admit(f"/v1/topics/{TOPIC}/messages")
+    assert moved is not None
+    assert moved.status == 307
+
+
+def test_what_does_not_answer_is_said(place: Place) -> None:
+    assert place.error("GET", f"/v1/topics/{TOPIC}") == (503, "unreachable")
+    assert place.error("GET", "/v1/topics") == (503, "unreachable")
+
+
+def test_nothing_is_handed_on_for_who_may_not(tmp_path: Path) -> None:
+    key = create_key(tmp_path, "read").text
+    place = Place(tmp_path)
+    put = f"/v1/topics/{TOPIC}/messages"
+    assert place.error("POST", put, body=b"{}") == (401, "unauthenticated")
+    assert place.error("POST", put, body=b"{}", key=key) == (403, "denied")
+    assert place.error("GET", f"/v1/topics/{TOPIC}", key=key) == (503, "unreachable")
+    assert place.error("GET", "/v1/cluster") == (401, "unauthenticated")
+    assert place.ask("GET", "/v1/cluster", key=key).status == 200
+    # Nor is a large body read for them.
+    refused = place.admit(put, key)
+    assert refused is not None
+    assert refused.status == 403
+
+
+def test_the_map_is_that_of_the_view(place: Place) -> None:
+    shown = json.loads(place.ask("GET", "/v1/cluster").body)
+    assert (shown["cluster"], shown["broker"], shown["shards"]) == ("test", "a", SHARDS)
+    assert [owner["broker"] for owner in shown["owners"]] == ["b"] * SHARDS
+
+
+def test_ready_is_who_has_a_fresh_lease(place: Place) -> None:
+    assert place.ask("GET", "/healthz").status == 200
+    assert place.ask("GET", "/readyz").status == 200
+    place.node.is_fresh = False
+    assert place.error("GET", "/readyz") == (503, "unavailable")
+    place.node.is_fresh, place.node.is_leaving = True, True
+    assert place.error("GET", "/readyz") == (503, "unavailable")
+
+
+def test_metrics_tell_of_the_cluster(place: Place) -> None:
+    text = place.ask("GET", "/metrics").body.decode()
+    assert "quiver_cluster_brokers 2\n" in text
+    assert "quiver_cluster_lease_fresh 1\n" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "error"),
+    [
+        ("GET", "/shards/9/v1/topics", (404, "not_found")),
+        ("GET", "/v1/nothing", (501, "not_implemented")),
+        ("GET", f"/v1/topics/{TOPIC}/nothing", (404, "not_found")),
+        ("POST", "/v1/topics", (400, "invalid_request")),
+        ("POST", "/v1/cluster/topics", (400, "invalid_request")),
+    ],
+)
+def test_what_is_not_there_is_said(place: Place, method: str, path: str, error: tuple[int, str]) -> None:
+    assert place.error(method, path) == error
