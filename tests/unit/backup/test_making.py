@@ -49,7 +49,7 @@ def test_what_was_acknowledged_is_in_it_buffered_too(queue: BackedUp) -> None:
 def test_the_second_stores_only_what_is_new(queue: BackedUp) -> None:
     queue.put(900, 900, 900)
     first = queue.back_up()
-    before = {name for name in queue.store.objects if name.startswith("file/")}
+    before = {name for name in queue.store.objects if name.startswith("part/")}
     parts = log_of(queue).parts
     queue.put(500)
     second = queue.back_up()
