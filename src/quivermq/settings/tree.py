@@ -304,6 +304,12 @@ class ClientSettings:
         50, "How long the first repetition waits at most; doubles with each.", highest=3_600_000
     )
     backoff_ms_max: int = number(5000, "Where that doubling ends.", highest=3_600_000)
+    failover_ms: int = number(
+        30_000,
+        "In a cluster, how long a call waits for the next owner of its shard.",
+        lowest=0,
+        highest=3_600_000,
+    )
     session_timeout_ms: int = number(
         30_000,
         "A consumer that the broker does not hear of for so long has left its group.",
