@@ -115,7 +115,7 @@ def test_a_call_at_the_root_waits_for_the_next_owner(tmp_path: Path) -> None:
     async def asked() -> Response:
         answer = place.app.answer(Request("POST", f"/v1/topics/{TOPIC}/messages", body=b"{}"))
         assert isinstance(answer, Awaitable)
-        task = asyncio.ensure_future(answer)
+        task: asyncio.Future[Response] = asyncio.ensure_future(answer)
         await asyncio.sleep(0)
         assert not task.done()
         place.node.view = there
