@@ -15,7 +15,7 @@ from typing import NoReturn
 class Condition(threading.Condition):
     """A condition that is waited for and notified inside of `with condition.lock`."""
 
-    def __init__(self, lock: LockType | None = None) -> None:
+    def __init__(self, lock: "LockType | threading.RLock | None" = None) -> None:
         # Reentrant by default: a generator that was forgotten is closed by whichever thread collects it.
         self.lock = threading.RLock() if lock is None else lock
         super().__init__(self.lock)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quivermq.client.blocking.backend import connect_http
+from quivermq.client.core.address import is_list
 from quivermq.client.core.patience import client_settings
 from quivermq.clock import Clock
 from quivermq.disk import Disk
@@ -57,6 +58,9 @@ def connect(
 ) -> Connection:
     """A queue that a broker serves, with the methods of one that `quivermq.open` opens.
 
+    A cluster is named by some of its brokers, their URLs separated by commas: who has which shard is asked
+    of any of them, and a call waits for the next owner of a shard for `client.failover_ms`.
+
     Nothing is sent before the first call. `timeout` is how many seconds the broker may be silent; a call
     that is safe to repeat is made again up to `retries` times, with waits between that grow from `backoff`
     to `backoff_max` seconds. What is not given is as in `settings`, by default those of the environment,
@@ -64,8 +68,13 @@ def connect(
     is an `ssl_context`. Raises InvalidRequest, InvalidSettings.
     """
     settings = client_settings(settings)
-    backend = connect_http(url, key, timeout, ssl_context, retries, backoff, backoff_max, settings)
-    return Connection(backend, settings)
+    given = (key, timeout, ssl_context, retries, backoff, backoff_max, settings)
+    if is_list(url):
+        # Only then is it loaded.
+        from quivermq.cluster.connecting import connect_cluster
+
+        return Connection(connect_cluster(url, *given), settings)
+    return Connection(connect_http(url, *given), settings)
 
 
 def restore(

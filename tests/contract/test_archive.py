@@ -16,8 +16,11 @@ VALUES = [b"%d" % number for number in range(60)]
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if "ways" not in request.fixturenames:
+        return tmp_path / "data"
+    path: Path = request.getfixturevalue("ways").directory("orders")
+    return path
 
 
 @pytest.fixture

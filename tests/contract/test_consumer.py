@@ -223,11 +223,11 @@ def test_a_member_that_was_thrown_out_joins_again(mq: quivermq.Connection, conne
     revoked: list[Any] = []
     with consumer_of(mq, on_revoked=revoked.extend) as consumer:
         read(consumer, 40)
-        member = consumer._membership.member
+        member = consumer._parts[0].membership.member
         assert member is not None
         other = connect().backend
         assert isinstance(other, HttpBackend)
-        other.shell.run(consumer._membership._calls.leave(member[0]))
+        other.shell.run(consumer._parts[0].membership._calls.leave(member[0]))
         with pytest.raises(Fenced):
             consumer.commit()
         # What it could not commit comes again.

@@ -19,7 +19,7 @@ from quivermq.settings import StorageSettings
 
 @pytest.fixture
 def data(ways: Any) -> Path:
-    path: Path = ways._path
+    path: Path = ways.directory("state")
     return path
 
 

@@ -79,7 +79,7 @@ def test_it_goes_to_the_dead_letters_and_back(ways: Ways) -> None:
 
 
 def test_it_is_archived(mq: Any, ways: Ways) -> None:
-    data: Path = ways._path
+    data: Path = ways.directory("orders")
     mq.create_topic("orders", segment_messages=2)
     orders = mq.queue("orders", "billing")
     [put] = late(orders, b"late")
@@ -101,7 +101,7 @@ def test_compaction_leaves_it(mq: Any, ways: Ways) -> None:
     kept, gone = late(state, b"kept", b"gone", key=b"k")
     state.put_many([b"%d" % number for number in range(9)])
     state.put(b"in the next segment")
-    old = segment(ways._path, 0)
+    old = segment(ways.directory("state"), 0)
     mq.replace_segment("state", 0, 0, without(old, 0), expected=stamp(old))
     left = [message.scheduled_id for message in state.read()]
     assert left[0] == kept

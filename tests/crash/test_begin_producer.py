@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from support.crash import every, seeds
 from support.faulty_disk import FaultyDisk, every_crash
-from support.queues import MODELS, START_US, Judged, Life, Model, life_to_judge
+from support.queues import ALL_MODELS, START_US, Judged, Life, Model, life_to_judge
 
 import quivermq
 from quivermq.engine import engine_of
@@ -78,7 +78,7 @@ def judge(disk: FaultyDisk, told: list[int]) -> None:
         again.close()
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ALL_MODELS)
 def test_a_crash_at_every_step(model: Model) -> None:
     judged = Judged()
     for disk, told in every_crash(run, model=model, seeds=seeds(2)):
@@ -87,7 +87,7 @@ def test_a_crash_at_every_step(model: Model) -> None:
     assert len(judged) > 10
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ALL_MODELS)
 def test_a_crash_beside_snapshots(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_log, "_SNAPSHOT_BYTES_MIN", 0)
     judged = Judged()

@@ -18,9 +18,10 @@ pytestmark = pytest.mark.fault("power", "engine")
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 both_models = pytest.mark.parametrize("model", ["kill", "power"])
+all_models = pytest.mark.parametrize("model", ["kill", "power", "store"])
 
 
-@both_models
+@all_models
 @every_scenario
 def test_a_crash_at_every_step(scenario: Scenario, model: Model) -> None:
     # After a kill, the end of one step is the beginning of the next.

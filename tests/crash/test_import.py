@@ -7,7 +7,7 @@ import pytest
 from support.crash import every, seeds
 from support.fake_source import FakeTopic, Shelf, item, letter
 from support.faulty_disk import FaultyDisk, every_crash
-from support.queues import MODELS, START_US, Life, Model
+from support.queues import ALL_MODELS, START_US, Life, Model
 
 from quivermq.importers import import_queue
 from quivermq.importers.model import Position, SeenId, SourceGroup
@@ -50,7 +50,7 @@ def look(life: Life) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ALL_MODELS)
 def test_an_import_is_finished_by_the_next_one(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, model: Model
 ) -> None:

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from support.crash import every, seeds
 from support.faulty_disk import FaultyDisk, every_crash
-from support.queues import LONG_S, MODELS, TOPIC, Judged, Life, Model, drain, life_to_judge
+from support.queues import ALL_MODELS, LONG_S, MODELS, TOPIC, Judged, Life, Model, drain, life_to_judge
 
 import quivermq
 from quivermq.model.lanes import PRIORITIES, priority_of
@@ -18,6 +18,7 @@ GRAVES = "orders.dlq"
 VALUES = [b"high", b"low", b"normal 1", b"normal 2"]
 
 both_models = pytest.mark.parametrize("model", MODELS)
+all_models = pytest.mark.parametrize("model", ALL_MODELS)
 
 
 @cache
@@ -85,7 +86,7 @@ def some(life: Life, acknowledged: list[int]) -> None:
     acknowledged.append(life.queue().redrive(lambda letter: letter.value.startswith(b"normal")))
 
 
-@both_models
+@all_models
 @pytest.mark.parametrize(
     ("act", "durability"),
     [(everything, "fsync"), (everything, "os"), (one_by_one, "fsync"), (some, "fsync")],
@@ -122,7 +123,7 @@ def test_a_crash_at_every_step_of_the_recovery_after_a_crash(model: Model) -> No
     assert len(judged) > 5
 
 
-@both_models
+@all_models
 def test_a_crash_beside_snapshots(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     start = prepared()
     monkeypatch.setattr(state_log, "_SNAPSHOT_BYTES_MIN", 0)

@@ -15,6 +15,7 @@ from quivermq.chaos import faulty_disk
 from quivermq.chaos.durable_state import SECTOR_BYTES, Directory, Inode, Keep, NameHistory, Node
 from quivermq.chaos.faulty_device import DiskStep, FaultyFile, FaultyLock, PowerCut
 from support.fault_count import count_faults
+from support.lost_machine import every_loss
 
 __all__ = [
     "SECTOR_BYTES",
@@ -134,7 +135,7 @@ _KEEPS: tuple[Keep, ...] = ("nothing", "random", "everything")
 def every_crash(
     scenario: Scenario[T],
     *,
-    model: Literal["power", "kill"],
+    model: Literal["power", "kill", "store"],
     seeds: Iterable[int] = range(3),
     keep: Keep | None = None,
     start: FaultyDisk | None = None,
@@ -146,7 +147,13 @@ def every_crash(
 
     Three seeds see each step before, in part and after it, and each `keep`; nine see every pair.
     `disk.description` says which crash it was; an error of the scenario itself carries a note of it.
+
+    With the model "store", the scenario gets a shared disk, and some steps of its store are looked at: what
+    only survives a kill is not there then.
     """
+    if model == "store":
+        yield from every_loss(scenario, start=start, make=FaultyDisk)
+        return
     seeds = list(seeds)
     rehearsal = _fresh(start, 0)
     scenario(rehearsal, [])

@@ -35,8 +35,10 @@ SECOND, HOUR = 1_000_000, 3_600_000_000
 # Longer than any lease, wait or window of the tests.
 LONG_S = 7200
 
-Model = Literal["kill", "power"]
+Model = Literal["kill", "power", "store"]
 MODELS: tuple[Model, ...] = ("kill", "power")
+# The machine is lost as well, and what an object store has is left.
+ALL_MODELS: tuple[Model, ...] = (*MODELS, "store")
 
 
 class Life:

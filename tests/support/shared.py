@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 import quivermq
+from quivermq.chaos.faulty_disk import FaultyDisk
 from quivermq.disk import Disk
 from quivermq.engine import open_engine
 from quivermq.shared import SharedDisk, SharedLimits, open_shared
 from quivermq.shared.conditional import ConditionalChunks
 from quivermq.shared.memory import MemoryStore, StoreFault, StoreStep
-from support.faulty_disk import FaultyDisk
 
 CACHE = Path("/cache")
 # A store in memory answers at once, or never.

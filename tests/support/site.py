@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import quivermq
+from quivermq.disk import Disk
 from quivermq.engine import engine_of
 from quivermq.server.app import App
 from quivermq.server.broker import Broker
@@ -24,11 +25,11 @@ T = TypeVar("T")
 class Site:
     """An engine in memory, whose clock belongs to the test, and an application with some routes."""
 
-    def __init__(self, routes: list[Route], **settings: Any) -> None:
+    def __init__(self, routes: list[Route], disk: Disk | None = None, **settings: Any) -> None:
         self.disk = FaultyDisk()
         self.clock = ManualClock(START_US)
         self.engine = quivermq.open(
-            DATA, disk=self.disk, clock=self.clock, scheduler=ManualScheduler(self.clock)
+            DATA, disk=disk or self.disk, clock=self.clock, scheduler=ManualScheduler(self.clock)
         )
         self.broker = Broker(engine_of(self.engine), ServerSettings(**settings))
         self.app = App(self.broker, routes)

@@ -10,7 +10,7 @@ from quivermq.aio.connection import AsyncConnection
 from quivermq.aio.threads import ThreadedBackend
 from quivermq.client.asynchronous.backend import AsyncHttpBackend
 from quivermq.client.asynchronous.pool import AsyncPool
-from quivermq.client.core.address import Address, common_headers, default_ssl_context
+from quivermq.client.core.address import Address, common_headers, default_ssl_context, is_list
 from quivermq.client.core.patience import client_settings, patience_of
 from quivermq.clock import Clock
 from quivermq.engine import open_at
@@ -45,8 +45,14 @@ async def connect(
     settings: ClientSettings | None = None,
 ) -> AsyncConnection:
     """As `quivermq.connect`, with methods that are awaited. It belongs to the event loop that runs."""
-    address = Address.parse(url)
     settings = client_settings(settings)
+    if is_list(url):
+        # Only then is it loaded.
+        from quivermq.cluster.connecting import connect_cluster
+
+        given = (key, timeout, ssl_context, retries, backoff, backoff_max, settings)
+        return AsyncConnection(ThreadedBackend(connect_cluster(url, *given)), settings)
+    address = Address.parse(url)
     timeout_s, retry = patience_of(settings, timeout, retries, backoff, backoff_max)
     if address.is_secure and ssl_context is None:
         ssl_context = default_ssl_context()

@@ -111,14 +111,14 @@ class Backlog:
         settings = self._topic.settings
         if settings.backlog_messages_max is not None:
             delayed = self._topic.delays.pending
-            limit = settings.backlog_messages_max
+            limit = settings.own_share_of(settings.backlog_messages_max)
             over = {g: delayed + self._unfinished(g) + count - limit for g in self._groups()}
             for group, excess in over.items():
                 if excess > 0 and group is not None:
                     over[group] -= group.in_archive()
             self._free(over, count, "backlog_messages_max", limit)
         if settings.backlog_bytes_max is not None:
-            limit = settings.backlog_bytes_max
+            limit = settings.own_share_of(settings.backlog_bytes_max)
             over = {}
             for group in self._groups():
                 there = self._topic.delays.size_bytes + self._unfinished_bytes(group)

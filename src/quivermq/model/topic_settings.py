@@ -305,6 +305,10 @@ class TopicSettings:
         own = self.own_partitions
         return number if number in own else own[number % len(own)]
 
+    def own_share_of(self, limit: int) -> int:
+        """How much of a limit of the whole topic is for the partitions in this directory."""
+        return -(-limit * len(self.own_partitions) // self.partitions)
+
     @property
     def is_bounded(self) -> bool:
         """Whether the backlog has a limit."""

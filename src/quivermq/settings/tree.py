@@ -268,6 +268,11 @@ class BucketSettings:
         "How long a call waits for a store that does not answer, before it fails.",
         highest=86_400_000,
     )
+    owner_check_ms: int = number(
+        10_000,
+        "How often an owner that has nothing to store looks whether somebody else has taken over.",
+        highest=86_400_000,
+    )
     uncommitted_bytes_max: int = number(
         64 * MIB, "How far writes may be ahead of the store before they have to wait for it."
     )
@@ -304,6 +309,12 @@ class ClientSettings:
         50, "How long the first repetition waits at most; doubles with each.", highest=3_600_000
     )
     backoff_ms_max: int = number(5000, "Where that doubling ends.", highest=3_600_000)
+    failover_ms: int = number(
+        30_000,
+        "In a cluster, how long a call waits for the next owner of its shard.",
+        lowest=0,
+        highest=3_600_000,
+    )
     session_timeout_ms: int = number(
         30_000,
         "A consumer that the broker does not hear of for so long has left its group.",

@@ -9,8 +9,10 @@ and what they waited for is committed later, or not: they have to be told that n
 """
 
 import logging
+from _thread import LockType, allocate_lock
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +43,13 @@ class Committed(NamedTuple):
     number: int
     """The chunk that comes next."""
     chain: bytes
+
+
+class _Waiter(NamedTuple):
+    """Somebody who waits for a ticket, by wanting a lock that is taken."""
+
+    ticket: Ticket
+    lock: LockType
 
 
 class _Batch(NamedTuple):
@@ -87,6 +96,9 @@ class Committer:
         self._trouble: QuiverError | None = None
         self._attempts = 0
         self._is_closing = False
+        # Woken one by one: while many wait, waking all of them for each would take longer than the store.
+        self._waiters: list[_Waiter] = []
+        self._work = Condition(self.changed.lock)
         self._thread = Helper(self._run, "quiver-commit")
         self._thread.start()
 
@@ -113,7 +125,7 @@ class Committer:
         self.last += 1
         self._waiting_bytes += mutation.weight
         if self._waiting_bytes >= self._limits.chunk_bytes_max:
-            self.changed.notify_all()
+            self._work.notify_all()
 
     def wait_for_room(self, size: int, path: Path, *, is_admitted: bool = False) -> None:
         """Return once the store is not too far behind for so many bytes more.
@@ -172,20 +184,34 @@ class Committer:
         """
         if self.committed.ticket >= ticket:
             return
+        waiter = _Waiter(ticket, allocate_lock())
+        waiter.lock.acquire()
+        try:
+            with self.changed.lock:
+                self._waiters.append(waiter)
+                self._want(ticket)
+                attempts = self._attempts
+            self._wait_as(waiter, attempts)
+        finally:
+            if self.committed.ticket < ticket:
+                with self.changed.lock:
+                    self._waiters = [other for other in self._waiters if other is not waiter]
+
+    def _wait_as(self, waiter: _Waiter, attempts: int) -> None:
         deadline = self._clock.monotonic() + self._limits.commit_timeout_s
-        with self.changed.lock:
-            self._want(ticket)
-            attempts = self._attempts
-            while self.committed.ticket < ticket:
-                self.check_usable()
-                # Not for what went wrong before: somebody may have seen to it.
-                if isinstance(self._trouble, InvalidRequest) and self._attempts > attempts:
-                    raise copy(self._trouble)
-                if not self._wait(deadline):
-                    raise StoreUnreachable(
-                        f"the object store {self._reason()}: what was written is here, and is committed"
-                        " once it answers; retry later"
-                    ) from self._trouble
+        while self.committed.ticket < waiter.ticket:
+            self.check_usable()
+            trouble = self._trouble
+            # Not for what went wrong before: somebody may have seen to it.
+            if isinstance(trouble, InvalidRequest) and self._attempts > attempts:
+                raise copy(trouble)
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0:
+                raise StoreUnreachable(
+                    f"the object store {self._reason()}: what was written is here, and is committed"
+                    " once it answers; retry later"
+                ) from trouble
+            waiter.lock.acquire(timeout=remaining)
 
     def next_begun(self) -> int:
         """The number of the first chunk that nobody has begun to send by now."""
@@ -197,13 +223,25 @@ class Committer:
         with self.changed.lock:
             self._is_closing = True
             self.failure = self.failure or Closing("the shared disk was closed")
-            self.changed.notify_all()
+            self._wake_all()
         self._thread.join()
 
     def _want(self, ticket: Ticket) -> None:
         if ticket > self._wanted:
             self._wanted = ticket
-            self.changed.notify_all()
+            self._work.notify_all()
+
+    def _wake_all(self) -> None:
+        """Have everybody look again."""
+        self.changed.notify_all()
+        self._work.notify_all()
+        self._wake(self._waiters)
+
+    def _wake(self, waiters: Iterable[_Waiter]) -> None:
+        for waiter in waiters:
+            # One that was woken already may not have looked yet.
+            if waiter.lock.locked():
+                waiter.lock.release()
 
     def _wait(self, deadline: float) -> bool:
         remaining = deadline - self._clock.monotonic()
@@ -228,13 +266,22 @@ class Committer:
 
     def _next(self) -> _Batch | None:
         """What to commit next; None at the end."""
-        with self.changed.lock:
-            while not self._is_closing:
+        while True:
+            with self.changed.lock:
+                if self._is_closing:
+                    return None
                 is_wanted = self._wanted > self.committed.ticket
                 if self._waiting and (is_wanted or self._waiting_bytes >= self._limits.chunk_bytes_max):
                     return self._take()
-                self.changed.wait()
-        return None
+                is_idle = not self._work.wait(self._limits.owner_check_s)
+            if is_idle:
+                self._check_owner()
+
+    def _check_owner(self) -> None:
+        """Look whether somebody has taken over. Without the lock, so that nobody waits for the answer."""
+        # A store that does not answer now is asked again, and whoever commits is told what is wrong.
+        with suppress(StoreUnreachable, InvalidRequest):
+            self._chunks.check_owner(self.committed.number)
 
     def _take(self) -> _Batch:
         """As much as one chunk may have, and up to the next cut at most."""
@@ -261,7 +308,7 @@ class Committer:
         while not self._is_stored(number, chunk):
             with self.changed.lock:
                 self._attempts += 1
-                self.changed.notify_all()
+                self._wake_all()
                 deadline = self._clock.monotonic() + backoff_s
                 while not self._is_closing and self._wait(deadline):
                     continue
@@ -277,6 +324,9 @@ class Committer:
             self._sent_bytes = 0
             self._trouble = None
             self.changed.notify_all()
+            done = [waiter for waiter in self._waiters if waiter.ticket <= batch.ticket]
+            self._waiters = [waiter for waiter in self._waiters if waiter.ticket > batch.ticket]
+            self._wake(done)
         self._on_commit(len(chunk), self._clock.monotonic() - begun)
 
     def _is_stored(self, number: int, chunk: bytes) -> bool:
@@ -294,4 +344,4 @@ class Committer:
         """Let nothing be committed any more."""
         with self.changed.lock:
             self.failure = self.failure or error
-            self.changed.notify_all()
+            self._wake_all()

@@ -59,7 +59,7 @@ def judge_interrupted_recovery(
     for disk, _ in every_crash(recovery, model=second, seeds=[seed], start=crashed):
         disk.description += f"; in a recovery {crashed.description}"
         # What was safe from a kill alone is not, once the power is gone.
-        glance(disk, ledger, "power" if "power" in (model, second) else "kill", settings)
+        glance(disk, ledger, "kill" if {model, second} == {"kill"} else "power", settings)
 
 
 def glance(crashed: FaultyDisk, ledger: Ledger, model: Model, settings: StorageSettings = SMALL) -> None:

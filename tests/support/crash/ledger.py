@@ -8,7 +8,7 @@ from quivermq.log import ReadableLog
 from quivermq.model.messages import Record
 from quivermq.settings import Durability
 
-Model = Literal["kill", "power"]
+Model = Literal["kill", "power", "store"]
 
 
 class Message(NamedTuple):
@@ -111,7 +111,7 @@ class Ledger:
 
     def check(self, log: ReadableLog, model: Model) -> None:
         """Hold what is in a log, after a crash, against everything that was promised."""
-        safe = self.power_end if model == "power" else self.killed_end
+        safe = self.killed_end if model == "kill" else self.power_end
         assert self.start <= log.start <= self.start_max, f"begins at {log.start}"
         assert safe <= log.end <= self.end_max, f"ends at {log.end}, {safe} was promised"
         records = list(log.records())

@@ -142,4 +142,4 @@ class Witness:
             if not self.tolerates_refusals:
                 raise
         # The log's own word for it: whatever lies before must survive.
-        self.ledger.promise(self.log.synced_end, "fsync")
+        self.ledger.promise(self.log.durable_end, "fsync")

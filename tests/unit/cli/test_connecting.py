@@ -9,6 +9,7 @@ from support.command_inside import quiver
 import quivermq
 from quivermq.cli.connecting import connected
 from quivermq.client.blocking.backend import HttpBackend
+from quivermq.client.blocking.pool import Pool
 
 
 @pytest.fixture
@@ -122,7 +123,9 @@ def test_settings_of_the_environment_count(tmp_path: Path) -> None:
 def patience(url: str = "http://127.0.0.1:1", **given: Any) -> tuple[float, int]:
     with connected(url, **given) as client:
         assert isinstance(client.backend, HttpBackend)
-        return client.backend.shell._pool._timeout_s, client.backend.calls.retry.retries
+        pool = client.backend.shell._pool
+        assert isinstance(pool, Pool)
+        return pool._timeout_s, client.backend.calls.retry.retries
 
 
 def test_the_command_is_as_patient_as_the_settings_say(

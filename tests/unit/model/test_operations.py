@@ -8,6 +8,8 @@ import pytest
 
 from quivermq.client.core import queue as queue_flows
 from quivermq.client.core import topics as topic_flows
+from quivermq.cluster import backend as cluster_backend
+from quivermq.cluster import looking as cluster_queue
 from quivermq.engine import engine, queue
 from quivermq.model import operations
 from quivermq.model.operations import Operation, Peek, QueueOperation, Redrive, arguments_of
@@ -43,6 +45,12 @@ def test_every_backend_carries_out_every_operation(
     assert set(carried_out) == asked
     # Two operations that do the same would be one too many, and most likely a slip.
     assert len(set(carried_out.values())) == len(asked)
+
+
+def test_a_cluster_has_something_to_do_for_every_operation() -> None:
+    # Several may be done alike: on all shards, or on the one that has the partition.
+    assert set(cluster_backend._METHODS) == WHOLE
+    assert set(cluster_queue._METHODS) == OF_QUEUE
 
 
 @pytest.mark.parametrize("kind", sorted(WHOLE | OF_QUEUE, key=str))

@@ -201,20 +201,22 @@ def test_a_sync_waits_for_its_own_file_alone(store: MemoryStore, disk: SharedDis
             sync()
 
 
-def test_whoever_waits_cannot_be_interrupted_by_a_call(disk: SharedDisk) -> None:
+def test_whoever_waits_cannot_be_interrupted_by_a_call(
+    disk: SharedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(file: File) -> int:
+        file.append([b"x"])
+        # The others that look are not waiting.
+        seen.clear()
+        return disk.commits.ticket()
+
     file, seen = new_file(disk, "a"), []
-    wait = disk.commits._committer.changed.wait
 
-    def look(timeout: float | None = None) -> bool:
+    def look() -> None:
         seen.append(is_inside())
-        return wait(timeout)
 
-    def act() -> None:
-        append_and_sync(file)
-        with disk.commits._committer.changed.lock:
-            disk.commits._committer.changed.wait = look  # type: ignore[method-assign]
-
-    disk.commits.together(act)
+    monkeypatch.setattr(disk.commits._committer, "check_usable", look)
+    disk.commits.together(lambda: disk.commits.commit(append(file)))
     assert True in seen
     assert not is_inside()
 

@@ -13,6 +13,7 @@ from quivermq.client.core.address import Address, common_headers, default_ssl_co
 from quivermq.client.core.call import Flow
 from quivermq.client.core.logs import LogCalls
 from quivermq.client.core.patience import PATIENT, patience_of
+from quivermq.client.core.publishing import Publishing
 from quivermq.client.core.queue import QueueCalls
 from quivermq.client.core.retry import Retry
 from quivermq.client.core.topics import TopicCalls
@@ -70,8 +71,11 @@ class HttpBackend:
 
     directory: Path | None = None
 
-    def __init__(self, name: str, shell: Shell, retry: Retry) -> None:
+    def __init__(
+        self, name: str, shell: Shell, retry: Retry, publishing: type[Publishing] = Publishing
+    ) -> None:
         self.name = name
+        self.publishing = publishing
         self.shell = shell
         self.calls = TopicCalls(retry)
         self.logs = LogCalls(self.calls)
@@ -90,7 +94,7 @@ class HttpBackend:
         return RemoteProducer(topic, self.shell, options)
 
     def consumer(self, options: ConsumerOptions) -> RemoteConsumer:
-        return RemoteConsumer(self.shell, self.calls, options)
+        return RemoteConsumer([(self.shell, self.calls)], options)
 
     def frames(
         self, topic: str, partition: int, priority: Priority, start: int, end: int
@@ -109,7 +113,7 @@ class HttpBackend:
         """The same for long work: a broker that is away or full is waited for some minutes."""
         # One that cannot be reached at all is told of at once; patience is for one that was there.
         self.perform(ListTopics())
-        return HttpBackend(self.name, self.shell, PATIENT)
+        return HttpBackend(self.name, self.shell, PATIENT, self.publishing)
 
     def take(self, calls: QueueCalls, tokens: Tokens, flow: Flow[T]) -> T:
         """Run a flow that takes messages. One that fails is over when they are released, or by `close`."""
@@ -167,7 +171,7 @@ class HttpQueue:
     def __init__(self, backend: HttpBackend, topic: str, group: str) -> None:
         self._backend = backend
         self._run = backend.shell.run
-        self.calls = QueueCalls(backend.calls, topic, group, self._make_settler)
+        self.calls = QueueCalls(backend.calls, topic, group, self._make_settler, backend.publishing)
 
     def _make_settler(self, topic: str, partition: int) -> QueueSettler:
         return QueueSettler(self.settle, topic, partition, self.calls.group)

@@ -1,10 +1,9 @@
 """Runs flows: makes their calls, waits where they pause, and hands back what came of it."""
 
 from _thread import get_ident
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from quivermq.client.blocking.pool import Pool
-from quivermq.client.core.call import Act, Call, Flow, Outcome, Step
+from quivermq.client.core.call import Act, Answer, Broken, Call, Flow, Outcome, Step
 from quivermq.helping import Latch
 from quivermq.reentry import finish, inside, outside, postponed, refusal
 
@@ -14,10 +13,26 @@ T = TypeVar("T")
 _LOOK_S = 0.5
 
 
+class Exchange(Protocol):
+    """Whatever carries calls to a broker, and answers back."""
+
+    def exchange(self, call: Call, /) -> Answer | Broken:
+        """Send a call and wait for what comes of it. Raises Closing once it is closed."""
+        ...
+
+    def check_open(self) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Shell:
     """What all objects of one connection share. Thread-safe."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Exchange) -> None:
         self._pool = pool
         self._closed = Latch()
 

@@ -1,15 +1,17 @@
 """What `Connection.consumer` returns: a member of a group that reads partitions of its own, in order."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from quivermq.client.blocking.shell import Shell
 from quivermq.client.consuming.membership import PAUSE_S, Membership
 from quivermq.client.consuming.options import ConsumerOptions
 from quivermq.client.consuming.reading import Tenure
+from quivermq.client.core.call import Flow
 from quivermq.client.core.topics import TopicCalls
-from quivermq.errors import Closing
+from quivermq.clock import Clock
+from quivermq.errors import Closing, QuiverError
 from quivermq.group.assignment import TopicPartition
 from quivermq.helping import Condition, Helper, Latch
 from quivermq.model.checks import Period, check_number, seconds_of
@@ -21,24 +23,44 @@ from quivermq.reentry import entered, is_inside, soon
 _LOOK_S = 0.5
 
 
+class MemberPart(NamedTuple):
+    """A member of the group at one broker, or in one shard of a cluster."""
+
+    run: Callable[[Flow[Any]], Any]
+    membership: Membership
+
+
 class RemoteConsumer:
     """Reads topics as a member of a group. `poll` it from one thread; anything else from any.
+
+    In a cluster it is a member in each shard of its topics, and what they return comes together.
 
     Messages that the last `poll` returned count as finished when the next one is called, or the consumer is
     closed, and are committed every `auto_commit_ms`; with None only by `commit`.
     """
 
-    def __init__(self, shell: Shell, calls: TopicCalls, options: ConsumerOptions) -> None:
-        shell.check_open()
+    def __init__(self, places: Sequence[tuple[Shell, TopicCalls]], options: ConsumerOptions) -> None:
+        for shell, _ in places:
+            shell.check_open()
         self.topics = options.topics
         self.group = options.group
-        self._run = shell.run
+        self._options = options
+        self._turn = 0
         self._condition = Condition()
         self._closed = Latch()
         self._is_ending = False
         self._threads: list[Helper] = []
-        self._membership = Membership(calls, options, self._condition, self._start_fetching)
-        self._start(self._beat, "quiver-heartbeat")
+        self._parts: list[MemberPart] = []
+        for shell, calls in places:
+            self._add(shell, calls)
+
+    def _add(self, shell: Shell, calls: TopicCalls) -> None:
+        def start_fetching(tenure: Tenure) -> None:
+            self._start(lambda: self._fetch(part, tenure), "quiver-fetch")
+
+        part = MemberPart(shell.run, Membership(calls, self._options, self._condition, start_fetching))
+        self._parts.append(part)
+        self._start(lambda: self._beat(part), "quiver-heartbeat")
 
     def _start(self, work: Callable[[], None], name: str) -> None:
         thread = Helper(work, name)
@@ -54,34 +76,49 @@ class RemoteConsumer:
         up, and the callbacks called. Raises OffsetOutOfRange with `reset="error"`, and Closing.
         """
         self._check_open()
-        membership = self._membership
-        count = membership.options.max_poll if max_messages is None else max_messages
+        count = self._options.max_poll if max_messages is None else max_messages
         check_number("max_messages", count, 1, 1_000_000)
         wait_s = seconds_of("timeout", timeout, lowest=0)
-        membership.finish()
-        self._run(membership.commit_if_due())
-        end = membership.clock.monotonic() + wait_s
+        clock = self._parts[0].membership.clock
+        for run, membership in self._parts:
+            membership.finish()
+            run(membership.commit_if_due())
+        end = clock.monotonic() + wait_s
         while True:
-            if not self._run(membership.rebalance()):
+            answered = [run(membership.rebalance()) for run, membership in self._parts]
+            if not any(answered):
                 self._closed.wait(PAUSE_S)
-            messages = self._take(count, end)
+            messages = self._take(count, end, clock)
             if messages is not None:
                 return messages
             self._check_open()
 
     @entered
-    def _take(self, count: int, end: float) -> list[StoredMessage] | None:
+    def _take(self, count: int, end: float, clock: Clock) -> list[StoredMessage] | None:
         """What was fetched, or nothing once the time is over; None after a wait: then more may be there."""
-        membership = self._membership
         with self._condition.lock:
-            messages = membership.take(count)
-            left = end - membership.clock.monotonic()
+            messages = self._taken(count)
+            left = end - clock.monotonic()
             if messages or left <= 0:
                 return messages
-            if not membership.is_to_sync:
+            waiting = [membership.is_to_sync for _, membership in self._parts]
+            if not any(waiting):
                 # Nobody can wake it out of a signal handler: then it has to look for itself.
                 self._condition.wait(min(left, _LOOK_S))
+            elif not all(waiting):
+                # One shard is away, or has news: the others go on, and it is asked again soon.
+                self._condition.wait(min(left, PAUSE_S))
         return None
+
+    def _taken(self, count: int) -> list[StoredMessage]:
+        """Of every part in its turn, so that none waits for another that always has something."""
+        self._turn += 1
+        start = self._turn % len(self._parts)
+        messages: list[StoredMessage] = []
+        for _, membership in [*self._parts[start:], *self._parts[:start]]:
+            if len(messages) < count:
+                messages += membership.take(count - len(messages))
+        return messages
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Message after message, for ever; each is finished when the next one is asked for."""
@@ -93,21 +130,27 @@ class RemoteConsumer:
     @property
     def assignment(self) -> list[TopicPartition]:
         """The partitions that it has now."""
-        return self._membership.assignment
+        return sorted(each for _, membership in self._parts for each in membership.assignment)
 
     @entered
     def position(self, topic: str, partition: int, priority: Priority = "normal") -> int:
         """The next offset that `poll` returns of a lane. Raises InvalidRequest."""
-        return self._membership.position(topic, partition, priority)
+        return self._of(topic, partition).position(topic, partition, priority)
 
     @entered
     def seek(self, topic: str, partition: int, offset: int, priority: Priority = "normal") -> None:
         """Go on from elsewhere in a lane; the next commit is of that place. Raises InvalidRequest."""
-        self._membership.seek(topic, partition, offset, priority)
+        self._of(topic, partition).seek(topic, partition, offset, priority)
+
+    def _of(self, topic: str, partition: int) -> Membership:
+        """The one that has the partition; any of them refuses what none has."""
+        wanted = TopicPartition(topic, partition)
+        having = (membership for _, membership in self._parts if wanted in membership.assignment)
+        return next(having, self._parts[0].membership)
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many messages of each partition it has not returned yet."""
-        return self._run(self._membership.lag())
+        return {each: lag for run, membership in self._parts for each, lag in run(membership.lag()).items()}
 
     def commit(self) -> None:
         """Everything that was returned is finished: let the group go on behind it.
@@ -115,30 +158,34 @@ class RemoteConsumer:
         Raises Fenced when a partition went to another member meanwhile, who gets those messages again.
         """
         self._check_open()
-        self._membership.finish()
-        self._run(self._membership.commit())
+        failure: QuiverError | None = None
+        for run, membership in self._parts:
+            membership.finish()
+            try:
+                run(membership.commit())
+            except QuiverError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     # Threads.
 
-    def _beat(self) -> None:
+    def _beat(self, part: MemberPart) -> None:
         with suppress(Closing):
-            while not self._closed.wait(self._membership.beat_s):
-                self._run(self._membership.beat())
+            while not self._closed.wait(part.membership.beat_s):
+                part.run(part.membership.beat())
 
-    def _start_fetching(self, tenure: Tenure) -> None:
-        self._start(lambda: self._fetch(tenure), "quiver-fetch")
-
-    def _fetch(self, tenure: Tenure) -> None:
+    def _fetch(self, part: MemberPart, tenure: Tenure) -> None:
         """Read ahead in one partition until it is given up."""
         with suppress(Closing):
-            while self._wait_for_room(tenure):
-                if not self._run(self._membership.fetch(tenure.partition)):
+            while self._wait_for_room(part.membership, tenure):
+                if not part.run(part.membership.fetch(tenure.partition)):
                     self._closed.wait(PAUSE_S)
 
-    def _wait_for_room(self, tenure: Tenure) -> bool:
+    def _wait_for_room(self, membership: Membership, tenure: Tenure) -> bool:
         with self._condition.lock:
-            while not self._closed.is_set() and self._membership.reads(tenure):
-                if self._membership.has_room(tenure.partition):
+            while not self._closed.is_set() and membership.reads(tenure):
+                if membership.has_room(tenure.partition):
                     return True
                 self._condition.wait()
         return False
@@ -159,13 +206,15 @@ class RemoteConsumer:
         if self._closed.is_set():
             return
         self._is_ending = False
-        if is_finished:
-            self._membership.finish()
-        with suppress(Closing):
-            self._run(self._membership.commit_quietly())
+        for run, membership in self._parts:
+            if is_finished:
+                membership.finish()
+            with suppress(Closing):
+                run(membership.commit_quietly())
         self._closed.set()
-        with suppress(Closing):
-            self._run(self._membership.leave())
+        for run, membership in self._parts:
+            with suppress(Closing):
+                run(membership.leave())
         self._wake_all()
         for thread in self._threads:
             thread.join()

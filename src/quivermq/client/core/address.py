@@ -55,6 +55,11 @@ class Address:
         return f"{host}:{self.port}"
 
 
+def is_list(url: object) -> bool:
+    """Whether this names several brokers, which are a cluster."""
+    return isinstance(url, str) and "," in url
+
+
 def common_headers(address: Address, key: object) -> str:
     """The header lines of every request. Raises InvalidRequest for a key that cannot be one."""
     lines = f"Host: {address.authority}\r\nUser-Agent: quivermq ({_process()})\r\n"

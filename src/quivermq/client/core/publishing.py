@@ -21,7 +21,7 @@ from quivermq.topic.routing import Router
 from quivermq.topic.splitting import FrameLimits
 
 # As the embedded queue cuts its batches: what does not fit into a frame must not be stored in part.
-_FRAME_LIMITS = FrameLimits.of(StorageSettings())
+FRAME_LIMITS = FrameLimits.of(StorageSettings())
 # Well below the body that a broker takes, with a third more for base64.
 _JSON_BYTES_MAX = 8 * 1024 * 1024
 _JSON_MESSAGE_BYTES = 200
@@ -52,7 +52,7 @@ class Publishing:
             return []
         batch = checked(given)
         # Whether an id is known, the broker knows; and when messages are due or expire, its clock tells.
-        if batch.dedup_ids is batch.due is batch.expires_at is None and batch.fits(_FRAME_LIMITS):
+        if batch.dedup_ids is batch.due is batch.expires_at is None and batch.fits(FRAME_LIMITS):
             info = yield from self._topics.remembered(self._topic)
             lane = self._only_lane(batch, info)
             if lane is not None:

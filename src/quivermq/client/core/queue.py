@@ -70,11 +70,18 @@ MakeSettler = Callable[[str, int], Settler]
 class QueueCalls:
     """Flows for what can be asked of a `QueueBackend`. Any thread may run them."""
 
-    def __init__(self, topics: TopicCalls, topic: str, group: str, make_settler: MakeSettler) -> None:
+    def __init__(
+        self,
+        topics: TopicCalls,
+        topic: str,
+        group: str,
+        make_settler: MakeSettler,
+        publishing: type[Publishing] = Publishing,
+    ) -> None:
         self._scope = Scope(topic)
         self.topic = topic
         self.group = group
-        self._publishing = Publishing(topics, topic)
+        self._publishing = publishing(topics, topic)
         self._topics = topics
         self._make_settler = make_settler
         self._settlers: dict[tuple[str, int], Settler] = {}
