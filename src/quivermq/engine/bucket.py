@@ -148,6 +148,7 @@ def store_limits(settings: BucketSettings) -> SharedLimits:
     """How a disk uses the bucket that it is in."""
     return SharedLimits(
         commit_timeout_s=settings.commit_timeout_ms / 1000,
+        owner_check_s=settings.owner_check_ms / 1000,
         uncommitted_bytes_max=settings.uncommitted_bytes_max,
         checkpoint_bytes=settings.checkpoint_bytes,
         checkpoint_chunks=settings.checkpoint_chunks,

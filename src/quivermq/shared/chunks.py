@@ -72,6 +72,13 @@ class Chunks(ChunkSource, Protocol):
         """Become the owner; from then on whoever was it can append nothing. Returns the epoch."""
         ...
 
+    def check_owner(self, number: int) -> None:
+        """Raise NotOwner when somebody else has appended that chunk, which is the next one.
+
+        For whoever appends, while nothing is under way.
+        """
+        ...
+
     def append(self, number: int, chunk: bytes) -> None:
         """Return once the chunk is the one of that number, for good.
 

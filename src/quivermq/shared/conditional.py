@@ -73,6 +73,12 @@ class ConditionalChunks:
                 f"another process has taken over: chunk {number} is its own; open the queue anew to go on"
             )
 
+    def check_owner(self, number: int) -> None:
+        if self._store.get(numbered(number), CHUNK_BYTES_MAX) is not None:
+            raise NotOwner(
+                f"another process has taken over: chunk {number} is its own; open the queue anew to go on"
+            )
+
     def _is_decided_for(self, number: int, chunk: bytes) -> bool:
         """Whether this chunk has the number, for good; if not, another one has."""
         name = numbered(number)

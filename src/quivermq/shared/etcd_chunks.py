@@ -139,6 +139,10 @@ class EtcdChunks:
         if not (found and json.loads(found[0].value)["object"] in names):
             raise self._not_owner(f"chunk {number} is not this one's")
 
+    def check_owner(self, number: int) -> None:
+        if self._etcd.range(self._chunk_key(number)):
+            raise self._not_owner(f"chunk {number} is not this one's")
+
     def _decide(self, compare: list[dict[str, object]], success: list[dict[str, object]]) -> bool:
         """Whether it was done, which is for the owner alone."""
         return (

@@ -81,6 +81,7 @@ def test_who_lost_its_lease_appends_nothing(cluster: Cluster) -> None:
     first = cluster.chunks("a")
     first.claim()
     first.append(0, b"0")
+    first.check_owner(1)
     cluster.end_leases()
     with pytest.raises(NotOwner, match="belongs to nobody now"):
         first.append(1, b"late")
@@ -93,6 +94,8 @@ def test_who_lost_its_lease_appends_nothing(cluster: Cluster) -> None:
     second.append(1, b"1")
     with pytest.raises(NotOwner):
         first.append(1, b"late")
+    with pytest.raises(NotOwner):
+        first.check_owner(1)
     assert list(second.read(0)) == [(0, b"0"), (1, b"1")]
 
 
