@@ -10,6 +10,7 @@ from quivermq.cluster.placement import SHARDS_MAX
 from quivermq.cluster.topics import narrow, widen
 from quivermq.errors import Unavailable
 from quivermq.metrics import Metrics, Sample
+from quivermq.model.names import DEAD_LETTER_SUFFIX
 from quivermq.model.turns import in_turns
 from quivermq.server.access import Permission, check_topics, may_see
 from quivermq.server.figures import PROMETHEUS, exposition
@@ -34,10 +35,16 @@ class WideTopicIn(msgspec.Struct, forbid_unknown_fields=True):
     spread: Annotated[int, Meta(ge=1, le=SHARDS_MAX)]
 
 
-def cluster(app: "ClusterApp", _: Request) -> Response:
+def cluster(app: "ClusterApp", request: Request) -> Response:
     """The map of the cluster: its brokers, and who owns which shard."""
-    view = app.view
-    return json_response({"cluster": app.keys.cluster, "broker": app.node.id, **view.to_json()})
+    shown = {"cluster": app.keys.cluster, "broker": app.node.id, **app.view.to_json()}
+    shown["topics"] = {n: topic for n, topic in shown["topics"].items() if _is_told_of(request, n)}
+    return json_response(shown)
+
+
+def _is_told_of(request: Request, topic: str) -> bool:
+    """Whether who asks may know where a topic is, or the dead letters of it, which are there, too."""
+    return may_see(request, topic) or may_see(request, topic + DEAD_LETTER_SUFFIX)
 
 
 async def widen_topic(app: "ClusterApp", request: Request, body: WideTopicIn) -> dict[str, Any]:
