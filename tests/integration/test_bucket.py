@@ -131,3 +131,29 @@ def test_a_store_that_is_silent_is_waited_for_and_then_told(s3: S3Server, tmp_pa
         with quivermq.open(url, settings, cache=tmp_path / "second") as mq:
             assert values(mq) == found
     assert os.listdir(tmp_path / "cache")
+
+
+def test_what_a_queue_knows_goes_along(s3: S3Server, tmp_path: Path) -> None:
+    """Leases, retries, dead letters, delays, deduplication and settings, from one machine to the next."""
+    url = s3.new_url()
+    with quivermq.open(url, cache=tmp_path / "one") as mq:
+        mq.create_topic("orders", partitions=2, attempts_max=1, dedup_window_ms=3_600_000)
+        orders = mq.queue("orders", "billing")
+        orders.put_many([b"%d" % number for number in range(10)])
+        orders.put(b"once", dedup_id="a", priority="high")
+        orders.put(b"later", delay=3600)
+        (first,) = orders.get_many(1, lease=3600)
+        orders.reject(orders.get_many(2), "never")
+        orders.ack(orders.get_many(3))
+    with quivermq.open(url, cache=tmp_path / "two") as mq:
+        orders = mq.queue("orders", "billing")
+        assert mq.topic("orders").partitions == 2
+        assert orders.put(b"once", dedup_id="a").duplicate
+        assert [each.value for each in orders.scheduled()] == [b"later"]
+        assert len(orders.dead_letters()) == 2
+        stats = orders.stats()
+        assert (stats.in_flight, stats.pending) == (1, 5)
+        # The receipt of the machine that is gone is good until its lease ends.
+        orders.ack([first.receipt])
+        assert len(orders.get_many(10)) == 5
+        assert mq.verify().is_sound

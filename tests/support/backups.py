@@ -54,7 +54,7 @@ class BackedUp:
             assert not isinstance(manifest, Exception), manifest
             for part in manifest.shards.values():
                 needed |= {part.name, *target.files(part).part_names()}
-        return set(target.store.names("file/")) - needed
+        return set(target.store.names("part/")) - needed
 
 
 @contextmanager

@@ -20,6 +20,8 @@ LIMITS = SharedLimits(commit_timeout_s=5, backoff_s=0.001, backoff_s_max=0.002, 
 # Whatever is stored as it stays leaves the cache at the next checkpoint.
 TINY = replace(LIMITS, part_bytes_min=100, quiet_bytes_min=1, cache_bytes_max=0)
 IMPATIENT = replace(LIMITS, commit_timeout_s=0.05)
+# Where a test does not want to know how long it takes.
+PATIENT = replace(LIMITS, commit_timeout_s=600)
 
 
 def open_disk(store: MemoryStore, limits: SharedLimits = LIMITS, *, disk: Disk | None = None) -> SharedDisk:
@@ -108,3 +110,15 @@ def at_each(
         return fault
 
     return decide
+
+
+def fail(disk: SharedDisk, store: MemoryStore) -> None:
+    """Let a store not answer any more, and nobody wait long for it. Until then a busy machine has time."""
+    store.fault = lambda _: StoreFault.FAIL
+    disk._committer._limits = replace(disk._committer._limits, commit_timeout_s=0.05)
+
+
+def heal(disk: SharedDisk, store: MemoryStore) -> None:
+    """Let it answer again, and everybody wait for that."""
+    store.fault = lambda _: None
+    disk._committer._limits = replace(disk._committer._limits, commit_timeout_s=PATIENT.commit_timeout_s)

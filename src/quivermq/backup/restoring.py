@@ -17,7 +17,7 @@ from crc32c import crc32c
 from quivermq.backup.checking import check_backups
 from quivermq.backup.copying import BytesProgress
 from quivermq.backup.making import ONE_SHARD
-from quivermq.backup.sets import BackupManifest, BackupSet
+from quivermq.backup.sets import SET, BackupManifest, BackupSet
 from quivermq.backup.targets import check_target, is_url, open_set
 from quivermq.disk import Disk, SystemDisk, remove_tree
 from quivermq.errors import Conflict, DamagedChunk, NotFound, QuiverError
@@ -202,6 +202,8 @@ def _is_topic(path: str) -> bool:
 
 
 def _check_no_queue(store: ObjectStore) -> None:
+    if store.names(SET):
+        raise Conflict("there are backups in that bucket: restore under another prefix")
     if store.names(CHUNK) or store.names(CHECKPOINT):
         raise Conflict("there is a queue in that bucket already: restore under another prefix")
     check_conditional_puts(store)

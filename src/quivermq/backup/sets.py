@@ -3,7 +3,7 @@
     set.json                     which queue this is
     run/<number>                 somebody makes, or made, the backup of that number
     moment/<number>              the backup, once it is whole; or that it came to nothing
-    file/<number>-<random>       bytes of files, and lists of files, stored by the backup of that number
+    part/<number>-<random>       bytes of files, and lists of files, stored by the backup of that number
 
 No name is used twice. Who makes a backup claims the next number, and declares void what earlier ones have
 left unfinished, under the very name that they would have to put at their end: so one that was only slow
@@ -25,12 +25,14 @@ from quivermq.model.backups import Backup
 from quivermq.sealed import open_seal, sealed
 from quivermq.shared.checkpoint import CHECKPOINT_BYTES_MAX, Checkpoint, Part, decode_checkpoint
 from quivermq.shared.chunk import damaged
-from quivermq.shared.naming import FILE, first_number, unique
+from quivermq.shared.naming import CHECKPOINT, CHUNK, first_number, unique
 from quivermq.shared.objects import ObjectStore
 
 SET = "set.json"
 RUN = "run/"
 MOMENT = "moment/"
+# Not as the files of a queue in a bucket are called: who collects the garbage of one must not see these.
+PART = "part/"
 
 _VERSION = 1
 _BYTES_MAX = 1 << 20
@@ -73,7 +75,7 @@ class BackupSet:
 
     def put(self, number: int, data: bytes) -> Part:
         """Store bytes for the backup of that number."""
-        part = Part(unique(FILE, number), len(data), crc32c(data))
+        part = Part(unique(PART, number), len(data), crc32c(data))
         self.store.put(part.name, data)
         return part
 
@@ -95,6 +97,8 @@ class BackupSet:
         return self.store.put_if_absent(name, data) or self.store.get(name, _BYTES_MAX) == data
 
     def _claim_for(self, queue: str) -> None:
+        if self.store.names(CHUNK) or self.store.names(CHECKPOINT):
+            raise Conflict(f"{self.url} has a queue in it: backups need a place of their own")
         if self._put_once(SET, sealed({"version": _VERSION, "queue": queue})):
             return
         if self._document(SET, ("version", "queue"))["queue"] != queue:
@@ -199,7 +203,7 @@ class BackupSet:
         # Those that are void stay for ever: without one, whoever was only slow would find its name free.
         gone = entries[: len(entries) - len(stay)]
         self.store.remove(_numbered(MOMENT, number) for number, _ in gone)
-        there = self.store.names(FILE)
+        there = self.store.names(PART)
         self.store.remove([n for n in there if first_number(n) <= newest and n not in needed])
         return [entry.backup for _, entry in gone if isinstance(entry, BackupManifest)]
 

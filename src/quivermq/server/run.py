@@ -225,7 +225,7 @@ async def _serve(app: App, server: Server, ready: Callable[[Server], None] | Non
         loop.add_signal_handler(number, stopped.set)
     try:
         await server.start()
-        logger.info("serving %s at %s", app.broker.engine.path, server.url)
+        logger.info("serving %s at %s", app.broker.engine.name, server.url)
         # A disk that takes nothing now must not keep a broker from serving what is there.
         with suppress(QuiverError):
             app.broker.engine.announce(server.url)

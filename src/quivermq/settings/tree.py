@@ -268,6 +268,11 @@ class BucketSettings:
         "How long a call waits for a store that does not answer, before it fails.",
         highest=86_400_000,
     )
+    owner_check_ms: int = number(
+        10_000,
+        "How often an owner that has nothing to store looks whether somebody else has taken over.",
+        highest=86_400_000,
+    )
     uncommitted_bytes_max: int = number(
         64 * MIB, "How far writes may be ahead of the store before they have to wait for it."
     )

@@ -15,6 +15,17 @@ class StoredCheckpoint(NamedTuple):
 
     number: int
     data: bytes
+    name: str
+    """The object that it is."""
+
+
+class ListedChunk(NamedTuple):
+    """A chunk as it is listed, whatever is in its object."""
+
+    number: int
+    name: str
+    chain: bytes | None = None
+    """What `chain_of` makes of it, where the list says so."""
 
 
 class ChunkSource(Protocol):
@@ -46,6 +57,14 @@ class ChunkSource(Protocol):
         """So many bytes of it from a position on. Raises DamagedChunk when they are not all there."""
         ...
 
+    def listed(self) -> list[ListedChunk]:
+        """All chunks that there are by their numbers, also when some are missing, and kept claims."""
+        ...
+
+    def sizes(self) -> dict[str, int]:
+        """All objects of the disk, also those that nothing names, each with its bytes."""
+        ...
+
     def close(self) -> None:
         """Let go of connections."""
         ...
@@ -70,6 +89,13 @@ class Chunks(ChunkSource, Protocol):
 
     def claim(self) -> int:
         """Become the owner; from then on whoever was it can append nothing. Returns the epoch."""
+        ...
+
+    def check_owner(self, number: int) -> None:
+        """Raise NotOwner when somebody else has appended that chunk, which is the next one.
+
+        For whoever appends, while nothing is under way.
+        """
         ...
 
     def append(self, number: int, chunk: bytes) -> None:

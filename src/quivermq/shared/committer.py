@@ -12,6 +12,7 @@ import logging
 from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import NamedTuple
@@ -270,13 +271,22 @@ class Committer:
 
     def _next(self) -> _Batch | None:
         """What to commit next; None at the end."""
-        with self.changed.lock:
-            while not self._is_closing:
+        while True:
+            with self.changed.lock:
+                if self._is_closing:
+                    return None
                 is_wanted = self._wanted > self.committed.ticket
                 if self._waiting and (is_wanted or self._waiting_bytes >= self._limits.chunk_bytes_max):
                     return self._take()
-                self._work.wait()
-        return None
+                is_idle = not self._work.wait(self._limits.owner_check_s)
+            if is_idle:
+                self._check_owner()
+
+    def _check_owner(self) -> None:
+        """Look whether somebody has taken over. Without the lock, so that nobody waits for the answer."""
+        # A store that does not answer now is asked again, and whoever commits is told what is wrong.
+        with suppress(StoreUnreachable, InvalidRequest):
+            self._chunks.check_owner(self.committed.number)
 
     def _take(self) -> _Batch:
         """As much as one chunk may have, and up to the next cut at most."""

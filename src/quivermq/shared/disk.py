@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quivermq.clock import Clock, SystemClock
-from quivermq.disk import Buffer, Disk, File, Lock, SystemDisk, Ticket
+from quivermq.disk import Buffer, Disk, File, FileMark, Lock, SystemDisk, Ticket
 from quivermq.errors import DiskFull, NotOwner, QuiverError, StorageFailed
 from quivermq.metrics import Histogram
 from quivermq.shared.blocks import Blocks
@@ -329,6 +329,15 @@ class SharedDisk:
     def exists(self, path: Path) -> bool:
         # In the tree, but not in the cache: one that is only in the store.
         return self._cache_disk.exists(path) or self._node(path) is not None
+
+    def mark(self, path: Path) -> FileMark:
+        """What is stored of a file, if that is all: parts never change, and no name is used twice."""
+        with self._lock:
+            node = self._node(path)
+            if node is None:
+                raise FileNotFoundError(path)
+            text = " ".join(part.name for part in node.parts) if node.stored_bytes == node.size else ""
+            return FileMark(node.size, 0, text)
 
     def make_directory(self, path: Path) -> None:
         with self._lock:

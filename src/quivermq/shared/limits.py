@@ -52,6 +52,9 @@ class SharedLimits:
     garbage_delay_s: float = 300.0
     """How long an object that nothing names any more is kept, for those who are still reading it."""
 
+    owner_check_s: float | None = None
+    """How often an owner that has nothing to commit looks whether it still is one; None for never."""
+
     backoff_s: float = 0.05
     backoff_s_max: float = 2.0
     """How long to wait before a store that did not answer is asked again, at first and at most."""

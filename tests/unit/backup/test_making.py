@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 from support.backups import SMALL_PARTS, BackedUp, backed_up
+from support.faulty_disk import FaultyDisk
+from support.shared import IMPATIENT, opened, queue_on
 
 import quivermq
-from quivermq.backup import BackupSet, BackupSource, make_backup
+from quivermq.backup import BackupSet, BackupSource, make_backup, restore_from
+from quivermq.backup.identity import queue_identity
 from quivermq.backup.sets import BackupManifest
 from quivermq.disk import SystemDisk
 from quivermq.engine import engine_of
@@ -46,7 +49,7 @@ def test_what_was_acknowledged_is_in_it_buffered_too(queue: BackedUp) -> None:
 def test_the_second_stores_only_what_is_new(queue: BackedUp) -> None:
     queue.put(900, 900, 900)
     first = queue.back_up()
-    before = {name for name in queue.store.objects if name.startswith("file/")}
+    before = {name for name in queue.store.objects if name.startswith("part/")}
     parts = log_of(queue).parts
     queue.put(500)
     second = queue.back_up()
@@ -190,3 +193,29 @@ def test_an_archive_elsewhere_is_named(tmp_path: Path, queue: BackedUp) -> None:
     latest = queue.backups().latest()
     assert isinstance(latest, BackupManifest)
     assert latest.backup.archive == "/archive"
+
+
+def test_a_queue_in_an_object_store_has_only_what_is_committed() -> None:
+    truth, backups = MemoryStore(), MemoryStore()
+    with opened(truth) as disk, queue_on(disk) as mq:
+        mq.queue("orders").put_many([b"tea", b"milk"])
+        make_backup(engine_of(mq).backup_source(), BackupSet(backups, "memory"), limits=SMALL_PARTS)
+        committed = truth.beside()
+        with opened(MemoryStore(dict(committed.objects))) as other, queue_on(other) as there:
+            assert there.stats().topics["orders"].messages == 2
+    restored = restore_from(BackupSet(backups, "memory"), Path("/restored"), disk=FaultyDisk())
+    assert restored.report.messages == 2
+    assert restored.report.findings == []
+
+
+def test_a_queue_whose_store_does_not_answer_is_not_backed_up() -> None:
+    truth, backups = MemoryStore(), MemoryStore()
+    with opened(truth, IMPATIENT) as disk, queue_on(disk) as mq:
+        mq.queue("orders").put(b"tea")
+        queue_identity(engine_of(mq)._directory.disk, disk.root)
+        truth.fault = lambda _: StoreFault.FAIL
+        mq.queue("orders").put(b"milk", durability="os")
+        with pytest.raises(StoreUnreachable):
+            make_backup(engine_of(mq).backup_source(), BackupSet(backups, "memory"))
+        truth.fault = lambda _: None
+    assert not [name for name in backups.objects if name.startswith("moment/")]

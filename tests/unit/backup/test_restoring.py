@@ -94,7 +94,7 @@ def test_only_an_empty_directory_is_filled(tmp_path: Path, queue: BackedUp) -> N
 
 
 def damage(queue: BackedUp, number: int) -> None:
-    name = next(name for name in sorted(queue.store.objects) if name.startswith(f"file/{number:020d}"))
+    name = next(name for name in sorted(queue.store.objects) if name.startswith(f"part/{number:020d}"))
     queue.store.objects[name] = queue.store.objects[name][:-1] + b"!"
 
 
@@ -106,7 +106,7 @@ def test_damage_is_refused_and_a_whole_backup_is_named(queue: BackedUp) -> None:
     disk = FaultyDisk()
     with pytest.raises(
         DamagedChunk,
-        match=r"backup 2 of memory cannot be restored: file/0+2-.*"
+        match=r"backup 2 of memory cannot be restored: part/0+2-.*"
         r" backup 1 is whole: .*--at 2023-11-14T22:13:30",
     ):
         restore_from(queue.backups(), TARGET, disk=disk)
@@ -188,6 +188,14 @@ def test_a_queue_moves_into_a_bucket(queue: BackedUp) -> None:
         disk.close()
     with pytest.raises(Conflict, match="a queue in that bucket already"):
         restore_from(queue.backups(), bucket, disk=FaultyDisk())
+    with pytest.raises(Conflict, match="has a queue in it"):
+        queue.back_up(bucket)
+
+
+def test_a_bucket_with_backups_gets_no_queue(queue: BackedUp) -> None:
+    queue.back_up()
+    with pytest.raises(Conflict, match="there are backups in that bucket"):
+        restore_from(queue.backups(), queue.store.beside(), disk=FaultyDisk())
 
 
 def test_a_bucket_gets_nothing_when_a_backup_is_damaged(queue: BackedUp) -> None:

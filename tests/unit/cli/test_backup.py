@@ -61,7 +61,7 @@ def test_keep_prunes_afterwards(data: Path, tmp_path: Path) -> None:
 def test_damage_is_found_and_named(data: Path, tmp_path: Path) -> None:
     target = tmp_path / "backups"
     told("backup", target, "--data", data)
-    [stored] = sorted((target / "file").iterdir())[-1:]
+    [stored] = sorted((target / "part").iterdir())[-1:]
     stored.write_bytes(stored.read_bytes()[:-1] + b"!")
     found = quiver("backup", "verify", target, status=6).text
     assert stored.name in found

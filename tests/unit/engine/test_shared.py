@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.manual_clock import ManualClock
 from support.manual_scheduler import ManualScheduler
-from support.shared import LIMITS, opened
+from support.shared import PATIENT, fail, heal, opened
 
 import quivermq
 from quivermq.engine import Engine, engine_of, open_engine
@@ -17,10 +17,7 @@ from quivermq.model.lanes import NORMAL
 from quivermq.model.operations import GetStats
 from quivermq.settings import Durability
 from quivermq.shared import SharedDisk
-from quivermq.shared.memory import MemoryStore, StoreFault
-
-# A store in memory answers at once, or never.
-IMPATIENT = replace(LIMITS, commit_timeout_s=0.1)
+from quivermq.shared.memory import MemoryStore
 
 
 class Owner:
@@ -41,7 +38,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def owner(store: MemoryStore) -> Iterator[Owner]:
-    with opened(store, IMPATIENT) as disk:
+    with opened(store, PATIENT) as disk:
         yield Owner(disk)
 
 
@@ -55,14 +52,6 @@ def chunks_of(store: MemoryStore, act: Callable[[], object]) -> int:
     return chunks_put(store) - before
 
 
-def fail(store: MemoryStore) -> None:
-    store.fault = lambda _: StoreFault.FAIL
-
-
-def heal(store: MemoryStore) -> None:
-    store.fault = lambda _: None
-
-
 def in_thread(act: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=act)
     thread.start()
@@ -74,7 +63,7 @@ def in_thread(act: Callable[[], object]) -> threading.Thread:
 
 def test_many_topics_are_opened_used_and_closed_in_a_few_chunks(store: MemoryStore) -> None:
     names = [f"topic{n}" for n in range(50)]
-    with opened(store) as disk:
+    with opened(store, PATIENT) as disk:
         mq = Owner(disk).mq
         for name in names:
             assert chunks_of(store, partial(mq.create_topic, name, partitions=2)) <= 2
@@ -85,7 +74,7 @@ def test_many_topics_are_opened_used_and_closed_in_a_few_chunks(store: MemorySto
         assert chunks_of(store, mq.close) <= 2
         disk.close()
     again = store.beside()
-    with opened(again) as disk:
+    with opened(again, PATIENT) as disk:
         begun = chunks_put(again)
         mq = Owner(disk).mq
         assert len(mq.topics()) == 50
@@ -140,18 +129,18 @@ def test_what_is_due_keeps_nobody_waiting(store: MemoryStore, owner: Owner) -> N
     queue = owner.mq.queue("orders")
     queue.put_many([quivermq.Message(b"x", delay=10) for _ in range(40)])
     queue.get_many(2)
-    fail(store)
+    fail(owner.disk, store)
     owner.clock.advance(20)
     # Delays, leases, flushes: with a store that does not answer none of them waits.
     owner.scheduler.run_due()
     owner.engine.maintain()
-    heal(store)
+    heal(owner.disk, store)
     assert len(queue.get_many(100)) == 40
 
 
 def test_many_threads_wait_for_the_same_chunk(store: MemoryStore) -> None:
     """However many wait, none of them has to be through before the next one can begin."""
-    with opened(store) as disk:
+    with opened(store, PATIENT) as disk:
         mq = Owner(disk).mq
         queues = [mq.queue(f"topic{n}") for n in range(2)]
         for queue in queues:
@@ -188,7 +177,7 @@ def puts_that_wait(store: MemoryStore, owner: Owner, durability: Durability) -> 
     queue = owner.mq.queue("orders")
     queue.put(b"first", durability="fsync")
     owner.mq.sync()
-    fail(store)
+    fail(owner.disk, store)
     queue.put(b"second", durability="os")
     return queue
 
@@ -214,7 +203,7 @@ def test_nobody_is_shown_what_may_be_taken_back(
     puts_that_wait(store, owner, durability)
     with pytest.raises(StoreUnreachable):
         look(owner)
-    heal(store)
+    heal(owner.disk, store)
     assert len(look(owner)) == 2
 
 
@@ -233,7 +222,7 @@ def test_what_was_read_ahead_is_shown_only_when_it_is_committed(store: MemorySto
     # It was given back, and both are in memory now.
     with pytest.raises(StoreUnreachable):
         queue.get_many(2)
-    heal(store)
+    heal(owner.disk, store)
     found = queue.get_many(2)
     assert [(each.value, each.attempt) for each in found] == [(b"first", 1), (b"second", 1)]
 
@@ -246,7 +235,7 @@ def test_nothing_is_fenced_by_a_store_that_does_not_answer(store: MemoryStore, o
     mq.create_topic("orders", partitions=2, segment_bytes=1024)
     queue.put_many([b"x" * 100] * 20)
     [held] = queue.get_many(1)
-    fail(store)
+    fail(owner.disk, store)
     acts: list[Callable[[], object]] = [
         lambda: queue.put(b"y"),
         lambda: queue.put_many([b"y" * 100] * 20),
@@ -268,7 +257,7 @@ def test_nothing_is_fenced_by_a_store_that_does_not_answer(store: MemoryStore, o
     owner.scheduler.run_due()
     assert owner.engine.problems() == []
     assert not owner.engine.is_fenced
-    heal(store)
+    heal(owner.disk, store)
     queue.put(b"z")
     mq.sync()
     assert "more" in mq.topics()
@@ -277,16 +266,16 @@ def test_nothing_is_fenced_by_a_store_that_does_not_answer(store: MemoryStore, o
 
 
 def test_writers_that_outrun_the_store_are_refused_and_go_on(store: MemoryStore) -> None:
-    with opened(store, replace(IMPATIENT, uncommitted_bytes_max=10_000)) as disk:
+    with opened(store, replace(PATIENT, uncommitted_bytes_max=10_000)) as disk:
         owner = Owner(disk)
         owner.mq.create_topic("orders", durability="os")
         queue = owner.mq.queue("orders")
-        fail(store)
+        fail(owner.disk, store)
         puts = [partial(queue.put, bytes(1000))] * 100
         with pytest.raises(StoreBehind):
             [put() for put in puts]
         assert not owner.engine.is_fenced
-        heal(store)
+        heal(owner.disk, store)
         queue.put(b"last")
         assert queue.read(limit=1000)[-1].value == b"last"
 
@@ -296,12 +285,12 @@ def test_closing_tells_what_is_not_committed_and_can_be_tried_again(
 ) -> None:
     owner.mq.create_topic("orders", durability="os")
     owner.mq.queue("orders").put(b"x")
-    fail(store)
+    fail(owner.disk, store)
     with pytest.raises(StoreUnreachable):
         owner.mq.close()
-    heal(store)
+    heal(owner.disk, store)
     owner.mq.close()
-    with opened(store.beside()) as disk:
+    with opened(store.beside(), PATIENT) as disk:
         assert [each.value for each in Owner(disk).mq.queue("orders").read()] == [b"x"]
 
 
@@ -314,7 +303,7 @@ def lost(store: MemoryStore, owner: Owner, caplog: pytest.LogCaptureFixture) -> 
     owner.mq.create_topic("orders", durability="buffered")
     queue = owner.mq.queue("orders")
     queue.put_many([b"x"] * 5, durability="fsync")
-    with opened(store.beside()):
+    with opened(store.beside(), PATIENT):
         with pytest.raises(NotOwner):
             queue.put(b"y", durability="fsync")
         caplog.clear()
@@ -383,6 +372,6 @@ def test_a_lane_is_durable_as_far_as_it_is_committed(store: MemoryStore, owner: 
     log = owner.engine.catalog.get("orders").topic.partitions[0].logs[NORMAL]
     assert log is not None
     assert (log.end, log.synced_end, log.durable_end) == (2, 2, 1)
-    heal(store)
+    heal(owner.disk, store)
     owner.mq.sync()
     assert log.durable_end == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.faulty_disk import FaultyDisk
-from support.shared import LIMITS
+from support.shared import PATIENT
 from support.site import Site
 
 from quivermq.model.json import FRAME
@@ -54,7 +54,7 @@ def held() -> Held:
 @pytest.fixture
 def site(held: Held) -> Iterator[Site]:
     # In the root, so that its files are where a site looks for them.
-    disk = open_shared(ConditionalChunks(held.store), Path("/"), disk=FaultyDisk(), limits=LIMITS)
+    disk = open_shared(ConditionalChunks(held.store), Path("/"), disk=FaultyDisk(), limits=PATIENT)
     site = Site(all_routes(), disk)
     try:
         site.ask("POST", "/v1/topics", {"name": "orders", "durability": "os"})

@@ -73,7 +73,10 @@ def test_whoever_claims_later_is_the_owner() -> None:
     store = MemoryStore()
     first = claim(store)
     first.append()
+    first.chunks.check_owner(first.number)
     second = claim(store.beside())
+    with pytest.raises(NotOwner, match="chunk 2"):
+        first.chunks.check_owner(first.number)
     assert second.chunks.epoch > first.chunks.epoch
     second.append()
     for _ in range(2):

@@ -393,3 +393,24 @@ def test_chunks_name_their_history(store: MemoryStore, disk: SharedDisk) -> None
     chunks = [decode_chunk(name, data) for name, data in sorted(store.objects.items())]
     assert [chunk.head.is_claim for chunk in chunks] == [True, False]
     assert {chunk.head.epoch for chunk in chunks} == {disk.epoch}
+
+
+def test_a_mark_tells_what_is_stored_of_a_file(store: MemoryStore) -> None:
+    with opened(store, replace(LIMITS, part_bytes_min=2)) as disk:
+        write(disk, "a", b"first")
+        path = disk.root / "a"
+        assert disk.mark(path).text == "", "not all of it is stored"
+        disk.checkpoint()
+        stored = disk.mark(path)
+        assert (stored.size, bool(stored.text)) == (5, True)
+        disk.checkpoint()
+        assert disk.mark(path) == stored
+        file = disk.open(path, writable=True)
+        file.append([b"more"])
+        assert disk.mark(path).text == ""
+        disk.checkpoint()
+        assert disk.mark(path).text not in ("", stored.text)
+        file.close()
+        disk.remove(path)
+        with pytest.raises(FileNotFoundError):
+            disk.mark(path)

@@ -4,13 +4,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from support.shared import IMPATIENT, LIMITS, opened, write
+from support.shared import PATIENT, fail, heal, opened, write
 
 from quivermq.disk import File
 from quivermq.errors import NotOwner, StoreBehind, StoreUnreachable
 from quivermq.reentry import is_inside
 from quivermq.shared import SharedDisk
-from quivermq.shared.memory import MemoryStore, StoreFault
+from quivermq.shared.memory import MemoryStore
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def disk(store: MemoryStore) -> Iterator[SharedDisk]:
-    with opened(store, IMPATIENT) as disk:
+    with opened(store, PATIENT) as disk:
         yield disk
 
 
@@ -32,10 +32,6 @@ def new_file(disk: SharedDisk, name: str) -> File:
     file = disk.create(disk.root / name)
     file.sync()
     return file
-
-
-def fail(store: MemoryStore) -> None:
-    store.fault = lambda _: StoreFault.FAIL
 
 
 def append_and_sync(file: File) -> str:
@@ -62,7 +58,7 @@ def test_outside_of_both_every_sync_waits(store: MemoryStore, disk: SharedDisk) 
 
 def test_together_tells_that_the_store_cannot_be_reached(store: MemoryStore, disk: SharedDisk) -> None:
     file = new_file(disk, "a")
-    fail(store)
+    fail(disk, store)
     with pytest.raises(StoreUnreachable):
         disk.commits.together(partial(append_and_sync, file))
     # It is done all the same, and later calls are not in a block any more.
@@ -73,7 +69,7 @@ def test_together_tells_that_the_store_cannot_be_reached(store: MemoryStore, dis
 
 def test_nothing_is_waited_for_behind_an_error(store: MemoryStore, disk: SharedDisk) -> None:
     file = new_file(disk, "a")
-    fail(store)
+    fail(disk, store)
 
     def act() -> None:
         append_and_sync(file)
@@ -87,7 +83,7 @@ def test_nothing_is_waited_for_behind_an_error(store: MemoryStore, disk: SharedD
 
 def test_what_is_only_appended_is_not_waited_for(store: MemoryStore, disk: SharedDisk) -> None:
     file = new_file(disk, "a")
-    fail(store)
+    fail(disk, store)
     assert disk.commits.together(lambda: file.append([b"x"])) == 1
 
 
@@ -97,7 +93,7 @@ def test_what_is_shown_is_waited_for(store: MemoryStore, disk: SharedDisk) -> No
     disk.commits.together(lambda: disk.commits.note(ticket))
     assert disk.commits.is_committed(ticket)
     write(disk, "b", b"2")
-    fail(store)
+    fail(disk, store)
     # Outside of a block nobody is shown anything.
     disk.commits.note(disk.commits.ticket())
     with pytest.raises(StoreUnreachable):
@@ -187,7 +183,7 @@ def test_a_sync_waits_for_its_own_file_alone(store: MemoryStore, disk: SharedDis
     file = new_file(disk, "a")
     other = new_file(disk, "b")
     other.append([b"x"])
-    fail(store)
+    fail(disk, store)
     before = len(store.steps)
     file.sync()
     disk.sync_directory(disk.root)
@@ -223,9 +219,9 @@ def test_whoever_waits_cannot_be_interrupted_by_a_call(
 
 def test_who_is_admitted_need_not_wait_in_the_middle() -> None:
     store = MemoryStore()
-    with opened(store, replace(IMPATIENT, uncommitted_bytes_max=1000)) as disk:
+    with opened(store, replace(PATIENT, uncommitted_bytes_max=1000)) as disk:
         file = new_file(disk, "a")
-        fail(store)
+        fail(disk, store)
         disk.commits.admit()
         file.append([bytes(900)])
         disk.commits.admit()
@@ -237,15 +233,15 @@ def test_who_is_admitted_need_not_wait_in_the_middle() -> None:
             disk.commits.admit()
         with pytest.raises(StoreBehind):
             disk.commits.ordered(lambda: file.append([bytes(900)]))
-        store.fault = lambda _: None
+        heal(disk, store)
         disk.commits.admit()
 
 
 def test_nobody_is_admitted_where_nothing_can_be_changed(store: MemoryStore) -> None:
-    with opened(store, LIMITS) as disk:
+    with opened(store, PATIENT) as disk:
         write(disk, "a", b"x")
         disk.sync_directory(disk.root)
-        with opened(store.beside()):
+        with opened(store.beside(), PATIENT):
             write(disk, "b", b"x")
             with pytest.raises(NotOwner):
                 disk.sync_directory(disk.root)
